@@ -1,0 +1,188 @@
+//! A *bundle* is a prepared model: an immutable directory that every engine reads, so that "the
+//! same weights" is a hash and not a promise.
+//!
+//! ```text
+//! config.json      Hugging Face field names      tokenizer.json   Hugging Face tokenizers format (optional)
+//! f32.safetensors  bf16.safetensors  f16.safetensors              (those that were asked for)
+//! manifest.json    source and sha256; for each file its sha256 and how it was derived
+//! ```
+//!
+//! Three things are settled here once, so that no engine does them in a way of its own:
+//! linear weights are `[out, in]` whatever the source's layout; tensors that engines fuse
+//! (q·k·v, gate·up) lie side by side in the file, so that a fused weight is a view
+//! ([`Weights::stacked`]) and not a copy; and the rotary tables are computed in one place ([`rotary`]).
+//!
+//! This crate reads. Writing a bundle is the work of `prepare`.
+
+mod config;
+mod manifest;
+pub mod rotary;
+mod weights;
+
+use std::path::{Path, PathBuf};
+
+pub use config::{
+    Activation, Architecture, LayerNames, LinearNames, Llama3Scaling, ModelConfig, NormNames, Position,
+    Rotary, TensorSpec,
+};
+pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source, sha256_of};
+pub use weights::{TensorView, Weights};
+
+/// Storage type of a model's weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Precision {
+    pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+            Precision::F16 => "f16",
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Precision::F32 => 4,
+            Precision::Bf16 | Precision::F16 => 2,
+        }
+    }
+
+    /// The file of a bundle that holds the weights at this precision.
+    pub fn file_name(self) -> String {
+        format!("{}.safetensors", self.name())
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Precision::ALL
+            .into_iter()
+            .find(|p| p.name() == text)
+            .ok_or_else(|| format!("unknown precision {text:?}; there are f32, bf16 and f16"))
+    }
+}
+
+/// What can be wrong with a bundle, or with a `config.json` on its way into one.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("cannot read {path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not a prepared model: {reason}")]
+    NotABundle { path: PathBuf, reason: String },
+    #[error("architecture {0:?} is not supported; supported are llama, mistral, qwen2, qwen3 and gpt2")]
+    UnsupportedArchitecture(String),
+    #[error("config.json: {0}")]
+    Config(String),
+    #[error("{path} is not a valid safetensors file: {reason}")]
+    Malformed { path: PathBuf, reason: String },
+    #[error("{path} has no tensor {name:?}, which config.json calls for")]
+    MissingTensor { path: PathBuf, name: String },
+    #[error("tensor {name:?} in {path} has shape {found:?}, but config.json calls for {expected:?}")]
+    Shape { path: PathBuf, name: String, found: Vec<usize>, expected: Vec<usize> },
+    #[error("tensor {name:?} in {path} is stored as {found}, not as {expected}")]
+    ElementType { path: PathBuf, name: String, found: String, expected: Precision },
+    #[error("{path} holds no {wanted} weights; it holds {held}")]
+    PrecisionNotHeld { path: PathBuf, wanted: Precision, held: String },
+    #[error("{path} has sha256 {found}, but the bundle's manifest says {expected}: delete {} and prepare the model again", path.parent().unwrap_or(path).display())]
+    HashMismatch { path: PathBuf, found: String, expected: String },
+}
+
+impl BundleError {
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BundleError {
+        let path = path.into();
+        move |source| BundleError::Io { path, source }
+    }
+}
+
+/// An opened bundle: its configuration and its manifest. No weights are read until asked for.
+#[derive(Debug, Clone)]
+pub struct Bundle {
+    directory: PathBuf,
+    config: ModelConfig,
+    manifest: Manifest,
+}
+
+impl Bundle {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Bundle, BundleError> {
+        let directory = directory.as_ref().to_path_buf();
+        let manifest = Manifest::read(&directory)?;
+        let config = ModelConfig::read(&directory.join("config.json"))?;
+        Ok(Bundle { directory, config, manifest })
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The precisions whose weights this bundle holds.
+    pub fn precisions(&self) -> Vec<Precision> {
+        Precision::ALL.into_iter().filter(|p| self.manifest.files.contains_key(&p.file_name())).collect()
+    }
+
+    /// Path of `tokenizer.json`, if the source had a tokenizer.
+    pub fn tokenizer(&self) -> Option<PathBuf> {
+        self.manifest.files.contains_key("tokenizer.json").then(|| self.directory.join("tokenizer.json"))
+    }
+
+    /// Path of the weights at `precision`; an error that says what there is where it is not held.
+    pub fn weights_path(&self, precision: Precision) -> Result<PathBuf, BundleError> {
+        let held = self.precisions();
+        if !held.contains(&precision) {
+            let held = held.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
+            return Err(BundleError::PrecisionNotHeld {
+                path: self.directory.clone(),
+                wanted: precision,
+                held: if held.is_empty() { "none".into() } else { held },
+            });
+        }
+        Ok(self.directory.join(precision.file_name()))
+    }
+
+    /// Maps the weights at `precision` and checks every tensor's presence, shape and element type
+    /// against the configuration. Pages are not touched: see [`Weights::touch`].
+    pub fn weights(&self, precision: Precision) -> Result<Weights, BundleError> {
+        Weights::map(&self.weights_path(precision)?, precision, &self.config.tensors())
+    }
+
+    /// Reads a file of the bundle and compares its sha256 with the manifest's.
+    pub fn verify(&self, file: &str) -> Result<String, BundleError> {
+        let path = self.directory.join(file);
+        let expected = match self.manifest.files.get(file) {
+            Some(record) => &record.sha256,
+            None => {
+                let reason = format!("its manifest does not list {file}");
+                return Err(BundleError::NotABundle { path: self.directory.clone(), reason });
+            }
+        };
+        let found = sha256_of(&path).map_err(BundleError::io(&path))?;
+        if &found != expected {
+            return Err(BundleError::HashMismatch { path, found, expected: expected.clone() });
+        }
+        Ok(found)
+    }
+}

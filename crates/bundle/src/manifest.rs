@@ -1,0 +1,73 @@
+//! `manifest.json`: where a bundle came from and what each of its files is.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::BundleError;
+
+pub const MANIFEST: &str = "manifest.json";
+/// Version of the layout of a bundle. A bundle of another version is prepared anew.
+pub const MANIFEST_FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    /// What people call the model, for example `SmolLM2-135M-Instruct.Q4_1`.
+    pub name: String,
+    pub source: Source,
+    /// By file name within the bundle.
+    pub files: BTreeMap<String, FileRecord>,
+}
+
+/// What the bundle was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// `gguf` or `huggingface`.
+    pub kind: String,
+    /// sha256 by name of every source file that was read.
+    pub sha256: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    pub sha256: String,
+    pub bytes: u64,
+    /// One sentence for people: how this file was derived from the source.
+    pub derived: String,
+}
+
+impl Manifest {
+    pub fn read(directory: &Path) -> Result<Manifest, BundleError> {
+        let path = directory.join(MANIFEST);
+        let text = std::fs::read_to_string(&path).map_err(BundleError::io(&path))?;
+        let not_a_bundle = |reason: String| BundleError::NotABundle { path: directory.to_path_buf(), reason };
+        let manifest: Manifest = serde_json::from_str(&text)
+            .map_err(|e| not_a_bundle(format!("its {MANIFEST} does not parse: {e}")))?;
+        if manifest.format != MANIFEST_FORMAT {
+            return Err(not_a_bundle(format!(
+                "its {MANIFEST} has format {}, this build reads format {MANIFEST_FORMAT}",
+                manifest.format
+            )));
+        }
+        Ok(manifest)
+    }
+}
+
+/// The sha256 of a file, in lower-case hexadecimal.
+pub fn sha256_of(path: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            break;
+        }
+        hasher.update(&buffer[..n]);
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

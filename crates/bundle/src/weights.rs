@@ -1,0 +1,146 @@
+//! Tensors of a safetensors file as mapped bytes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::{BundleError, Precision, TensorSpec};
+
+/// A mapped weights file. Dropping it unmaps the pages: whoever builds tensors over
+/// [`TensorView::bytes`] without copying keeps it alive.
+#[derive(Debug)]
+pub struct Weights {
+    path: PathBuf,
+    precision: Precision,
+    map: Mmap,
+    tensors: HashMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    shape: Vec<usize>,
+    range: Range<usize>,
+}
+
+/// One tensor, row-major, little-endian.
+#[derive(Debug, Clone)]
+pub struct TensorView<'a> {
+    pub shape: Vec<usize>,
+    pub bytes: &'a [u8],
+    /// Where `bytes` begins in the file: what ONNX Runtime calls an external initialiser's offset.
+    pub file_offset: u64,
+}
+
+impl Weights {
+    /// Maps `path` and checks that it holds each of `expected` with its shape, stored as `precision`.
+    pub fn map(path: &Path, precision: Precision, expected: &[TensorSpec]) -> Result<Weights, BundleError> {
+        let file = std::fs::File::open(path).map_err(BundleError::io(path))?;
+        // SAFETY: bundles are immutable by contract; a file truncated by someone else while mapped
+        // would fault, as it would under any framework that maps weights.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(&file) }.map_err(BundleError::io(path))?;
+        let malformed = |e: safetensors::SafeTensorError| BundleError::Malformed {
+            path: path.to_path_buf(),
+            reason: e.to_string(),
+        };
+        // `deserialize` checks the header against the file's size and the tensors against each other.
+        SafeTensors::deserialize(&map).map_err(malformed)?;
+        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(malformed)?;
+        let data = 8 + header;
+        let wanted = match precision {
+            Precision::F32 => Dtype::F32,
+            Precision::Bf16 => Dtype::BF16,
+            Precision::F16 => Dtype::F16,
+        };
+        let mut tensors = HashMap::with_capacity(expected.len());
+        for spec in expected {
+            let Some(info) = metadata.info(&spec.name) else {
+                return Err(BundleError::MissingTensor { path: path.to_path_buf(), name: spec.name.clone() });
+            };
+            if info.shape != spec.shape {
+                return Err(BundleError::Shape {
+                    path: path.to_path_buf(),
+                    name: spec.name.clone(),
+                    found: info.shape.clone(),
+                    expected: spec.shape.clone(),
+                });
+            }
+            if info.dtype != wanted {
+                return Err(BundleError::ElementType {
+                    path: path.to_path_buf(),
+                    name: spec.name.clone(),
+                    found: format!("{:?}", info.dtype),
+                    expected: precision,
+                });
+            }
+            let range = data + info.data_offsets.0..data + info.data_offsets.1;
+            tensors.insert(spec.name.clone(), Entry { shape: info.shape.clone(), range });
+        }
+        Ok(Weights { path: path.to_path_buf(), precision, map, tensors })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes of the whole file.
+    pub fn file_bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, BundleError> {
+        let entry = self.entry(name)?;
+        Ok(TensorView {
+            shape: entry.shape.clone(),
+            bytes: &self.map[entry.range.clone()],
+            file_offset: entry.range.start as u64,
+        })
+    }
+
+    /// Several tensors that lie side by side, stacked along their first dimension: a fused weight
+    /// (`q_proj`, `k_proj`, `v_proj` → `[q + k + v, hidden]`) without a copy.
+    pub fn stacked(&self, names: &[String]) -> Result<TensorView<'_>, BundleError> {
+        let mut whole = self.tensor(&names[0])?;
+        let mut end = self.entry(&names[0])?.range.end;
+        let start = whole.file_offset as usize;
+        for name in &names[1..] {
+            let next = self.entry(name)?;
+            if next.range.start != end || next.shape[1..] != whole.shape[1..] {
+                return Err(BundleError::Malformed {
+                    path: self.path.clone(),
+                    reason: format!(
+                        "{name} does not lie directly behind {}; prepare the model again",
+                        names[0]
+                    ),
+                });
+            }
+            whole.shape[0] += next.shape[0];
+            end = next.range.end;
+        }
+        whole.bytes = &self.map[start..end];
+        Ok(whole)
+    }
+
+    /// Reads one byte of every page, so that the cost of paging weights in falls into load and not
+    /// into the first token. Returns a checksum so that the reads cannot be optimised away.
+    pub fn touch(&self) -> u64 {
+        self.map.iter().step_by(4096).map(|&byte| u64::from(byte)).sum()
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, BundleError> {
+        self.tensors
+            .get(name)
+            .ok_or_else(|| BundleError::MissingTensor { path: self.path.clone(), name: name.to_owned() })
+    }
+}

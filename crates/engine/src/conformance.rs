@@ -1,0 +1,217 @@
+//! One suite for all engines: whoever passes computes what an independent implementation computed.
+//!
+//! An engine's `tests/conformance.rs` prepares the models under `crates/engine/fixtures/tiny` and calls
+//! [`check_model`] for each. The references there come from Hugging Face transformers in f32; they
+//! hold `input_ids` [2, T], `logits` [2, T, V], `hidden.0` … `hidden.L` [2, T, H] and `greedy` (16
+//! tokens after row 0).
+
+use std::path::{Path, PathBuf};
+
+use safetensors::{Dtype, SafeTensors};
+
+use crate::{Bundle, EngineError, InferenceEngine, Settings, Want};
+
+/// How far two computations of the same f32 logits may be apart: the largest absolute difference.
+/// The order of summation differs between frameworks; 2e-4 is some hundred times the effect seen on
+/// the tiny models, and far below what any wrong operation does to them.
+pub const TOLERANCE: f32 = 2e-4;
+
+/// Where the tiny reference models lie in a checkout: Hugging Face directories with a
+/// `reference.safetensors` each.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tiny")
+}
+
+/// Directories of all the tiny models.
+pub fn tiny_models() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(fixtures()).expect("the fixtures are part of the checkout");
+    let mut models: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+    models.sort();
+    models
+}
+
+/// Reference outputs of one tiny model.
+pub struct Reference {
+    pub batch: usize,
+    pub positions: usize,
+    /// `[batch, positions]`
+    pub tokens: Vec<u32>,
+    /// `[batch, positions, vocabulary]`
+    pub logits: Vec<f32>,
+    /// As in [`crate::HiddenStates`].
+    pub hidden: Vec<Vec<f32>>,
+    pub greedy: Vec<u32>,
+}
+
+impl Reference {
+    pub fn read(model: &Path) -> Reference {
+        let path = model.join("reference.safetensors");
+        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let file = SafeTensors::deserialize(&bytes).expect("a valid reference file");
+        let floats = |name: &str| -> Option<Vec<f32>> {
+            let tensor = file.tensor(name).ok()?;
+            assert_eq!(tensor.dtype(), Dtype::F32);
+            let numbers = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            Some(numbers.collect())
+        };
+        let ids = |name: &str| -> Vec<u32> {
+            let data = file.tensor(name).expect("present").data().to_vec();
+            data.chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
+        let shape = file.tensor("input_ids").expect("present").shape().to_vec();
+        Reference {
+            batch: shape[0],
+            positions: shape[1],
+            tokens: ids("input_ids"),
+            logits: floats("logits").expect("present"),
+            hidden: (0..).map_while(|layer| floats(&format!("hidden.{layer}"))).collect(),
+            greedy: ids("greedy"),
+        }
+    }
+
+    /// The tokens of one sequence.
+    fn row(&self, index: usize) -> &[u32] {
+        &self.tokens[index * self.positions..(index + 1) * self.positions]
+    }
+}
+
+/// Largest absolute difference; infinite where the lengths differ or a number is not finite.
+pub fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
+    if a.len() != b.len() || a.iter().chain(b).any(|x| !x.is_finite()) {
+        return f32::INFINITY;
+    }
+    a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
+}
+
+/// Holds an f32 engine on `bundle` to `reference`. Panics with the rule that was broken.
+pub fn check_model<E: InferenceEngine>(bundle: &Bundle, reference: &Reference, settings: &Settings) {
+    let mut engine = E::load(bundle, settings).expect("loads");
+    assert_eq!(engine.in_effect().weights, settings.precision, "observed precision is the one asked for");
+    assert_eq!(engine.in_effect().threads, settings.threads, "observed threads are those asked for");
+    all_positions_match(&mut engine, reference);
+    if settings.hidden_states {
+        hidden_states_match(&mut engine, reference);
+    }
+    last_is_the_last_of_all(&mut engine, reference);
+    pieces_equal_the_whole(&mut engine, reference);
+    a_batch_gives_what_each_gives_alone(&mut engine, reference);
+    greedy_matches(&mut engine, bundle, reference);
+    bad_input_is_refused(&mut engine, bundle, reference);
+    // After all of that, and after the errors, the engine still computes the same.
+    all_positions_match(&mut engine, reference);
+}
+
+fn all_positions_match<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+    engine.begin(r.batch, r.positions).expect("begins");
+    let logits = engine.append(&r.tokens, Want::All).expect("appends");
+    let difference = max_abs_difference(logits, &r.logits);
+    assert!(difference <= TOLERANCE, "logits differ from the reference by {difference}");
+}
+
+fn hidden_states_match<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+    engine.begin(r.batch, r.positions).expect("begins");
+    engine.append(&r.tokens, Want::Last).expect("appends");
+    match engine.hidden_states() {
+        Err(EngineError::Unsupported(reason)) => assert!(!reason.is_empty(), "a refusal has a reason"),
+        Err(other) => panic!("hidden states: {other}"),
+        Ok(hidden) => {
+            assert_eq!(hidden.layers.len(), r.hidden.len(), "embeddings and one state a layer");
+            for (layer, (ours, theirs)) in hidden.layers.iter().zip(&r.hidden).enumerate() {
+                let difference = max_abs_difference(ours, theirs);
+                assert!(difference <= TOLERANCE, "hidden state {layer} differs by {difference}");
+            }
+        }
+    }
+}
+
+fn last_is_the_last_of_all<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+    let vocabulary = r.logits.len() / (r.batch * r.positions);
+    engine.begin(r.batch, r.positions).expect("begins");
+    let logits = engine.append(&r.tokens, Want::Last).expect("appends").to_vec();
+    assert_eq!(logits.len(), r.batch * vocabulary, "one row of logits a sequence");
+    for (sequence, ours) in logits.chunks_exact(vocabulary).enumerate() {
+        let end = (sequence + 1) * r.positions * vocabulary;
+        let difference = max_abs_difference(ours, &r.logits[end - vocabulary..end]);
+        assert!(difference <= TOLERANCE, "last logits of sequence {sequence} differ by {difference}");
+    }
+}
+
+/// Prefill in one piece, in pieces, and token by token gives the same, in a batch and alone.
+fn pieces_equal_the_whole<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+    let vocabulary = r.logits.len() / (r.batch * r.positions);
+    for piece in [1, 5, r.positions / 2, r.positions - 1] {
+        for batch in [1, r.batch] {
+            engine.begin(batch, r.positions).expect("begins");
+            let mut start = 0;
+            while start < r.positions {
+                let end = (start + piece).min(r.positions);
+                let tokens: Vec<u32> = (0..batch).flat_map(|b| r.row(b)[start..end].to_vec()).collect();
+                let logits = engine.append(&tokens, Want::All).expect("appends");
+                for (sequence, ours) in logits.chunks_exact((end - start) * vocabulary).enumerate() {
+                    let from = (sequence * r.positions + start) * vocabulary;
+                    let theirs = &r.logits[from..from + ours.len()];
+                    let difference = max_abs_difference(ours, theirs);
+                    assert!(
+                        difference <= TOLERANCE,
+                        "pieces of {piece}, batch {batch}: positions {start}..{end} of sequence {sequence} differ by {difference}"
+                    );
+                }
+                start = end;
+            }
+        }
+    }
+}
+
+fn a_batch_gives_what_each_gives_alone<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+    // Four different prompts of one length, cut from the reference's two rows.
+    let length = r.positions / 2;
+    let prompts: Vec<&[u32]> =
+        (0..4).map(|i| &r.row(i % 2)[(i / 2) * length..(i / 2 + 1) * length]).collect();
+    engine.begin(prompts.len(), length).expect("begins");
+    let together = engine.append(&prompts.concat(), Want::All).expect("appends").to_vec();
+    for (index, prompt) in prompts.iter().enumerate() {
+        engine.begin(1, length).expect("begins");
+        let alone = engine.append(prompt, Want::All).expect("appends");
+        let difference = max_abs_difference(alone, &together[index * alone.len()..(index + 1) * alone.len()]);
+        assert!(difference <= TOLERANCE, "sequence {index} of a batch of four differs by {difference}");
+    }
+}
+
+fn greedy_matches<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
+    let capacity = (r.positions + r.greedy.len()).min(bundle.config().max_positions);
+    engine.begin(1, capacity).expect("begins");
+    let mut next = argmax(engine.append(r.row(0), Want::Last).expect("appends"));
+    for (step, &expected) in r.greedy.iter().enumerate() {
+        assert_eq!(next, expected, "greedy token {step}");
+        if step + 1 < r.greedy.len() {
+            next = argmax(engine.append(&[next], Want::Last).expect("appends"));
+        }
+    }
+}
+
+fn bad_input_is_refused<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
+    let config = bundle.config();
+    let refused = |result: Result<(), EngineError>, rule: &str| match result {
+        Err(EngineError::Input(_)) => {}
+        other => panic!("{rule}: {other:?}"),
+    };
+    refused(engine.begin(1, config.max_positions + 1), "a cache beyond the model's context is refused");
+    refused(engine.begin(0, 1), "an empty batch is refused");
+    engine.begin(1, 4).expect("begins");
+    let outside = config.vocab_size as u32;
+    refused(engine.append(&[outside], Want::Last).map(|_| ()), "a token outside the vocabulary is refused");
+    refused(engine.append(&[], Want::Last).map(|_| ()), "nothing to append is refused");
+    refused(engine.append(&r.row(0)[..5], Want::Last).map(|_| ()), "tokens beyond the capacity are refused");
+    engine.append(&r.row(0)[..4], Want::Last).expect("exactly the capacity fits");
+}
+
+/// Index of the largest logit, the first of equals.
+pub fn argmax(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (index, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = index;
+        }
+    }
+    best as u32
+}

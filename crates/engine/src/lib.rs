@@ -1,0 +1,246 @@
+//! [`InferenceEngine`]: the one seam through which every framework is driven and measured.
+//!
+//! The worker is generic over it, so every engine is timed by the same clock code, asked the same
+//! questions in the same order, and held to the same [`conformance`] suite. An implementation
+//! translates between this trait and a framework's best public operations; it contains no timing, no
+//! logging, and no policy of its own about threads, precision or warm-up.
+//!
+//! What an adapter must never do: fall back in silence. What was asked and cannot be done is
+//! [`EngineError::Unsupported`] with the reason; what is in effect is reported by
+//! [`InferenceEngine::in_effect`], observed and not repeated from the settings.
+
+pub mod conformance;
+
+use std::collections::BTreeMap;
+
+pub use bundle::{Bundle, BundleError, Precision};
+
+/// Where the computation runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    Cpu,
+    /// By index.
+    Cuda(usize),
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Device::Cpu => write!(f, "cpu"),
+            Device::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// What the driver asks for. See [`InEffect`] for what it got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub precision: Precision,
+    pub device: Device,
+    /// Threads that may compute at once. Set it through the framework's own API; the environment
+    /// variables and the CPU set are the driver's business.
+    pub threads: usize,
+    /// Whether the framework's graph optimisation or JIT may be used, where it has one.
+    pub jit: bool,
+    /// Whether [`InferenceEngine::hidden_states`] will be asked for. Where keeping them costs
+    /// speed, an engine keeps them only then.
+    pub hidden_states: bool,
+    /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine refuses
+    /// those that it does not know: see [`Settings::check_options`].
+    pub options: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// An error naming the first option that is not among `known`.
+    pub fn check_options(&self, known: &[&str]) -> Result<(), EngineError> {
+        match self.options.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if known.is_empty() => {
+                Err(EngineError::Input(format!("option {name:?}: this engine has no options")))
+            }
+            Some(name) => Err(EngineError::Input(format!(
+                "unknown option {name:?}; this engine has {}",
+                known.join(", ")
+            ))),
+        }
+    }
+
+    /// The value of a yes/no option ("true" or "false").
+    pub fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError> {
+        match self.options.get(name).map(String::as_str) {
+            None => Ok(default),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not true or false"))),
+        }
+    }
+}
+
+/// The framework as it is in this process, observed after initialising it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    /// Version of the Rust crate or other binding, for example `tch 0.24.0`.
+    pub binding: String,
+    /// Name and version as the native library itself reports it, for example `libtorch 2.11.0`.
+    /// For a framework that is pure Rust, its crate and version.
+    pub library: String,
+    /// File of the native library that was loaded, if there is one.
+    pub library_path: Option<std::path::PathBuf>,
+    /// CPU capabilities that the framework says it uses, for example `AVX512`.
+    pub cpu_capability: Option<String>,
+}
+
+/// Whether keys and values of earlier tokens are kept, and how. Fairness rule R13 compares these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvCachePolicy {
+    /// One buffer of the asked capacity, written in place.
+    Preallocated,
+    /// Concatenated anew with every token.
+    Growing,
+}
+
+/// What is in effect, observed from what the engine holds after loading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InEffect {
+    /// Element type of the weights as the kernels read them.
+    pub weights: Precision,
+    /// Element type that layers pass to one another, and of matrix products' accumulation where the
+    /// framework says so, for example `f32`.
+    pub activations: String,
+    pub kv_cache: String,
+    pub kv_cache_policy: KvCachePolicy,
+    pub device: Device,
+    /// Threads as the framework reports them.
+    pub threads: usize,
+    /// `eager`, or what was optimised or compiled, for example `graph optimisation: all`.
+    pub jit: String,
+    /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
+    pub weight_storage: String,
+    /// The kernels that do the work, one short phrase each, for the table's details.
+    pub kernels: Vec<String>,
+}
+
+/// Which logits [`InferenceEngine::append`] computes and returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Of the last of the appended positions alone: the output head runs over one row a sequence.
+    Last,
+    /// Of every appended position.
+    All,
+}
+
+/// Hidden states of the last `append`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HiddenStates {
+    /// `layers[0]` are the embeddings, `layers[i]` the residual stream after layer i; the last one
+    /// is taken after the final norm, as Hugging Face transformers has it. Each `[batch, positions,
+    /// hidden]`, row-major f32.
+    pub layers: Vec<Vec<f32>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// This engine cannot do what was asked; the text says why, for people.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// What was asked makes no sense, whatever the engine: a token outside the vocabulary, …
+    #[error("{0}")]
+    Input(String),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The framework reported an error.
+    #[error("{0}")]
+    Framework(String),
+}
+
+/// A framework, ready to run one model.
+///
+/// The worker's order of calls: [`runtime`](Self::runtime) once, [`load`](Self::load) once, then any
+/// number of times [`begin`](Self::begin) followed by [`append`](Self::append)s.
+pub trait InferenceEngine: Sized {
+    /// Name of the framework, for example `candle`.
+    const FRAMEWORK: &'static str;
+
+    /// Initialises the framework in this process and says what it is. Timed as part of start-up.
+    fn runtime() -> Result<Runtime, EngineError>;
+
+    /// Makes the model's weights resident and ready to compute with. Timed as model load. Pages of
+    /// a mapped file are touched here ([`bundle::Weights::touch`]), or their cost would move
+    /// silently into the first token. Weights whose framework needs them in another form are
+    /// converted here, not on first use, where the framework allows the choice.
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError>;
+
+    /// What is in effect now. Not timed.
+    fn in_effect(&self) -> InEffect;
+
+    /// Forgets all earlier sequences and prepares `batch` new ones, all of the same length
+    /// throughout, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
+    /// be reused. Anything that depends on the capacity (cache, rotary tables) is allocated here, never
+    /// in `append`. Timed as part of the first token.
+    ///
+    /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
+    /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`].
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
+
+    /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
+    /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for
+    /// [`Want::All`]. Several appends give what one long one gives.
+    ///
+    /// The result is complete on return: an engine on a GPU has synchronised and copied. The slice
+    /// borrows the engine's own buffer where that saves a copy. This call is what is timed as prefill
+    /// (n > 1) and decode (n = 1).
+    ///
+    /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
+    /// capacity: see [`check_append`].
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+
+    /// Hidden states of the last `append`, if [`Settings::hidden_states`] was set at load.
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Err(EngineError::Unsupported(format!("{} gives no access to hidden states", Self::FRAMEWORK)))
+    }
+}
+
+/// The checks that every engine's `begin` starts with.
+pub fn check_begin(config: &bundle::ModelConfig, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    if batch == 0 || capacity == 0 {
+        return Err(EngineError::Input(format!(
+            "a batch of {batch} with room for {capacity} tokens is empty"
+        )));
+    }
+    if capacity > config.max_positions {
+        let context = config.max_positions;
+        let text = format!("{capacity} tokens do not fit the model's context of {context} tokens");
+        return Err(EngineError::Input(text));
+    }
+    Ok(())
+}
+
+/// The checks that every engine's `append` starts with. `filled` of `capacity` positions are taken.
+/// Returns the number of positions that are appended.
+pub fn check_append(
+    config: &bundle::ModelConfig,
+    tokens: &[u32],
+    batch: usize,
+    filled: usize,
+    capacity: usize,
+) -> Result<usize, EngineError> {
+    if batch == 0 {
+        return Err(EngineError::Input("append before begin".into()));
+    }
+    if tokens.is_empty() || tokens.len() % batch != 0 {
+        let count = tokens.len();
+        return Err(EngineError::Input(format!("{count} tokens do not divide over a batch of {batch}")));
+    }
+    let count = tokens.len() / batch;
+    if filled + count > capacity {
+        let text = format!("{filled} + {count} tokens exceed the KV cache's capacity of {capacity}");
+        return Err(EngineError::Input(text));
+    }
+    if let Some(token) = tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
+        let vocabulary = config.vocab_size;
+        return Err(EngineError::Input(format!(
+            "token id {token} is outside the vocabulary of {vocabulary} tokens"
+        )));
+    }
+    Ok(count)
+}
