@@ -1,1 +1,159 @@
+//! A scripted engine: its latency, memory, drift and faults are known, so that everything around it can
+//! be tested against a truth. It reads a real bundle's configuration but none of its weights.
+//!
+//! Options of a variant (`configs/engines/*.toml`), all optional:
+//!
+//! | option | meaning |
+//! |---|---|
+//! | `load_ms`, `cold_ms`, `token_ms`, `prefill_token_ms` | time of load, extra time of the first request, of a decode step, of a prompt token |
+//! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
+//! | `ramp`, `ramp_steps` | the first step is slower by this factor, falling linearly to 1 over so many steps |
+//! | `memory_mib` | held from load on |
+//! | `perturb` | added to every second logit: a wrong answer that is not absurd |
+//! | `seed` | of the noise; by default every process draws its own |
+//! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
+mod output;
+mod script;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use engine::{
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings,
+    Want, check_append, check_begin,
+};
+
+pub use output::through;
+pub use script::{Fault, Script};
+
+pub struct Mock {
+    config: bundle::ModelConfig,
+    settings: Settings,
+    script: Script,
+    /// Held so that memory is really resident.
+    _memory: Vec<u8>,
+    batch: usize,
+    capacity: usize,
+    /// `[batch]` running hashes of the sequences: the whole state of this "model".
+    states: Vec<u64>,
+    filled: usize,
+    appends: usize,
+    logits: Vec<f32>,
+}
+
+impl Mock {
+    fn fault_is_due(&self, fault: Fault) -> bool {
+        self.script.fault == Some(fault) && self.appends == self.script.fault_at
+    }
+
+    fn misbehave(&self) -> Result<(), EngineError> {
+        if self.fault_is_due(Fault::Crash) {
+            eprintln!("mock: this crash was asked for");
+            std::process::abort();
+        }
+        if self.fault_is_due(Fault::Panic) {
+            panic!("this panic was asked for");
+        }
+        if self.fault_is_due(Fault::Hang) {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        if self.fault_is_due(Fault::Error) {
+            return Err(EngineError::Framework("this error was asked for".into()));
+        }
+        Ok(())
+    }
+}
+
+impl InferenceEngine for Mock {
+    const FRAMEWORK: &'static str = "mock";
+
+    fn runtime() -> Result<Runtime, EngineError> {
+        Ok(Runtime {
+            binding: format!("engine-mock {}", env!("CARGO_PKG_VERSION")),
+            library: "mock".into(),
+            library_path: None::<PathBuf>,
+            cpu_capability: None,
+        })
+    }
+
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+        if settings.device != Device::Cpu {
+            return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
+        }
+        let script = Script::read(settings)?;
+        script.wait(script.load);
+        let mock = Mock {
+            config: bundle.config().clone(),
+            settings: settings.clone(),
+            _memory: vec![1; script.memory_bytes],
+            script,
+            batch: 0,
+            capacity: 0,
+            states: Vec::new(),
+            filled: 0,
+            appends: 0,
+            logits: Vec::new(),
+        };
+        mock.misbehave()?;
+        Ok(mock)
+    }
+
+    fn in_effect(&self) -> InEffect {
+        InEffect {
+            weights: self.script.claimed_precision.unwrap_or(self.settings.precision),
+            activations: "f32".into(),
+            kv_cache: "f32".into(),
+            kv_cache_policy: KvCachePolicy::Preallocated,
+            device: self.settings.device,
+            threads: self.settings.threads,
+            jit: "none (mock)".into(),
+            weight_storage: "none (mock)".into(),
+            kernels: vec!["waiting".into()],
+        }
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        check_begin(&self.config, batch, capacity)?;
+        (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
+        self.states = vec![0xcbf2_9ce4_8422_2325; batch];
+        Ok(())
+    }
+
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
+        self.appends += 1;
+        self.misbehave()?;
+        let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
+        let cold = if self.appends == 1 { self.script.cold } else { Duration::ZERO };
+        let step = self.script.step_time(work, self.appends) + cold;
+        self.script.wait(step);
+        self.logits.clear();
+        for (sequence, tokens) in tokens.chunks_exact(count).enumerate() {
+            for (position, &token) in tokens.iter().enumerate() {
+                self.states[sequence] = mix(self.states[sequence] ^ u64::from(token));
+                if want == Want::All || position + 1 == count {
+                    let state = self.states[sequence];
+                    let perturb = self.script.perturb;
+                    self.logits.extend((0..self.config.vocab_size).map(|id| {
+                        let hash = mix(state ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                        (hash >> 40) as f32 / (1 << 20) as f32 + if id % 2 == 1 { perturb } else { 0.0 }
+                    }));
+                }
+            }
+        }
+        self.filled += count;
+        Ok(&self.logits)
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Err(EngineError::Unsupported("the mock has no layers".into()))
+    }
+}
+
+/// The finaliser of splitmix64: a good mixing of 64 bits (Steele, Lea & Flood 2014).
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

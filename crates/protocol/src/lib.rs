@@ -92,8 +92,15 @@ pub struct Measure {
     /// Pause before each measured iteration, in nanoseconds.
     #[serde(default)]
     pub delay_ns: u64,
-    /// After the last sample: write teacher-forced logits to this file.
-    pub parity_file: Option<String>,
+    /// After the last sample: write teacher-forced logits to a file.
+    pub parity: Option<ParityTask>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParityTask {
+    /// How many tokens of each trace are fed, one at a time.
+    pub steps: usize,
+    pub file: String,
 }
 
 /// One prompt, or a batch of prompts of equal length.
@@ -153,7 +160,7 @@ pub struct Score {
 }
 
 /// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded,
-/// cold_start, warmup, iteration…, parity, usage, done. A run that cannot go on ends in `failed`.
+/// cold_start, warmup, iteration…, usage, parity, done. A run that cannot go on ends in `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -245,7 +252,7 @@ pub struct CaseSample {
 /// piece, then token by token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
-    /// safetensors: `case.0` … f32 [batch, prompt + new tokens − 1, vocabulary]
+    /// safetensors: `case.0` … f32 [batch, prompt + steps, vocabulary]
     pub file: String,
 }
 

@@ -1,0 +1,211 @@
+//! The protocol in memory: a job in, events out, no process between.
+
+use std::collections::BTreeMap;
+
+use engine_mock::Mock;
+use protocol::{
+    Case, Decode, Event, FailureKind, Generate, Job, KvCache, Measure, ParityTask, Score, Settings, Task,
+    Warmup,
+};
+
+/// A bundle of a model with 8 tokens of vocabulary and 64 positions; the mock reads no weights.
+fn bundle() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "vocab_size": 8, "max_position_embeddings": 64}"#;
+    let manifest = r#"{"format": 1, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files":
+        {"f32.safetensors": {"sha256": "", "bytes": 3, "derived": "for a test"}}}"#;
+    std::fs::write(directory.path().join("config.json"), config).unwrap();
+    std::fs::write(directory.path().join("manifest.json"), manifest).unwrap();
+    std::fs::write(directory.path().join("f32.safetensors"), "abc").unwrap();
+    directory
+}
+
+fn settings(options: &[(&str, &str)]) -> Settings {
+    Settings {
+        precision: "f32".into(),
+        device: "cpu".into(),
+        threads: 1,
+        jit: true,
+        hidden_states: false,
+        options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn measure() -> Measure {
+    Measure {
+        cases: vec![Case {
+            prompts: vec![vec![1, 2, 3], vec![4, 5, 6]],
+            trace: vec![vec![1; 4], vec![2; 4]],
+        }],
+        new_tokens: 4,
+        decode: Decode::Forced,
+        kv_cache: KvCache::On,
+        warmup: Warmup { min_iterations: 1, max_iterations: 2, settled_within: 0.5 },
+        iterations: 3,
+        delay_ns: 0,
+        parity: None,
+    }
+}
+
+fn serve(settings: Settings, task: Task) -> Vec<Event> {
+    let bundle = bundle();
+    let job = Job {
+        protocol: protocol::VERSION,
+        bundle: bundle.path().display().to_string(),
+        settings,
+        spawned_at_ns: None,
+        task,
+    };
+    events_of(&serde_json::to_string(&job).unwrap())
+}
+
+fn events_of(job: &str) -> Vec<Event> {
+    let mut output = Vec::new();
+    let _ = worker::serve::<Mock>(job, 0, &mut output);
+    let text = String::from_utf8(output).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn failure(events: &[Event]) -> (FailureKind, &str) {
+    match events.last() {
+        Some(Event::Failed(failed)) => (failed.kind, &failed.reason),
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+#[test]
+fn a_measurement_yields_every_phase_in_order() {
+    let events = serve(settings(&[]), Task::Measure(measure()));
+    let kinds: Vec<_> = events
+        .iter()
+        .map(|event| match event {
+            Event::Hello(_) => "hello",
+            Event::Started(_) => "started",
+            Event::Loaded(_) => "loaded",
+            Event::ColdStart(_) => "cold_start",
+            Event::Warmup(_) => "warmup",
+            Event::Iteration(_) => "iteration",
+            Event::Usage(_) => "usage",
+            Event::Done => "done",
+            _ => "?",
+        })
+        .collect();
+    let expected = [
+        "hello",
+        "started",
+        "loaded",
+        "cold_start",
+        "warmup",
+        "iteration",
+        "iteration",
+        "iteration",
+        "usage",
+        "done",
+    ];
+    assert_eq!(kinds, expected);
+}
+
+#[test]
+fn every_iteration_does_the_asked_work() {
+    let events = serve(settings(&[]), Task::Measure(measure()));
+    let mut seen = 0;
+    for event in &events {
+        if let Event::Iteration(iteration) = event {
+            seen += 1;
+            let sample = &iteration.cases[0];
+            assert_eq!(sample.gaps_ns.len(), 3, "one gap fewer than the new tokens");
+            assert_eq!(sample.tokens.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
+            assert!(sample.first_token_ns > 0 && sample.gaps_ns.iter().all(|&gap| gap > 0));
+        }
+    }
+    assert_eq!(seen, 3);
+}
+
+#[test]
+fn without_the_cache_the_tokens_are_the_same() {
+    let tokens = |kv_cache| {
+        let task = Measure { kv_cache, decode: Decode::Greedy, ..measure() };
+        let events = serve(settings(&[]), Task::Measure(task));
+        events.into_iter().find_map(|event| match event {
+            Event::Iteration(iteration) => Some(iteration.cases[0].tokens.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(tokens(KvCache::On), tokens(KvCache::Off));
+}
+
+#[test]
+fn generation_is_greedy_and_repeats() {
+    let task = || Task::Generate(Generate { prompts: vec![vec![1, 2]], new_tokens: 5 });
+    let tokens = |events: Vec<Event>| match &events[events.len() - 2] {
+        Event::Generated(generated) => generated.tokens.clone(),
+        other => panic!("{other:?}"),
+    };
+    let first = tokens(serve(settings(&[]), task()));
+    assert_eq!(first[0].len(), 5);
+    assert_eq!(first, tokens(serve(settings(&[]), task())));
+}
+
+#[test]
+fn scores_in_pieces_are_those_in_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let score = |piece: usize| {
+        let file = directory.path().join(format!("{piece}.safetensors")).display().to_string();
+        let task =
+            Task::Score(Score { sequences: vec![vec![1, 2, 3], vec![3, 2, 1]], piece, file: file.clone() });
+        serve(settings(&[]), task);
+        std::fs::read(file).unwrap()
+    };
+    assert_eq!(score(0), score(2));
+}
+
+#[test]
+fn parity_is_written_along_the_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("parity.safetensors").display().to_string();
+    let task = Measure { parity: Some(ParityTask { steps: 2, file: file.clone() }), ..measure() };
+    let events = serve(settings(&[]), Task::Measure(task));
+    assert!(events.iter().any(|event| matches!(event, Event::Parity(_))));
+    let bytes = std::fs::read(file).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.tensor("case.0").unwrap().shape(), [2, 3 + 2, 8]);
+}
+
+#[test]
+fn what_cannot_be_done_is_a_reason_not_a_crash() {
+    let cuda = Settings { device: "cuda:0".into(), ..settings(&[]) };
+    let events = serve(cuda, Task::Measure(measure()));
+    assert_eq!(failure(&events).0, FailureKind::Unsupported);
+    let bf16 = Settings { precision: "bf16".into(), ..settings(&[]) };
+    let events = serve(bf16, Task::Measure(measure()));
+    assert_eq!(failure(&events).0, FailureKind::Input);
+    assert!(failure(&events).1.contains("holds f32"));
+    let mut long = measure();
+    long.cases[0].prompts = vec![vec![1; 70], vec![1; 70]];
+    let events = serve(settings(&[]), Task::Measure(long));
+    assert!(failure(&events).1.contains("context of 64"));
+    let events = serve(settings(&[("speed", "9")]), Task::Measure(measure()));
+    assert!(failure(&events).1.contains("\"speed\""));
+}
+
+#[test]
+fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
+    assert!(failure(&events_of("{")).1.contains("does not parse"));
+    let other = serde_json::json!({
+        "protocol": 99, "bundle": "", "settings": settings(&[]),
+        "task": {"kind": "generate", "prompts": [[1]], "new_tokens": 1}
+    });
+    assert!(failure(&events_of(&other.to_string())).1.contains("protocol 99"));
+    let ragged = Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };
+    let events = serve(settings(&[]), Task::Measure(Measure { cases: vec![ragged], ..measure() }));
+    assert!(failure(&events).1.contains("one length"));
+}
+
+#[test]
+fn a_failure_in_mid_run_keeps_what_was_measured() {
+    // append 1 is the cold start, 2.. the warm-up.
+    let events = serve(settings(&[("fault", "error"), ("fault_at", "4")]), Task::Measure(measure()));
+    assert!(events.iter().any(|event| matches!(event, Event::ColdStart(_))));
+    assert_eq!(failure(&events), (FailureKind::Failed, "this error was asked for"));
+}

@@ -1,0 +1,69 @@
+//! Between the protocol's types and the engine's: neither crate knows the other.
+
+use engine::{Device, EngineError, InEffect, KvCachePolicy, Runtime, Settings};
+use protocol::{Build, FailureKind, Hello, KvCache};
+
+pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
+    Ok(Settings {
+        precision: wire.precision.parse().map_err(EngineError::Input)?,
+        device: device(&wire.device)?,
+        threads: wire.threads,
+        jit: wire.jit,
+        hidden_states: wire.hidden_states,
+        options: wire.options.clone(),
+    })
+}
+
+fn device(text: &str) -> Result<Device, EngineError> {
+    let unknown = || EngineError::Input(format!("unknown device {text:?}; there are cpu and cuda:N"));
+    match text.split_once(':') {
+        None if text == "cpu" => Ok(Device::Cpu),
+        Some(("cuda", index)) => Ok(Device::Cuda(index.parse().map_err(|_| unknown())?)),
+        _ => Err(unknown()),
+    }
+}
+
+pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
+    Hello {
+        protocol: protocol::VERSION,
+        framework: framework.to_owned(),
+        binding: runtime.binding,
+        library: runtime.library,
+        library_path: runtime.library_path.map(|path| path.display().to_string()),
+        cpu_capability: runtime.cpu_capability,
+        build: Build {
+            profile: env!("BUILD_PROFILE").into(),
+            rustc: env!("BUILD_RUSTC").into(),
+            rustflags: env!("BUILD_RUSTFLAGS").into(),
+            target_features: env!("BUILD_FEATURES").split(',').map(str::to_owned).collect(),
+            target: env!("BUILD_TARGET").into(),
+        },
+    }
+}
+
+pub(crate) fn in_effect(observed: InEffect, kv_cache: KvCache) -> protocol::InEffect {
+    let policy = match (kv_cache, observed.kv_cache_policy) {
+        (KvCache::Off, _) => "recomputed",
+        (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
+        (KvCache::On, KvCachePolicy::Growing) => "growing",
+    };
+    protocol::InEffect {
+        precision: observed.weights.name().into(),
+        activations: observed.activations,
+        kv_cache_precision: observed.kv_cache,
+        kv_cache: policy.into(),
+        device: observed.device.to_string(),
+        threads: observed.threads,
+        jit: observed.jit,
+        weight_storage: observed.weight_storage,
+        kernels: observed.kernels,
+    }
+}
+
+pub(crate) fn failure_kind(error: &EngineError) -> FailureKind {
+    match error {
+        EngineError::Unsupported(_) => FailureKind::Unsupported,
+        EngineError::Input(_) | EngineError::Bundle(_) => FailureKind::Input,
+        EngineError::Framework(_) => FailureKind::Failed,
+    }
+}

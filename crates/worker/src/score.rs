@@ -1,0 +1,115 @@
+//! Logits of given sequences, to a safetensors file: what parity is judged from.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bundle::ModelConfig;
+use engine::{InferenceEngine, Want};
+use protocol::{Case, Score, Scored};
+use safetensors::{Dtype, tensor::TensorView};
+
+use crate::serve::ServeError;
+
+/// f32 tensors by name, on their way to a file.
+#[derive(Default)]
+struct Tensors(BTreeMap<String, (Vec<usize>, Vec<u8>)>);
+
+impl Tensors {
+    fn add(&mut self, name: String, shape: &[usize], values: &[f32]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.0.insert(name, (shape.to_vec(), bytes));
+    }
+
+    fn write(&self, path: &str) -> Result<(), ServeError> {
+        let views = self.0.iter().map(|(name, (shape, bytes))| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+            view.map(|view| (name, view)).map_err(|e| ServeError::File(format!("tensor {name}: {e}")))
+        });
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        safetensors::serialize_to_file(views, None, Path::new(path))
+            .map_err(|e| ServeError::File(format!("cannot write {path}: {e}")))
+    }
+}
+
+pub(crate) fn score<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Score,
+    config: &ModelConfig,
+    hidden_states: bool,
+) -> Result<Scored, ServeError> {
+    let (batch, positions) = (task.sequences.len(), task.sequences.first().map_or(0, Vec::len));
+    let piece = if task.piece == 0 { positions } else { task.piece };
+    let mut logits = Rows::new(batch, positions, config.vocab_size);
+    let mut hidden: Vec<Rows> = Vec::new();
+    engine.begin(batch, positions)?;
+    let mut start = 0;
+    while start < positions {
+        let end = (start + piece).min(positions);
+        let tokens: Vec<u32> =
+            task.sequences.iter().flat_map(|row| row[start..end].iter().copied()).collect();
+        logits.put(start, end, engine.append(&tokens, Want::All)?);
+        if hidden_states {
+            for (layer, values) in engine.hidden_states()?.layers.iter().enumerate() {
+                if layer == hidden.len() {
+                    hidden.push(Rows::new(batch, positions, config.hidden_size));
+                }
+                hidden[layer].put(start, end, values);
+            }
+        }
+        start = end;
+    }
+    let mut tensors = Tensors::default();
+    tensors.add("logits".into(), &[batch, positions, config.vocab_size], &logits.values);
+    for (layer, rows) in hidden.iter().enumerate() {
+        tensors.add(format!("hidden.{layer}"), &[batch, positions, config.hidden_size], &rows.values);
+    }
+    tensors.write(&task.file)?;
+    Ok(Scored { file: task.file.clone() })
+}
+
+/// Teacher-forced logits of `cases`, by the path that decoding takes: the prompt in one piece, then
+/// token by token along the first `steps` tokens of the trace.
+pub(crate) fn along_trace<E: InferenceEngine>(
+    engine: &mut E,
+    cases: &[Case],
+    steps: usize,
+    vocabulary: usize,
+    file: &str,
+) -> Result<(), ServeError> {
+    let mut tensors = Tensors::default();
+    for (index, case) in cases.iter().enumerate() {
+        let (batch, prompt) = (case.prompts.len(), case.prompts[0].len());
+        let steps = steps.min(case.trace[0].len());
+        let positions = prompt + steps;
+        let mut logits = Rows::new(batch, positions, vocabulary);
+        engine.begin(batch, positions)?;
+        logits.put(0, prompt, engine.append(&case.prompts.concat(), Want::All)?);
+        for step in 0..steps {
+            let tokens: Vec<u32> = case.trace.iter().map(|row| row[step]).collect();
+            logits.put(prompt + step, prompt + step + 1, engine.append(&tokens, Want::Last)?);
+        }
+        tensors.add(format!("case.{index}"), &[batch, positions, vocabulary], &logits.values);
+    }
+    tensors.write(file)
+}
+
+/// `[batch, positions, width]`, filled by ranges of positions.
+struct Rows {
+    positions: usize,
+    width: usize,
+    values: Vec<f32>,
+}
+
+impl Rows {
+    fn new(batch: usize, positions: usize, width: usize) -> Rows {
+        Rows { positions, width, values: vec![0.0; batch * positions * width] }
+    }
+
+    /// `values` are `[batch, end - start, width]`.
+    fn put(&mut self, start: usize, end: usize, values: &[f32]) {
+        for (sequence, rows) in values.chunks_exact((end - start) * self.width).enumerate() {
+            let at = (sequence * self.positions + start) * self.width;
+            self.values[at..at + rows.len()].copy_from_slice(rows);
+        }
+    }
+}
