@@ -1,1 +1,75 @@
+//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file or a
+//! repository on the Hugging Face hub.
+//!
+//! A bundle is content-addressed: its directory is named after the model and a hash over the
+//! source's files. It appears whole or not at all, and making it a second time costs no more than
+//! hashing the source.
 
+mod encode;
+mod error;
+mod huggingface;
+mod model;
+mod progress;
+mod safetensors;
+mod store;
+
+use std::path::{Path, PathBuf};
+
+use bundle::{Bundle, MANIFEST, Precision};
+
+pub use error::PrepareError;
+pub use progress::Progress;
+
+use progress::Reporter;
+
+/// What to prepare, and where to.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub source: Source,
+    /// What to call the model; by default it is named after the source.
+    pub name: Option<String>,
+    /// The precisions that the bundle must hold in the end.
+    pub precisions: Vec<Precision>,
+    /// The directory in which all bundles lie; made if it is not there.
+    pub bundles: PathBuf,
+    pub progress: Progress,
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
+    Directory(PathBuf),
+    /// A `.gguf` file.
+    Gguf(PathBuf),
+    /// `owner/name` on the Hugging Face hub.
+    Hub(String),
+}
+
+/// Makes the bundle that `request` asks for, as far as it does not exist already, and returns its
+/// directory.
+pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
+    if request.precisions.is_empty() {
+        return Err(PrepareError::Request("no precision was asked for; there are f32, bf16 and f16".into()));
+    }
+    let mut reporter = Reporter::new(request.progress);
+    let model = match &request.source {
+        Source::Directory(directory) if directory.join(MANIFEST).is_file() => {
+            return existing_bundle(directory, &request.precisions);
+        }
+        Source::Directory(directory) => huggingface::open(directory)?,
+        Source::Gguf(_) | Source::Hub(_) => {
+            return Err(PrepareError::Request("only Hugging Face directories can be prepared".into()));
+        }
+    };
+    store::store(request, &model, &mut reporter)
+}
+
+/// A bundle given as the source is used as it is: its own source may be long gone.
+fn existing_bundle(directory: &Path, precisions: &[Precision]) -> Result<PathBuf, PrepareError> {
+    let bundle = Bundle::open(directory).map_err(PrepareError::Bundle)?;
+    for &precision in precisions {
+        bundle.weights(precision).map_err(PrepareError::Bundle)?;
+    }
+    Ok(directory.to_path_buf())
+}

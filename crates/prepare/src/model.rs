@@ -1,0 +1,89 @@
+//! A source, opened and checked: what is common to every kind of them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use bundle::{ModelConfig, TensorSpec};
+use memmap2::Mmap;
+
+use crate::PrepareError;
+
+/// A model whose every tensor is known to be there in the shape that its configuration calls for.
+/// No weights have been read yet.
+pub(crate) struct Model {
+    /// The name it goes by unless the request gives another.
+    pub(crate) name: String,
+    /// The manifest's word for this kind of source.
+    pub(crate) kind: &'static str,
+    /// Every file that the bundle is made from.
+    pub(crate) files: Vec<SourceFile>,
+    pub(crate) config: ModelConfig,
+    pub(crate) config_json: Document,
+    /// Or the reason why there is none.
+    pub(crate) tokenizer: Result<Document, String>,
+    pub(crate) tensors: Box<dyn Tensors>,
+    /// For the manifest: where the weights come from and what was done to them, before rounding.
+    pub(crate) derived: String,
+}
+
+/// A text file of the bundle.
+pub(crate) struct Document {
+    pub(crate) bytes: Vec<u8>,
+    /// For the manifest.
+    pub(crate) derived: String,
+}
+
+/// The weights of a source, one at a time.
+pub(crate) trait Tensors {
+    /// The tensor of the bundle called `spec.name`, row-major, in the bundle's layout.
+    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError>;
+
+    /// The file that holds it, for errors.
+    fn path_of(&self, name: &str) -> &Path;
+}
+
+/// A mapped file of the source.
+pub(crate) struct SourceFile {
+    path: PathBuf,
+    map: std::sync::Arc<Mmap>,
+}
+
+impl SourceFile {
+    pub(crate) fn open(path: &Path) -> Result<SourceFile, PrepareError> {
+        let file = File::open(path).map_err(PrepareError::reading(path))?;
+        // SAFETY: a source that someone truncates while it is being read would fault; reading it
+        // into memory instead would cost the size of the model.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(&file) }.map_err(PrepareError::reading(path))?;
+        Ok(SourceFile { path: path.to_path_buf(), map: std::sync::Arc::new(map) })
+    }
+
+    /// The same mapping once more.
+    pub(crate) fn share(&self) -> SourceFile {
+        SourceFile { path: self.path.clone(), map: self.map.clone() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// File name without its directory.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+/// Refuses a configuration with more layers than the source could hold, before a list of all their
+/// tensors is made.
+pub(crate) fn check_layers(config: &ModelConfig, path: &Path, held: usize) -> Result<(), PrepareError> {
+    if config.layers > held {
+        let layers = config.layers;
+        let reason = format!("the configuration has {layers} layers, but there are only {held} tensors");
+        return Err(PrepareError::damaged(path, reason));
+    }
+    Ok(())
+}

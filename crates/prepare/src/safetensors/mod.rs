@@ -1,0 +1,9 @@
+//! The safetensors format, read and written here rather than by the `safetensors` crate for two
+//! reasons: its writer sorts tensors by name, which would tear apart those that engines fuse, and
+//! its reader's errors do not say which tensor is at fault.
+
+mod reader;
+mod writer;
+
+pub(crate) use reader::{Entry, Header};
+pub(crate) use writer::Writer;

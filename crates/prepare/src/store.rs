@@ -1,0 +1,290 @@
+//! Where bundles lie, and how one comes to be there whole or not at all.
+//!
+//! Everything new is written into a staging directory beside the bundle, on the same file system, and
+//! renamed into place; the manifest comes last. A lock, which the operating system releases when its
+//! holder dies, makes one process at a time the writer of a bundle. So whatever lies in the staging
+//! directory when the lock is taken is the litter of a crash, and is removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision};
+use sha2::{Digest, Sha256};
+
+use crate::model::Model;
+use crate::progress::Reporter;
+use crate::safetensors::Writer;
+use crate::{PrepareError, Request};
+
+/// Part of every bundle's address. To be raised when the same source comes to give other bytes.
+const RECIPE: u32 = 1;
+
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+
+/// Brings the bundle of `model` to hold what `request` asks for.
+pub(crate) fn store(
+    request: &Request,
+    model: &Model,
+    reporter: &mut Reporter,
+) -> Result<PathBuf, PrepareError> {
+    let name = model_name(request.name.as_deref(), &model.name)?;
+    let sha256 = hash_sources(model, reporter);
+    let address = format!("{name}-{}", address(model.kind, &sha256));
+    let directory = request.bundles.join(&address);
+    fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
+    let _lock = lock(&request.bundles.join(format!(".{address}.lock")), reporter)?;
+
+    let source = bundle::Source { kind: model.kind.into(), sha256 };
+    let mut manifest = Manifest { format: MANIFEST_FORMAT, name, source, files: BTreeMap::new() };
+    let existing = Manifest::read(&directory).ok();
+    let wanted = wanted_files(model, &request.precisions, existing.as_ref());
+    if let Some(existing) = &existing {
+        manifest.files = existing.files.clone();
+        manifest.files.retain(|file, record| is_intact(&directory.join(file), record));
+    }
+    let missing: BTreeSet<_> = wanted.into_iter().filter(|file| !manifest.files.contains_key(file)).collect();
+    if missing.is_empty() {
+        return Ok(directory);
+    }
+
+    let staging = Staging::create(request.bundles.join(format!(".{address}.partial")))?;
+    manifest.files.extend(write_files(model, &missing, &staging.0, reporter)?);
+    let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
+    json.push(b'\n');
+    write_file(&staging.0.join(MANIFEST), &json)?;
+    publish(&staging.0, &directory, &missing, existing.is_some())?;
+    Ok(directory)
+}
+
+/// What the bundle must hold in the end: what is asked for now, and what it was made with before.
+fn wanted_files(model: &Model, precisions: &[Precision], existing: Option<&Manifest>) -> BTreeSet<String> {
+    let mut wanted = BTreeSet::from([CONFIG.to_owned()]);
+    if model.tokenizer.is_ok() {
+        wanted.insert(TOKENIZER.to_owned());
+    }
+    let held = |precision: &Precision| {
+        existing.is_some_and(|manifest| manifest.files.contains_key(&precision.file_name()))
+    };
+    let precisions = Precision::ALL.into_iter().filter(|p| precisions.contains(p) || held(p));
+    wanted.extend(precisions.map(Precision::file_name));
+    wanted
+}
+
+fn is_intact(path: &Path, record: &FileRecord) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == record.bytes)
+}
+
+/// Writes `files` into `directory` and returns their records.
+fn write_files(
+    model: &Model,
+    files: &BTreeSet<String>,
+    directory: &Path,
+    reporter: &mut Reporter,
+) -> Result<BTreeMap<String, FileRecord>, PrepareError> {
+    let mut records = BTreeMap::new();
+    let documents = [(CONFIG, Some(&model.config_json)), (TOKENIZER, model.tokenizer.as_ref().ok())];
+    for (file, document) in documents {
+        if let Some(document) = document.filter(|_| files.contains(file)) {
+            write_file(&directory.join(file), &document.bytes)?;
+            let record = FileRecord {
+                sha256: hexadecimal(Sha256::new_with_prefix(&document.bytes)),
+                bytes: document.bytes.len() as u64,
+                derived: document.derived.clone(),
+            };
+            records.insert(file.to_owned(), record);
+        }
+    }
+    let precisions: Vec<_> =
+        Precision::ALL.into_iter().filter(|precision| files.contains(&precision.file_name())).collect();
+    if let Err(reason) = &model.tokenizer
+        && !precisions.is_empty()
+    {
+        reporter.note(&format!(
+            "warning: the model has no tokenizer, so only token ids can be fed to it: {reason}"
+        ));
+    }
+    records.extend(write_weights(model, &precisions, directory, reporter)?);
+    Ok(records)
+}
+
+/// Writes all of `precisions` in one pass, so that each tensor is read and converted once.
+fn write_weights(
+    model: &Model,
+    precisions: &[Precision],
+    directory: &Path,
+    reporter: &mut Reporter,
+) -> Result<BTreeMap<String, FileRecord>, PrepareError> {
+    let specs = model.config.tensors();
+    let mut writers = Vec::new();
+    for &precision in precisions {
+        let path = directory.join(precision.file_name());
+        writers.push((precision, Writer::create(&path, precision, &specs)?));
+    }
+    if writers.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let elements = |shape: &[usize]| shape.iter().product::<usize>() as u64;
+    let names = precisions.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
+    reporter.start(format!("writing {names}"), 4 * specs.iter().map(|s| elements(&s.shape)).sum::<u64>());
+    for spec in &specs {
+        let values = model.tensors.read(spec)?;
+        let source = model.tensors.path_of(&spec.name);
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let reason = format!("holds {} at element {at}; weights must be finite", values[at]);
+            return Err(PrepareError::tensor(source, &spec.name, reason));
+        }
+        for (_, writer) in &mut writers {
+            writer.append(&spec.name, &values, source)?;
+        }
+        reporter.advance(4 * values.len() as u64);
+    }
+    reporter.finish();
+    let mut records = BTreeMap::new();
+    for (precision, writer) in writers {
+        records.insert(precision.file_name(), writer.finish(derived(model, precision))?);
+    }
+    Ok(records)
+}
+
+fn derived(model: &Model, precision: Precision) -> String {
+    let rounding = match precision {
+        Precision::F32 => "",
+        Precision::Bf16 | Precision::F16 => " by way of f32, rounded to nearest even",
+    };
+    let mut text = format!("weights {}, stored as {precision}{rounding}", model.derived);
+    if let Err(reason) = &model.tokenizer {
+        text.push_str(&format!("; without tokenizer.json: {reason}"));
+    }
+    text
+}
+
+/// Moves what lies in `staging` to where it is looked for.
+fn publish(
+    staging: &Path,
+    directory: &Path,
+    files: &BTreeSet<String>,
+    exists: bool,
+) -> Result<(), PrepareError> {
+    let moved = |from: &Path, to: &Path| fs::rename(from, to).map_err(PrepareError::writing(to));
+    if exists {
+        for file in files {
+            moved(&staging.join(file), &directory.join(file))?;
+        }
+        // Until here the old manifest has stood for files that are the same or not yet mentioned.
+        moved(&staging.join(MANIFEST), &directory.join(MANIFEST))?;
+        return sync_directory(directory);
+    }
+    if directory.exists() {
+        // A directory without a readable manifest is no bundle.
+        fs::remove_dir_all(directory).map_err(PrepareError::writing(directory))?;
+    }
+    sync_directory(staging)?;
+    moved(staging, directory)?;
+    sync_directory(directory.parent().unwrap_or(directory))
+}
+
+/// Renames are durable once the directory is.
+fn sync_directory(directory: &Path) -> Result<(), PrepareError> {
+    if cfg!(unix) {
+        let opened = File::open(directory).map_err(PrepareError::writing(directory))?;
+        opened.sync_all().map_err(PrepareError::writing(directory))?;
+    }
+    Ok(())
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), PrepareError> {
+    let mut file = File::create_new(path).map_err(PrepareError::writing(path))?;
+    file.write_all(bytes).map_err(PrepareError::writing(path))?;
+    file.sync_all().map_err(PrepareError::writing(path))
+}
+
+/// A directory that is gone when this value is, unless it was renamed.
+struct Staging(PathBuf);
+
+impl Staging {
+    fn create(path: PathBuf) -> Result<Staging, PrepareError> {
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(PrepareError::writing(&path))?;
+        }
+        fs::create_dir(&path).map_err(PrepareError::writing(&path))?;
+        Ok(Staging(path))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next who prepares this model.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Held until the file is dropped.
+fn lock(path: &Path, reporter: &Reporter) -> Result<File, PrepareError> {
+    let file = File::options().create(true).truncate(false).write(true).open(path);
+    let file = file.map_err(PrepareError::writing(path))?;
+    match file.try_lock() {
+        Ok(()) => return Ok(file),
+        Err(TryLockError::Error(source)) => return Err(PrepareError::writing(path)(source)),
+        Err(TryLockError::WouldBlock) => {}
+    }
+    reporter.note("another process is preparing this model; waiting for it");
+    file.lock().map_err(PrepareError::writing(path))?;
+    Ok(file)
+}
+
+/// The name is part of a path and is read by people, hence its limits.
+fn model_name(given: Option<&str>, default: &str) -> Result<String, PrepareError> {
+    const LONGEST: usize = 100;
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match given {
+        Some(name) => {
+            let fits = name.len() <= LONGEST && !name.is_empty() && !name.starts_with('.');
+            if !fits || !name.chars().all(plain) {
+                return Err(PrepareError::Request(format!(
+                    "{name:?} cannot name a model: use up to {LONGEST} letters, digits, '.', '_' and '-', not a leading '.'"
+                )));
+            }
+            Ok(name.to_owned())
+        }
+        None => {
+            let name: String = default.chars().map(|c| if plain(c) { c } else { '-' }).collect();
+            let mut name = name.trim_start_matches('.').to_owned();
+            name.truncate(name.floor_char_boundary(LONGEST));
+            Ok(if name.is_empty() { "model".into() } else { name })
+        }
+    }
+}
+
+/// sha256 by name of every file of the source.
+fn hash_sources(model: &Model, reporter: &mut Reporter) -> BTreeMap<String, String> {
+    let total = model.files.iter().map(|file| file.bytes().len() as u64).sum();
+    reporter.start("hashing the source".into(), total);
+    let mut hashes = BTreeMap::new();
+    for file in &model.files {
+        let mut hasher = Sha256::new();
+        for chunk in file.bytes().chunks(1 << 22) {
+            hasher.update(chunk);
+            reporter.advance(chunk.len() as u64);
+        }
+        hashes.insert(file.name(), hexadecimal(hasher));
+    }
+    reporter.finish();
+    hashes
+}
+
+/// What tells one source from another, whatever its files are called.
+fn address(kind: &str, sha256: &BTreeMap<String, String>) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(format!("{MANIFEST_FORMAT} {RECIPE} {kind}\n"));
+    for hash in sha256.values() {
+        hasher.update(format!("{hash}\n"));
+    }
+    hexadecimal(hasher)[..16].to_owned()
+}
+
+pub(crate) fn hexadecimal(hasher: Sha256) -> String {
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
