@@ -137,13 +137,13 @@ fn without_the_cache_the_tokens_are_the_same() {
 
 #[test]
 fn generation_is_greedy_and_repeats() {
-    let task = || Task::Generate(Generate { prompts: vec![vec![1, 2]], new_tokens: 5 });
+    let task = || Task::Generate(Generate { prompts: vec![vec![vec![1, 2]]], new_tokens: 5, parity: None });
     let tokens = |events: Vec<Event>| match &events[events.len() - 2] {
         Event::Generated(generated) => generated.tokens.clone(),
         other => panic!("{other:?}"),
     };
     let first = tokens(serve(settings(&[]), task()));
-    assert_eq!(first[0].len(), 5);
+    assert_eq!(first[0][0].len(), 5);
     assert_eq!(first, tokens(serve(settings(&[]), task())));
 }
 
@@ -169,7 +169,7 @@ fn parity_is_written_along_the_trace() {
     assert!(events.iter().any(|event| matches!(event, Event::Parity(_))));
     let bytes = std::fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    assert_eq!(tensors.tensor("case.0").unwrap().shape(), [2, 3 + 2, 8]);
+    assert_eq!(tensors.tensor("case.0").unwrap().shape(), [2, 3 + 4, 8]);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
     assert!(failure(&events_of("{")).1.contains("does not parse"));
     let other = serde_json::json!({
         "protocol": 99, "bundle": "", "settings": settings(&[]),
-        "task": {"kind": "generate", "prompts": [[1]], "new_tokens": 1}
+        "task": {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}
     });
     assert!(failure(&events_of(&other.to_string())).1.contains("protocol 99"));
     let ragged = Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };

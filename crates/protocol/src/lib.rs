@@ -96,10 +96,12 @@ pub struct Measure {
     pub parity: Option<ParityTask>,
 }
 
+/// Teacher-forced logits: the prompt in one piece, the first `steps` tokens of the trace one at a time,
+/// the rest in one piece, so that prefill and decode are both covered at little cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityTask {
-    /// How many tokens of each trace are fed, one at a time.
     pub steps: usize,
+    /// safetensors: `case.0` … f32 [batch, prompt + trace, vocabulary]
     pub file: String,
 }
 
@@ -141,11 +143,15 @@ pub struct Warmup {
     pub settled_within: f64,
 }
 
-/// Greedy continuation of a batch of prompts of equal length.
+/// Greedy continuation, untimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generate {
-    pub prompts: Vec<Vec<u32>>,
+    /// `[case][batch][prompt tokens]`; prompts of a batch are of equal length.
+    pub prompts: Vec<Vec<Vec<u32>>>,
     pub new_tokens: usize,
+    /// Logits along the generated tokens: what other engines are compared with.
+    #[serde(default)]
+    pub parity: Option<ParityTask>,
 }
 
 /// Logits of every position of a batch of sequences of equal length, written to a safetensors file:
@@ -248,11 +254,9 @@ pub struct CaseSample {
     pub tokens: Vec<Vec<u32>>,
 }
 
-/// Teacher-forced logits along the cases' traces, by the same path that was timed: the prompt in one
-/// piece, then token by token.
+/// The parity file is complete: see [`ParityTask`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
-    /// safetensors: `case.0` … f32 [batch, prompt + steps, vocabulary]
     pub file: String,
 }
 
@@ -285,7 +289,8 @@ pub struct Memory {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generated {
-    pub tokens: Vec<Vec<u32>>,
+    /// `[case][batch][new tokens]`
+    pub tokens: Vec<Vec<Vec<u32>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

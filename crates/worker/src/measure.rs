@@ -7,8 +7,8 @@ use std::path::Path;
 
 use engine::{InferenceEngine, Want};
 use protocol::{
-    Case, CaseSample, ColdStart, Decode, Event, Generate, Iteration, KvCache, Measure, Parity, Usage, Warmup,
-    WarmupDone,
+    Case, CaseSample, ColdStart, Decode, Event, Generate, Generated, Iteration, KvCache, Measure, Parity,
+    Usage, Warmup, WarmupDone,
 };
 
 use crate::serve::{Events, ServeError};
@@ -91,24 +91,35 @@ pub(crate) fn measure<E: InferenceEngine>(
     Ok(())
 }
 
-/// Greedy continuation, untimed.
+/// Greedy continuation, untimed, and the logits along it where they are asked for.
 pub(crate) fn generate<E: InferenceEngine>(
     engine: &mut E,
     task: &Generate,
     vocabulary: usize,
-) -> Result<Vec<Vec<u32>>, ServeError> {
-    let case = Case { prompts: task.prompts.clone(), trace: Vec::new() };
-    check_case(&case, task.new_tokens)?;
+    events: &mut Events<'_>,
+) -> Result<(), ServeError> {
+    let mut cases: Vec<Case> =
+        task.prompts.iter().map(|prompts| Case { prompts: prompts.clone(), trace: Vec::new() }).collect();
+    for case in &cases {
+        check_case(case, task.new_tokens)?;
+    }
     let mut runner = Runner {
-        cases: std::slice::from_ref(&case),
+        cases: &cases,
         new_tokens: task.new_tokens,
         decode: Decode::Greedy,
         kv_cache: KvCache::On,
         vocabulary,
         tokens: Vec::new(),
     };
-    let sample = runner.iteration(engine, 0)?.cases.remove(0);
-    Ok(sample.tokens)
+    let iteration = runner.iteration(engine, 0)?;
+    for (case, sample) in cases.iter_mut().zip(iteration.cases) {
+        case.trace = sample.tokens;
+    }
+    if let Some(parity) = &task.parity {
+        score::along_trace(engine, &cases, parity.steps, vocabulary, &parity.file)?;
+        events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
+    }
+    events.send(Event::Generated(Generated { tokens: cases.into_iter().map(|case| case.trace).collect() }))
 }
 
 fn check(task: &Measure) -> Result<(), ServeError> {

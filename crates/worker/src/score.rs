@@ -67,8 +67,7 @@ pub(crate) fn score<E: InferenceEngine>(
     Ok(Scored { file: task.file.clone() })
 }
 
-/// Teacher-forced logits of `cases`, by the path that decoding takes: the prompt in one piece, then
-/// token by token along the first `steps` tokens of the trace.
+/// Teacher-forced logits of `cases`: see [`protocol::ParityTask`].
 pub(crate) fn along_trace<E: InferenceEngine>(
     engine: &mut E,
     cases: &[Case],
@@ -78,15 +77,17 @@ pub(crate) fn along_trace<E: InferenceEngine>(
 ) -> Result<(), ServeError> {
     let mut tensors = Tensors::default();
     for (index, case) in cases.iter().enumerate() {
-        let (batch, prompt) = (case.prompts.len(), case.prompts[0].len());
-        let steps = steps.min(case.trace[0].len());
-        let positions = prompt + steps;
+        let (batch, prompt, trace) = (case.prompts.len(), case.prompts[0].len(), case.trace[0].len());
+        let positions = prompt + trace;
         let mut logits = Rows::new(batch, positions, vocabulary);
         engine.begin(batch, positions)?;
         logits.put(0, prompt, engine.append(&case.prompts.concat(), Want::All)?);
-        for step in 0..steps {
-            let tokens: Vec<u32> = case.trace.iter().map(|row| row[step]).collect();
-            logits.put(prompt + step, prompt + step + 1, engine.append(&tokens, Want::Last)?);
+        let steps = steps.min(trace);
+        let pieces = (0..steps).map(|step| (step, step + 1)).chain([(steps, trace)]);
+        for (start, end) in pieces.filter(|(start, end)| start < end) {
+            let tokens: Vec<u32> =
+                case.trace.iter().flat_map(|row| row[start..end].iter().copied()).collect();
+            logits.put(prompt + start, prompt + end, engine.append(&tokens, Want::All)?);
         }
         tensors.add(format!("case.{index}"), &[batch, positions, vocabulary], &logits.values);
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use engine::{Bundle, EngineError, InferenceEngine};
-use protocol::{Event, FailureKind, Generated, Hello, Job, Loaded, Started, Task};
+use protocol::{Event, FailureKind, Hello, Job, Loaded, Started, Task};
 use serde_json::to_string;
 
 use crate::{clock, engine_io, measure, memory, score};
@@ -131,8 +131,7 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
             measure::measure(&mut engine, task, &context, events)?;
         }
         Task::Generate(task) => {
-            let tokens = measure::generate(&mut engine, task, bundle.config().vocab_size)?;
-            events.send(Event::Generated(Generated { tokens }))?;
+            measure::generate(&mut engine, task, bundle.config().vocab_size, events)?;
         }
         Task::Score(task) => {
             let scored = score::score(&mut engine, task, bundle.config(), settings.hidden_states)?;
