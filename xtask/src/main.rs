@@ -1,1 +1,100 @@
-fn main() {}
+//! Repository automation, `cargo xtask`: one file a task, dispatch only. It depends on none of the
+//! workspace's crates, so that a crate that does not compile takes no command with it.
+
+mod build;
+mod catalog;
+mod compare;
+mod doctor;
+mod failure;
+mod process;
+mod report;
+mod setup;
+mod splice;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::report::Reporter;
+use crate::setup::Piece;
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Set up, build, compare, test")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Download what the frameworks need into the cache directory, unless it is there
+    ///
+    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH,
+    /// if set, are used instead of a download.
+    Setup {
+        /// Plain lines on long work instead of progress bars, and nothing else
+        #[arg(long)]
+        quiet: bool,
+        /// Only these pieces
+        #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
+        only: Vec<Piece>,
+    },
+    /// Set up, then build the driver and one worker for each framework
+    Build {
+        /// Names of configs/engines; all, unless given
+        #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+        frameworks: Vec<String>,
+        /// Plain lines on long work instead of progress bars, and nothing else
+        #[arg(long)]
+        quiet: bool,
+    },
+    /// Set up, build, and compare the frameworks: every argument goes to the driver
+    #[command(disable_help_flag = true)]
+    Compare {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
+    Test {
+        /// Leave out what needs a native library or the model; counted as skipped
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Say what can run here, and what to do for what cannot
+    Doctor,
+    /// Check the rules of the architecture
+    Tidy,
+    /// Put the table of a results directory between the markers in README.md
+    Splice {
+        /// The newest under results/, unless given
+        #[arg(long, value_name = "DIR")]
+        results: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = run(Cli::parse().task);
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        failure::exit_code(&error)
+    })
+}
+
+fn run(task: Task) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::locate()?;
+    match task {
+        Task::Setup { quiet, only } => setup::run(&workspace, &only, Reporter::new(quiet)),
+        Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
+        Task::Compare { args } => compare::run(&workspace, &args),
+        Task::Test { quick } => test::run(&workspace, quick),
+        Task::Doctor => doctor::run(&workspace),
+        Task::Tidy => tidy::run(&workspace),
+        Task::Splice { results } => splice::run(&workspace, results),
+    }
+}

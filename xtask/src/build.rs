@@ -1,0 +1,86 @@
+//! `cargo xtask build`: the driver, `prepare`, and one worker for each framework.
+//!
+//! Every package is built by a cargo invocation of its own: in a shared one, cargo would unify
+//! features, and one framework's would change another's binary.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::{Error, Result, anyhow};
+
+use crate::catalog::{Engine, Engines};
+use crate::process::{self, cargo, succeeds};
+use crate::report::Reporter;
+use crate::setup::{Piece, Provided, Provision};
+use crate::workspace::Workspace;
+
+pub(crate) fn run(workspace: &Workspace, frameworks: &[String], reporter: Reporter) -> Result<ExitCode> {
+    let engines = Engines::read(workspace)?;
+    let selected = engines.select(frameworks)?;
+    let provision = Provision::new(workspace, reporter)?;
+    for name in ["driver", "prepare"] {
+        package(workspace, name, &[], reporter)?;
+    }
+    if let Err(error) = package(workspace, "engine-mock", &[], reporter) {
+        reporter.warn(&format!("{error:#}"));
+    }
+    workers(workspace, &selected, &provision, reporter)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the workers of these engines with the pieces they need. A worker that cannot be built is
+/// reported and stops no other; an error if not one could be.
+pub(crate) fn workers(
+    workspace: &Workspace,
+    engines: &[&Engine],
+    provision: &Provision,
+    reporter: Reporter,
+) -> Result<()> {
+    // Variants share a worker.
+    let workers: BTreeMap<&str, &Engine> =
+        engines.iter().map(|engine| (engine.worker.as_str(), *engine)).collect();
+    let failures: Vec<Error> =
+        workers.values().filter_map(|engine| worker(workspace, engine, provision, reporter).err()).collect();
+    if failures.len() < workers.len() {
+        for failure in failures {
+            reporter.warn(&format!("{failure:#}; the comparison goes on without it"));
+        }
+        return Ok(());
+    }
+    let mut failures = failures.into_iter();
+    let Some(first) = failures.next() else { return Ok(()) };
+    for failure in failures {
+        reporter.warn(&format!("{failure:#}"));
+    }
+    Err(first)
+}
+
+fn worker(workspace: &Workspace, engine: &Engine, provision: &Provision, reporter: Reporter) -> Result<()> {
+    let pieces = engine.native.iter().map(|&piece| provision.provide(piece)).collect::<Result<Vec<_>>>()?;
+    if engine.native.contains(&Piece::Libtorch) && process::cxx_compiler().is_none() {
+        return Err(anyhow!(
+            "{} needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX",
+            engine.worker
+        ));
+    }
+    package(workspace, &engine.worker, &pieces, reporter)
+}
+
+pub(crate) fn package(
+    workspace: &Workspace,
+    name: &str,
+    pieces: &[Provided],
+    reporter: Reporter,
+) -> Result<()> {
+    let mut build = cargo(workspace);
+    build.args(["build", "--release", "--locked", "--package", name]);
+    if reporter.is_quiet() {
+        build.arg("--quiet");
+    }
+    build.envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)));
+    if succeeds(&mut build)? {
+        Ok(())
+    } else {
+        Err(anyhow!("{name} does not build; `cargo xtask doctor` says what it needs"))
+    }
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask compare`: whatever the comparison needs, then the driver in this process's place.
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::build;
+use crate::catalog::{self, Engines};
+use crate::failure::BadInput;
+use crate::process::command;
+use crate::report::Reporter;
+use crate::setup::Provision;
+use crate::workspace::Workspace;
+
+const DEFAULT_MODEL: &str = "smollm2-135m";
+
+/// What of the driver's arguments decides what must be there before it starts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Needs {
+    frameworks: Vec<String>,
+    model: Option<String>,
+    quiet: bool,
+    help: bool,
+}
+
+pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+    let needs = Needs::of(args)?;
+    let reporter = Reporter::new(needs.quiet);
+    if !needs.help {
+        provide(workspace, &needs, reporter)?;
+    }
+    build::package(workspace, "driver", &[], reporter)?;
+    let mut driver = command(workspace.binary("driver"));
+    // Tells the driver that nothing is left for it to provide.
+    driver.arg("compare").args(args).env("PHOTOFINISH_PROVISIONED", "1");
+    replace_this_process(driver)
+}
+
+fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
+    let engines = Engines::read(workspace)?;
+    let selected = engines.select(&needs.frameworks)?;
+    let model = needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
+    let pieces = catalog::pieces_of_model(workspace, model)?;
+    let provision = Provision::new(workspace, reporter)?;
+    for piece in pieces {
+        provision.provide(piece)?;
+    }
+    build::package(workspace, "prepare", &[], reporter)?;
+    build::workers(workspace, &selected, &provision, reporter)
+}
+
+impl Needs {
+    fn of(args: &[OsString]) -> Result<Self> {
+        let mut needs = Self::default();
+        let mut args = args.iter().map(|arg| arg.to_string_lossy());
+        while let Some(arg) = args.next() {
+            let (name, inline) = match arg.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (arg.as_ref(), None),
+            };
+            match name {
+                "--help" | "-h" => needs.help = true,
+                "--quiet" | "-q" => needs.quiet = true,
+                "--frameworks" | "--model" => {
+                    let value = inline
+                        .or_else(|| args.next().map(|value| value.into_owned()))
+                        .ok_or_else(|| BadInput(format!("{name} needs a value")))?;
+                    match name {
+                        "--model" => needs.model = Some(value),
+                        _ => needs.frameworks.extend(value.split(',').map(|name| name.trim().to_owned())),
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(needs)
+    }
+}
+
+/// Signals reach the driver itself, and its exit code is this command's.
+#[cfg(unix)]
+fn replace_this_process(mut program: Command) -> Result<ExitCode> {
+    use std::os::unix::process::CommandExt;
+    Err(program.exec()).context("cannot start the driver")
+}
+
+#[cfg(not(unix))]
+fn replace_this_process(mut program: Command) -> Result<ExitCode> {
+    let status = program.status().context("cannot start the driver")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs(args: &[&str]) -> Needs {
+        Needs::of(&args.iter().map(OsString::from).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn only_what_decides_the_set_up_is_read() {
+        assert_eq!(needs(&["--rounds", "3", "--prompt", "x"]), Needs::default());
+        let found = needs(&["--frameworks", "candle,tch", "--model=a.gguf", "--quiet"]);
+        assert_eq!(found.frameworks, ["candle", "tch"]);
+        assert_eq!(found.model.as_deref(), Some("a.gguf"));
+        assert!(found.quiet && !found.help);
+        assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);
+        assert!(needs(&["--frameworks", "tch", "--help"]).help);
+    }
+
+    #[test]
+    fn a_flag_without_its_value_is_bad_input() {
+        let error = Needs::of(&["--frameworks".into()]).unwrap_err();
+        assert!(crate::failure::is_bad_input(&error));
+    }
+}

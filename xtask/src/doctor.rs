@@ -1,0 +1,140 @@
+//! `cargo xtask doctor`: for each framework whether it can run here, with which library from where,
+//! and the command that mends what cannot. Nothing is downloaded or built.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::catalog::{Engine, Engines};
+use crate::process::{self, cargo, command, output_of, output_within};
+use crate::report::Reporter;
+use crate::setup::{Piece, Provision};
+use crate::workspace::Workspace;
+
+/// What of a worker's receipt is shown. It is one line of JSON, described in docs/protocol.md.
+#[derive(Debug, Deserialize)]
+struct Hello {
+    framework: String,
+    binding: String,
+    library: String,
+    library_path: Option<String>,
+    cpu_capability: Option<String>,
+    build: Build,
+}
+
+#[derive(Debug, Deserialize)]
+struct Build {
+    rustc: String,
+    rustflags: String,
+}
+
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
+    let engines = Engines::read(workspace)?;
+    let provision = Provision::new(workspace, Reporter::new(true))?;
+    let mut frameworks: BTreeMap<&str, Vec<&Engine>> = BTreeMap::new();
+    for engine in engines.all() {
+        frameworks.entry(&engine.framework).or_default().push(engine);
+    }
+    let mut all_can_run = true;
+    for (framework, mut variants) in frameworks {
+        // The engine of the framework's own name stands for its variants.
+        variants.sort_by_key(|engine| engine.name != framework);
+        all_can_run &= examine(workspace, &provision, framework, &variants);
+    }
+    println!("cache: {}", workspace.cache.display());
+    println!("  {}", state_of(&provision, Piece::Model));
+    toolchain(workspace);
+    Ok(if all_can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a framework's lines; whether it can run.
+fn examine(workspace: &Workspace, provision: &Provision, framework: &str, variants: &[&Engine]) -> bool {
+    let Some(engine) = variants.first() else { return false };
+    let missing = engine.native.iter().any(|&piece| provision.find(piece).is_none());
+    let hello = say_hello(workspace, provision, engine);
+    match &hello {
+        Ok(hello) => {
+            println!("{framework}: can run");
+            println!("  library: {}, through {}", hello.library, hello.binding);
+            if let Some(path) = &hello.library_path {
+                println!("  loaded from: {path}");
+            }
+            if let Some(capability) = &hello.cpu_capability {
+                println!("  CPU: {capability}");
+            }
+            println!("  built by: {} with {:?}", hello.build.rustc, hello.build.rustflags);
+        }
+        Err(error) => println!("{framework}: cannot run: {error:#}"),
+    }
+    for &piece in &engine.native {
+        println!("  {}", state_of(provision, piece));
+    }
+    if let [_, others @ ..] = variants
+        && !others.is_empty()
+    {
+        let names: Vec<_> = others.iter().map(|engine| engine.name.as_str()).collect();
+        println!("  variants: {}", names.join(", "));
+    }
+    if engine.native.contains(&Piece::Libtorch) && hello.is_err() && process::cxx_compiler().is_none() {
+        println!("  first: install a C++ compiler (on Debian and Ubuntu: apt-get install g++) or set CXX");
+    }
+    if hello.is_err() || missing {
+        println!("  to mend: cargo xtask build --frameworks {}", engine.name);
+    }
+    hello.is_ok()
+}
+
+fn say_hello(workspace: &Workspace, provision: &Provision, engine: &Engine) -> Result<Hello> {
+    let binary = workspace.binary(&engine.worker);
+    ensure!(binary.is_file(), "{} is not built", engine.worker);
+    let mut worker = command(binary);
+    worker.arg("--hello");
+    for (name, value) in &engine.env {
+        if std::env::var_os(name).is_none_or(|value| value.is_empty()) {
+            worker.env(name, workspace.expand(value));
+        }
+    }
+    // The user's own, made absolute and checked.
+    let given = engine.native.iter().filter_map(|&piece| provision.find(piece)).filter(|found| found.given);
+    worker.envs(given.map(|found| (found.piece.variable(), found.path)));
+    let line = output_within(&mut worker, Duration::from_secs(60))?;
+    let hello: Hello = serde_json::from_str(&line)
+        .with_context(|| format!("`{} --hello` did not print its receipt", engine.worker))?;
+    ensure!(
+        hello.framework == engine.framework,
+        "{} says it is {}, but configs/engines/{}.toml says {}",
+        engine.worker,
+        hello.framework,
+        engine.name,
+        engine.framework
+    );
+    Ok(hello)
+}
+
+fn state_of(provision: &Provision, piece: Piece) -> String {
+    match provision.find(piece) {
+        Some(found) => found.to_string(),
+        None => {
+            let version = &provision.pins().piece(piece).version;
+            format!("{piece} {version}: not set up; cargo xtask setup --only {piece}")
+        }
+    }
+}
+
+fn toolchain(workspace: &Workspace) {
+    let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
+    let or_missing = |found: Result<String>, remedy: &str| match found {
+        Ok(text) => first_line(text),
+        Err(_) => format!("not found; {remedy}"),
+    };
+    println!("toolchain:");
+    println!("  cargo: {}", or_missing(output_of(cargo(workspace).arg("--version")), "install Rust"));
+    let compiler = process::cxx_compiler().context("no compiler");
+    let compiler = compiler.and_then(|name| output_of(command(name).arg("--version")));
+    println!("  C++ compiler: {}", or_missing(compiler, "install g++ or clang, or set CXX; tch needs it"));
+    let pip = output_of(command("python3").args(["-m", "pip", "--version"]));
+    println!("  pip: {}", or_missing(pip, "install python3-pip; set-up downloads with it"));
+}

@@ -1,0 +1,36 @@
+//! Exit codes: 0 done, 1 something failed, 2 bad usage or input.
+
+use std::process::ExitCode;
+
+/// The caller can mend this one: wrong argument, wrong variable, missing program. Exit code 2.
+#[derive(Debug)]
+pub(crate) struct BadInput(pub(crate) String);
+
+impl std::fmt::Display for BadInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    ExitCode::from(if is_bad_input(error) { 2 } else { 1 })
+}
+
+pub(crate) fn is_bad_input(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<BadInput>().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn bad_input_stays_bad_input_under_context() {
+        let error = Err::<(), _>(BadInput("x".into())).context("while reading").unwrap_err();
+        assert!(is_bad_input(&error));
+        assert!(!is_bad_input(&anyhow::anyhow!("x")));
+    }
+}

@@ -1,0 +1,135 @@
+//! Every process that xtask starts is made here.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::Workspace;
+
+#[expect(clippy::disallowed_methods, reason = "the one place in xtask that makes processes")]
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    // `cargo run` describes the package xtask in the environment. Build scripts that watch these
+    // variables would run again each time a build alternates between here and a shell.
+    for (name, _) in std::env::vars_os() {
+        let describes_xtask = name.to_str().is_some_and(|name| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
+        });
+        if describes_xtask {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo(workspace: &Workspace) -> Command {
+    let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(&workspace.root);
+    command
+}
+
+/// Standard output of a command that ends by itself.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let what = describe(command);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {what}"))?;
+    if !output.status.success() {
+        let cause = last_line(&output.stderr).unwrap_or_else(|| output.status.to_string());
+        bail!("{what} failed: {cause}");
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
+}
+
+/// Like [`output_of`], for a command that may hang: it is killed after `limit`.
+pub(crate) fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
+    const STEP: Duration = Duration::from_millis(20);
+    let what = describe(command);
+    let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(stdout.try_clone()?)
+        .stderr(stderr.try_clone()?)
+        .spawn()
+        .with_context(|| format!("cannot start {what}"))?;
+    let mut waited = Duration::ZERO;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if waited >= limit {
+            child.kill()?;
+            child.wait()?;
+            bail!("{what} did not end within {} s", limit.as_secs());
+        }
+        std::thread::sleep(STEP);
+        waited += STEP;
+    };
+    let (stdout, stderr) = (read_back(stdout)?, read_back(stderr)?);
+    if !status.success() {
+        bail!("{what} failed: {}", last_line(&stderr).unwrap_or_else(|| status.to_string()));
+    }
+    String::from_utf8(stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
+}
+
+fn read_back(mut file: std::fs::File) -> Result<Vec<u8>> {
+    use std::io::{Read, Seek};
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Runs a command whose output is for people to see as it comes; whether it succeeded.
+pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
+    let what = describe(command);
+    let status = command.status().with_context(|| format!("cannot start {what}"))?;
+    Ok(status.success())
+}
+
+/// Name of the program that compiles C++ here, if there is one: what the `cc` crate would take.
+pub(crate) fn cxx_compiler() -> Option<String> {
+    let name = std::env::var("CXX").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "c++".into());
+    output_of(command(&name).arg("--version")).is_ok().then_some(name)
+}
+
+pub(crate) fn last_line(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
+/// Program and arguments, for messages.
+fn describe(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(command.get_program());
+    let mut words = vec![program.to_string_lossy()];
+    words.extend(command.get_args().map(OsStr::to_string_lossy));
+    format!("`{}`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_carries_the_last_line_of_stderr() {
+        let script = "echo first >&2; echo the cause >&2; echo >&2; exit 3";
+        let error = output_of(command("sh").args(["-c", script])).unwrap_err();
+        assert!(error.to_string().ends_with("failed: the cause"), "{error}");
+        let error = output_within(command("sh").args(["-c", script]), Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().ends_with("failed: the cause"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended() {
+        let error = output_within(command("sleep").arg("600"), Duration::from_millis(40)).unwrap_err();
+        assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = output_of(&mut command("photofinish-no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("photofinish-no-such-program"), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What people see of long work: bars on a terminal, plain lines elsewhere, always on stderr.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Reporter {
+    quiet: bool,
+    bars: bool,
+}
+
+impl Reporter {
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { quiet, bars: !quiet && std::io::stderr().is_terminal() }
+    }
+
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// Something worth knowing, not asked for by `--quiet`.
+    pub(crate) fn note(self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Something that must be known.
+    pub(crate) fn warn(self, text: &str) {
+        eprintln!("warning: {text}");
+    }
+
+    /// The start of long work of unknown length.
+    pub(crate) fn begin(self, what: &str) {
+        eprintln!("{what}");
+    }
+
+    /// Long work on this many bytes: shown as a bar until the returned value is dropped.
+    pub(crate) fn transfer(self, what: &str, bytes: u64) -> Transfer {
+        if !self.bars {
+            eprintln!("{what} ({} MB)", megabytes(bytes));
+            return Transfer(None);
+        }
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}");
+        let bar = ProgressBar::new(bytes).with_message(what.to_owned());
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Transfer(Some(bar))
+    }
+}
+
+pub(crate) struct Transfer(Option<ProgressBar>);
+
+impl Transfer {
+    pub(crate) fn at(&self, bytes: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(bytes);
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+pub(crate) fn megabytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1_000_000)
+}

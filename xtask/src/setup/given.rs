@@ -1,0 +1,166 @@
+//! Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH win over what set-up would install.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::{Piece, Pins, Provided};
+use crate::failure::BadInput;
+
+/// Checked, with absolute paths.
+#[derive(Debug)]
+pub(crate) struct Given(Vec<Provided>);
+
+impl Given {
+    pub(super) fn from_environment(pins: &Pins) -> Result<Self> {
+        Self::from_variables(pins, |name| std::env::var_os(name))
+    }
+
+    fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let mut given = Vec::new();
+        for piece in [Piece::Libtorch, Piece::Onnxruntime] {
+            let Some(value) = variable(piece.variable()).filter(|value| !value.is_empty()) else { continue };
+            let needed = &pins.piece(piece).version;
+            let checked = match piece {
+                Piece::Libtorch => libtorch(Path::new(&value), needed),
+                _ => onnxruntime(Path::new(&value)),
+            };
+            let (path, version) = checked.map_err(|problem| {
+                let (name, value) = (piece.variable(), value.display());
+                BadInput(format!(
+                    "{name}={value} {problem}; {}, or unset it and `cargo xtask setup` downloads one",
+                    piece.instead(needed)
+                ))
+            })?;
+            given.push(Provided { piece, path, version, given: true });
+        }
+        Ok(Self(given))
+    }
+
+    pub(super) fn get(&self, piece: Piece) -> Option<&Provided> {
+        self.0.iter().find(|provided| provided.piece == piece)
+    }
+}
+
+type Checked = Result<(PathBuf, Option<String>), String>;
+
+fn libtorch(directory: &Path, needed: &str) -> Checked {
+    let libraries = ["libtorch_cpu.so", "libtorch.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
+    if !libraries.iter().any(|name| directory.join("lib").join(name).is_file()) {
+        return Err("holds no lib/libtorch_cpu.so".into());
+    }
+    if !directory.join("include").is_dir() {
+        return Err("holds no include/, which building the binding needs".into());
+    }
+    let version = libtorch_version(directory);
+    match &version {
+        Some(found) if found != needed => Err(format!("is libtorch {found}, but {needed} is needed")),
+        _ => Ok((absolute(directory)?, version)),
+    }
+}
+
+/// From `build-version`, which the distributed archives hold, or the headers.
+fn libtorch_version(directory: &Path) -> Option<String> {
+    if let Ok(text) = fs::read_to_string(directory.join("build-version")) {
+        // 2.11.0+cpu
+        return Some(text.trim().split('+').next().unwrap_or_default().to_owned());
+    }
+    let headers = ["include/torch/headeronly/version.h", "include/torch/csrc/api/include/torch/version.h"];
+    headers.iter().find_map(|header| {
+        let text = fs::read_to_string(directory.join(header)).ok()?;
+        let number = |name: &str| {
+            let definition = format!("#define TORCH_VERSION_{name} ");
+            text.lines().find_map(|line| Some(line.strip_prefix(&definition)?.trim().to_owned()))
+        };
+        Some(format!("{}.{}.{}", number("MAJOR")?, number("MINOR")?, number("PATCH")?))
+    })
+}
+
+fn onnxruntime(file: &Path) -> Checked {
+    if !file.is_file() {
+        return Err("is not a file".into());
+    }
+    // Its version is in the name where the name has one; the worker asks the library itself.
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let version = name.split_once(".so.").map(|(_, version)| version.to_owned());
+    Ok((absolute(file)?, version.filter(|version| version.contains('.'))))
+}
+
+/// Builds run in other directories than the one the user named it from.
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(name: &str, value: &Path) -> Result<Given, String> {
+        let pins = toml::from_str(include_str!("../../../configs/native.toml")).unwrap();
+        let variable = |asked: &str| (asked == name).then(|| value.as_os_str().to_owned());
+        Given::from_variables(&pins, variable).map_err(|error| {
+            assert!(crate::failure::is_bad_input(&error), "{error}");
+            error.to_string()
+        })
+    }
+
+    fn torch(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let file = directory.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        directory
+    }
+
+    const LIBRARY: (&str, &str) = ("lib/libtorch_cpu.so", "");
+    const HEADER: &str = "include/torch/headeronly/version.h";
+
+    #[test]
+    fn a_libtorch_of_the_right_version_wins() {
+        let cpu = ("build-version", "2.11.0+cpu\n");
+        let directory = torch(&[LIBRARY, ("include/x.h", ""), cpu]);
+        let given = given("LIBTORCH", directory.path()).unwrap();
+        let provided = given.get(Piece::Libtorch).unwrap();
+        assert_eq!(provided.version.as_deref(), Some("2.11.0"));
+        assert_eq!(provided.path, directory.path());
+        assert_eq!(given.get(Piece::Onnxruntime), None);
+    }
+
+    #[test]
+    fn a_libtorch_of_another_version_is_refused() {
+        let header =
+            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n";
+        for version in [("build-version", "2.9.1"), (HEADER, header)] {
+            let directory = torch(&[LIBRARY, ("include/x.h", ""), version]);
+            let error = given("LIBTORCH", directory.path()).unwrap_err();
+            assert!(error.contains("is libtorch 2.9.1, but 2.11.0 is needed"), "{error}");
+            assert!(error.contains("unset it"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_libtorch_is_refused() {
+        let error = given("LIBTORCH", torch(&[("include/x.h", "")]).path()).unwrap_err();
+        assert!(error.contains("no lib/libtorch_cpu.so"), "{error}");
+        let error = given("LIBTORCH", torch(&[LIBRARY]).path()).unwrap_err();
+        assert!(error.contains("no include/"), "{error}");
+    }
+
+    #[test]
+    fn an_onnxruntime_must_be_a_file() {
+        let directory = torch(&[("libonnxruntime.so.1.30.0", "")]);
+        let error = given("ORT_DYLIB_PATH", directory.path()).unwrap_err();
+        assert!(error.contains("is not a file"), "{error}");
+        let given = given("ORT_DYLIB_PATH", &directory.path().join("libonnxruntime.so.1.30.0")).unwrap();
+        assert_eq!(given.get(Piece::Onnxruntime).unwrap().version.as_deref(), Some("1.30.0"));
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        assert_eq!(given("LIBTORCH", Path::new("")).unwrap().0, []);
+    }
+}

@@ -1,0 +1,86 @@
+//! Installing one piece: fetch, verify, unpack beside its place, move in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::pins::{Pin, Wheel};
+use super::receipt::{self, Receipt};
+use super::{Piece, extract, staging};
+use crate::report::Reporter;
+
+/// Where wheels come from: pip, or a test.
+pub(super) trait Fetch {
+    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
+    fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf>;
+}
+
+/// Does nothing, and needs neither network nor write access, if the piece is there.
+pub(super) fn install(
+    cache: &Path,
+    piece: Piece,
+    pin: &Pin,
+    source: &dyn Fetch,
+    reporter: Reporter,
+) -> Result<()> {
+    if receipt::is_whole(cache, piece, pin) {
+        return Ok(());
+    }
+    let lock = staging::lock(cache, reporter)?;
+    // Another set-up may have installed it while this one waited.
+    if receipt::is_whole(cache, piece, pin) {
+        return Ok(());
+    }
+    let staging = staging::directory(cache, &lock)?;
+    let staged = staging.path().join("piece");
+    fs::create_dir(&staged)?;
+    let mut files = BTreeMap::new();
+    for wheel in &pin.wheels {
+        let download = staging.path().join("download");
+        fs::create_dir(&download)?;
+        let file = source.fetch(wheel, &download, reporter)?;
+        reporter.note(&format!("unpacking {}", wheel.requirement));
+        extract::verify(&file, wheel)?;
+        extract::extract(&file, wheel, &staged, &mut files)
+            .with_context(|| format!("wheel of {}", wheel.requirement))?;
+        fs::remove_dir_all(&download)?;
+    }
+    for (name, text) in &pin.write {
+        let file = staged.join(name);
+        fs::create_dir_all(file.parent().unwrap_or(&staged))?;
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        files.insert(name.clone(), text.len() as u64);
+    }
+    Receipt { pin: pin.clone(), files }.write(&staging.path().join(receipt::file_name(piece)))?;
+    publish(staging.path(), &staged, &cache.join(&pin.directory), &receipt::file_name(piece))
+        .with_context(|| format!("cannot move {piece} into {}", cache.display()))
+}
+
+/// Moves a staged piece to its place. The old receipt goes first and the new one comes last: at no
+/// moment is there a receipt beside anything but the files that it lists. What else lies in the
+/// directory is left alone.
+fn publish(staging: &Path, staged: &Path, place: &Path, receipt: &str) -> std::io::Result<()> {
+    fs::create_dir_all(place)?;
+    remove(&place.join(receipt))?;
+    for entry in fs::read_dir(staged)? {
+        let entry = entry?;
+        let target = place.join(entry.file_name());
+        remove(&target)?;
+        fs::rename(entry.path(), target)?;
+    }
+    fs::rename(staging.join(receipt), place.join(receipt))
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

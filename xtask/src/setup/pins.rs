@@ -1,0 +1,212 @@
+//! configs/native.toml.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::Piece;
+use crate::workspace::Workspace;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pins {
+    pub(super) pip: PipOptions,
+    libtorch: Pinned,
+    onnxruntime: Pinned,
+    model: Pinned,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct PipOptions {
+    pub(super) python_version: String,
+    pub(super) implementation: String,
+    /// By platform.
+    tags: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pinned {
+    pub(crate) version: String,
+    /// In the cache directory.
+    directory: String,
+    /// In the cache directory: what the rest of the repository is pointed at.
+    pub(crate) path: String,
+    /// By platform; `any` for what runs on none in particular.
+    on: BTreeMap<String, Contents>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    wheels: Vec<Wheel>,
+    /// Small files by name, with their text.
+    #[serde(default)]
+    write: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wheel {
+    /// As pip takes it: `name==version`.
+    pub(super) requirement: String,
+    pub(super) sha256: String,
+    pub(super) bytes: u64,
+    /// Wheel member → file in the piece's directory; a name that ends in `/` is a directory.
+    pub(super) extract: BTreeMap<String, String>,
+}
+
+/// Everything that decides what an installed piece consists of. It is kept in the receipt: a piece
+/// whose pin has changed since is installed again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pin {
+    pub(super) version: String,
+    pub(super) directory: String,
+    pub(super) wheels: Vec<Wheel>,
+    pub(super) write: BTreeMap<String, String>,
+}
+
+impl Pins {
+    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
+        let file = workspace.root.join("configs/native.toml");
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        Self::parse(&text).context("configs/native.toml")
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let pins: Self = toml::from_str(text)?;
+        for piece in Piece::ALL {
+            pins.piece(piece).check().with_context(|| format!("[{piece}]"))?;
+            for platform in pins.piece(piece).on.keys() {
+                ensure!(pins.pip.tags.contains_key(platform), "[pip.tags] lacks {platform}");
+            }
+        }
+        Ok(pins)
+    }
+
+    pub(crate) fn piece(&self, piece: Piece) -> &Pinned {
+        match piece {
+            Piece::Libtorch => &self.libtorch,
+            Piece::Onnxruntime => &self.onnxruntime,
+            Piece::Model => &self.model,
+        }
+    }
+
+    /// The pin and the tags that pip accepts; `None` where nothing is pinned for this platform.
+    pub(super) fn for_this_platform(&self, piece: Piece) -> Option<(Pin, &[String])> {
+        let pinned = self.piece(piece);
+        [this_platform().as_str(), "any"].into_iter().find_map(|platform| {
+            let contents = pinned.on.get(platform)?;
+            let pin = Pin {
+                version: pinned.version.clone(),
+                directory: pinned.directory.clone(),
+                wheels: contents.wheels.clone(),
+                write: contents.write.clone(),
+            };
+            Some((pin, self.pip.tags.get(platform)?.as_slice()))
+        })
+    }
+}
+
+impl Pinned {
+    fn check(&self) -> Result<()> {
+        ensure!(is_inside(&self.directory), "directory {:?} leaves the cache directory", self.directory);
+        ensure!(
+            Path::new(&self.path).starts_with(&self.directory),
+            "path {:?} is not in directory {:?}",
+            self.path,
+            self.directory
+        );
+        for contents in self.on.values() {
+            for wheel in &contents.wheels {
+                wheel.check().with_context(|| wheel.requirement.clone())?;
+            }
+            if let Some(name) = contents.write.keys().find(|name| !is_inside(name)) {
+                bail!("{name:?} leaves the piece's directory");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Wheel {
+    fn check(&self) -> Result<()> {
+        ensure!(self.requirement.contains("=="), "no exact version");
+        let is_hash = self.sha256.len() == 64
+            && self.sha256.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        ensure!(is_hash, "sha256 {:?} is not 64 lower-case hexadecimal digits", self.sha256);
+        for (member, target) in &self.extract {
+            ensure!(is_inside(target), "{target:?} leaves the piece's directory");
+            ensure!(
+                member.ends_with('/') == target.ends_with('/'),
+                "{member:?} and {target:?} are not both files or both directories"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether a relative path stays below where it starts.
+pub(super) fn is_inside(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// As the platforms are named in configs/native.toml.
+pub(super) fn this_platform() -> String {
+    format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHIPPED: &str = include_str!("../../../configs/native.toml");
+
+    #[test]
+    fn the_shipped_pins_are_sound() {
+        let pins = Pins::parse(SHIPPED).unwrap();
+        for piece in Piece::ALL {
+            assert!(!pins.piece(piece).on.is_empty(), "{piece}");
+        }
+    }
+
+    /// Every `{cache}` path in configs/ must be one that set-up provides.
+    #[test]
+    fn configurations_point_at_what_is_installed() {
+        let pins = Pins::parse(SHIPPED).unwrap();
+        let path = |piece| format!("{{cache}}/{}\"", pins.piece(piece).path);
+        assert!(include_str!("../../../configs/engines/ort.toml").contains(&path(Piece::Onnxruntime)));
+        assert!(include_str!("../../../configs/models/smollm2-135m.toml").contains(&path(Piece::Model)));
+    }
+
+    #[test]
+    fn the_path_of_a_file_is_among_those_extracted() {
+        let pins = Pins::parse(SHIPPED).unwrap();
+        for piece in [Piece::Onnxruntime, Piece::Model] {
+            let pinned = pins.piece(piece);
+            let contents = pinned.on.values().next().unwrap();
+            let targets = contents.wheels.iter().flat_map(|wheel| wheel.extract.values());
+            let paths: Vec<_> = targets.map(|target| format!("{}/{target}", pinned.directory)).collect();
+            assert!(paths.contains(&pinned.path), "{piece}: {paths:?}");
+        }
+    }
+
+    #[test]
+    fn unsound_pins_are_refused() {
+        let refusal = |from: &str, to: &str| {
+            assert!(SHIPPED.contains(from), "{from}");
+            format!("{:#}", Pins::parse(&SHIPPED.replace(from, to)).unwrap_err())
+        };
+        assert!(refusal("sha256 = \"7aa2", "sha256 = \"7AA2").contains("torch==2.11.0: sha256"));
+        assert!(refusal("torch==2.11.0", "torch>=2.11.0").contains("no exact version"));
+        assert!(refusal("= \"lib/libc10.so\"", "= \"../libc10.so\"").contains("leaves"));
+        assert!(refusal("= \"include/\"", "= \"include\"").contains("not both"));
+        assert!(refusal("any = [\"any\"]", "").contains("[pip.tags] lacks any"));
+        assert!(refusal("directory = \"models\"", "directory = \"other\"").contains("is not in directory"));
+        assert!(refusal("bytes =", "size =").contains("size"));
+    }
+}

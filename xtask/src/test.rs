@@ -1,0 +1,200 @@
+//! `cargo xtask test`: everything that must pass, counted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::process::{cargo, command, output_of, succeeds};
+use crate::report::Reporter;
+use crate::setup::{Piece, Provided, Provision};
+use crate::workspace::Workspace;
+use crate::{build, tidy};
+
+/// In this order: what others rest on comes first.
+const PACKAGES: [Package; 11] = [
+    Package::plain("bundle"),
+    Package::plain("engine"),
+    Package::plain("protocol"),
+    Package::plain("worker"),
+    Package::plain("engine-mock"),
+    Package::plain("prepare"),
+    Package::plain("engine-candle"),
+    Package::native("engine-ort"),
+    Package::native("engine-tch"),
+    Package::native("driver"),
+    Package::plain("xtask"),
+];
+
+struct Package {
+    name: &'static str,
+    /// Its tests take a native library or the model.
+    native: bool,
+}
+
+impl Package {
+    const fn plain(name: &'static str) -> Self {
+        Self { name, native: false }
+    }
+
+    const fn native(name: &'static str) -> Self {
+        Self { name, native: true }
+    }
+}
+
+/// Of tests; a step that is no test counts as one only where it fails or is left out.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Tally {
+    const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
+    let reporter = Reporter::new(false);
+    let mut tally = Tally::default();
+    tally.add(formatting(workspace)?);
+    tally.add(step("tidy", tidy::check(workspace).and_then(tidy::Findings::into_result)));
+    let mut pieces = Vec::new();
+    if !quick {
+        // A failure here shows again in every package that needs the piece; the others are tested.
+        tally.add(step("set-up", provide(workspace, reporter).map(|provided| pieces = provided)));
+        tally.add(step("build", build::run(workspace, &[], reporter).map(drop)));
+    }
+    for package in &PACKAGES {
+        if quick && package.native {
+            println!("skipped: tests of {}, which take a native library or the model", package.name);
+            tally.add(Tally::SKIPPED);
+            continue;
+        }
+        println!("== {}", package.name);
+        tally.add(tests_of(workspace, package.name, &pieces)?);
+    }
+    println!("{tally}");
+    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn step(name: &str, outcome: Result<()>) -> Tally {
+    match outcome {
+        Ok(()) => {
+            println!("ok: {name}");
+            Tally::default()
+        }
+        Err(error) => {
+            println!("failed: {name}: {error:#}");
+            Tally::FAILED
+        }
+    }
+}
+
+fn formatting(workspace: &Workspace) -> Result<Tally> {
+    if output_of(command("rustfmt").arg("--version")).is_err() {
+        println!("skipped: formatting, because rustfmt is not installed (rustup component add rustfmt)");
+        return Ok(Tally::SKIPPED);
+    }
+    let formatted = succeeds(cargo(workspace).args(["fmt", "--all", "--check"]))?;
+    let outcome = if formatted { Ok(()) } else { Err(anyhow::anyhow!("cargo fmt --all mends it")) };
+    Ok(step("formatting", outcome))
+}
+
+fn provide(workspace: &Workspace, reporter: Reporter) -> Result<Vec<Provided>> {
+    let provision = Provision::new(workspace, reporter)?;
+    Piece::ALL.into_iter().map(|piece| provision.provide(piece)).collect()
+}
+
+/// Streams the package's tests and counts them. One that does not build is one failure.
+fn tests_of(workspace: &Workspace, package: &str, pieces: &[Provided]) -> Result<Tally> {
+    let mut child = cargo(workspace)
+        .args(["test", "--release", "--locked", "--no-fail-fast", "--package", package])
+        .envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)))
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let mut tally = Tally::default();
+    if let Some(stdout) = child.stdout.take() {
+        let mut out = std::io::stdout().lock();
+        for line in BufReader::new(stdout).split(b'\n') {
+            let line = line?;
+            out.write_all(&line)?;
+            out.write_all(b"\n")?;
+            out.flush()?;
+            if let Some(result) = parse_result(&String::from_utf8_lossy(&line)) {
+                tally.add(result);
+            }
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() && tally.failed == 0 {
+        println!("failed: tests of {package} did not run to their end");
+        tally.add(Tally::FAILED);
+    }
+    Ok(tally)
+}
+
+/// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s`
+fn parse_result(line: &str) -> Option<Tally> {
+    let counts = line.trim().strip_prefix("test result: ")?;
+    let count = |word: &str| {
+        counts.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok())
+    };
+    Some(Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Engines;
+
+    #[test]
+    fn results_of_the_test_harness_are_read() {
+        let ok =
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s";
+        assert_eq!(parse_result(ok), Some(Tally { passed: 3, failed: 0, skipped: 1 }));
+        let failed = "test result: FAILED. 12 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s";
+        assert_eq!(parse_result(failed), Some(Tally { passed: 12, failed: 2, skipped: 0 }));
+        assert_eq!(parse_result("test tests::result ... ok"), None);
+    }
+
+    #[test]
+    fn the_last_line_has_its_fixed_shape() {
+        let mut tally = Tally { passed: 7, failed: 0, skipped: 0 };
+        tally.add(step("x", Err(anyhow::anyhow!("y"))));
+        tally.add(Tally::SKIPPED);
+        assert_eq!(tally.to_string(), "7 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn every_member_of_the_workspace_is_tested() {
+        let workspace = Workspace::locate().unwrap();
+        let crates = std::fs::read_dir(workspace.root.join("crates")).unwrap();
+        for name in crates.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+            assert!(PACKAGES.iter().any(|package| package.name == name), "{name} is not in PACKAGES");
+        }
+    }
+
+    #[test]
+    fn engines_that_need_a_piece_are_tested_with_it() {
+        let workspace = Workspace::locate().unwrap();
+        for engine in Engines::read(&workspace).unwrap().all() {
+            let package = PACKAGES.iter().find(|package| package.name == engine.worker).unwrap();
+            assert_eq!(package.native, !engine.native.is_empty(), "{}", engine.worker);
+        }
+    }
+}

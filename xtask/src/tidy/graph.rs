@@ -1,0 +1,289 @@
+//! Rules on who may depend on whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Finding;
+use crate::process::{cargo, output_of};
+use crate::workspace::Workspace;
+
+/// Our crates, and which of ours each may depend on.
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("bundle", &[]),
+    ("driver", &["bundle", "protocol"]),
+    ("engine", &["bundle"]),
+    ("engine-candle", &["bundle", "engine", "worker"]),
+    ("engine-mock", &["bundle", "engine", "worker"]),
+    ("engine-ort", &["bundle", "engine", "worker"]),
+    ("engine-tch", &["bundle", "engine", "worker"]),
+    ("prepare", &["bundle"]),
+    ("protocol", &[]),
+    ("worker", &["bundle", "engine", "protocol"]),
+    ("xtask", &[]),
+];
+
+/// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
+/// `prepare` reads GGUF with candle-core.
+const FRAMEWORKS: [(&str, &[&str]); 6] = [
+    ("candle-core", &["engine-candle", "prepare"]),
+    ("candle-nn", &["engine-candle"]),
+    ("tch", &["engine-tch"]),
+    ("torch-sys", &["engine-tch"]),
+    ("ort", &["engine-ort"]),
+    ("ort-sys", &["engine-ort"]),
+];
+
+/// Crates that link a native library when they are built.
+const NATIVE: [&str; 1] = ["torch-sys"];
+
+pub(super) struct Graph {
+    members: BTreeMap<String, Member>,
+}
+
+struct Member {
+    /// As the manifest names them, those for tests apart.
+    dependencies: Vec<Dependency>,
+    /// Every crate that its build takes, those for tests apart.
+    tree: BTreeSet<String>,
+    is_default: bool,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    req: String,
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_default_members: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+impl Graph {
+    pub(super) fn read(workspace: &Workspace) -> Result<Self> {
+        let metadata =
+            output_of(cargo(workspace).args(["metadata", "--no-deps", "--locked", "--format-version", "1"]))?;
+        let metadata: Metadata = serde_json::from_str(&metadata).context("cannot read `cargo metadata`")?;
+        let mut members = BTreeMap::new();
+        for mut package in metadata.packages {
+            package.dependencies.retain(|dependency| dependency.kind.as_deref() != Some("dev"));
+            let member = Member {
+                dependencies: package.dependencies,
+                tree: tree_of(workspace, &package.name)?,
+                is_default: metadata.workspace_default_members.contains(&package.id),
+            };
+            members.insert(package.name, member);
+        }
+        Ok(Self { members })
+    }
+
+    pub(super) fn check(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (name, member) in &self.members {
+            findings.extend(self.allowed_among_ours(name, member));
+            findings.extend(frameworks_apart(name, member));
+            findings.extend(third_parties(name, member));
+            findings.extend(exact_pins(name, member));
+            findings.extend(default_members(name, member));
+        }
+        findings
+    }
+
+    fn allowed_among_ours(&self, name: &str, member: &Member) -> Vec<Finding> {
+        const RULE: &str = "dependencies among our crates";
+        let Some((_, allowed)) = ALLOWED.iter().find(|(ours, _)| *ours == name) else {
+            let found = format!("{name} is not in the table");
+            return vec![Finding {
+                rule: RULE,
+                found,
+                remedy: "add it to ALLOWED in xtask/src/tidy/graph.rs",
+            }];
+        };
+        let ours = member.names().filter(|dependency| self.members.contains_key(*dependency));
+        ours.filter(|dependency| !allowed.contains(dependency))
+            .map(|dependency| Finding {
+                rule: RULE,
+                found: format!("{name} depends on {dependency}"),
+                remedy: "move what it takes from there into a crate that both may use",
+            })
+            .collect()
+    }
+}
+
+impl Member {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.dependencies.iter().map(|dependency| dependency.name.as_str())
+    }
+}
+
+fn frameworks_apart(name: &str, member: &Member) -> Vec<Finding> {
+    let strangers = FRAMEWORKS
+        .iter()
+        .filter(|(framework, at_home)| member.tree.contains(*framework) && !at_home.contains(&name));
+    strangers
+        .map(|(framework, at_home)| Finding {
+            rule: "a framework stays in its engine",
+            found: format!("{framework} is in the dependency tree of {name}"),
+            remedy: match at_home {
+                [_] => "reach it through its worker's process only (`cargo tree -i` shows the way in)",
+                _ => "only those named in FRAMEWORKS may have it (`cargo tree -i` shows the way in)",
+            },
+        })
+        .collect()
+}
+
+fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
+    let finding = |dependency: &str, rule, remedy| Finding {
+        rule,
+        found: format!("{name} depends on {dependency}"),
+        remedy,
+    };
+    let strangers = member.names().filter_map(|dependency| match name {
+        "protocol" if dependency != "serde" => Some(finding(
+            dependency,
+            "protocol depends on serde alone",
+            "keep what handles messages in worker and driver",
+        )),
+        "engine" if dependency.starts_with("serde") => Some(finding(
+            dependency,
+            "engine does not serialise",
+            "keep the trait's types plain and convert them in worker",
+        )),
+        _ => None,
+    });
+    strangers.collect()
+}
+
+fn exact_pins(name: &str, member: &Member) -> Vec<Finding> {
+    let framework =
+        |dependency: &&Dependency| FRAMEWORKS.iter().any(|(crate_, _)| *crate_ == dependency.name);
+    let loose = member.dependencies.iter().filter(framework).filter(|found| !found.req.starts_with('='));
+    loose
+        .map(|found| Finding {
+            rule: "frameworks are pinned exactly",
+            found: format!("{name} takes {} {}", found.name, found.req),
+            remedy: "write `=` before the version in the root Cargo.toml and use workspace = true",
+        })
+        .collect()
+}
+
+fn default_members(name: &str, member: &Member) -> Vec<Finding> {
+    let linked = NATIVE.iter().filter(|native| member.is_default && member.tree.contains(**native));
+    linked
+        .map(|native| Finding {
+            rule: "`cargo build` at the root needs no native library",
+            found: format!("{name} links one through {native} and is a default member"),
+            remedy: "take it out of default-members in the root Cargo.toml",
+        })
+        .collect()
+}
+
+fn tree_of(workspace: &Workspace, package: &str) -> Result<BTreeSet<String>> {
+    let mut tree = cargo(workspace);
+    tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    let lines = output_of(tree.args(["--package", package]))?;
+    Ok(lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every crate of ours with no dependencies but those given as `(crate, dependency, version)`.
+    fn graph(dependencies: &[(&str, &str, &str)]) -> Graph {
+        let member = |name: &str| {
+            let of_this = dependencies.iter().filter(|(from, _, _)| *from == name);
+            let dependency = |(_, name, req): &(&str, &str, &str)| Dependency {
+                name: (*name).to_owned(),
+                req: (*req).to_owned(),
+                kind: None,
+            };
+            Member {
+                dependencies: of_this.clone().map(dependency).collect(),
+                tree: of_this.map(|(_, name, _)| (*name).to_owned()).collect(),
+                is_default: name != "engine-tch",
+            }
+        };
+        let names =
+            ALLOWED.iter().map(|(name, _)| *name).chain(dependencies.iter().map(|(from, _, _)| *from));
+        let ours = names.filter(|name| !name.starts_with("other"));
+        Graph { members: ours.map(|name| (name.to_owned(), member(name))).collect() }
+    }
+
+    fn found(dependencies: &[(&str, &str, &str)]) -> Vec<String> {
+        graph(dependencies).check().into_iter().map(|finding| finding.found).collect()
+    }
+
+    #[test]
+    fn what_the_tables_allow_is_clean() {
+        let allowed = ALLOWED.iter().flat_map(|(name, ours)| ours.iter().map(move |our| (*name, *our, "*")));
+        let frameworks = FRAMEWORKS
+            .iter()
+            .flat_map(|(framework, at_home)| at_home.iter().map(move |name| (*name, *framework, "=1.0.0")));
+        let third_party = [("protocol", "serde", "^1"), ("driver", "serde_json", "^1")];
+        let all: Vec<_> = allowed.chain(frameworks).chain(third_party).collect();
+        assert_eq!(found(&all), [""; 0]);
+    }
+
+    #[test]
+    fn an_arrow_outside_the_table_is_found() {
+        assert_eq!(found(&[("driver", "worker", "*")]), ["driver depends on worker"]);
+        assert_eq!(found(&[("bundle", "engine", "*")]), ["bundle depends on engine"]);
+        assert_eq!(found(&[("xtask", "protocol", "*")]), ["xtask depends on protocol"]);
+    }
+
+    #[test]
+    fn a_crate_that_no_table_knows_is_found() {
+        assert_eq!(found(&[("engine-new", "serde", "^1")]), ["engine-new is not in the table"]);
+    }
+
+    #[test]
+    fn a_framework_away_from_home_is_found_however_deep() {
+        assert_eq!(
+            found(&[("engine-ort", "candle-core", "=1.0.0")]),
+            ["candle-core is in the dependency tree of engine-ort"]
+        );
+        let mut deep = graph(&[("driver", "helper", "^1")]);
+        deep.members.get_mut("driver").unwrap().tree.insert("ort".into());
+        let findings = deep.check();
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].found, "ort is in the dependency tree of driver");
+    }
+
+    #[test]
+    fn protocol_and_engine_keep_their_diets() {
+        assert_eq!(found(&[("protocol", "serde_json", "^1")]), ["protocol depends on serde_json"]);
+        assert_eq!(found(&[("engine", "serde", "^1")]), ["engine depends on serde"]);
+    }
+
+    #[test]
+    fn a_framework_with_a_loose_version_is_found() {
+        assert_eq!(found(&[("engine-tch", "tch", "^0.24.0")]), ["engine-tch takes tch ^0.24.0"]);
+    }
+
+    #[test]
+    fn a_default_member_that_links_a_native_library_is_found() {
+        let mut graph = graph(&[("engine-tch", "torch-sys", "=1.0.0")]);
+        assert_eq!(graph.check(), []);
+        graph.members.get_mut("engine-tch").unwrap().is_default = true;
+        assert!(graph.check()[0].found.contains("is a default member"));
+    }
+
+    #[test]
+    fn findings_name_rule_finding_and_remedy() {
+        let finding = &graph(&[("driver", "worker", "*")]).check()[0];
+        let text = finding.to_string();
+        assert!(text.starts_with("dependencies among our crates: driver depends on worker; move "), "{text}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Where things are.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::failure::BadInput;
+
+pub(crate) struct Workspace {
+    /// Directory of the workspace's Cargo.toml.
+    pub(crate) root: PathBuf,
+    /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`; need not exist.
+    pub(crate) cache: PathBuf,
+    /// Where cargo puts release binaries.
+    binaries: PathBuf,
+}
+
+impl Workspace {
+    pub(crate) fn locate() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in no directory")?;
+        // This binary is one of them, whatever the target directory is set to.
+        let executable = std::env::current_exe().context("cannot tell where this program lies")?;
+        let binaries = executable.parent().context("this program lies in no directory")?;
+        let cache = cache_directory(
+            std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from),
+            std::env::var_os("HOME").map(PathBuf::from),
+        )?;
+        Ok(Self { root: root.to_owned(), cache, binaries: binaries.to_owned() })
+    }
+
+    pub(crate) fn binary(&self, name: &str) -> PathBuf {
+        self.binaries.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+    }
+
+    /// `text` of a configuration file with its one placeholder filled in.
+    pub(crate) fn expand(&self, text: &str) -> String {
+        text.replace("{cache}", &self.cache.to_string_lossy())
+    }
+}
+
+fn cache_directory(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf> {
+    // The XDG specification: a relative path there is to be ignored.
+    let base = xdg.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")));
+    match base {
+        Some(base) if base.is_absolute() => Ok(base.join("photofinish")),
+        _ => {
+            Err(BadInput("no cache directory: set XDG_CACHE_HOME or HOME to an absolute path".into()).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_directory_follows_xdg() {
+        let at = |xdg: Option<&str>, home: Option<&str>| {
+            cache_directory(xdg.map(PathBuf::from), home.map(PathBuf::from)).ok()
+        };
+        assert_eq!(at(Some("/x"), Some("/h")), Some(PathBuf::from("/x/photofinish")));
+        assert_eq!(at(None, Some("/h")), Some(PathBuf::from("/h/.cache/photofinish")));
+        assert_eq!(at(Some("relative"), Some("/h")), Some(PathBuf::from("/h/.cache/photofinish")));
+        assert_eq!(at(Some(""), None), None);
+    }
+}
