@@ -26,7 +26,7 @@ pub enum PrepareError {
     #[error("hf:{repository}: {reason}")]
     Hub { repository: String, reason: String },
     #[error(transparent)]
-    Bundle(BundleError),
+    Bundle(#[from] BundleError),
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {path}: {source}")]

@@ -11,8 +11,10 @@ use crate::encode::{decode, transpose};
 use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
 use crate::safetensors::{Entry, Header};
 
-const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const CONFIG: &str = "config.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let not_a_model =
@@ -23,10 +25,10 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if !directory.is_dir() {
         return Err(not_a_model("it is neither a directory nor a .gguf file"));
     }
-    if !directory.join("config.json").is_file() {
+    if !directory.join(CONFIG).is_file() {
         return Err(not_a_model("it has no config.json"));
     }
-    let config_file = SourceFile::open(&directory.join("config.json"))?;
+    let config_file = SourceFile::open(&directory.join(CONFIG))?;
     let config = read_config(&config_file)?;
     let (shards, index) = shard_paths(directory)?;
     let shards: Vec<_> = shards.iter().map(|path| SourceFile::open(path)).collect::<Result<_, _>>()?;
@@ -45,7 +47,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         derived: "the source's config.json, verbatim".into(),
     };
     let mut files = vec![config_file];
-    let tokenizer_path = directory.join("tokenizer.json");
+    let tokenizer_path = directory.join(TOKENIZER);
     let tokenizer = if tokenizer_path.is_file() {
         let file = SourceFile::open(&tokenizer_path)?;
         let bytes = file.bytes().to_vec();
@@ -133,7 +135,7 @@ fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), P
 
 /// Names of the files that an index maps tensors to. Only plain names: an index must not lead out
 /// of its directory.
-fn indexed_files(index: &SourceFile) -> Result<BTreeSet<String>, PrepareError> {
+pub(crate) fn indexed_files(index: &SourceFile) -> Result<BTreeSet<String>, PrepareError> {
     let damaged = |reason: String| PrepareError::damaged(index.path(), reason);
     let value: Value =
         serde_json::from_slice(index.bytes()).map_err(|e| damaged(format!("it does not parse: {e}")))?;

@@ -7,6 +7,8 @@
 
 mod encode;
 mod error;
+mod gguf;
+mod hub;
 mod huggingface;
 mod model;
 mod progress;
@@ -46,30 +48,48 @@ pub enum Source {
     Hub(String),
 }
 
+impl Source {
+    /// As people write it: `hf:owner/name`, a path that ends in `.gguf`, or a directory.
+    pub fn parse(text: &str) -> Source {
+        let path = PathBuf::from(text);
+        match text.strip_prefix("hf:") {
+            Some(repository) => Source::Hub(repository.to_owned()),
+            None if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) => {
+                Source::Gguf(path)
+            }
+            None => Source::Directory(path),
+        }
+    }
+}
+
 /// Makes the bundle that `request` asks for, as far as it does not exist already, and returns its
 /// directory.
 pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     if request.precisions.is_empty() {
         return Err(PrepareError::Request("no precision was asked for; there are f32, bf16 and f16".into()));
     }
-    let mut reporter = Reporter::new(request.progress);
     let model = match &request.source {
         Source::Directory(directory) if directory.join(MANIFEST).is_file() => {
             return existing_bundle(directory, &request.precisions);
         }
         Source::Directory(directory) => huggingface::open(directory)?,
-        Source::Gguf(_) | Source::Hub(_) => {
-            return Err(PrepareError::Request("only Hugging Face directories can be prepared".into()));
+        Source::Gguf(path) => gguf::open(path)?,
+        Source::Hub(repository) => {
+            let mut model = huggingface::open(&hub::fetch(repository, request.progress)?)?;
+            // The snapshot's directory is named after a commit.
+            model.name = repository.split('/').next_back().unwrap_or(repository).to_owned();
+            model
         }
     };
+    let mut reporter = Reporter::new(request.progress);
     store::store(request, &model, &mut reporter)
 }
 
 /// A bundle given as the source is used as it is: its own source may be long gone.
 fn existing_bundle(directory: &Path, precisions: &[Precision]) -> Result<PathBuf, PrepareError> {
-    let bundle = Bundle::open(directory).map_err(PrepareError::Bundle)?;
+    let bundle = Bundle::open(directory)?;
     for &precision in precisions {
-        bundle.weights(precision).map_err(PrepareError::Bundle)?;
+        bundle.weights(precision)?;
     }
     Ok(directory.to_path_buf())
 }

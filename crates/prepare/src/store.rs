@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision};
 use sha2::{Digest, Sha256};
 
+use crate::huggingface::{CONFIG, TOKENIZER};
 use crate::model::Model;
 use crate::progress::Reporter;
 use crate::safetensors::Writer;
@@ -20,9 +21,6 @@ use crate::{PrepareError, Request};
 
 /// Part of every bundle's address. To be raised when the same source comes to give other bytes.
 const RECIPE: u32 = 1;
-
-const CONFIG: &str = "config.json";
-const TOKENIZER: &str = "tokenizer.json";
 
 /// Brings the bundle of `model` to hold what `request` asks for.
 pub(crate) fn store(

@@ -1,0 +1,172 @@
+//! Metadata to config.json.
+
+use bundle::BundleError;
+use serde_json::{Value, json};
+
+use super::metadata::Metadata;
+use super::reader::Header;
+use super::rope;
+
+/// What a llama may be in GGUF but not here: each changes the computation, so it is refused rather than
+/// left out.
+const UNSUPPORTED: [&str; 8] = [
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.scale",
+    "attn_logit_softcapping",
+    "embedding_scale",
+    "final_logit_softcapping",
+    "logit_scale",
+    "residual_scale",
+];
+
+/// Why there is no configuration.
+pub(crate) enum Refusal {
+    Architecture(BundleError),
+    Damaged(String),
+    Unsupported(String),
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Refusal {
+        Refusal::Damaged(reason)
+    }
+}
+
+/// A config.json in Hugging Face's field names. `rope_factors` are the values of the tensor that
+/// Llama 3 models carry beside their metadata.
+pub(crate) fn config(
+    metadata: &Metadata<'_>,
+    header: &Header,
+    rope_factors: Option<&[f32]>,
+) -> Result<Value, Refusal> {
+    let architecture = metadata.text("general.architecture")?;
+    let architecture = architecture.ok_or("metadata \"general.architecture\" is missing".to_owned())?;
+    if !["llama", "qwen2", "qwen3", "gpt2"].contains(&architecture) {
+        return Err(Refusal::Architecture(BundleError::UnsupportedArchitecture(architecture.to_owned())));
+    }
+    if metadata.count("split.count")?.is_some_and(|count| count > 1) {
+        return Err(Refusal::Unsupported(
+            "this is one part of a split model; join the parts with `llama-gguf-split --merge`".into(),
+        ));
+    }
+    let at = |key: &str| format!("{architecture}.{key}");
+    if let Some(key) = UNSUPPORTED.iter().find(|key| metadata.contains(&at(key))) {
+        return Err(Refusal::Unsupported(format!("metadata {:?} is not supported", at(key))));
+    }
+    if metadata.count(&at("expert_count"))?.is_some_and(|experts| experts > 0) {
+        return Err(Refusal::Unsupported("mixtures of experts are not supported".into()));
+    }
+    if metadata.flag(&at("attention.causal"))? == Some(false) {
+        return Err(Refusal::Unsupported("its attention is not causal, so it cannot decode".into()));
+    }
+    let mut config = match architecture {
+        "gpt2" => gpt2(metadata, header)?,
+        _ => llama_like(architecture, metadata, header, rope_factors)?,
+    };
+    config["model_type"] = json!(architecture);
+    config["tie_word_embeddings"] = json!(!header.tensors.contains_key("output.weight"));
+    for (field, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
+        if let Some(id) = metadata.count(&format!("tokenizer.ggml.{key}_token_id"))? {
+            config[field] = json!(id);
+        }
+    }
+    Ok(config)
+}
+
+fn gpt2(metadata: &Metadata<'_>, header: &Header) -> Result<Value, Refusal> {
+    Ok(json!({
+        "activation_function": "gelu_new",
+        "n_embd": metadata.required_count("gpt2.embedding_length")?,
+        "n_inner": metadata.count("gpt2.feed_forward_length")?,
+        "n_layer": metadata.required_count("gpt2.block_count")?,
+        "n_head": metadata.required_count("gpt2.attention.head_count")?,
+        "n_positions": rows(header, "position_embd.weight")?,
+        "vocab_size": rows(header, "token_embd.weight")?,
+        "layer_norm_epsilon": metadata.required_number("gpt2.attention.layer_norm_epsilon")?,
+    }))
+}
+
+fn llama_like(
+    architecture: &str,
+    metadata: &Metadata<'_>,
+    header: &Header,
+    rope_factors: Option<&[f32]>,
+) -> Result<Value, Refusal> {
+    let at = |key: &str| format!("{architecture}.{key}");
+    let hidden = metadata.required_count(&at("embedding_length"))?;
+    let heads = metadata.required_count(&at("attention.head_count"))?;
+    let kv_heads = metadata.count(&at("attention.head_count_kv"))?.unwrap_or(heads);
+    let head_dim = match metadata.count(&at("attention.key_length"))? {
+        Some(length) => length,
+        None if heads != 0 && hidden % heads == 0 => hidden / heads,
+        None => return Err(format!("embedding length {hidden} does not divide into {heads} heads").into()),
+    };
+    let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
+    let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
+    if value_length != head_dim || rotated != head_dim {
+        return Err(Refusal::Unsupported(format!(
+            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
+        )));
+    }
+    let context = metadata.required_count(&at("context_length"))?;
+    let window = metadata.count(&at("attention.sliding_window"))?.filter(|&window| window > 0);
+    let biased = |tensor: &str| header.tensors.contains_key(&format!("blk.0.{tensor}.bias"));
+    let theta = metadata.number(&at("rope.freq_base"))?.unwrap_or(10_000.0);
+    let mut config = json!({
+        "attention_bias": biased("attn_q"),
+        "head_dim": head_dim,
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "intermediate_size": metadata.required_count(&at("feed_forward_length"))?,
+        // Within the window, sliding and full attention are the same.
+        "max_position_embeddings": window.map_or(context, |window| window.min(context)),
+        "mlp_bias": biased("ffn_gate"),
+        "num_attention_heads": heads,
+        "num_hidden_layers": metadata.required_count(&at("block_count"))?,
+        "num_key_value_heads": kv_heads,
+        "rms_norm_eps": metadata.required_number(&at("attention.layer_norm_rms_epsilon"))?,
+        "rope_theta": theta,
+        "vocab_size": rows(header, "token_embd.weight")?,
+    });
+    if let Some(scaling) = rope_scaling(architecture, metadata)? {
+        config["rope_scaling"] = scaling;
+    }
+    if let Some(factors) = rope_factors {
+        if config.get("rope_scaling").is_some() {
+            let reason = "its rope is scaled both by metadata and by rope_freqs.weight";
+            return Err(Refusal::Unsupported(reason.into()));
+        }
+        if let Some(scaling) = rope::llama3(factors, theta, head_dim).map_err(Refusal::Unsupported)? {
+            config["rope_scaling"] = scaling;
+        }
+    }
+    Ok(config)
+}
+
+/// `rope.scaling.type` and `rope.scaling.factor`, or `rope.scale_linear` of older files. A type that is not
+/// known here is passed on, to be refused by name with those that are supported.
+fn rope_scaling(architecture: &str, metadata: &Metadata<'_>) -> Result<Option<Value>, Refusal> {
+    let at = |key: &str| format!("{architecture}.rope.{key}");
+    match metadata.text(&at("scaling.type"))? {
+        Some("none") => Ok(None),
+        Some(kind) => {
+            let factor = metadata.number(&at("scaling.factor"))?;
+            Ok(Some(json!({ "rope_type": kind, "factor": factor })))
+        }
+        None => {
+            let key =
+                if metadata.contains(&at("scaling.factor")) { "scaling.factor" } else { "scale_linear" };
+            let factor = metadata.number(&at(key))?.filter(|&factor| factor != 1.0 && factor != 0.0);
+            Ok(factor.map(|factor| json!({ "rope_type": "linear", "factor": factor })))
+        }
+    }
+}
+
+fn rows(header: &Header, tensor: &str) -> Result<usize, String> {
+    match header.tensors.get(tensor) {
+        Some(info) if info.shape.len() == 2 => Ok(info.shape[0]),
+        Some(info) => Err(format!("tensor {tensor:?} has shape {:?}, not two dimensions", info.shape)),
+        None => Err(format!("it has no tensor {tensor:?}")),
+    }
+}

@@ -1,0 +1,195 @@
+//! A GGUF file: one file that holds configuration, tokenizer and weights, these often quantised.
+
+mod config;
+mod cursor;
+mod metadata;
+mod names;
+mod reader;
+mod rope;
+mod tokenizer;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bundle::{Architecture, ModelConfig, Precision, TensorSpec};
+use candle_core::CpuStorage;
+use candle_core::quantized::GgmlDType;
+
+use crate::PrepareError;
+use crate::encode::decode;
+use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
+use config::Refusal;
+use metadata::Metadata;
+use reader::{Header, TensorInfo};
+
+/// Divisors of the rotary frequencies, which go into config.json.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
+    if path.is_dir() {
+        let reason = "it is a directory, not a .gguf file".into();
+        return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
+    }
+    let file = SourceFile::open(path)?;
+    let header = Header::parse(file.bytes()).map_err(|reason| PrepareError::damaged(path, reason))?;
+    let metadata = Metadata::new(&header, file.bytes());
+
+    let rope_factors = header.tensors.get(ROPE_FACTORS);
+    let rope_factors = rope_factors.map(|info| dequantise(info, file.bytes())).transpose();
+    let rope_factors = rope_factors.map_err(|reason| PrepareError::tensor(path, ROPE_FACTORS, reason))?;
+    let json = config::config(&metadata, &header, rope_factors.as_deref()).map_err(|refusal| {
+        let path = path.to_path_buf();
+        match refusal {
+            Refusal::Architecture(source) => PrepareError::Model { path, source },
+            Refusal::Damaged(reason) => PrepareError::Damaged { path, reason },
+            Refusal::Unsupported(reason) => PrepareError::Unsupported { path, reason },
+        }
+    })?;
+    let config = ModelConfig::from_json(&json)
+        .map_err(|source| PrepareError::Model { path: path.to_path_buf(), source })?;
+    let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
+    bytes.push(b'\n');
+    let config_json = Document { bytes, derived: "built from the GGUF's metadata".into() };
+    let tokenizer = tokenizer::build(&metadata, config.vocab_size);
+
+    let shared = file.share();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut derived = format!("from {}, dequantised", file.name());
+    let permuted = config.architecture == Architecture::Llama;
+    if permuted {
+        derived.push_str(", q and k rows put back from GGUF's order for interleaved rotation");
+    }
+    let tensors = Weights::open(file, header, &config)?;
+    Ok(Model {
+        name,
+        kind: "gguf",
+        files: vec![shared],
+        config,
+        config_json,
+        tokenizer,
+        tensors: Box::new(tensors),
+        derived,
+    })
+}
+
+struct Weights {
+    file: SourceFile,
+    /// By the bundle's name of the tensor.
+    places: BTreeMap<String, Place>,
+}
+
+struct Place {
+    info: TensorInfo,
+    /// Heads whose rows are in GGUF's order, 0 for none.
+    permuted_heads: usize,
+}
+
+impl Weights {
+    fn open(file: SourceFile, header: Header, config: &ModelConfig) -> Result<Weights, PrepareError> {
+        let path = file.path().to_path_buf();
+        let mut held = header.tensors;
+        check_layers(config, &path, held.len())?;
+        held.remove(ROPE_FACTORS);
+        let mut places = BTreeMap::new();
+        for spec in config.tensors() {
+            let name = names::gguf_name(&spec.name).expect("every tensor of these architectures has a name");
+            let Some(info) = held.remove(&name) else {
+                let reason = format!("is missing; the metadata call for one of shape {:?}", spec.shape);
+                return Err(PrepareError::tensor(&path, &name, reason));
+            };
+            if info.shape != spec.shape {
+                let reason =
+                    format!("has shape {:?}, but the metadata call for {:?}", info.shape, spec.shape);
+                return Err(PrepareError::tensor(&path, &name, reason));
+            }
+            if let Err(number) = info.dtype {
+                return Err(PrepareError::tensor(&path, &name, cannot_dequantise(number)));
+            }
+            let permuted_heads = permuted_heads(&spec.name, config);
+            places.insert(spec.name, Place { info, permuted_heads });
+        }
+        if let Some(name) = held.keys().next() {
+            let reason = "has no place in the model that the metadata describe";
+            return Err(PrepareError::tensor(&path, name, reason));
+        }
+        Ok(Weights { file, places })
+    }
+}
+
+impl Tensors for Weights {
+    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError> {
+        let place = &self.places[&spec.name];
+        let values = dequantise(&place.info, self.file.bytes())
+            .map_err(|reason| PrepareError::tensor(self.file.path(), &spec.name, reason))?;
+        Ok(match place.permuted_heads {
+            0 => values,
+            heads => unpermute(&values, spec.shape[0], heads),
+        })
+    }
+
+    fn path_of(&self, _: &str) -> &Path {
+        self.file.path()
+    }
+}
+
+fn dequantise(info: &TensorInfo, file: &[u8]) -> Result<Vec<f32>, String> {
+    let bytes = &file[info.range.clone()];
+    let dtype = info.dtype.map_err(cannot_dequantise)?;
+    let stored = match dtype {
+        GgmlDType::F32 => Some(Precision::F32),
+        GgmlDType::F16 => Some(Precision::F16),
+        GgmlDType::BF16 => Some(Precision::Bf16),
+        _ => None,
+    };
+    if let Some(stored) = stored {
+        return Ok(decode(bytes, stored));
+    }
+    match dtype.from_data(bytes.into()).dequantize(info.shape.iter().product()) {
+        Ok(CpuStorage::F32(values)) => Ok(values),
+        Ok(_) => Err(format!("was not dequantised to f32 from {dtype:?}")),
+        Err(e) => Err(format!("cannot be dequantised: {e}")),
+    }
+}
+
+fn cannot_dequantise(number: u32) -> String {
+    format!(
+        "is stored as {}, which cannot be dequantised; supported are F32, F16, BF16, Q4_0 to Q8_1 and Q2_K to Q8_K",
+        reader::type_name(number)
+    )
+}
+
+/// llama.cpp rotates neighbouring elements of a llama's heads, Hugging Face an element and the one half a head
+/// further on; its converter reorders the rows of q and k to suit. Other architectures are left as they are.
+fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
+    match config.architecture {
+        Architecture::Llama if name.contains(".q_proj.") => config.heads,
+        Architecture::Llama if name.contains(".k_proj.") => config.kv_heads,
+        _ => 0,
+    }
+}
+
+/// Rows of each head from (d/2, 2) to (2, d/2).
+fn unpermute(values: &[f32], rows: usize, heads: usize) -> Vec<f32> {
+    let columns = values.len() / rows;
+    let head_dim = rows / heads;
+    let mut out = Vec::with_capacity(values.len());
+    for row in 0..rows {
+        let (head, within) = (row / head_dim, row % head_dim);
+        let (second, pair) = (within / (head_dim / 2), within % (head_dim / 2));
+        let source = head * head_dim + 2 * pair + second;
+        out.extend_from_slice(&values[source * columns..(source + 1) * columns]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_in_rotate_half_order() {
+        // One head of four rows: llama.cpp interleaves the halves (0, 1 | 2, 3) to 0, 2, 1, 3.
+        let permuted = [0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
+        assert_eq!(unpermute(&permuted, 8, 2), [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0]);
+    }
+}

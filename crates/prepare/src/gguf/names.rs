@@ -1,0 +1,47 @@
+//! What GGUF calls the tensors that Hugging Face calls otherwise.
+
+/// Outside of the layers.
+const GLOBAL: [(&str, &str); 6] = [
+    ("lm_head", "output"),
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("transformer.ln_f", "output_norm"),
+    ("transformer.wpe", "position_embd"),
+    ("transformer.wte", "token_embd"),
+];
+
+/// Behind `model.layers.N.` or `transformer.h.N.`; behind `blk.N.`.
+const LAYER: [(&str, &str); 17] = [
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("self_attn.o_proj", "attn_output"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("ln_1", "attn_norm"),
+    ("attn.c_attn", "attn_qkv"),
+    ("attn.c_proj", "attn_output"),
+    ("ln_2", "ffn_norm"),
+    ("mlp.c_fc", "ffn_up"),
+    ("mlp.c_proj", "ffn_down"),
+];
+
+/// `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`.
+pub(crate) fn gguf_name(name: &str) -> Option<String> {
+    let (stem, kind) = name.rsplit_once('.')?;
+    let layer = stem.strip_prefix("model.layers.").or_else(|| stem.strip_prefix("transformer.h."));
+    let (prefix, stem, table) = match layer {
+        Some(layer) => {
+            let (index, part) = layer.split_once('.')?;
+            (format!("blk.{index}."), part, &LAYER[..])
+        }
+        None => (String::new(), stem, &GLOBAL[..]),
+    };
+    let (_, theirs) = table.iter().find(|(ours, _)| *ours == stem)?;
+    Some(format!("{prefix}{theirs}.{kind}"))
+}

@@ -1,0 +1,283 @@
+//! The header of a GGUF file: metadata and the places of its tensors.
+//!
+//! Read here rather than by candle, whose reader copies every array element into a 32-byte value, divides by
+//! an alignment of zero, and does not say which entry of a damaged file is at fault. Arrays stay
+//! where they are in the mapped file until someone asks for them, so a lying header can claim no memory.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use candle_core::quantized::GgmlDType;
+
+use super::cursor::Cursor;
+
+const MAGIC: &[u8] = b"GGUF";
+/// Metadata arrays nest nowhere in practice; the format allows it.
+const DEEPEST: usize = 4;
+const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// A parsed header. Its ranges are all within the file that was parsed.
+pub(crate) struct Header {
+    pub(crate) metadata: BTreeMap<String, Value>,
+    pub(crate) tensors: BTreeMap<String, TensorInfo>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    Unsigned(u64),
+    Signed(i64),
+    Float32(f32),
+    Float64(f64),
+    Bool(bool),
+    /// Bytes, since not every file keeps to UTF-8.
+    Text(Vec<u8>),
+    Array(Array),
+}
+
+/// An array that has not been decoded: `count` elements in `range` of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Array {
+    pub(crate) kind: u32,
+    pub(crate) count: usize,
+    pub(crate) range: Range<usize>,
+}
+
+pub(crate) struct TensorInfo {
+    /// Row-major, the slowest dimension first: GGUF's own order reversed.
+    pub(crate) shape: Vec<usize>,
+    /// Or the number of a type that cannot be dequantised.
+    pub(crate) dtype: Result<GgmlDType, u32>,
+    /// Within the file; begins at the tensor and ends with the file for a type of unknown size.
+    pub(crate) range: Range<usize>,
+}
+
+/// Numbers of the value types.
+pub(crate) mod kind {
+    pub(crate) const U8: u32 = 0;
+    pub(crate) const I8: u32 = 1;
+    pub(crate) const U16: u32 = 2;
+    pub(crate) const I16: u32 = 3;
+    pub(crate) const U32: u32 = 4;
+    pub(crate) const I32: u32 = 5;
+    pub(crate) const F32: u32 = 6;
+    pub(crate) const BOOL: u32 = 7;
+    pub(crate) const TEXT: u32 = 8;
+    pub(crate) const ARRAY: u32 = 9;
+    pub(crate) const U64: u32 = 10;
+    pub(crate) const I64: u32 = 11;
+    pub(crate) const F64: u32 = 12;
+}
+
+impl Header {
+    /// Errors are what is wrong with the file, for [`crate::PrepareError::Damaged`].
+    pub(crate) fn parse(file: &[u8]) -> Result<Header, String> {
+        let mut cursor = Cursor::new(file);
+        if cursor.take(4, "its magic number")? != MAGIC {
+            return Err("it does not begin with the GGUF magic number".into());
+        }
+        match cursor.u32("its version")? {
+            2 | 3 => {}
+            1 => return Err("GGUF version 1 is not supported; convert the model anew".into()),
+            // A version number with its bytes swapped.
+            version if version.swap_bytes() < 16 => return Err("big-endian GGUF is not supported".into()),
+            version => return Err(format!("GGUF version {version} is not supported; 2 and 3 are")),
+        }
+        let tensor_count = cursor.u64("its number of tensors")?;
+        let metadata_count = cursor.u64("its number of metadata entries")?;
+        let mut metadata = BTreeMap::new();
+        for index in 0..metadata_count {
+            let key = cursor.name(&format!("metadata entry {index} of {metadata_count}"))?;
+            let kind = cursor.u32(&key)?;
+            let value = value(&mut cursor, kind, &key)?;
+            if metadata.insert(key.clone(), value).is_some() {
+                return Err(format!("metadata {key:?} is there twice"));
+            }
+        }
+        let mut entries = Vec::new();
+        for index in 0..tensor_count {
+            entries.push(TensorEntry::read(&mut cursor, &format!("tensor entry {index} of {tensor_count}"))?);
+        }
+        let alignment = alignment(&metadata)?;
+        let data = (cursor.position() as u64).next_multiple_of(alignment);
+        let mut tensors = BTreeMap::new();
+        for entry in entries {
+            let name = entry.name.clone();
+            let info = entry.locate(data, alignment, file.len() as u64);
+            let info = info.map_err(|reason| format!("tensor {name:?} {reason}"))?;
+            if tensors.insert(name.clone(), info).is_some() {
+                return Err(format!("tensor {name:?} is there twice"));
+            }
+        }
+        refuse_overlaps(&tensors)?;
+        Ok(Header { metadata, tensors })
+    }
+}
+
+fn value(cursor: &mut Cursor<'_>, kind: u32, key: &str) -> Result<Value, String> {
+    Ok(match kind {
+        kind::U8 => Value::Unsigned(cursor.u8(key)?.into()),
+        kind::I8 => Value::Signed((cursor.u8(key)? as i8).into()),
+        kind::U16 => Value::Unsigned(cursor.u16(key)?.into()),
+        kind::I16 => Value::Signed((cursor.u16(key)? as i16).into()),
+        kind::U32 => Value::Unsigned(cursor.u32(key)?.into()),
+        kind::I32 => Value::Signed((cursor.u32(key)? as i32).into()),
+        kind::U64 => Value::Unsigned(cursor.u64(key)?),
+        kind::I64 => Value::Signed(cursor.u64(key)? as i64),
+        kind::F32 => Value::Float32(f32::from_bits(cursor.u32(key)?)),
+        kind::F64 => Value::Float64(f64::from_bits(cursor.u64(key)?)),
+        kind::BOOL => Value::Bool(cursor.u8(key)? != 0),
+        kind::TEXT => Value::Text(cursor.text(key)?.to_vec()),
+        kind::ARRAY => Value::Array(array(cursor, key, DEEPEST)?),
+        other => return Err(format!("metadata {key:?} has the unknown type {other}")),
+    })
+}
+
+fn array(cursor: &mut Cursor<'_>, key: &str, depth: usize) -> Result<Array, String> {
+    let kind = cursor.u32(key)?;
+    let count = cursor.u64(key)?;
+    let start = cursor.position();
+    let element = match kind {
+        kind::U8 | kind::I8 | kind::BOOL => 1,
+        kind::U16 | kind::I16 => 2,
+        kind::U32 | kind::I32 | kind::F32 => 4,
+        kind::U64 | kind::I64 | kind::F64 => 8,
+        kind::TEXT => {
+            for _ in 0..count {
+                cursor.text(key)?;
+            }
+            0
+        }
+        kind::ARRAY if depth > 0 => {
+            for _ in 0..count {
+                array(cursor, key, depth - 1)?;
+            }
+            0
+        }
+        other => return Err(format!("metadata {key:?} is an array of the unknown type {other}")),
+    };
+    cursor.take(count.saturating_mul(element), key)?;
+    Ok(Array { kind, count: count as usize, range: start..cursor.position() })
+}
+
+fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, String> {
+    match metadata.get("general.alignment") {
+        None => Ok(DEFAULT_ALIGNMENT),
+        // The format asks for a multiple of 8; the dequantisers need at least 4.
+        Some(&Value::Unsigned(n)) if n != 0 && n % 8 == 0 && n <= 1 << 20 => Ok(n),
+        Some(other) => Err(format!("general.alignment is {other:?}, not a multiple of 8")),
+    }
+}
+
+struct TensorEntry {
+    name: String,
+    shape: Vec<u64>,
+    dtype: u32,
+    offset: u64,
+}
+
+impl TensorEntry {
+    fn read(cursor: &mut Cursor<'_>, what: &str) -> Result<TensorEntry, String> {
+        let name = cursor.name(what)?;
+        let dimensions = cursor.u32(&name)?;
+        if dimensions > 4 {
+            return Err(format!("tensor {name:?} has {dimensions} dimensions; GGUF allows 4"));
+        }
+        let mut shape = Vec::new();
+        for _ in 0..dimensions {
+            shape.push(cursor.u64(&name)?);
+        }
+        shape.reverse();
+        Ok(TensorEntry { shape, dtype: cursor.u32(&name)?, offset: cursor.u64(&name)?, name })
+    }
+
+    fn locate(self, data: u64, alignment: u64, file: u64) -> Result<TensorInfo, String> {
+        let (shape, offset) = (self.shape, self.offset);
+        let too_large = || format!("has shape {shape:?} at offset {offset}, more than any file can hold");
+        if offset % alignment != 0 {
+            return Err(format!("begins at offset {offset}, which is not a multiple of {alignment}"));
+        }
+        let elements = shape.iter().try_fold(1u64, |product, &n| product.checked_mul(n));
+        let elements = elements.ok_or_else(too_large)?;
+        let dtype = dtype(self.dtype).ok_or(self.dtype);
+        let start = data.checked_add(offset).ok_or_else(too_large)?;
+        let size = match dtype {
+            Err(_) => file.saturating_sub(start),
+            Ok(dtype) => {
+                let block = dtype.block_size() as u64;
+                let columns = shape.last().copied().unwrap_or(1);
+                if columns % block != 0 {
+                    return Err(format!(
+                        "has rows of {columns}, which {dtype:?} cannot divide into blocks of {block}"
+                    ));
+                }
+                (elements / block).checked_mul(dtype.type_size() as u64).ok_or_else(too_large)?
+            }
+        };
+        let end = start.checked_add(size).ok_or_else(too_large)?;
+        if start > file || end > file {
+            return Err(format!(
+                "lies at bytes {start}..{end}, but the file ends at {file}: it is truncated or its header is wrong"
+            ));
+        }
+        let shape = shape.iter().map(|&n| n as usize).collect();
+        Ok(TensorInfo { shape, dtype, range: start as usize..end as usize })
+    }
+}
+
+fn refuse_overlaps(tensors: &BTreeMap<String, TensorInfo>) -> Result<(), String> {
+    let mut in_order: Vec<_> = tensors.iter().filter(|(_, info)| info.dtype.is_ok()).collect();
+    in_order.sort_by_key(|(_, info)| (info.range.start, info.range.end));
+    for pair in in_order.windows(2) {
+        let [(first, a), (second, b)] = pair else { continue };
+        if b.range.start < a.range.end {
+            return Err(format!("tensors {first:?} and {second:?} overlap"));
+        }
+    }
+    Ok(())
+}
+
+fn dtype(number: u32) -> Option<GgmlDType> {
+    Some(match number {
+        0 => GgmlDType::F32,
+        1 => GgmlDType::F16,
+        2 => GgmlDType::Q4_0,
+        3 => GgmlDType::Q4_1,
+        6 => GgmlDType::Q5_0,
+        7 => GgmlDType::Q5_1,
+        8 => GgmlDType::Q8_0,
+        9 => GgmlDType::Q8_1,
+        10 => GgmlDType::Q2K,
+        11 => GgmlDType::Q3K,
+        12 => GgmlDType::Q4K,
+        13 => GgmlDType::Q5K,
+        14 => GgmlDType::Q6K,
+        15 => GgmlDType::Q8K,
+        30 => GgmlDType::BF16,
+        _ => return None,
+    })
+}
+
+/// What a type that cannot be dequantised is called.
+pub(crate) fn type_name(number: u32) -> String {
+    let name = match number {
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
+        _ => return format!("the unknown type {number}"),
+    };
+    name.to_owned()
+}

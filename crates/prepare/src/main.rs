@@ -1,0 +1,59 @@
+//! Prepares a model from the command line.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bundle::{Bundle, Precision};
+use clap::Parser;
+use prepare::{PrepareError, Progress, Request, Source, prepare};
+use serde_json::json;
+
+/// Makes a bundle, the one form of a model that every engine reads, and prints where it is.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// A Hugging Face directory, a .gguf file, hf:owner/name, or a bundle
+    source: String,
+    /// The precisions that the bundle must hold
+    #[arg(long, value_delimiter = ',', required = true, value_name = "f32,bf16,f16")]
+    precision: Vec<Precision>,
+    /// The directory in which all bundles lie
+    #[arg(long, value_name = "DIR")]
+    bundles: PathBuf,
+    /// What to call the model [default: after the source]
+    #[arg(long)]
+    name: Option<String>,
+    /// No progress bars, no warnings
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let request = Request {
+        source: Source::parse(&arguments.source),
+        name: arguments.name,
+        precisions: arguments.precision,
+        bundles: arguments.bundles,
+        progress: if arguments.quiet { Progress::Silent } else { Progress::Bar },
+    };
+    match run(&request) {
+        // A reader that has gone away is told by the exit code.
+        Ok(line) => match writeln!(std::io::stdout(), "{line}") {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::from(if e.is_bad_input() { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(request: &Request) -> Result<serde_json::Value, PrepareError> {
+    let directory = prepare(request)?;
+    let bundle = Bundle::open(&directory)?;
+    let path = directory.display().to_string();
+    Ok(json!({ "bundle": path, "name": bundle.manifest().name, "precisions": bundle.precisions() }))
+}
