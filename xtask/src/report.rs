@@ -43,7 +43,7 @@ impl Reporter {
             eprintln!("{what} ({} MB)", megabytes(bytes));
             return Transfer(None);
         }
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}");
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
         let bar = ProgressBar::new(bytes).with_message(what.to_owned());
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.enable_steady_tick(Duration::from_millis(100));
@@ -56,7 +56,8 @@ pub(crate) struct Transfer(Option<ProgressBar>);
 impl Transfer {
     pub(crate) fn at(&self, bytes: u64) {
         if let Some(bar) = &self.0 {
-            bar.set_position(bytes);
+            // What is moved lies in two places for a moment.
+            bar.set_position(bytes.min(bar.length().unwrap_or(bytes)));
         }
     }
 }

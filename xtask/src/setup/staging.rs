@@ -64,8 +64,8 @@ fn remove_stale(cache: &Path) -> Result<()> {
     for entry in std::fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            std::fs::remove_dir_all(entry.path())
-                .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            // A pip that outlived its killed set-up may still write there; then the next one succeeds.
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
     Ok(())
