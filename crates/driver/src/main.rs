@@ -1,1 +1,59 @@
-fn main() {}
+//! `driver`: plans, spawns workers, judges what they report, and prints it. It links no framework and
+//! loads no weights, so that a broken engine can break neither its build nor its run.
+
+mod cli;
+mod compare;
+mod configs;
+mod environment;
+mod failure;
+mod interrupt;
+mod judge;
+mod places;
+mod plan;
+mod process;
+mod progress;
+mod prompts;
+mod provision;
+mod record;
+mod report;
+mod results;
+mod rounds;
+mod single;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::failure::{Failure, Result};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        None => compare::compare(&cli.compare),
+        Some(Command::Compare(args)) => compare::compare(args),
+        Some(Command::Generate(args)) => single::generate(args),
+        Some(Command::Score(args)) => single::score(args),
+        Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            if !matches!(failure, Failure::Spoken(_)) {
+                eprintln!("error: {failure}");
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Prints a result on stdout. A reader that has gone (`| head`) is no error.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write to stdout: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,230 @@
+//! What people type, as typed. `plan` resolves it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
+/// own, and says whether a difference is real.
+///
+/// Without a command, `compare` runs.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure frameworks side by side (the default command)
+    Compare(Box<CompareArgs>),
+    /// Continue a prompt greedily on one framework
+    Generate(GenerateArgs),
+    /// Write the logits of given token sequences to a safetensors file
+    Score(ScoreArgs),
+    /// Print the fairness rules (the source of docs/fairness.md)
+    #[command(hide = true)]
+    Rules,
+}
+
+/// Where things are; for tests and unusual layouts.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Places {
+    /// Directory of configs/ [default: that of the checkout]
+    #[arg(long, value_name = "DIR", hide = true, global = false)]
+    pub(crate) configs: Option<PathBuf>,
+    /// Directory of the worker binaries [default: the driver's own]
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) workers: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionArg {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl From<PrecisionArg> for bundle::Precision {
+    fn from(arg: PrecisionArg) -> Self {
+        match arg {
+            PrecisionArg::F32 => bundle::Precision::F32,
+            PrecisionArg::Bf16 => bundle::Precision::Bf16,
+            PrecisionArg::F16 => bundle::Precision::F16,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+    Markdown,
+    Csv,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DecodeArg {
+    /// Feed given tokens whatever the logits say: equal work by construction
+    Forced,
+    /// Feed each engine its own most likely token
+    Greedy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    On,
+    Off,
+}
+
+/// Settings that every command shares.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ModelArgs {
+    /// A name from configs/models, a directory, a .gguf file, or hf:owner/name
+    #[arg(long, default_value = "smollm2-135m")]
+    pub(crate) model: String,
+    /// [default: f32 on a CPU]
+    #[arg(long, value_enum)]
+    pub(crate) precision: Option<PrecisionArg>,
+    /// auto, cpu or cuda[:N]; auto is the CPU
+    #[arg(long, default_value = "auto", value_parser = parse_device)]
+    pub(crate) device: String,
+    /// Threads that may compute at once [default: all cores this process may use]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// No graph optimisation or JIT for anyone
+    #[arg(long)]
+    pub(crate) no_jit: bool,
+    /// Force f32 for everyone
+    #[arg(long, conflicts_with = "precision")]
+    pub(crate) no_half: bool,
+    /// Time limit of one worker process, in seconds
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    /// No progress on stderr
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CompareArgs {
+    /// Names from configs/engines [default: candle,tch,ort]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) frameworks: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// A prompt; may be given several times
+    #[arg(long, conflicts_with_all = ["prompts", "suite"])]
+    pub(crate) prompt: Vec<String>,
+    /// Prompts from a file: a line each, or TOML as in configs/suites
+    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Prompts and settings by name from configs/suites
+    #[arg(long, value_name = "NAME")]
+    pub(crate) suite: Option<String>,
+    /// Cut or extend every prompt to exactly this many tokens
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) prompt_tokens: Option<u32>,
+    /// Tokens to generate for each prompt [default: 32, or the suite's]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) new_tokens: Option<u32>,
+    /// Rounds: in each, every framework runs once, in a process of its own [default: 6]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: Option<u32>,
+    /// Measured iterations in each process [default: 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) iterations: Option<u32>,
+    /// Sequences computed together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: u32,
+    /// What a decode step is fed
+    #[arg(long, value_enum, default_value_t = DecodeArg::Forced)]
+    pub(crate) decode: DecodeArg,
+    /// Off computes the whole prefix again for every token
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    pub(crate) kv_cache: OnOff,
+    /// Refuse or strike what breaks a fairness rule; =false only labels it
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub(crate) fair_comparison: bool,
+    /// Framework whose f32 logits the others are compared with [default: the first that runs]
+    #[arg(long, value_name = "FRAMEWORK")]
+    pub(crate) reference: Option<String>,
+    /// Seed of the order of the rounds [default: drawn, and recorded]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Pause before each measured iteration, in seconds
+    #[arg(long, default_value_t = 0.0, value_parser = parse_seconds)]
+    pub(crate) delay: f64,
+    /// A look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    /// What to print on stdout
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GenerateArgs {
+    /// A name from configs/engines
+    #[arg(long)]
+    pub(crate) framework: String,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Text to continue
+    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
+    pub(crate) prompt: Option<String>,
+    /// Token ids to continue, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) tokens: Vec<u32>,
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) new_tokens: u32,
+    /// table prints the text; json one object
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ScoreArgs {
+    /// A name from configs/engines
+    #[arg(long)]
+    pub(crate) framework: String,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// JSON: [[id, ..], ..], sequences of equal length
+    #[arg(long, value_name = "IDS.json")]
+    pub(crate) tokens_file: PathBuf,
+    /// Where to write `logits` f32 [batch, positions, vocabulary]
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub(crate) out: PathBuf,
+    /// Also write `hidden.0` (embeddings) … `hidden.L`
+    #[arg(long)]
+    pub(crate) hidden_states: bool,
+    /// Positions fed at a time; 0 feeds all at once
+    #[arg(long, default_value_t = 0)]
+    pub(crate) piece: usize,
+}
+
+fn parse_device(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        None if ["auto", "cpu"].contains(&text) => Ok("cpu".into()),
+        None if text == "cuda" => Ok("cuda:0".into()),
+        Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
+        _ => Err("there are auto, cpu and cuda[:N]".into()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0 to 3600".into()),
+    }
+}

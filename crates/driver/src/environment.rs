@@ -1,0 +1,66 @@
+//! The machine and the checkout a result belongs to. What a system does not tell is `null`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+use crate::places::Places;
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Environment {
+    pub(crate) host: String,
+    pub(crate) os: Option<String>,
+    pub(crate) kernel: Option<String>,
+    pub(crate) cpu: String,
+    pub(crate) physical_cores: Option<usize>,
+    /// Cores this process may use, by affinity and quota.
+    pub(crate) available_cores: usize,
+    pub(crate) memory_bytes: u64,
+    /// `None` outside a checkout with git.
+    pub(crate) git_commit: Option<String>,
+    /// Whether tracked files differ from the commit.
+    pub(crate) git_modified: Option<bool>,
+    pub(crate) driver_version: &'static str,
+    /// The command as it was given.
+    pub(crate) command: Vec<String>,
+    pub(crate) started: String,
+}
+
+pub(crate) fn read(places: &Places, started: String) -> Environment {
+    let what = RefreshKind::nothing()
+        .with_cpu(CpuRefreshKind::nothing())
+        .with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(what);
+    let cpu =
+        system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
+    let checkout = places.checkout.as_deref();
+    Environment {
+        host: host(),
+        os: System::long_os_version(),
+        kernel: System::kernel_version(),
+        cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
+        physical_cores: System::physical_core_count(),
+        available_cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: system.total_memory(),
+        git_commit: checkout.and_then(|checkout| git(checkout, &["rev-parse", "HEAD"])),
+        git_modified: checkout
+            .and_then(|checkout| git(checkout, &["status", "--porcelain", "--untracked-files=no"]))
+            .map(|changes| !changes.is_empty()),
+        driver_version: env!("CARGO_PKG_VERSION"),
+        command: std::env::args().collect(),
+        started,
+    }
+}
+
+pub(crate) fn host() -> String {
+    System::host_name().unwrap_or_else(|| "unknown-host".into())
+}
+
+fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "git alone knows the commit")]
+    let mut command = Command::new("git");
+    let output = command.arg("-C").arg(checkout).args(arguments).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

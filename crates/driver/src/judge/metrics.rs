@@ -1,0 +1,208 @@
+//! The figures of one process, from its samples. `docs/measures.md` defines them for people.
+
+use protocol::CaseSample;
+use serde::Serialize;
+
+use crate::record::Run;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Metric {
+    /// Load begins → weights resident, seconds.
+    Load,
+    /// First request after load → its first token, milliseconds.
+    ColdStart,
+    /// Median gap between successive tokens after warm-up, milliseconds.
+    Latency,
+    /// Decoded tokens ÷ decode time, tokens per second.
+    Throughput,
+    /// Highest resident set up to the last sample, gigabytes (10⁹ bytes).
+    PeakMemory,
+    /// Spawn → runtime initialised, milliseconds.
+    Startup,
+    /// Spawn → first token, milliseconds.
+    SpawnToFirstToken,
+    /// Warm request → first token, milliseconds.
+    FirstToken,
+    /// Prompt tokens ÷ time to first token, tokens per second.
+    PrefillThroughput,
+    /// 90th and 99th percentile of the gaps, milliseconds.
+    LatencyP90,
+    LatencyP99,
+}
+
+impl Metric {
+    pub(crate) const ALL: [Metric; 11] = [
+        Metric::Load,
+        Metric::ColdStart,
+        Metric::Latency,
+        Metric::Throughput,
+        Metric::PeakMemory,
+        Metric::Startup,
+        Metric::SpawnToFirstToken,
+        Metric::FirstToken,
+        Metric::PrefillThroughput,
+        Metric::LatencyP90,
+        Metric::LatencyP99,
+    ];
+
+    /// Those of the table, in its order; they are also those that are tested for difference.
+    pub(crate) const TABLE: [Metric; 5] =
+        [Metric::Load, Metric::ColdStart, Metric::Latency, Metric::Throughput, Metric::PeakMemory];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Metric::Load => "Model Load (s)",
+            Metric::ColdStart => "Cold Start (ms)",
+            Metric::Latency => "Steady-State Latency (ms)",
+            Metric::Throughput => "Average Throughput (tok/s)",
+            Metric::PeakMemory => "Peak Memory (GB)",
+            Metric::Startup => "Start-up (ms)",
+            Metric::SpawnToFirstToken => "Spawn to First Token (ms)",
+            Metric::FirstToken => "Time to First Token (ms)",
+            Metric::PrefillThroughput => "Prefill Throughput (tok/s)",
+            Metric::LatencyP90 => "Latency p90 (ms)",
+            Metric::LatencyP99 => "Latency p99 (ms)",
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Metric::Load => "load",
+            Metric::ColdStart => "cold_start",
+            Metric::Latency => "latency",
+            Metric::Throughput => "throughput",
+            Metric::PeakMemory => "peak_memory",
+            Metric::Startup => "startup",
+            Metric::SpawnToFirstToken => "spawn_to_first_token",
+            Metric::FirstToken => "first_token",
+            Metric::PrefillThroughput => "prefill_throughput",
+            Metric::LatencyP90 => "latency_p90",
+            Metric::LatencyP99 => "latency_p99",
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Metric::Load => "s",
+            Metric::Throughput | Metric::PrefillThroughput => "tok/s",
+            Metric::PeakMemory => "GB",
+            _ => "ms",
+        }
+    }
+
+    pub(crate) fn higher_is_better(self) -> bool {
+        matches!(self, Metric::Throughput | Metric::PrefillThroughput)
+    }
+
+    /// The figure of one process. `None` where the run did not get so far or the system does not tell.
+    pub(crate) fn of(self, run: &Run, work: Work) -> Option<f64> {
+        let samples = || run.iterations().flat_map(|iteration| &iteration.cases);
+        let gaps = || -> Vec<u64> { samples().flat_map(|case| case.gaps_ns.iter().copied()).collect() };
+        let ms = |ns: u64| ns as f64 / 1e6;
+        match self {
+            Metric::Load => run.loaded().map(|loaded| loaded.load_ns as f64 / 1e9),
+            Metric::ColdStart => run.cold_start().map(|cold| ms(cold.first_token_ns)),
+            Metric::Latency => quantile(gaps(), 0.5).map(|ns| ns / 1e6),
+            Metric::LatencyP90 => quantile(gaps(), 0.9).map(|ns| ns / 1e6),
+            Metric::LatencyP99 => quantile(gaps(), 0.99).map(|ns| ns / 1e6),
+            Metric::Throughput => {
+                let gaps = gaps();
+                let seconds = gaps.iter().sum::<u64>() as f64 / 1e9;
+                (!gaps.is_empty()).then(|| (gaps.len() * work.batch) as f64 / seconds)
+            }
+            Metric::PeakMemory => Some(run.usage()?.peak_bytes? as f64 / 1e9),
+            Metric::Startup => run.started()?.startup_ns.map(ms),
+            Metric::SpawnToFirstToken => run.cold_start()?.since_spawn_ns.map(ms),
+            Metric::FirstToken => {
+                quantile(samples().map(|case| case.first_token_ns).collect(), 0.5).map(|ns| ns / 1e6)
+            }
+            Metric::PrefillThroughput => {
+                let first: Vec<&CaseSample> = samples().collect();
+                let seconds = first.iter().map(|case| case.first_token_ns).sum::<u64>() as f64 / 1e9;
+                let iterations = run.iterations().count();
+                (iterations > 0).then(|| (work.prompt_tokens * iterations) as f64 / seconds)
+            }
+        }
+    }
+}
+
+/// What one iteration does, for the figures that are work per time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) batch: usize,
+    /// Over all cases and sequences.
+    pub(crate) prompt_tokens: usize,
+}
+
+/// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996).
+fn quantile(mut values: Vec<u64>, q: f64) -> Option<f64> {
+    values.sort_unstable();
+    let last = values.len().checked_sub(1)?;
+    let at = q * last as f64;
+    let (low, high) = (values[at.floor() as usize] as f64, values[at.ceil() as usize] as f64);
+    Some(low + (high - low) * at.fract())
+}
+
+/// The middle of a sample; between the two middle ones of an even number.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{Event, Iteration};
+
+    use super::*;
+
+    fn run(cases: Vec<CaseSample>) -> Run {
+        Run {
+            round: 0,
+            position: 0,
+            framework: "x".into(),
+            pid: 1,
+            failure: None,
+            events: vec![Event::Iteration(Iteration { index: 0, cases })],
+            agreement: None,
+        }
+    }
+
+    fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {
+        let gaps_ns = gaps_ms.iter().map(|ms| ms * 1_000_000).collect();
+        CaseSample { first_token_ns: first_ms * 1_000_000, gaps_ns, tokens: Vec::new() }
+    }
+
+    #[test]
+    fn throughput_is_work_over_time_and_latency_a_median() {
+        let run = run(vec![case(50, &[10, 10, 10]), case(30, &[10, 50, 10])]);
+        let work = Work { batch: 2, prompt_tokens: 40 };
+        assert_eq!(Metric::Latency.of(&run, work), Some(10.0));
+        assert_eq!(Metric::Throughput.of(&run, work), Some(6.0 * 2.0 / 0.1));
+        assert_eq!(Metric::FirstToken.of(&run, work), Some(40.0));
+        assert_eq!(Metric::PrefillThroughput.of(&run, work), Some(40.0 / 0.08));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_absent_and_not_zero() {
+        let run = run(vec![case(50, &[])]);
+        let work = Work { batch: 1, prompt_tokens: 4 };
+        assert_eq!(Metric::Throughput.of(&run, work), None);
+        assert_eq!(Metric::PeakMemory.of(&run, work), None);
+        assert_eq!(Metric::Load.of(&run, work), None);
+    }
+
+    #[test]
+    fn quantiles_interpolate() {
+        assert_eq!(quantile(vec![4, 1, 2, 3], 0.5), Some(2.5));
+        assert_eq!(quantile((0..=100).collect(), 0.99), Some(99.0));
+        assert_eq!(quantile(vec![], 0.5), None);
+        assert_eq!(median(&[3.0, 1.0]), Some(2.0));
+    }
+}

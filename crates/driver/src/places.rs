@@ -1,0 +1,76 @@
+//! Where things live: checkout, configuration, workers, cache, results.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli;
+use crate::failure::{Failure, Result};
+
+pub(crate) struct Places {
+    /// Root of the checkout, if this binary lies in one.
+    pub(crate) checkout: Option<PathBuf>,
+    pub(crate) configs: PathBuf,
+    pub(crate) workers: PathBuf,
+    pub(crate) cache: PathBuf,
+}
+
+impl Places {
+    pub(crate) fn find(given: &cli::Places) -> Result<Places> {
+        let executable = std::env::current_exe()
+            .map_err(|e| Failure::failed(format!("cannot find the driver's own path: {e}")))?;
+        let checkout = executable.ancestors().find(|directory| is_checkout(directory)).map(Path::to_path_buf);
+        let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
+        // Workers are measured, so they are always release builds, also beside a debug driver.
+        let beside = match own.file_name() {
+            Some(name) if name == "debug" => own.with_file_name("release"),
+            _ => own,
+        };
+        let configs = match (&given.configs, &checkout) {
+            (Some(configs), _) => configs.clone(),
+            (None, Some(checkout)) => checkout.join("configs"),
+            (None, None) => beside.join("configs"),
+        };
+        if !configs.join("engines").is_dir() {
+            return Err(Failure::usage(format!(
+                "no engines are configured at {}: run the driver from a checkout, or name one with --configs",
+                configs.join("engines").display()
+            )));
+        }
+        let workers = given.workers.clone().unwrap_or(beside);
+        Ok(Places { checkout, configs, workers, cache: cache()? })
+    }
+
+    /// Path of a worker's or tool's binary.
+    pub(crate) fn binary(&self, name: &str) -> PathBuf {
+        self.workers.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+    }
+
+    pub(crate) fn bundles(&self) -> PathBuf {
+        self.cache.join("bundles")
+    }
+
+    /// Where results go if nobody says otherwise.
+    pub(crate) fn results(&self) -> PathBuf {
+        match &self.checkout {
+            Some(checkout) => checkout.join("results"),
+            None => PathBuf::from("results"),
+        }
+    }
+}
+
+fn is_checkout(directory: &Path) -> bool {
+    directory.join("configs/engines").is_dir() && directory.join("xtask/Cargo.toml").is_file()
+}
+
+/// `${XDG_CACHE_HOME:-~/.cache}/photofinish`
+fn cache() -> Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = variable("XDG_CACHE_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
+    match base {
+        Some(base) => Ok(base.join("photofinish")),
+        None => {
+            Err(Failure::usage("neither HOME nor XDG_CACHE_HOME is set: nowhere to keep prepared models"))
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! From texts to token ids. The driver tokenises once; workers receive ids (fairness rule R3).
+
+use std::path::Path;
+
+use bundle::Bundle;
+use tokenizers::Tokenizer;
+
+use crate::configs::{self, Suite, SuitePrompt};
+use crate::failure::{Failure, Result};
+
+/// Repeated to reach an asked number of tokens. Plain English of no one's copyright: the opening of
+/// "On the Origin of Species" (Darwin 1859).
+const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the \
+    distribution of the inhabitants of South America, and in the geological relations of the present to the \
+    past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
+    that mystery of mysteries, as it has been called by one of our greatest philosophers. ";
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Prompt {
+    pub(crate) name: String,
+    /// `None` where the ids were given.
+    pub(crate) text: Option<String>,
+    pub(crate) tokens: Vec<u32>,
+}
+
+/// The tokenizer of a bundle.
+pub(crate) struct Text(Option<Tokenizer>);
+
+impl Text {
+    pub(crate) fn open(bundle: &Bundle) -> Result<Text> {
+        let Some(path) = bundle.tokenizer() else { return Ok(Text(None)) };
+        let tokenizer = Tokenizer::from_file(&path)
+            .map_err(|e| Failure::usage(format!("{} is no tokenizer: {e}", path.display())))?;
+        Ok(Text(Some(tokenizer)))
+    }
+
+    /// Ids of `text` without special tokens.
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let Some(tokenizer) = &self.0 else {
+            return Err(Failure::usage(
+                "this model has no tokenizer, so a text cannot be a prompt; give token ids (--tokens, or tokens = [..] in --prompts), or --prompt-tokens N",
+            ));
+        };
+        let encoding =
+            tokenizer.encode(text, false).map_err(|e| Failure::usage(format!("cannot tokenise: {e}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// `None` without a tokenizer.
+    pub(crate) fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
+        let Some(tokenizer) = &self.0 else { return Ok(None) };
+        let text = tokenizer.decode(tokens, false);
+        Ok(Some(text.map_err(|e| Failure::failed(format!("cannot turn tokens into text: {e}")))?))
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// Prompts of a file: TOML as in `configs/suites`, or a prompt a line.
+pub(crate) fn read_file(path: &Path) -> Result<Suite> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    let suite = if path.extension().is_some_and(|extension| extension == "toml") {
+        configs::parse(path, &text)?
+    } else {
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        from_texts(&lines.map(str::to_owned).collect::<Vec<_>>())
+    };
+    if suite.prompts.is_empty() {
+        return Err(Failure::usage(format!("{} holds no prompts", path.display())));
+    }
+    Ok(suite)
+}
+
+pub(crate) fn from_texts(texts: &[String]) -> Suite {
+    let prompt = |text: &String| SuitePrompt { name: None, text: Some(text.clone()), tokens: None };
+    Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
+}
+
+/// Resolves prompts to ids of `bundle`'s vocabulary, cut or extended to `length` tokens if given.
+pub(crate) fn resolve(
+    prompts: &[SuitePrompt],
+    length: Option<usize>,
+    bundle: &Bundle,
+    text: &Text,
+) -> Result<Vec<Prompt>> {
+    let mut resolved = Vec::new();
+    for (index, prompt) in prompts.iter().enumerate() {
+        let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
+        let mut tokens = match (&prompt.text, &prompt.tokens) {
+            (None, Some(tokens)) => tokens.clone(),
+            (Some(_), None) if length.is_some() && !text.is_there() => Vec::new(),
+            (Some(text_of_prompt), None) => text.encode(text_of_prompt)?,
+            _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
+        };
+        if tokens.is_empty() && length.is_none() {
+            return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
+        }
+        if let Some(length) = length {
+            resize(&mut tokens, length, bundle, text)?;
+        }
+        check_vocabulary(&tokens, bundle)?;
+        resolved.push(Prompt { name, text: prompt.text.clone(), tokens });
+    }
+    Ok(resolved)
+}
+
+fn resize(tokens: &mut Vec<u32>, length: usize, bundle: &Bundle, text: &Text) -> Result<()> {
+    let filler = if text.is_there() {
+        text.encode(PASSAGE)?
+    } else {
+        // No tokenizer: any ids will do, the same for all engines. A full-period walk of the vocabulary.
+        let vocabulary = bundle.config().vocab_size;
+        (0..vocabulary.min(256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect()
+    };
+    tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
+    tokens.truncate(length);
+    Ok(())
+}
+
+pub(crate) fn check_vocabulary(tokens: &[u32], bundle: &Bundle) -> Result<()> {
+    let vocabulary = bundle.config().vocab_size;
+    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        None => Ok(()),
+        Some(token) => Err(Failure::usage(format!(
+            "token id {token} is outside the model's vocabulary of {vocabulary} tokens"
+        ))),
+    }
+}
+
+pub(crate) fn check_context(prompt: usize, new_tokens: usize, bundle: &Bundle) -> Result<()> {
+    let context = bundle.config().max_positions;
+    if prompt + new_tokens > context {
+        return Err(Failure::usage(format!(
+            "a prompt of {prompt} tokens and {new_tokens} new ones exceed the model's context of {context} tokens"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The table that people get, for the terminal and in Markdown.
+
+use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, Table, TableStyle};
+
+use super::{Report, Row, State};
+use crate::judge::metrics::Metric;
+use crate::judge::statistics::MIN_ROUNDS;
+use crate::judge::verdicts::{Comparison, Verdict};
+
+/// For a terminal.
+pub(crate) fn table(report: &Report) -> String {
+    let mut text = format!("{}\n\n{}\n", heading(report), grid(report, UTF8_FULL_CONDENSED));
+    for line in findings(report) {
+        text += &format!("{line}\n");
+    }
+    text += &format!("\nEvery sample: {}\n", report.results);
+    text
+}
+
+/// For README files and pull requests.
+pub(crate) fn markdown(report: &Report) -> String {
+    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report, ASCII_MARKDOWN));
+    for line in findings(report) {
+        text += &format!("- {line}\n");
+    }
+    text
+}
+
+fn heading(report: &Report) -> String {
+    let plan = &report.plan;
+    let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
+    let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);
+    let batch = if plan.batch > 1 { format!(", batch {}", plan.batch) } else { String::new() };
+    let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    format!(
+        "{} on {} with {}: {tokens}{batch}, {}",
+        plan.model,
+        report.environment.cpu,
+        count(plan.threads, "thread"),
+        count(plan.rounds, "round"),
+    )
+}
+
+fn grid(report: &Report, style: TableStyle) -> String {
+    let mut table = Table::new();
+    table.load_style(style);
+    let labels = report.rows.iter().map(|row| row.framework.clone());
+    table.set_header([String::new()].into_iter().chain(labels));
+    for metric in Metric::TABLE {
+        let cells = report.rows.iter().map(|row| figure(row, metric));
+        table.add_row([metric.title().to_owned()].into_iter().chain(cells));
+    }
+    table.add_row(["Precision".to_owned()].into_iter().chain(report.rows.iter().map(precision)));
+    table.add_row(["Parity".to_owned()].into_iter().chain(report.rows.iter().map(parity)));
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// What is not measured is a dash; the reason stands below the table.
+fn figure(row: &Row, metric: Metric) -> String {
+    match row.median(metric) {
+        None if row.rounds == 0 => "–".into(),
+        None => "not available".into(),
+        Some(value) => number(value),
+    }
+}
+
+/// Three significant digits, but never fewer than the unit.
+fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+fn precision(row: &Row) -> String {
+    let requested = row.precision.requested.name();
+    match &row.precision.observed {
+        Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
+        _ => requested.to_owned(),
+    }
+}
+
+fn parity(row: &Row) -> String {
+    match (row.state, &row.agreement) {
+        (State::Unsupported, _) => "unsupported".into(),
+        (State::Failed, _) => "failed".into(),
+        (State::NotRun, _) => "not run".into(),
+        (_, None) => "not checked".into(),
+        (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
+        (_, Some(agreement)) => format!("ok, max |Δ| {:.0e}", agreement.max_abs),
+    }
+}
+
+/// Reasons, verdicts, warnings: a sentence each.
+fn findings(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in &report.rows {
+        let word = match row.state {
+            State::Measured => continue,
+            State::Struck => "struck",
+            State::Labelled => "not matched",
+            State::Unsupported => "unsupported",
+            State::Failed => "failed",
+            State::NotRun => "not run",
+        };
+        lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
+    }
+    lines.extend(sentences(report));
+    lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
+    lines
+}
+
+/// Decoding for every pair; for the other metrics the best against each of the others. Latency says what
+/// throughput says, and stays in the JSON.
+fn sentences(report: &Report) -> Vec<String> {
+    let compared = &report.comparisons;
+    if let Some(rounds) = compared.iter().map(|c| c.rounds).max()
+        && rounds < MIN_ROUNDS
+    {
+        let few = format!("no verdicts: {rounds} rounds are too few, it takes {MIN_ROUNDS} (--rounds)");
+        return if compared.is_empty() { Vec::new() } else { vec![few] };
+    }
+    let mut sentences = Vec::new();
+    for metric in [Metric::Throughput, Metric::Load, Metric::ColdStart, Metric::PeakMemory] {
+        let mut of_metric: Vec<&Comparison> = compared.iter().filter(|c| c.metric == metric).collect();
+        of_metric.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
+        let best = of_metric.first().map(|c| c.a.clone());
+        let told = of_metric.into_iter().filter(|c| {
+            metric == Metric::Throughput
+                || best.as_deref() == Some(&c.a)
+                || c.verdict == Verdict::NotMeasurable
+        });
+        sentences.extend(told.map(|comparison| comparison.sentence.clone()));
+    }
+    sentences
+}

@@ -1,0 +1,127 @@
+//! The results directory of one run: every sample as JSON lines, flushed round by round, and the report.
+//!
+//! Writing may fail at any time (a full disk). Then the user is told once, measuring goes on, and no file
+//! is left half-written: a line that did not fit is taken back, a report appears whole or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::environment;
+use crate::failure::{Failure, Result};
+
+pub(crate) struct Results {
+    directory: PathBuf,
+    samples: File,
+    /// Length of the samples file up to the last complete line.
+    complete: u64,
+    /// Lines that could not be written yet.
+    pending: Vec<String>,
+    failure: Option<String>,
+}
+
+impl Results {
+    /// Makes `<parent>/<UTC time>-<host>/`. Failing here costs nothing: nothing has been measured yet.
+    pub(crate) fn create(parent: &Path, started: OffsetDateTime) -> Result<Results> {
+        let cannot = |path: &Path, error: std::io::Error| {
+            Failure::usage(format!(
+                "cannot write results to {}: {error}; choose another place with --results-dir",
+                path.display()
+            ))
+        };
+        std::fs::create_dir_all(parent).map_err(|e| cannot(parent, e))?;
+        let stamp = started
+            .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
+            .expect("the format has no failing part");
+        let host: String =
+            environment::host().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let mut directory = parent.join(format!("{stamp}-{host}"));
+        for number in 2.. {
+            match std::fs::create_dir(&directory) {
+                Ok(()) => break,
+                // Two runs in one second: each has a directory of its own.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {
+                    directory = parent.join(format!("{stamp}-{host}-{number}"));
+                }
+                Err(e) => return Err(cannot(&directory, e)),
+            }
+        }
+        let path = directory.join("samples.jsonl");
+        let samples =
+            OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        Ok(Results { directory, samples, complete: 0, pending: Vec::new(), failure: None })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Appends a record to the samples.
+    pub(crate) fn append(&mut self, record: &impl Serialize) {
+        let mut line =
+            serde_json::to_string(record).expect("records have string keys and no failing serialiser");
+        line.push('\n');
+        self.pending.push(line);
+        self.flush();
+    }
+
+    /// Writes a file whole or not at all.
+    pub(crate) fn write(&mut self, name: &str, contents: &str) {
+        let path = self.directory.join(name);
+        let written = tempfile::NamedTempFile::new_in(&self.directory).and_then(|mut file| {
+            file.write_all(contents.as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|e| e.error)
+        });
+        match written {
+            Ok(file) => readable_by_all(&file),
+            Err(error) => self.failed(&path, &error),
+        }
+    }
+
+    /// Why not everything could be saved, if so. What is still pending is tried once more.
+    pub(crate) fn finish(&mut self) -> Option<String> {
+        self.flush();
+        self.failure.clone()
+    }
+
+    fn flush(&mut self) {
+        let text = self.pending.concat();
+        let written = self.samples.write_all(text.as_bytes()).and_then(|()| self.samples.sync_data());
+        match written {
+            Ok(()) => {
+                self.complete += text.len() as u64;
+                self.pending.clear();
+            }
+            Err(error) => {
+                // Take back the part that did fit, so that the file ends with a whole line.
+                let _ = self.samples.set_len(self.complete);
+                let _ = self.samples.seek(SeekFrom::Start(self.complete));
+                self.failed(&self.directory.join("samples.jsonl"), &error);
+            }
+        }
+    }
+
+    fn failed(&mut self, path: &Path, error: &std::io::Error) {
+        let text = format!("cannot save to {}: {error}", path.display());
+        if self.failure.is_none() {
+            eprintln!("warning: {text}; measuring goes on");
+        }
+        self.failure = Some(text);
+    }
+}
+
+/// Temporary files are private; results are not.
+fn readable_by_all(file: &File) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o644));
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+}

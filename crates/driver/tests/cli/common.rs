@@ -1,0 +1,145 @@
+//! A whole installation in a temporary directory: mock engines, a tiny model, a results directory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) struct Installation {
+    pub(crate) directory: TempDir,
+}
+
+impl Installation {
+    pub(crate) fn new() -> Installation {
+        let installation = Installation { directory: tempfile::tempdir().unwrap() };
+        let at = |path: &str| installation.path(path);
+        for directory in ["configs/engines", "configs/models", "configs/suites", "model", "cache", "results"]
+        {
+            std::fs::create_dir_all(at(directory)).unwrap();
+        }
+        let suite = "new_tokens = 6\nrounds = 6\niterations = 2\n[[prompts]]\ntokens = [1, 2, 3, 4]\n";
+        std::fs::write(at("configs/suites/default.toml"), suite).unwrap();
+        write_model(&at("model"));
+        installation
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    /// A mock engine of this name, with these options.
+    pub(crate) fn engine(self, name: &str, options: &[(&str, &str)]) -> Installation {
+        let mut text =
+            String::from("framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"\"\n[options]\n");
+        for (option, value) in options {
+            text += &format!("{option} = \"{value}\"\n");
+        }
+        std::fs::write(self.path(&format!("configs/engines/{name}.toml")), text).unwrap();
+        self
+    }
+
+    /// The driver, told where everything is, and to provision nothing.
+    pub(crate) fn driver(&self, arguments: &[&str]) -> Command {
+        let binary = assert_cmd::cargo::cargo_bin("driver");
+        let workers = binary.parent().unwrap().to_path_buf();
+        let mock = workers.join(format!("engine-mock{}", std::env::consts::EXE_SUFFIX));
+        assert!(mock.is_file(), "build the mock first: cargo build --release -p engine-mock");
+        let mut command = Command::new(binary);
+        command.args(arguments);
+        let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
+        let measures = !named || arguments[0] == "compare";
+        if measures {
+            command.arg("--results-dir").arg(self.path("results"));
+        }
+        if !arguments.contains(&"--model") {
+            command.arg("--model").arg(self.path("model"));
+        }
+        command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(&workers);
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("PHOTOFINISH_PROVISIONED", "1");
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::from(self.driver(arguments).output().unwrap())
+    }
+
+    /// The only results directory there is.
+    pub(crate) fn results(&self) -> PathBuf {
+        let mut entries = std::fs::read_dir(self.path("results")).unwrap();
+        let directory = entries.next().expect("a results directory").unwrap().path();
+        assert!(entries.next().is_none(), "one results directory");
+        directory
+    }
+
+    pub(crate) fn samples(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.results().join("samples.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}\n{}", self.stdout, self.stderr))
+    }
+
+    /// Asserts bad usage: exit 2, one sentence on stderr that says all of this, nothing on stdout.
+    pub(crate) fn refused(&self, parts: &[&str]) {
+        assert_eq!(self.code, Some(2), "{}{}", self.stdout, self.stderr);
+        assert_eq!(self.stdout, "");
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is not in: {}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+    }
+}
+
+/// A bundle of a model with a vocabulary of 16 and a context of 64. The mock reads no weights, but the
+/// driver checks their shapes and hash, so they are real: zeros.
+fn write_model(directory: &Path) {
+    let config = r#"{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 64, "tie_word_embeddings": true}"#;
+    std::fs::write(directory.join("config.json"), config).unwrap();
+    let config = bundle::ModelConfig::read(&directory.join("config.json")).unwrap();
+    let mut files = serde_json::Map::new();
+    for (precision, kind) in [(bundle::Precision::F32, "F32"), (bundle::Precision::Bf16, "BF16")] {
+        let mut header = serde_json::Map::new();
+        let mut end = 0;
+        for tensor in config.tensors() {
+            let bytes = tensor.shape.iter().product::<usize>() * precision.bytes();
+            let entry =
+                serde_json::json!({"dtype": kind, "shape": tensor.shape, "data_offsets": [end, end + bytes]});
+            header.insert(tensor.name, entry);
+            end += bytes;
+        }
+        let header = serde_json::to_string(&header).unwrap();
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend_from_slice(header.as_bytes());
+        file.resize(file.len() + end, 0);
+        let path = directory.join(precision.file_name());
+        std::fs::write(&path, &file).unwrap();
+        let sha256 = bundle::sha256_of(&path).unwrap();
+        let record = serde_json::json!({"sha256": sha256, "bytes": file.len(), "derived": "zeros"});
+        files.insert(precision.file_name(), record);
+    }
+    let manifest = serde_json::json!({
+        "format": bundle::MANIFEST_FORMAT, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files": files
+    });
+    std::fs::write(directory.join(bundle::MANIFEST), manifest.to_string()).unwrap();
+}
