@@ -1,0 +1,183 @@
+//! A Hugging Face directory becomes a bundle that holds the same numbers.
+
+use crate::common::{Model, Tensor, prepared, request, safetensors_file, tiny};
+use bundle::{Bundle, Precision, sha256_of};
+use half::{bf16, f16};
+use prepare::{Source, prepare};
+use serde_json::json;
+
+fn names() -> Vec<String> {
+    let models = engine::conformance::tiny_models();
+    models.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// The source's tensors as a bundle must hold them.
+fn expected(name: &str) -> Model {
+    let mut model = Model::tiny(name);
+    for (name, tensor) in &mut model.tensors {
+        if ["c_attn.weight", "c_proj.weight", "c_fc.weight"].iter().any(|part| name.ends_with(part)) {
+            let [rows, columns] = tensor.shape[..] else { panic!("a matrix") };
+            let values = tensor.values();
+            let turned: Vec<_> =
+                (0..rows * columns).map(|i| values[(i % rows) * columns + i / rows]).collect();
+            *tensor = Tensor::f32(&[columns, rows], &turned);
+        }
+    }
+    model
+}
+
+#[test]
+fn every_tensor_is_the_sources_bit_for_bit() {
+    assert_eq!(names().len(), 5);
+    for name in names() {
+        let (_bundles, bundle) = prepared(Source::Directory(tiny(&name)));
+        let weights = bundle.weights(Precision::F32).unwrap();
+        let expected = expected(&name).tensors;
+        assert_eq!(bundle.config().tensors().len(), expected.len(), "{name}");
+        for (tensor, expected) in &expected {
+            let view = weights.tensor(tensor).unwrap();
+            assert_eq!((view.shape, view.bytes), (expected.shape.clone(), &expected.bytes[..]), "{tensor}");
+        }
+    }
+}
+
+#[test]
+fn narrow_precisions_are_rounded_to_nearest_even() {
+    let source = tiny("qwen2-bias");
+    let bundles = tempfile::tempdir().unwrap();
+    let narrow = [Precision::Bf16, Precision::F16];
+    let bundle = prepare(&request(Source::Directory(source), &narrow, bundles.path())).unwrap();
+    let bundle = Bundle::open(bundle).unwrap();
+    assert_eq!(bundle.precisions(), narrow);
+    let (brain, ieee) = (bundle.weights(narrow[0]).unwrap(), bundle.weights(narrow[1]).unwrap());
+    for (name, tensor) in &expected("qwen2-bias").tensors {
+        let values = tensor.values();
+        let rounded: Vec<u8> = values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
+        assert_eq!(brain.tensor(name).unwrap().bytes, rounded, "{name}");
+        let rounded: Vec<u8> = values.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect();
+        assert_eq!(ieee.tensor(name).unwrap().bytes, rounded, "{name}");
+    }
+}
+
+#[test]
+fn weights_stored_narrow_are_widened_exactly() {
+    let mut model = Model::tiny("llama-gqa-tied");
+    let name = "model.norm.weight";
+    let values = [0.5, -1.25, 3.0, 7.75].repeat(16);
+    for (dtype, bytes) in [
+        ("BF16", values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect::<Vec<u8>>()),
+        ("F16", values.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect()),
+    ] {
+        model.tensors.insert(name.into(), Tensor { dtype: dtype.into(), shape: vec![64], bytes });
+        let source = model.write();
+        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let weights = bundle.weights(Precision::F32).unwrap();
+        assert_eq!(weights.tensor(name).unwrap().bytes, Tensor::f32(&[64], &values).bytes, "{dtype}");
+    }
+}
+
+#[test]
+fn fused_tensors_lie_side_by_side_and_data_is_aligned() {
+    for name in names() {
+        let (_bundles, bundle) = prepared(Source::Directory(tiny(&name)));
+        let (weights, config) = (bundle.weights(Precision::F32).unwrap(), bundle.config());
+        for layer in (0..config.layers).map(|index| config.layer(index)) {
+            for linear in [&layer.qkv, &layer.gate_up] {
+                let parts: Vec<_> = linear.weights.iter().map(|n| weights.tensor(n).unwrap().bytes).collect();
+                assert_eq!(weights.stacked(&linear.weights).unwrap().bytes, parts.concat(), "{name}");
+                if !linear.biases.is_empty() {
+                    weights.stacked(&linear.biases).unwrap();
+                }
+            }
+        }
+        assert_eq!(weights.tensor(&config.embedding()).unwrap().file_offset % 64, 0, "{name}");
+    }
+}
+
+#[test]
+fn the_manifest_says_what_the_bundle_is() {
+    let (_bundles, bundle) = prepared(Source::Directory(tiny("gpt2")));
+    let manifest = bundle.manifest();
+    assert_eq!((manifest.name.as_str(), manifest.source.kind.as_str()), ("gpt2", "huggingface"));
+    let files = ["config.json", "model.safetensors"];
+    assert_eq!(manifest.source.sha256.keys().collect::<Vec<_>>(), files);
+    for (file, sha256) in &manifest.source.sha256 {
+        assert_eq!(*sha256, sha256_of(&tiny("gpt2").join(file)).unwrap());
+    }
+    for file in manifest.files.keys() {
+        bundle.verify(file).unwrap();
+    }
+    let derived = &manifest.files["f32.safetensors"].derived;
+    assert!(derived.contains("transposed") && derived.contains("tokenizer"), "{derived}");
+    let config = |directory: &std::path::Path| std::fs::read(directory.join("config.json")).unwrap();
+    assert_eq!(config(bundle.directory()), config(&tiny("gpt2")), "config.json is the source's, verbatim");
+}
+
+#[test]
+fn a_tokenizer_is_copied() {
+    let source = Model::tiny("llama-gqa-tied").write();
+    std::fs::write(source.path().join("tokenizer.json"), "{\"any\": 1}").unwrap();
+    let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+    assert_eq!(std::fs::read_to_string(bundle.tokenizer().unwrap()).unwrap(), "{\"any\": 1}");
+    assert!(bundle.manifest().source.sha256.contains_key("tokenizer.json"));
+}
+
+#[test]
+fn names_may_lack_their_prefix_and_buffers_are_ignored() {
+    let buffers = ["h.0.attn.bias", "h.0.attn.masked_bias", "model.layers.0.self_attn.rotary_emb.inv_freq"];
+    for (name, prefix) in [("gpt2", "transformer."), ("qwen3-qknorm", "model.")] {
+        let mut model = Model::tiny(name);
+        let bare = |(name, tensor): (String, Tensor)| (name.replacen(prefix, "", 1), tensor);
+        model.tensors = std::mem::take(&mut model.tensors).into_iter().map(bare).collect();
+        for buffer in buffers {
+            let bytes = vec![1; 4];
+            model.tensors.insert(buffer.into(), Tensor { dtype: "U8".into(), shape: vec![2, 2], bytes });
+        }
+        let source = model.write();
+        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let weights = bundle.weights(Precision::F32).unwrap();
+        for (tensor, expected) in &expected(name).tensors {
+            assert_eq!(weights.tensor(tensor).unwrap().bytes, expected.bytes, "{tensor}");
+        }
+    }
+}
+
+#[test]
+fn the_head_of_a_tied_model_may_be_there_once_more() {
+    let mut model = Model::tiny("qwen2-bias");
+    let embedding = model.tensors["model.embed_tokens.weight"].clone();
+    model.tensors.insert("lm_head.weight".into(), embedding);
+    let source = model.write();
+    let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+    assert!(!bundle.weights(Precision::F32).unwrap().contains("lm_head.weight"));
+}
+
+#[test]
+fn shards_are_put_together_with_and_without_an_index() {
+    let model = Model::tiny("llama3-rope-scaled");
+    let (_bundles, whole) = prepared(Source::Directory(tiny("llama3-rope-scaled")));
+    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let half = model.tensors.len() / 2;
+    let map: serde_json::Map<_, _> = (model.tensors.keys().enumerate())
+        .map(|(i, name)| (name.clone(), json!(shards[usize::from(i >= half)])))
+        .collect();
+    for index in [true, false] {
+        let source = tempfile::tempdir().unwrap();
+        model.write_config(source.path());
+        let parts = [(0, half), (half, model.tensors.len() - half)];
+        for (shard, (skip, take)) in shards.iter().zip(parts) {
+            let file = safetensors_file(model.tensors.iter().skip(skip).take(take));
+            std::fs::write(source.path().join(shard), file).unwrap();
+        }
+        if index {
+            // Not listed, hence not read.
+            std::fs::write(source.path().join("consolidated.safetensors"), "something else").unwrap();
+            let text = json!({ "metadata": {}, "weight_map": map }).to_string();
+            std::fs::write(source.path().join("model.safetensors.index.json"), text).unwrap();
+        }
+        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let file = "f32.safetensors";
+        assert_eq!(bundle.manifest().files[file].sha256, whole.manifest().files[file].sha256);
+        assert_eq!(bundle.manifest().source.sha256.len(), 3 + usize::from(index));
+    }
+}

@@ -1,0 +1,9 @@
+//! One test binary for the whole crate: its parts share the models that they bend out of shape.
+
+mod common;
+mod directory;
+mod fuzz;
+mod gguf;
+mod refusals;
+mod store;
+mod tokenizer;

@@ -1,0 +1,148 @@
+//! Bad input gets one sentence that names the file, the tensor, what was found and what was expected.
+
+use std::path::Path;
+
+use crate::common::{Model, Tensor, refusal, safetensors_file, tiny, with_header};
+use bundle::Precision;
+use prepare::Source;
+use serde_json::json;
+
+/// Asserts that `directory` is refused in one line that contains all of `parts`.
+fn refused(directory: &Path, parts: &[&str]) {
+    refused_at(directory, Precision::F32, parts);
+}
+
+fn refused_at(directory: &Path, precision: Precision, parts: &[&str]) {
+    let error = refusal(Source::Directory(directory.into()), precision);
+    let text = error.to_string();
+    assert!(error.is_bad_input() && !text.contains('\n'), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+fn llama() -> Model {
+    Model::tiny("llama-gqa-tied")
+}
+
+#[test]
+fn what_is_no_model_is_told_what_it_lacks() {
+    let directory = tempfile::tempdir().unwrap();
+    refused(&directory.path().join("nowhere"), &["no such directory"]);
+    refused(&tiny("gpt2/model.safetensors"), &["neither a directory nor a .gguf file"]);
+    refused(directory.path(), &["config.json"]);
+    llama().write_config(directory.path());
+    refused(directory.path(), &["no safetensors weights"]);
+    std::fs::write(directory.path().join("pytorch_model.bin"), "").unwrap();
+    refused(directory.path(), &["only pytorch_model.bin", "convert"]);
+}
+
+#[test]
+fn a_config_that_makes_no_sense_is_refused() {
+    let with = |field: &str, value: serde_json::Value| {
+        let mut model = llama();
+        model.config[field] = value;
+        model.write()
+    };
+    refused(with("model_type", json!("mamba")).path(), &["mamba", "qwen3"]);
+    refused(with("hidden_size", json!("big")).path(), &["hidden_size"]);
+    refused(with("quantization_config", json!({ "quant_method": "gptq" })).path(), &["gptq"]);
+    refused(with("num_hidden_layers", json!(1 << 27)).path(), &["134217728 layers", "29 tensors"]);
+    let directory = llama().write();
+    std::fs::write(directory.path().join("config.json"), "{").unwrap();
+    refused(directory.path(), &["config.json is damaged"]);
+}
+
+#[test]
+fn a_tensor_that_is_missing_wrong_or_superfluous_is_named() {
+    let name = "model.layers.1.self_attn.k_proj.weight";
+    let mut model = llama();
+    model.tensors.remove(name);
+    refused(model.write().path(), &["model.safetensors", name, "missing", "[32, 64]"]);
+    model.tensors.insert(name.into(), Tensor::f32(&[64, 32], &[0.0; 2048]));
+    refused(model.write().path(), &[name, "[64, 32]", "[32, 64]"]);
+    for dtype in ["F64", "I64"] {
+        let bytes = vec![0; 32 * 64 * 8];
+        model.tensors.insert(name.into(), Tensor { dtype: dtype.into(), shape: vec![32, 64], bytes });
+        refused(model.write().path(), &[name, dtype, "BF16"]);
+    }
+    let mut model = llama();
+    model.tensors.insert("model.layers.0.self_attn.q_proj.bias".into(), Tensor::f32(&[64], &[0.0; 64]));
+    refused(model.write().path(), &["q_proj.bias", "no place"]);
+}
+
+#[test]
+fn a_head_that_contradicts_the_tie_is_refused() {
+    let mut model = llama();
+    model.tensors.insert("lm_head.weight".into(), Tensor::f32(&[320, 64], &[0.5; 320 * 64]));
+    refused(model.write().path(), &["lm_head.weight", "tie_word_embeddings"]);
+}
+
+#[test]
+fn numbers_that_cannot_be_held_are_pointed_out() {
+    let name = "model.norm.weight";
+    let with = |value: f32| {
+        let mut model = llama();
+        let mut values = model.tensors[name].values();
+        values[7] = value;
+        model.tensors.insert(name.into(), Tensor::f32(&[64], &values));
+        model.write()
+    };
+    refused(with(f32::NAN).path(), &[name, "NaN", "element 7"]);
+    refused(with(f32::NEG_INFINITY).path(), &[name, "-inf", "element 7"]);
+    refused_at(with(70_000.0).path(), Precision::F16, &[name, "70000", "element 7", "f16"]);
+}
+
+#[test]
+fn a_header_that_lies_is_refused() {
+    let model = llama();
+    let file = safetensors_file(model.tensors.iter());
+    let directory = model.write();
+    let weights = directory.path().join("model.safetensors");
+    let refused_as = |bytes: &[u8], parts: &[&str]| {
+        std::fs::write(&weights, bytes).unwrap();
+        refused(directory.path(), parts);
+    };
+    refused_as(&[], &["model.safetensors", "at least 8 bytes"]);
+    refused_as(&u64::MAX.to_le_bytes(), &["18446744073709551615 bytes"]);
+    refused_as(&with_header(&json!([1]), &[]), &["does not parse"]);
+    refused_as(&file[..file.len() - 4], &["truncated", "claims bytes"]);
+    refused_as(&[&file[..], &[0; 4]].concat(), &["follow the header"]);
+    let entry = |dtype: &str, shape: &[u64], start: u64, end: u64| json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] });
+    let one = |entry: serde_json::Value, parts: &[&str]| {
+        refused_as(&with_header(&json!({ "a": entry }), &[0; 16]), &[&["\"a\""], parts].concat());
+    };
+    one(json!(3), &["invalid entry"]);
+    one(entry("F32", &[4], 16, 0), &["16..0"]);
+    one(entry("F32", &[5], 0, 16), &["16 bytes", "takes 20"]);
+    one(entry("F32", &[u64::MAX, 8], 0, 16), &["more than any file"]);
+    one(entry("F32", &[2], 8, 16), &["gap"]);
+    let two = json!({ "a": entry("F32", &[4], 0, 16), "b": entry("F32", &[2], 8, 16) });
+    refused_as(&with_header(&two, &[0; 16]), &["\"b\"", "overlaps"]);
+}
+
+#[test]
+fn an_index_that_leads_astray_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    llama().write_config(directory.path());
+    let index = |value: serde_json::Value, parts: &[&str]| {
+        std::fs::write(directory.path().join("model.safetensors.index.json"), value.to_string()).unwrap();
+        refused(directory.path(), parts);
+    };
+    index(json!({}), &["weight_map"]);
+    index(json!({ "weight_map": { "a": "../a.safetensors" } }), &["../a.safetensors"]);
+    index(json!({ "weight_map": { "a": 3 } }), &["\"a\"", "3"]);
+    index(json!({ "weight_map": { "a": "gone.safetensors" } }), &["gone.safetensors", "not there"]);
+}
+
+#[test]
+fn a_tensor_in_two_shards_is_refused() {
+    let model = llama();
+    let directory = tempfile::tempdir().unwrap();
+    model.write_config(directory.path());
+    for shard in ["a.safetensors", "b.safetensors"] {
+        let file = safetensors_file(model.tensors.iter().take(1));
+        std::fs::write(directory.path().join(shard), file).unwrap();
+    }
+    refused(directory.path(), &["b.safetensors", "also in a.safetensors"]);
+}

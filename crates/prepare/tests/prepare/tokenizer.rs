@@ -1,0 +1,180 @@
+//! tokenizer.json, built from a GGUF's metadata, splits text as the models' own tokenizer does.
+
+use bundle::Bundle;
+use candle_core::quantized::gguf_file::Value;
+use prepare::Source;
+use tempfile::TempDir;
+use tokenizers::Tokenizer;
+
+use crate::common::{Model, prepared};
+use crate::gguf::Gguf;
+
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+const UNUSED: i32 = 5;
+
+/// The 256 bytes as byte-level BPE spells them, then what a few merges make of them.
+fn byte_level() -> Vec<String> {
+    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut shifted = 0x100..;
+    let spell = |byte: u8| match printable(&byte) {
+        true => char::from(byte).to_string(),
+        false => char::from_u32(shifted.next().unwrap()).unwrap().to_string(),
+    };
+    (0..=u8::MAX).map(spell).collect()
+}
+
+fn texts(values: &[impl AsRef<str>]) -> Value {
+    Value::Array(values.iter().map(|value| Value::String(value.as_ref().to_owned())).collect())
+}
+
+/// Adds a vocabulary of bytes, of what a few merges make of them, and of some special tokens.
+pub(crate) fn with_tokenizer(mut gguf: Gguf, pre: &str) -> Gguf {
+    let mut tokens = byte_level();
+    let mut types = vec![1; tokens.len()];
+    let merges = ["1 2", "12 3", "Ġ a", "( a", "! Ċ", "a b", "Ã ©"];
+    let special = [("<|begin|>", CONTROL), ("<tool>", USER_DEFINED), ("[PAD1]", UNUSED), ("whole", 1)];
+    tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
+    types.resize(tokens.len(), 1);
+    tokens.extend(special.map(|(token, _)| token.to_owned()));
+    types.extend(special.map(|(_, kind)| kind));
+    let begin = tokens.iter().position(|token| token == "<|begin|>").unwrap();
+    let values = [
+        ("model", Value::String("gpt2".into())),
+        ("pre", Value::String(pre.into())),
+        ("tokens", texts(&tokens)),
+        ("token_type", Value::Array(types.into_iter().map(Value::I32).collect())),
+        ("merges", texts(&merges)),
+        ("bos_token_id", Value::U32(begin as u32)),
+    ];
+    gguf.metadata.extend(values.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)));
+    gguf
+}
+
+fn gguf(pre: &str) -> Gguf {
+    with_tokenizer(Gguf::from_tiny("llama-gqa-tied"), pre)
+}
+
+fn tokenizer(gguf: &Gguf) -> (TempDir, Tokenizer) {
+    let (bundles, bundle) = gguf.prepared();
+    (bundles, Tokenizer::from_file(bundle.tokenizer().unwrap()).unwrap())
+}
+
+/// The tokens that the text is split into, with nothing added.
+fn pieces(pre: &str, text: &str) -> Vec<String> {
+    let (_bundles, tokenizer) = tokenizer(&gguf(pre));
+    let encoding = tokenizer.encode(text, false).unwrap();
+    assert_eq!(tokenizer.decode(encoding.get_ids(), false).unwrap(), text);
+    encoding.get_tokens().to_vec()
+}
+
+#[test]
+fn digits_stay_together_as_the_pre_tokenizer_has_it() {
+    assert_eq!(pieces("gpt-2", "1234"), ["123", "4"]);
+    assert_eq!(pieces("smollm", "1234"), ["1", "2", "3", "4"]);
+    assert_eq!(pieces("llama-bpe", "1234"), ["123", "4"]);
+    assert_eq!(pieces("llama-bpe", "4123"), ["4", "12", "3"], "split as 412 and 3");
+    assert_eq!(pieces("qwen2", "1234"), ["1", "2", "3", "4"]);
+}
+
+#[test]
+fn punctuation_and_spaces_go_where_the_pre_tokenizer_puts_them() {
+    for pre in ["gpt-2", "smollm"] {
+        assert_eq!(pieces(pre, "(ab!\n"), ["(", "ab", "!", "Ċ"], "{pre}");
+    }
+    for pre in ["llama-bpe", "llama3", "qwen2"] {
+        assert_eq!(pieces(pre, "(ab!\n"), ["(a", "b", "!Ċ"], "{pre}");
+    }
+    for pre in ["gpt-2", "smollm", "llama-bpe", "qwen2"] {
+        assert_eq!(pieces(pre, "ab  ab"), ["ab", "Ġ", "Ġa", "b"], "{pre}");
+    }
+}
+
+#[test]
+fn only_llama_3_prefers_a_whole_token_to_its_merges() {
+    assert_eq!(pieces("llama-bpe", "whole"), ["whole"]);
+    assert_eq!(pieces("qwen2", "whole"), ["w", "h", "o", "l", "e"]);
+}
+
+#[test]
+fn qwen_normalises_and_others_do_not() {
+    let (_a, qwen) = tokenizer(&gguf("qwen2"));
+    assert_eq!(qwen.encode("e\u{301}", false).unwrap().get_tokens(), ["Ã©"]);
+    let (_b, smollm) = tokenizer(&gguf("smollm"));
+    assert_eq!(smollm.encode("e\u{301}", false).unwrap().get_tokens().len(), 3);
+}
+
+#[test]
+fn special_tokens_are_recognised_and_placeholders_are_not() {
+    assert_eq!(pieces("smollm", "<|begin|>ab<tool>"), ["<|begin|>", "ab", "<tool>"]);
+    assert!(pieces("smollm", "[PAD1]").len() > 1);
+    let (_bundles, tokenizer) = tokenizer(&gguf("smollm"));
+    let ids = tokenizer.encode("<|begin|>ab<tool>", false).unwrap();
+    assert_eq!(tokenizer.decode(ids.get_ids(), true).unwrap(), "ab<tool>", "only control tokens are special");
+}
+
+#[test]
+fn a_text_begins_as_the_file_or_the_model_family_says() {
+    let first = |gguf: &Gguf| {
+        let (_bundles, tokenizer) = tokenizer(gguf);
+        tokenizer.encode("ab", true).unwrap().get_tokens()[0].clone()
+    };
+    assert_eq!(first(&gguf("llama-bpe")), "<|begin|>");
+    assert_eq!(first(&gguf("smollm")), "ab");
+    for (pre, add, token) in [("llama-bpe", false, "ab"), ("smollm", true, "<|begin|>")] {
+        let mut gguf = gguf(pre);
+        gguf.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(add));
+        assert_eq!(first(&gguf), token);
+    }
+}
+
+#[test]
+fn a_pre_tokenizer_that_is_not_said_follows_from_the_architecture() {
+    for (model, digits) in [("qwen3-qknorm", 4), ("gpt2", 2)] {
+        let mut gguf = with_tokenizer(Gguf::from_tiny(model), "default");
+        let (_a, said) = tokenizer(&gguf);
+        gguf.metadata.remove("tokenizer.ggml.pre");
+        let (_b, unsaid) = tokenizer(&gguf);
+        for tokenizer in [said, unsaid] {
+            assert_eq!(tokenizer.encode("1234", false).unwrap().len(), digits, "{model}");
+        }
+    }
+}
+
+/// The bundle is made all the same, and says why it has no tokenizer.
+fn without_tokenizer(gguf: &Gguf, reason: &str) {
+    let (_bundles, bundle): (_, Bundle) = gguf.prepared();
+    assert_eq!(bundle.tokenizer(), None);
+    let derived = &bundle.manifest().files["f32.safetensors"].derived;
+    assert!(derived.contains("without tokenizer.json") && derived.contains(reason), "{derived}");
+}
+
+#[test]
+fn a_tokenizer_that_cannot_be_built_is_left_out_with_the_reason() {
+    without_tokenizer(&Gguf::from_tiny("llama-gqa-tied"), "holds no tokenizer");
+    without_tokenizer(&gguf("tekken"), "tekken");
+    let with = |key: &str, value: Value| {
+        let mut gguf = gguf("smollm");
+        gguf.metadata.insert(format!("tokenizer.ggml.{key}"), value);
+        gguf
+    };
+    without_tokenizer(&with("model", Value::String("bert".into())), "bert");
+    without_tokenizer(&with("tokens", texts(&["a", "b", "a"])), "token types");
+    without_tokenizer(&with("tokens", texts(&vec!["a"; 321])), "320 rows");
+    without_tokenizer(&with("tokens", Value::U32(3)), "not a list");
+    without_tokenizer(&with("merges", texts(&["ab"])), "not a pair");
+    without_tokenizer(&with("merges", texts(&["a zz"])), "zz");
+    let mut twice = with("tokens", texts(&["a", "b", "a"]));
+    twice.metadata.remove("tokenizer.ggml.token_type");
+    without_tokenizer(&twice, "both \"a\"");
+    let mut bos = with("bos_token_id", Value::U32(5000));
+    bos.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(true));
+    without_tokenizer(&bos, "5000");
+}
+
+#[test]
+fn a_directory_without_a_tokenizer_says_so_too() {
+    let source = Model::tiny("llama-gqa-tied").write();
+    let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+    assert!(bundle.manifest().files["f32.safetensors"].derived.contains("no tokenizer.json"));
+}
