@@ -1,0 +1,161 @@
+//! A decoder-only transformer, by the properties that its configuration states.
+
+use bundle::{Bundle, LinearNames, ModelConfig, Precision};
+use candle_core::{DType, Result, Tensor};
+use engine::{EngineError, Want};
+use rayon::prelude::*;
+
+use crate::attention::Attention;
+use crate::framework;
+use crate::linear::{Linear, copy_row, with_f32};
+use crate::math::add;
+use crate::mlp::Mlp;
+use crate::norm::Norm;
+use crate::parallel::for_each_chunk;
+use crate::reader::Reader;
+use crate::sequences::Sequences;
+
+/// Rows whose logits are computed together where those of every position are wanted.
+const HEAD_ROWS: usize = 128;
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    config: ModelConfig,
+    /// `[vocabulary, hidden]`
+    embedding: Tensor,
+    /// `[positions, hidden]`, of a model with learned positions.
+    positions: Option<Tensor>,
+    layers: Vec<Layer>,
+    final_norm: Norm,
+    head: Linear,
+}
+
+#[derive(Debug)]
+struct Layer {
+    attention_norm: Norm,
+    qkv: Linear,
+    attention: Attention,
+    output: Linear,
+    mlp_norm: Norm,
+    mlp: Mlp,
+}
+
+impl Model {
+    pub(crate) fn read(bundle: &Bundle, precision: Precision) -> std::result::Result<Model, EngineError> {
+        let weights = bundle.weights(precision)?;
+        let config = bundle.config().clone();
+        let reader = Reader::new(&weights);
+        let embedding = reader.matrix(&config.embedding())?;
+        let head =
+            if config.tied_embeddings { embedding.clone() } else { reader.matrix(&config.lm_head())? };
+        let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
+        Ok(Model {
+            positions: config.position_embedding().map(|name| reader.matrix(&name)).transpose()?,
+            layers: layers.collect::<std::result::Result<_, _>>()?,
+            final_norm: Norm::read(&reader, &config, &config.final_norm())?,
+            head: Linear::new(head, None).map_err(framework)?,
+            embedding,
+            config,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Element type of the weights as they are held.
+    pub(crate) fn dtype(&self) -> DType {
+        self.embedding.dtype()
+    }
+
+    /// Appends `tokens`, `[batch, positions]`, to `sequences`. Logits go to `logits`, and the hidden states to
+    /// `hidden` where there is one.
+    pub(crate) fn forward(
+        &self,
+        sequences: &mut Sequences,
+        tokens: &[u32],
+        want: Want,
+        logits: &mut Vec<f32>,
+        mut hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()> {
+        let positions = tokens.len() / sequences.batch;
+        let mut x = self.embed(tokens, positions, sequences.filled)?;
+        if let Some(hidden) = hidden.as_deref_mut() {
+            hidden.clear();
+            hidden.push(x.clone());
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            layer.forward(&mut x, sequences, index)?;
+            if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
+                hidden.push(x.clone());
+            }
+        }
+        sequences.filled += positions;
+        if let Some(hidden) = hidden {
+            hidden.push(with_f32(&self.final_norm.forward(&x)?, <[f32]>::to_vec)?);
+        }
+        if want == Want::Last {
+            let width = self.config.hidden_size;
+            x = x
+                .chunks_exact(positions * width)
+                .flat_map(|rows| &rows[rows.len() - width..])
+                .copied()
+                .collect();
+        }
+        let normed = self.final_norm.forward(&x)?;
+        logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
+        self.head.forward_into(&normed, HEAD_ROWS, logits)
+    }
+
+    fn embed(&self, tokens: &[u32], positions: usize, filled: usize) -> Result<Vec<f32>> {
+        let width = self.config.hidden_size;
+        let mut x = vec![0.0; tokens.len() * width];
+        let mut learned = vec![0.0; width];
+        for (index, (out, &token)) in x.chunks_exact_mut(width).zip(tokens).enumerate() {
+            copy_row(&self.embedding, token as usize, out)?;
+            if let Some(table) = &self.positions {
+                copy_row(table, filled + index % positions, &mut learned)?;
+                add(out, &learned);
+            }
+        }
+        Ok(x)
+    }
+}
+
+impl Layer {
+    fn read(
+        reader: &Reader<'_>,
+        config: &ModelConfig,
+        index: usize,
+    ) -> std::result::Result<Layer, EngineError> {
+        let names = config.layer(index);
+        Ok(Layer {
+            attention_norm: Norm::read(reader, config, &names.attention_norm)?,
+            qkv: read_linear(reader, &names.qkv)?,
+            attention: Attention::read(reader, config, &names)?,
+            output: read_linear(reader, &names.output)?,
+            mlp_norm: Norm::read(reader, config, &names.mlp_norm)?,
+            mlp: Mlp::read(reader, config, &names)?,
+        })
+    }
+
+    /// Adds both blocks to the residual stream `x`, `[rows, hidden]`.
+    fn forward(&self, x: &mut [f32], sequences: &mut Sequences, index: usize) -> Result<()> {
+        let qkv = self.qkv.forward(&self.attention_norm.forward(x)?)?;
+        let attended = self.attention.forward(&qkv, sequences, index)?;
+        add_to(x, &self.output.forward(&attended)?)?;
+        add_to(x, &self.mlp.forward(&self.mlp_norm.forward(x)?)?)
+    }
+}
+
+pub(crate) fn read_linear(
+    reader: &Reader<'_>,
+    names: &LinearNames,
+) -> std::result::Result<Linear, EngineError> {
+    Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?).map_err(framework)
+}
+
+fn add_to(x: &mut [f32], y: &Tensor) -> Result<()> {
+    let width = y.dim(1)?;
+    with_f32(y, |y| for_each_chunk(x, width, |row, x| add(x, &y[row * width..][..width])))
+}

@@ -1,0 +1,45 @@
+//! The norms between the blocks. candle-nn's own wake rayon's threads for a single row.
+
+use bundle::{ModelConfig, NormNames};
+use candle_core::{Device, Result, Tensor};
+use engine::EngineError;
+
+use crate::math::{layer_norm, rms_norm};
+use crate::parallel::for_each_chunk;
+use crate::reader::Reader;
+
+/// RMSNorm, or LayerNorm where there is a bias.
+#[derive(Debug)]
+pub(crate) struct Norm {
+    weight: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    epsilon: f32,
+}
+
+impl Norm {
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        config: &ModelConfig,
+        names: &NormNames,
+    ) -> std::result::Result<Norm, EngineError> {
+        Ok(Norm {
+            weight: reader.vector(&names.weight)?,
+            bias: names.bias.as_deref().map(|name| reader.vector(name)).transpose()?,
+            epsilon: config.norm_epsilon as f32,
+        })
+    }
+
+    /// Norms each row of `[rows, hidden]`.
+    pub(crate) fn forward(&self, x: &[f32]) -> Result<Tensor> {
+        let width = self.weight.len();
+        let mut normed = vec![0.0; x.len()];
+        for_each_chunk(&mut normed, width, |row, out| {
+            let x = &x[row * width..][..width];
+            match &self.bias {
+                None => rms_norm(x, &self.weight, self.epsilon, out),
+                Some(bias) => layer_norm(x, &self.weight, bias, self.epsilon, out),
+            }
+        });
+        Tensor::from_vec(normed, (x.len() / width, width), &Device::Cpu)
+    }
+}

@@ -1,0 +1,48 @@
+//! The two thread pools that candle itself computes on, for the glue between its products.
+//!
+//! Decode runs on candle's barrier pool, whose threads spin between the products of a step: a step has
+//! some 150 parallel regions, and waking a sleeping thread for each would cost more than it saves.
+//! Prefill runs on rayon's global pool, as candle's `matmul` does: spinning threads would take cores
+//! from it.
+
+use std::sync::Mutex;
+
+use candle_core::utils::barrier_pool;
+use rayon::prelude::*;
+
+/// Below this many elements, waking rayon's threads costs more than they save.
+const RAYON_ELEMENTS: usize = 1 << 15;
+
+/// Calls `f` with the index and the elements of each chunk of `width`, on rayon's pool where there is
+/// enough to do.
+pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Send + Sync) {
+    if out.len() < RAYON_ELEMENTS {
+        out.chunks_exact_mut(width).enumerate().for_each(|(index, chunk)| f(index, chunk));
+    } else {
+        out.par_chunks_exact_mut(width).enumerate().for_each(|(index, chunk)| f(index, chunk));
+    }
+}
+
+/// Threads of candle's barrier pool, the calling one included.
+pub(crate) fn decode_threads() -> usize {
+    barrier_pool().n_workers() + 1
+}
+
+/// Threads that candle's `matmul` computes on: it cuts the product into as many pieces as candle has
+/// threads, and runs them on rayon's pool.
+pub(crate) fn prefill_threads() -> usize {
+    candle_core::utils::get_num_threads().min(rayon::current_num_threads())
+}
+
+/// Calls `f` with each of `shares`, of which there are at most [`decode_threads`], each on a thread
+/// of its own.
+pub(crate) fn for_each_share<T: Send>(shares: Vec<T>, f: impl Fn(T) + Sync) {
+    debug_assert!(shares.len() <= decode_threads());
+    let shares: Vec<_> = shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
+    barrier_pool().execute(|thread| {
+        let share = shares.get(thread).and_then(|share| share.lock().ok()?.take());
+        if let Some(share) = share {
+            f(share);
+        }
+    });
+}

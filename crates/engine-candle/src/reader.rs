@@ -1,0 +1,88 @@
+//! Reads a bundle's tensors into candle's own memory.
+//!
+//! candle has no tensors over borrowed memory, so every weight is copied once. The file is read and not
+//! mapped, because mapped pages would count a second time in the process's resident memory.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+use bundle::{LinearNames, Precision, TensorView, Weights};
+use candle_core::{Device, Tensor};
+use engine::{BundleError, EngineError};
+use half::{bf16, f16};
+
+use crate::framework;
+
+/// Bytes read at a time: within a core's second-level cache, and a multiple of every element's size.
+const BUFFER: usize = 1 << 18;
+
+pub(crate) struct Reader<'a> {
+    weights: &'a Weights,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(weights: &'a Weights) -> Self {
+        Reader { weights }
+    }
+
+    /// A matrix in the element type of the file.
+    pub(crate) fn matrix(&self, name: &str) -> Result<Tensor, EngineError> {
+        self.tensor(&self.weights.tensor(name)?)
+    }
+
+    /// Several matrices stacked along their rows.
+    pub(crate) fn stacked(&self, names: &LinearNames) -> Result<Tensor, EngineError> {
+        self.tensor(&self.weights.stacked(&names.weights)?)
+    }
+
+    /// The biases that belong to [`Reader::stacked`], in f32, if there are any.
+    pub(crate) fn stacked_bias(&self, names: &LinearNames) -> Result<Option<Vec<f32>>, EngineError> {
+        if names.biases.is_empty() {
+            return Ok(None);
+        }
+        self.floats(&self.weights.stacked(&names.biases)?).map(Some)
+    }
+
+    /// A vector in f32, whatever the element type of the file.
+    pub(crate) fn vector(&self, name: &str) -> Result<Vec<f32>, EngineError> {
+        self.floats(&self.weights.tensor(name)?)
+    }
+
+    fn tensor(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
+        let shape = view.shape.as_slice();
+        let tensor = match self.weights.precision() {
+            Precision::F32 => Tensor::from_vec(self.read(view, f32::from_le_bytes)?, shape, &Device::Cpu),
+            Precision::Bf16 => Tensor::from_vec(self.read(view, bf16::from_le_bytes)?, shape, &Device::Cpu),
+            Precision::F16 => Tensor::from_vec(self.read(view, f16::from_le_bytes)?, shape, &Device::Cpu),
+        };
+        tensor.map_err(framework)
+    }
+
+    fn floats(&self, view: &TensorView<'_>) -> Result<Vec<f32>, EngineError> {
+        match self.weights.precision() {
+            Precision::F32 => self.read(view, f32::from_le_bytes),
+            Precision::Bf16 => self.read(view, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Precision::F16 => self.read(view, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        }
+    }
+
+    fn read<T, const N: usize>(
+        &self,
+        view: &TensorView<'_>,
+        element: impl Fn([u8; N]) -> T,
+    ) -> Result<Vec<T>, EngineError> {
+        let path = self.weights.path();
+        let mut file = File::open(path).map_err(BundleError::io(path))?;
+        file.seek(SeekFrom::Start(view.file_offset)).map_err(BundleError::io(path))?;
+        let mut elements = Vec::with_capacity(view.bytes.len() / N);
+        let mut buffer = vec![0; BUFFER.min(view.bytes.len())];
+        let mut left = view.bytes.len();
+        while left > 0 {
+            let part = &mut buffer[..left.min(BUFFER)];
+            file.read_exact(part).map_err(BundleError::io(path))?;
+            elements.extend(part.as_chunks::<N>().0.iter().map(|bytes| element(*bytes)));
+            left -= part.len();
+        }
+        Ok(elements)
+    }
+}

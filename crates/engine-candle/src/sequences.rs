@@ -1,0 +1,74 @@
+//! What one batch of sequences needs beside the weights, allocated when it begins.
+
+use bundle::{ModelConfig, Position, rotary};
+use candle_core::{DType, Device, Result, Tensor};
+
+use crate::parallel::decode_threads;
+
+/// A batch of sequences of equal length, and the room for them to grow.
+#[derive(Debug)]
+pub(crate) struct Sequences {
+    pub(crate) batch: usize,
+    pub(crate) capacity: usize,
+    /// Positions that the caches hold.
+    pub(crate) filled: usize,
+    /// One for each layer.
+    pub(crate) caches: Vec<Cache>,
+    pub(crate) rotary: Option<RotaryTable>,
+    /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
+    pub(crate) scores: Vec<f32>,
+}
+
+/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]` in f32.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) keys: Tensor,
+    pub(crate) values: Tensor,
+}
+
+/// Cosines and sines, each `[capacity, head_dim / 2]`.
+#[derive(Debug)]
+pub(crate) struct RotaryTable {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    half: usize,
+}
+
+impl Sequences {
+    pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
+        let shape = (batch * config.kv_heads, capacity, config.head_dim);
+        let zeros = || Tensor::zeros(shape, DType::F32, &Device::Cpu);
+        let caches = (0..config.layers).map(|_| Ok(Cache { keys: zeros()?, values: zeros()? }));
+        let rotary = match &config.position {
+            Position::Learned => None,
+            Position::Rotary(rotary) => {
+                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
+                Some(RotaryTable { cos, sin, half: config.head_dim / 2 })
+            }
+        };
+        Ok(Sequences {
+            batch,
+            capacity,
+            filled: 0,
+            caches: caches.collect::<Result<_>>()?,
+            rotary,
+            scores: vec![0.0; decode_threads() * capacity],
+        })
+    }
+}
+
+impl Cache {
+    /// Writes `[batch · kv_heads, positions, head_dim]` behind the `filled` positions.
+    pub(crate) fn append(&self, keys: &Tensor, values: &Tensor, filled: usize) -> Result<()> {
+        self.keys.slice_set(keys, 1, filled)?;
+        self.values.slice_set(values, 1, filled)
+    }
+}
+
+impl RotaryTable {
+    /// Cosines and sines of one position.
+    pub(crate) fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let range = position * self.half..(position + 1) * self.half;
+        (&self.cos[range.clone()], &self.sin[range])
+    }
+}
