@@ -1,1 +1,124 @@
+//! [`InferenceEngine`] on ONNX Runtime. The crate's README explains what it decides and why.
 
+mod attention;
+mod decoder;
+mod graph;
+mod model;
+mod onnx;
+mod runtime;
+mod sequences;
+
+use engine::{
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
+    Settings, Want,
+};
+
+use crate::attention::Attention;
+use crate::model::Model;
+use crate::runtime::framework;
+use crate::sequences::Sequences;
+
+/// A model in a session of ONNX Runtime's CPU execution provider.
+pub struct Ort {
+    model: Model,
+    in_effect: InEffect,
+    sequences: Option<Sequences>,
+}
+
+impl Ort {
+    /// As [`InferenceEngine::load`], with the attention put together as the caller says.
+    fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
+        settings.check_options(&[])?;
+        check_supported(settings)?;
+        let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
+        let mut kernels = vec!["FusedMatMul (MLAS f32, prepacked)".to_owned()];
+        kernels.extend(attention.kernels());
+        let in_effect = InEffect {
+            weights: settings.precision,
+            activations: "f32".into(),
+            kv_cache: "f32".into(),
+            kv_cache_policy: KvCachePolicy::Preallocated,
+            device: settings.device,
+            threads: model.threads,
+            jit: format!("graph optimisation: {}", if settings.jit { "all" } else { "off" }),
+            weight_storage: "prepacked copy; embedding mapped".into(),
+            kernels,
+        };
+        Ok(Ort { model, in_effect, sequences: None })
+    }
+}
+
+impl InferenceEngine for Ort {
+    const FRAMEWORK: &'static str = "ort";
+
+    fn runtime() -> Result<Runtime, EngineError> {
+        let library = runtime::library()?;
+        Ok(Runtime {
+            binding: runtime::BINDING.into(),
+            library: format!("onnxruntime {}", library.version),
+            library_path: Some(library.path.clone()),
+            cpu_capability: None,
+        })
+    }
+
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
+        Ort::load_with(bundle, Attention::of(bundle.config()), settings)
+    }
+
+    fn in_effect(&self) -> InEffect {
+        self.in_effect.clone()
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        engine::check_begin(&self.model.config, batch, capacity)?;
+        match &mut self.sequences {
+            Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
+                sequences.clear();
+            }
+            other => {
+                // The old cache goes before the new one comes.
+                *other = None;
+                *other = Some(Sequences::new(&self.model, batch, capacity).map_err(framework)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        let Some(sequences) = &mut self.sequences else {
+            return Err(EngineError::Input("append before begin".into()));
+        };
+        let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
+        engine::check_append(&self.model.config, tokens, batch, filled, capacity)?;
+        sequences.append(&mut self.model, tokens, want)?;
+        Ok(sequences.logits())
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        if !self.model.hidden_states {
+            let text = "hidden states were not asked for when the model was loaded";
+            return Err(EngineError::Input(text.into()));
+        }
+        let states = self.sequences.as_ref().map_or(Vec::new(), Sequences::hidden_states);
+        Ok(HiddenStates { layers: states.into_iter().map(<[f32]>::to_vec).collect() })
+    }
+}
+
+fn check_supported(settings: &Settings) -> Result<(), EngineError> {
+    let reason = match (settings.device, settings.precision) {
+        (Device::Cpu, Precision::F32) => return Ok(()),
+        (Device::Cpu, Precision::F16) => {
+            "ONNX Runtime's CPU execution provider has no f16 matrix product for x86: it would cast every weight \
+             to f32 and compute in that"
+        }
+        (Device::Cpu, Precision::Bf16) => {
+            "ONNX Runtime's CPU execution provider implements no bf16 matrix product and no bf16 attention"
+        }
+        (Device::Cuda(_), _) => {
+            "this engine's graph is made for ONNX Runtime's CPU execution provider: the library that \
+             `cargo xtask setup` installs has no CUDA provider, and the f32 attention operator of the graph has no \
+             CUDA kernel"
+        }
+    };
+    Err(EngineError::Unsupported(reason.into()))
+}

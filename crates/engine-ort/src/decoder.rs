@@ -1,0 +1,240 @@
+//! The transformer as an ONNX graph.
+//!
+//! Written with the operators whose kernels ONNX Runtime has fused by hand, so that the graph as
+//! written is already near what its optimiser would make of a naive export.
+//!
+//! Every linear layer is a FusedMatMul with `transB`: the kernel packs its weight from the `[out, in]`
+//! rows of the bundle as they lie there, where a plain MatMul would first need a transposed copy.
+
+use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, Weights};
+
+use crate::attention::Attention;
+use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX};
+use crate::onnx::DataType;
+
+/// Token ids `[batch, positions]`.
+pub(crate) const TOKENS: &str = "tokens";
+/// Position of each token `[batch, positions]`, where the graph asks for it: see
+/// [`Attention::takes_positions`].
+pub(crate) const POSITIONS: &str = "positions";
+/// Which of the appended positions get logits, `[rows]`.
+pub(crate) const ROWS: &str = "rows";
+pub(crate) const LOGITS: &str = "logits";
+
+/// Name of the output that holds the residual stream after `layer` layers; the embeddings for 0,
+/// after the final norm for the last.
+pub(crate) fn hidden_state(layer: usize) -> String {
+    format!("hidden.{layer}")
+}
+
+/// The graph of `config` over the weights in `weights`, as the bytes of a model file.
+pub(crate) fn build(
+    config: &ModelConfig,
+    attention: Attention,
+    weights: &Weights,
+    weights_file: &str,
+    hidden_states: bool,
+) -> Result<Vec<u8>, BundleError> {
+    let graph = GraphBuilder::new("decoder", weights_file);
+    let mut decoder = Decoder { config, attention, weights, graph };
+    decoder.declare_inputs_and_outputs(hidden_states);
+    decoder.embed()?;
+    for layer in 0..config.layers {
+        decoder.layer(layer)?;
+    }
+    decoder.head()?;
+    Ok(decoder.graph.finish())
+}
+
+/// A linear layer's output, and the bias that is still to be added to it.
+struct Unbiased {
+    value: String,
+    bias: Option<String>,
+}
+
+pub(crate) struct Decoder<'a> {
+    pub(crate) config: &'a ModelConfig,
+    pub(crate) attention: Attention,
+    pub(crate) weights: &'a Weights,
+    pub(crate) graph: GraphBuilder,
+}
+
+impl Decoder<'_> {
+    fn declare_inputs_and_outputs(&mut self, hidden_states: bool) {
+        let config = self.config;
+        let (batch, positions) = (|| Dim::Named("batch"), || Dim::Named("positions"));
+        self.graph.input(TOKENS, DataType::Int64, &[batch(), positions()]);
+        self.graph.input(ROWS, DataType::Int64, &[Dim::Named("rows")]);
+        if self.attention.takes_positions() {
+            self.graph.input(POSITIONS, DataType::Int64, &[batch(), positions()]);
+        }
+        let vocabulary = Dim::Fixed(config.vocab_size);
+        self.graph.output(LOGITS, DataType::Float, &[batch(), Dim::Named("rows"), vocabulary]);
+        self.declare_attention();
+        if hidden_states {
+            for layer in 0..=config.layers {
+                let dims = [batch(), positions(), Dim::Fixed(config.hidden_size)];
+                self.graph.output(&hidden_state(layer), DataType::Float, &dims);
+            }
+        }
+    }
+
+    fn embed(&mut self) -> Result<(), BundleError> {
+        let table = self.weight(&self.config.embedding())?;
+        let out = hidden_state(0);
+        let Some(positions) = self.config.position_embedding() else {
+            self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &[&out], &[]);
+            return Ok(());
+        };
+        let positions = self.weight(&positions)?;
+        self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &["embed.token"], &[]);
+        self.graph.node((ONNX, "Gather"), &[&positions, POSITIONS], &["embed.position"], &[]);
+        self.graph.node((ONNX, "Add"), &["embed.token", "embed.position"], &[&out], &[]);
+        Ok(())
+    }
+
+    fn layer(&mut self, index: usize) -> Result<(), BundleError> {
+        let names = self.config.layer(index);
+        let at = |part: &str| format!("layer.{index}.{part}");
+        // The norm before a layer's attention is fused with the residual addition that ends the
+        // layer before; the first has none before it.
+        if index == 0 {
+            self.norm(&hidden_state(0), &names.attention_norm, &at("attention_norm"))?;
+        }
+        let attended = self.attend(index, &names)?;
+        let projected = self.linear(&attended, &names.output, &at("output"))?;
+        self.add_and_norm(
+            &projected,
+            &hidden_state(index),
+            &names.mlp_norm,
+            &at("mlp_norm"),
+            &at("attention_residual"),
+        )?;
+        let mlp = self.mlp(&at("mlp_norm"), &names.gate_up, &at("mlp"))?;
+        let down = self.linear(&mlp, &names.down, &at("down"))?;
+        let residual = at("attention_residual");
+        if index + 1 < self.config.layers {
+            let norm = self.config.layer(index + 1).attention_norm;
+            let out = format!("layer.{}.attention_norm", index + 1);
+            self.add_and_norm(&down, &residual, &norm, &out, &hidden_state(index + 1))
+        } else {
+            let norm = self.config.final_norm();
+            self.add_and_norm(&down, &residual, &norm, &hidden_state(index + 1), "")
+        }
+    }
+
+    fn head(&mut self) -> Result<(), BundleError> {
+        let weight = self.weight(&self.config.lm_head())?;
+        let last = hidden_state(self.config.layers);
+        self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 1)]);
+        self.matmul("head.rows", &weight, LOGITS);
+        Ok(())
+    }
+
+    fn mlp(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<String, BundleError> {
+        let activated = format!("{out}.activated");
+        if !self.config.gated_mlp {
+            let up = self.biased(input, names, &format!("{out}.up"))?;
+            self.activation(&up, &activated);
+            return Ok(activated);
+        }
+        let (gate, up) = (format!("{out}.gate"), format!("{out}.up"));
+        let both = self.biased(input, names, &format!("{out}.gate_up"))?;
+        let attributes = [Attribute::Int("axis", -1), Attribute::Int("num_outputs", 2)];
+        self.graph.node((ONNX, "Split"), &[&both], &[&gate, &up], &attributes);
+        self.activation(&gate, &activated);
+        self.graph.node((ONNX, "Mul"), &[&activated, &up], &[out], &[]);
+        Ok(out.to_owned())
+    }
+
+    fn activation(&mut self, input: &str, out: &str) {
+        let (op, attributes): (_, &[Attribute]) = match self.config.activation {
+            // x · σ(α x) with α = 1
+            Activation::Silu => ((MICROSOFT, "QuickGelu"), &[Attribute::Float("alpha", 1.0)]),
+            Activation::GeluTanh => ((ONNX, "Gelu"), &[Attribute::Text("approximate", "tanh")]),
+            Activation::GeluErf => ((ONNX, "Gelu"), &[]),
+            Activation::Relu => ((ONNX, "Relu"), &[]),
+        };
+        self.graph.node(op, &[input], &[out], attributes);
+    }
+
+    fn norm(&mut self, input: &str, names: &NormNames, out: &str) -> Result<(), BundleError> {
+        let weight = self.weight(&names.weight)?;
+        let attributes =
+            [Attribute::Int("axis", -1), Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
+        match &names.bias {
+            None => {
+                let op = (ONNX, "SimplifiedLayerNormalization");
+                self.graph.node(op, &[input, &weight], &[out], &attributes);
+            }
+            Some(bias) => {
+                let bias = self.weight(bias)?;
+                let op = (ONNX, "LayerNormalization");
+                self.graph.node(op, &[input, &weight, &bias], &[out], &attributes);
+            }
+        }
+        Ok(())
+    }
+
+    /// `sum` = input + its bias + residual; `out` = norm(sum). `sum` may be empty: not wanted.
+    fn add_and_norm(
+        &mut self,
+        input: &Unbiased,
+        residual: &str,
+        names: &NormNames,
+        out: &str,
+        sum: &str,
+    ) -> Result<(), BundleError> {
+        let weight = self.weight(&names.weight)?;
+        let norm_bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
+        let op =
+            if norm_bias.is_some() { "SkipLayerNormalization" } else { "SkipSimplifiedLayerNormalization" };
+        let mut inputs = vec![input.value.as_str(), residual, &weight];
+        inputs.extend(norm_bias.as_deref());
+        inputs.extend(input.bias.as_deref());
+        let outputs: &[&str] = if sum.is_empty() { &[out] } else { &[out, "", "", sum] };
+        let epsilon = [Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
+        self.graph.node((MICROSOFT, op), &inputs, outputs, &epsilon);
+        Ok(())
+    }
+
+    /// A linear layer whose bias, if it has one, goes into the operator that follows.
+    fn linear(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<Unbiased, BundleError> {
+        let weight = self.stacked(&names.weights)?;
+        self.matmul(input, &weight, out);
+        let bias = if names.biases.is_empty() { None } else { Some(self.stacked(&names.biases)?) };
+        Ok(Unbiased { value: out.to_owned(), bias })
+    }
+
+    /// A linear layer with its bias added.
+    pub(crate) fn biased(
+        &mut self,
+        input: &str,
+        names: &LinearNames,
+        out: &str,
+    ) -> Result<String, BundleError> {
+        let Unbiased { value, bias } = self.linear(input, names, out)?;
+        let Some(bias) = bias else { return Ok(value) };
+        let sum = format!("{out}.biased");
+        self.graph.node((ONNX, "Add"), &[&value, &bias], &[&sum], &[]);
+        Ok(sum)
+    }
+
+    fn matmul(&mut self, input: &str, weight: &str, out: &str) {
+        let attributes = [Attribute::Int("transB", 1)];
+        self.graph.node((MICROSOFT, "FusedMatMul"), &[input, weight], &[out], &attributes);
+    }
+
+    /// Makes a tensor of the bundle an initialiser and returns its name.
+    pub(crate) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
+        self.graph.weight(name, &self.weights.tensor(name)?);
+        Ok(name.to_owned())
+    }
+
+    /// Several tensors that lie side by side as one initialiser.
+    fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
+        let name = names.join("+");
+        self.graph.weight(&name, &self.weights.stacked(names)?);
+        Ok(name)
+    }
+}

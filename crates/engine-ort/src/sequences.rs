@@ -1,0 +1,266 @@
+//! A batch of sequences: their KV cache, and the tensors bound to the graph for each shape of append.
+
+use bundle::{Position, rotary};
+use engine::{EngineError, Want};
+use ort::memory::Allocator;
+use ort::session::IoBinding;
+use ort::value::Tensor;
+
+use crate::attention::{COS, LAST_POSITIONS, SIN, TOTAL, cache_names};
+use crate::decoder::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
+use crate::model::Model;
+use crate::runtime::framework;
+
+/// How many shapes of append are kept bound: the prompt's and the decode step's.
+const PASSES: usize = 2;
+
+pub(crate) struct Sequences {
+    pub(crate) batch: usize,
+    pub(crate) capacity: usize,
+    /// Positions that are taken.
+    pub(crate) filled: usize,
+    /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`.
+    cache: Vec<Tensor<f32>>,
+    /// Whether it has been seen that the first append wrote into the cache in place.
+    cache_checked: bool,
+    /// cos and sin, `[capacity, head_dim / 2]`.
+    rotary: Option<[Tensor<f32>; 2]>,
+    /// The most recently used last.
+    passes: Vec<Pass>,
+    /// What the last append yielded, if it took several runs.
+    gathered: Option<Gathered>,
+}
+
+/// Logits and hidden states put together from several runs.
+struct Gathered {
+    logits: Vec<f32>,
+    hidden: Vec<Vec<f32>>,
+}
+
+/// One shape of append: its tensors, and their binding to the session.
+pub(crate) struct Pass {
+    count: usize,
+    want: Want,
+    binding: IoBinding,
+    tokens: Tensor<i64>,
+    last_positions: Tensor<i32>,
+    total: Tensor<i32>,
+    positions: Option<Tensor<i64>>,
+    logits: Tensor<f32>,
+    hidden: Vec<Tensor<f32>>,
+}
+
+impl Sequences {
+    pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
+        let (allocator, config) = (Allocator::default(), &model.config);
+        let shape = [batch, config.kv_heads, capacity, model.attention.cached_head_dim];
+        let mut cache = Vec::with_capacity(2 * config.layers);
+        for _ in 0..2 * config.layers {
+            cache.push(Tensor::new(&allocator, shape)?);
+        }
+        let rotary = match &config.position {
+            Position::Learned => None,
+            Position::Rotary(rotary) => {
+                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
+                let shape = [capacity, config.head_dim / 2];
+                Some([Tensor::from_array((shape, cos))?, Tensor::from_array((shape, sin))?])
+            }
+        };
+        Ok(Sequences {
+            batch,
+            capacity,
+            filled: 0,
+            cache,
+            cache_checked: false,
+            rotary,
+            passes: Vec::with_capacity(PASSES),
+            gathered: None,
+        })
+    }
+
+    /// Forgets the tokens and keeps the memory. Rows of the cache that are not filled are never read.
+    pub(crate) fn clear(&mut self) {
+        self.filled = 0;
+        self.gathered = None;
+    }
+
+    /// Appends `tokens`, `[batch, count]`, to the sequences. What that yields is in [`Self::logits`] and
+    /// [`Self::hidden_states`].
+    pub(crate) fn append(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        want: Want,
+    ) -> Result<(), EngineError> {
+        self.gathered = None;
+        let count = tokens.len() / self.batch;
+        // GroupQueryAttention refuses several new tokens behind old ones in a batch ("batch_size must be
+        // 1 when sequence_length > 1 and past context is given").
+        if self.batch > 1 && count > 1 && self.filled > 0 {
+            return self.append_one_by_one(model, tokens, want);
+        }
+        if self.cache_checked || self.filled + count == self.capacity {
+            return self.run(model, tokens, want).map_err(framework);
+        }
+        self.mark_cache();
+        self.run(model, tokens, want).map_err(framework)?;
+        self.check_cache()
+    }
+
+    fn append_one_by_one(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        want: Want,
+    ) -> Result<(), EngineError> {
+        let (batch, count) = (self.batch, tokens.len() / self.batch);
+        let rows = if want == Want::All { count } else { 1 };
+        let mut logits = vec![0.0; batch * rows * model.config.vocab_size];
+        let mut hidden = Vec::new();
+        let mut column = vec![0; batch];
+        for position in 0..count {
+            for (token, row) in column.iter_mut().zip(tokens.chunks_exact(count)) {
+                *token = row[position];
+            }
+            self.run(model, &column, Want::Last).map_err(framework)?;
+            place(self.logits(), &mut logits, batch, if want == Want::All { position } else { 0 });
+            let states = self.hidden_states();
+            hidden.resize_with(states.len(), || vec![0.0; batch * count * model.config.hidden_size]);
+            for (state, whole) in states.into_iter().zip(&mut hidden) {
+                place(state, whole, batch, position);
+            }
+        }
+        self.gathered = Some(Gathered { logits, hidden });
+        Ok(())
+    }
+
+    /// Writes a number into the cache's last row, which the coming run does not fill. Were the cache
+    /// copied instead of shared, ONNX Runtime would fill the copy's free rows with zeros.
+    fn mark_cache(&mut self) {
+        if let Some(number) = self.mark() {
+            *number = 1.0;
+        }
+    }
+
+    fn check_cache(&mut self) -> Result<(), EngineError> {
+        if self.mark().is_some_and(|number| *number != 1.0) {
+            let text = "GroupQueryAttention copies the KV cache instead of writing into it in place";
+            return Err(EngineError::Framework(text.into()));
+        }
+        self.cache_checked = true;
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Option<&mut f32> {
+        self.cache.first_mut()?.extract_tensor_mut().1.last_mut()
+    }
+
+    fn run(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> ort::Result<()> {
+        let count = tokens.len() / self.batch;
+        let pass = match self.passes.iter().position(|pass| (pass.count, pass.want) == (count, want)) {
+            Some(index) => self.passes.remove(index),
+            None => {
+                if self.passes.len() == PASSES {
+                    self.passes.remove(0);
+                }
+                Pass::bind(model, self, count, want)?
+            }
+        };
+        self.passes.push(pass);
+        let pass = self.passes.last_mut().expect("just pushed");
+        pass.write_inputs(tokens, self.filled);
+        model.session.run_binding(&pass.binding)?;
+        self.filled += count;
+        Ok(())
+    }
+
+    /// Of the last append.
+    pub(crate) fn logits(&self) -> &[f32] {
+        match (&self.gathered, self.passes.last()) {
+            (Some(gathered), _) => &gathered.logits,
+            (None, Some(pass)) => pass.logits.extract_tensor().1,
+            (None, None) => &[],
+        }
+    }
+
+    /// Of the last append; empty where the graph gives none.
+    pub(crate) fn hidden_states(&self) -> Vec<&[f32]> {
+        match (&self.gathered, self.passes.last()) {
+            (Some(gathered), _) => gathered.hidden.iter().map(Vec::as_slice).collect(),
+            (None, Some(pass)) => pass.hidden.iter().map(|state| state.extract_tensor().1).collect(),
+            (None, None) => Vec::new(),
+        }
+    }
+}
+
+/// Copies `rows`, `[batch, width]`, to `position` of `whole`, `[batch, positions, width]`.
+fn place(rows: &[f32], whole: &mut [f32], batch: usize, position: usize) {
+    let width = rows.len() / batch;
+    let stride = whole.len() / batch;
+    for (row, sequence) in rows.chunks_exact(width).zip(whole.chunks_exact_mut(stride)) {
+        sequence[position * width..(position + 1) * width].copy_from_slice(row);
+    }
+}
+
+impl Pass {
+    fn bind(model: &Model, sequences: &mut Sequences, count: usize, want: Want) -> ort::Result<Pass> {
+        let (allocator, config, batch) = (Allocator::default(), &model.config, sequences.batch);
+        let mut binding = model.session.create_binding()?;
+        let tokens = Tensor::new(&allocator, [batch, count])?;
+        binding.bind_input(TOKENS, &tokens)?;
+        let last_positions = Tensor::new(&allocator, [batch])?;
+        binding.bind_input(LAST_POSITIONS, &last_positions)?;
+        let total = Tensor::new(&allocator, [0usize; 0])?;
+        binding.bind_input(TOTAL, &total)?;
+        let rows: Vec<i64> = match want {
+            Want::Last => vec![count as i64 - 1],
+            Want::All => (0..count as i64).collect(),
+        };
+        let mut logits = Tensor::new(&allocator, [batch, rows.len(), config.vocab_size])?;
+        binding.bind_input(ROWS, &Tensor::from_array(([rows.len()], rows))?)?;
+        binding.bind_output(LOGITS, &mut logits)?;
+        let positions = if model.attention.takes_positions() {
+            let positions = Tensor::new(&allocator, [batch, count])?;
+            binding.bind_input(POSITIONS, &positions)?;
+            Some(positions)
+        } else {
+            None
+        };
+        if let Some([cos, sin]) = &sequences.rotary {
+            binding.bind_input(COS, cos)?;
+            binding.bind_input(SIN, sin)?;
+        }
+        let names = (0..config.layers).flat_map(cache_names);
+        for (names, tensor) in names.zip(&mut sequences.cache) {
+            // The same memory as past and as present: the operator writes new rows into it and
+            // copies none.
+            binding.bind_input(names.past, tensor)?;
+            binding.bind_output(names.present, tensor)?;
+        }
+        let mut hidden = Vec::new();
+        if model.hidden_states {
+            for layer in 0..=config.layers {
+                let mut state = Tensor::new(&allocator, [batch, count, config.hidden_size])?;
+                binding.bind_output(hidden_state(layer), &mut state)?;
+                hidden.push(state);
+            }
+        }
+        Ok(Pass { count, want, binding, tokens, last_positions, total, positions, logits, hidden })
+    }
+
+    fn write_inputs(&mut self, tokens: &[u32], filled: usize) {
+        for (slot, &token) in self.tokens.extract_tensor_mut().1.iter_mut().zip(tokens) {
+            *slot = i64::from(token);
+        }
+        let total = (filled + self.count) as i32;
+        self.total.extract_tensor_mut().1.fill(total);
+        self.last_positions.extract_tensor_mut().1.fill(total - 1);
+        if let Some(positions) = &mut self.positions {
+            for row in positions.extract_tensor_mut().1.chunks_exact_mut(self.count) {
+                for (slot, position) in row.iter_mut().zip(filled as i64..) {
+                    *slot = position;
+                }
+            }
+        }
+    }
+}

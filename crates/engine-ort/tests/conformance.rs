@@ -1,0 +1,72 @@
+//! Every tiny model through the suite that all engines share.
+
+use std::path::{Path, PathBuf};
+
+use engine::conformance::{Reference, check_model, tiny_models};
+use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings};
+use engine_ort::Ort;
+
+fn settings() -> Settings {
+    Settings {
+        precision: Precision::F32,
+        device: Device::Cpu,
+        threads: 2,
+        jit: true,
+        hidden_states: false,
+        options: Default::default(),
+    }
+}
+
+fn prepared(model: &Path, precision: Precision, bundles: &Path) -> Bundle {
+    let request = prepare::Request {
+        source: prepare::Source::Directory(model.to_path_buf()),
+        name: None,
+        precisions: vec![precision],
+        bundles: PathBuf::from(bundles),
+        progress: prepare::Progress::Silent,
+    };
+    let directory = prepare::prepare(&request).unwrap_or_else(|e| panic!("{}: {e}", model.display()));
+    Bundle::open(directory).expect("a bundle")
+}
+
+fn check_all(settings: &Settings) {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    for model in tiny_models() {
+        println!("{}", model.display());
+        let bundle = prepared(&model, Precision::F32, bundles.path());
+        check_model::<Ort>(&bundle, &Reference::read(&model), settings);
+    }
+}
+
+#[test]
+fn tiny_models_match_the_reference() {
+    check_all(&settings());
+}
+
+#[test]
+fn tiny_models_match_the_reference_with_hidden_states() {
+    check_all(&Settings { hidden_states: true, ..settings() });
+}
+
+#[test]
+fn tiny_models_match_the_reference_without_graph_optimisation() {
+    check_all(&Settings { jit: false, ..settings() });
+}
+
+#[test]
+fn one_thread_is_one_thread() {
+    check_all(&Settings { threads: 1, ..settings() });
+}
+
+#[test]
+fn sixteen_bit_precisions_are_unsupported_for_a_reason() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    let model = &tiny_models()[0];
+    for precision in [Precision::Bf16, Precision::F16] {
+        let bundle = prepared(model, precision, bundles.path());
+        match Ort::load(&bundle, &Settings { precision, ..settings() }).err() {
+            Some(EngineError::Unsupported(reason)) => assert!(reason.contains(precision.name()), "{reason}"),
+            other => panic!("{precision}: {other:?}"),
+        }
+    }
+}
