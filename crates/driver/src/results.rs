@@ -78,7 +78,7 @@ impl Results {
             file.persist(&path).map_err(|e| e.error)
         });
         match written {
-            Ok(file) => readable_by_all(&file),
+            Ok(_) => readable_by_all(&path),
             Err(error) => self.failed(&path, &error),
         }
     }
@@ -116,12 +116,13 @@ impl Results {
 }
 
 /// Temporary files are private; results are not.
-fn readable_by_all(file: &File) {
+pub(crate) fn readable_by_all(path: &Path) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o644));
+        // A result that only its owner can read is still a result.
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644));
     }
     #[cfg(not(unix))]
-    let _ = file;
+    let _ = path;
 }

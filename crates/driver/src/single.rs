@@ -110,6 +110,7 @@ pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
     let task = Task::Score(Score { sequences, piece: args.piece, file: file.display().to_string() });
     setting.run(&args.model, args.hidden_states, task)?;
     std::fs::rename(&file, &args.out).map_err(|e| cannot(&e))?;
+    crate::results::readable_by_all(&args.out);
     Ok(0)
 }
 

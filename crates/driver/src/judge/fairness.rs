@@ -314,3 +314,23 @@ pub(crate) fn markdown() -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_for_people_is_printed_from_the_rules() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fairness.md");
+        let written = std::fs::read_to_string(page).expect("docs/fairness.md is part of the checkout");
+        assert_eq!(written, markdown(), "print it anew: driver rules > docs/fairness.md");
+    }
+
+    #[test]
+    fn rules_are_numbered_and_have_a_remedy_where_they_are_checked() {
+        for (index, rule) in RULES.iter().enumerate() {
+            assert_eq!(rule.id, format!("R{}", index + 1));
+            assert_eq!(rule.check.is_some(), !rule.remedy.is_empty(), "{}", rule.id);
+        }
+    }
+}

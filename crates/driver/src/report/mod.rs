@@ -3,6 +3,8 @@
 
 mod csv;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use bundle::{Bundle, Precision};
 use protocol::{Hello, InEffect};

@@ -113,8 +113,21 @@ fn findings(report: &Report) -> Vec<String> {
         lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
     }
     lines.extend(sentences(report));
+    lines.extend(libraries(report));
     lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
     lines
+}
+
+/// What the workers said they ran, so that a pasted table says what it compared.
+fn libraries(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let hello = row.hello.as_ref()?;
+        let binding =
+            if hello.binding == hello.library { String::new() } else { format!(" ({})", hello.binding) };
+        Some(format!("{}: {}{binding}", row.framework, hello.library))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
 }
 
 /// Decoding for every pair; for the other metrics the best against each of the others. Latency says what
