@@ -1,0 +1,147 @@
+//! From the fields of a config.json to a [`ModelConfig`].
+
+use super::fields::Fields;
+use super::{Activation, Architecture, Llama3Scaling, ModelConfig, Position, Rotary};
+use crate::BundleError;
+
+pub(super) fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+    let hidden_size = fields.count("n_embd")?;
+    let heads = fields.count("n_head")?;
+    if fields.flag("scale_attn_by_inverse_layer_idx", false)? || !fields.flag("scale_attn_weights", true)? {
+        let reason = "gpt2 variants of attention scaling (scale_attn_by_inverse_layer_idx, scale_attn_weights=false) are not supported";
+        return Err(BundleError::Config(reason.into()));
+    }
+    Ok(ModelConfig {
+        architecture: Architecture::Gpt2,
+        hidden_size,
+        intermediate_size: fields.optional_count("n_inner")?.unwrap_or(4 * hidden_size),
+        layers: fields.count("n_layer")?,
+        heads,
+        kv_heads: heads,
+        head_dim: even_share(hidden_size, heads)?,
+        vocab_size: fields.count("vocab_size")?,
+        max_positions: fields.count("n_positions")?,
+        rms_norm: false,
+        norm_epsilon: fields.number("layer_norm_epsilon", 1e-5)?,
+        activation: activation(fields.optional_text("activation_function")?.unwrap_or("gelu_new"))?,
+        gated_mlp: false,
+        position: Position::Learned,
+        qkv_bias: true,
+        output_bias: true,
+        mlp_bias: true,
+        qk_norm: false,
+        tied_embeddings: fields.flag("tie_word_embeddings", true)?,
+    })
+}
+
+pub(super) fn llama_like(
+    architecture: Architecture,
+    fields: &Fields<'_>,
+) -> Result<ModelConfig, BundleError> {
+    let hidden_size = fields.count("hidden_size")?;
+    let heads = fields.count("num_attention_heads")?;
+    let head_dim = match (fields.optional_count("head_dim")?, architecture) {
+        (Some(given), _) => given,
+        (None, Architecture::Qwen3) => 128, // transformers' default for Qwen3Config
+        (None, _) => even_share(hidden_size, heads)?,
+    };
+    let attention_bias = match architecture {
+        Architecture::Qwen2 => true,
+        Architecture::Mistral => false,
+        _ => fields.flag("attention_bias", false)?,
+    };
+    let window = match architecture {
+        Architecture::Mistral => fields.optional_count("sliding_window")?,
+        Architecture::Qwen2 | Architecture::Qwen3 if fields.flag("use_sliding_window", false)? => {
+            fields.optional_count("sliding_window")?
+        }
+        _ => None,
+    };
+    let max_positions = fields.count("max_position_embeddings")?;
+    Ok(ModelConfig {
+        architecture,
+        hidden_size,
+        intermediate_size: fields.count("intermediate_size")?,
+        layers: fields.count("num_hidden_layers")?,
+        heads,
+        kv_heads: fields.optional_count("num_key_value_heads")?.unwrap_or(heads),
+        head_dim,
+        vocab_size: fields.count("vocab_size")?,
+        max_positions: window.map_or(max_positions, |window| window.min(max_positions)),
+        rms_norm: true,
+        norm_epsilon: fields.number("rms_norm_eps", 1e-6)?,
+        activation: activation(fields.optional_text("hidden_act")?.unwrap_or("silu"))?,
+        gated_mlp: true,
+        position: Position::Rotary(rotary(fields)?),
+        qkv_bias: attention_bias,
+        output_bias: attention_bias && architecture != Architecture::Qwen2,
+        mlp_bias: architecture == Architecture::Llama && fields.flag("mlp_bias", false)?,
+        qk_norm: architecture == Architecture::Qwen3,
+        tied_embeddings: fields.flag("tie_word_embeddings", false)?,
+    })
+}
+
+/// transformers 5 writes `rope_parameters`; before it, `rope_theta` and `rope_scaling`.
+fn rotary(fields: &Fields<'_>) -> Result<Rotary, BundleError> {
+    let parameters = fields.object("rope_parameters")?;
+    let scaling = parameters.or(fields.object("rope_scaling")?);
+    let theta = match parameters.map(|p| p.optional_number("rope_theta")).transpose()?.flatten() {
+        Some(theta) => theta,
+        None => fields.number("rope_theta", 10_000.0)?,
+    };
+    if theta <= 1.0 {
+        return Err(BundleError::Config(format!("rope_theta is {theta}; it must be above 1")));
+    }
+    for place in [Some(Fields(fields.0)), parameters].into_iter().flatten() {
+        if place.number("partial_rotary_factor", 1.0)? != 1.0 {
+            return Err(BundleError::Config("partial_rotary_factor other than 1 is not supported".into()));
+        }
+    }
+    let mut rotary = Rotary { theta, linear_factor: 1.0, llama3: None };
+    let Some(scaling) = scaling else { return Ok(rotary) };
+    let kind = match scaling.optional_text("rope_type")? {
+        Some(kind) => kind,
+        None => scaling.optional_text("type")?.unwrap_or("default"),
+    };
+    match kind {
+        "default" => {}
+        "linear" => rotary.linear_factor = scaling.required_number("factor")?,
+        "llama3" => {
+            rotary.llama3 = Some(Llama3Scaling {
+                factor: scaling.required_number("factor")?,
+                low_freq_factor: scaling.required_number("low_freq_factor")?,
+                high_freq_factor: scaling.required_number("high_freq_factor")?,
+                original_max_positions: scaling.count("original_max_position_embeddings")?,
+            });
+        }
+        other => {
+            let reason =
+                format!("rope scaling {other:?} is not supported; supported are default, linear and llama3");
+            return Err(BundleError::Config(reason));
+        }
+    }
+    Ok(rotary)
+}
+
+fn activation(name: &str) -> Result<Activation, BundleError> {
+    Ok(match name {
+        "silu" | "swish" => Activation::Silu,
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+        "gelu" => Activation::GeluErf,
+        "relu" => Activation::Relu,
+        other => {
+            let reason =
+                format!("activation {other:?} is not supported; supported are silu, gelu, gelu_new and relu");
+            return Err(BundleError::Config(reason));
+        }
+    })
+}
+
+fn even_share(hidden_size: usize, heads: usize) -> Result<usize, BundleError> {
+    if heads == 0 || hidden_size % heads != 0 {
+        return Err(BundleError::Config(format!(
+            "hidden size {hidden_size} does not divide into {heads} heads"
+        )));
+    }
+    Ok(hidden_size / heads)
+}
