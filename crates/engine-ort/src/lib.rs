@@ -7,6 +7,8 @@ mod model;
 mod onnx;
 mod runtime;
 mod sequences;
+#[cfg(test)]
+mod tests;
 
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,

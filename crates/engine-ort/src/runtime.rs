@@ -1,18 +1,18 @@
 //! The native library: found by `ORT_DYLIB_PATH`, loaded once in a process.
 
+use std::error::Error;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 use engine::EngineError;
-use ort::LoadDynamicError;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 
 /// The `ort` crate, pinned to this version in the workspace's manifest.
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
 /// Names the file of the native library.
-pub(crate) const DYLIB_VARIABLE: &str = "ORT_DYLIB_PATH";
+const DYLIB_VARIABLE: &str = "ORT_DYLIB_PATH";
 
 /// The loaded library. There can be but one, and one environment, in a process.
 pub(crate) struct Library {
@@ -22,7 +22,7 @@ pub(crate) struct Library {
     pub(crate) environment: Environment,
 }
 
-/// Loads the library that [`DYLIB_VARIABLE`] names, at the first call.
+/// Loads the library that `ORT_DYLIB_PATH` names, at the first call.
 pub(crate) fn library() -> Result<&'static Library, EngineError> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
@@ -30,11 +30,16 @@ pub(crate) fn library() -> Result<&'static Library, EngineError> {
     if let Some(library) = LIBRARY.get() {
         return Ok(library);
     }
-    let loaded = load(std::env::var_os(DYLIB_VARIABLE).map(PathBuf::from))?;
-    Ok(LIBRARY.get_or_init(|| loaded))
+    let (path, version) = find(std::env::var_os(DYLIB_VARIABLE).map(PathBuf::from))?;
+    let builder = ort::init_from(&path).map_err(|error| EngineError::Framework(error.to_string()))?;
+    let environment = builder.with_name("photofinish").with_telemetry(false).build().map_err(framework)?;
+    // Errors reach people through `EngineError`; the library's own log would say them twice.
+    environment.set_log_level(LogLevel::Fatal);
+    Ok(LIBRARY.get_or_init(|| Library { path, version, environment }))
 }
 
-fn load(named: Option<PathBuf>) -> Result<Library, EngineError> {
+/// The library's absolute path and its version, which is one that `ort` can use.
+pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineError> {
     let unusable = |reason: String| {
         EngineError::Framework(format!("{reason}; run `cargo xtask setup`, or correct {DYLIB_VARIABLE}"))
     };
@@ -47,41 +52,32 @@ fn load(named: Option<PathBuf>) -> Result<Library, EngineError> {
     if !path.is_file() {
         return Err(unusable(format!("{DYLIB_VARIABLE} names {}, which is no file", path.display())));
     }
-    let builder = ort::init_from(&path).map_err(|error| unusable(explain(&error, &path)))?;
-    let version = version_of(&path).map_err(&unusable)?;
-    let environment = builder.with_name("photofinish").with_telemetry(false).build().map_err(framework)?;
-    // Errors reach people through `EngineError`; the library's own log would say them twice.
-    environment.set_log_level(LogLevel::Fatal);
-    Ok(Library { path, version, environment })
-}
-
-fn explain(error: &LoadDynamicError, path: &Path) -> String {
-    let shown = path.display();
-    match error {
-        LoadDynamicError::Dlopen { error, .. } => format!("{shown} cannot be loaded: {error}"),
-        LoadDynamicError::MissingApi { .. } => format!("{shown} is no ONNX Runtime library"),
-        LoadDynamicError::InvalidVersionString => format!("{shown} does not tell its version"),
-        LoadDynamicError::BadVersion { version_str, .. } => {
-            let needed = ort::MINOR_VERSION;
-            format!("{shown} is ONNX Runtime {version_str}, but 1.{needed} or newer is needed")
-        }
+    let version = version(&path).map_err(|reason| unusable(format!("{} {reason}", path.display())))?;
+    let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    if !version.starts_with("1.") || minor.is_none_or(|minor| minor < ort::MINOR_VERSION) {
+        let (shown, needed) = (path.display(), ort::MINOR_VERSION);
+        let reason = format!("{shown} is ONNX Runtime {version}, but 1.{needed} or a newer 1.x is needed");
+        return Err(unusable(reason));
     }
+    Ok((path, version))
 }
 
-/// What `OrtGetApiBase()->GetVersionString()` says. `ort` checks it but does not hand it out.
-fn version_of(path: &Path) -> Result<String, String> {
-    // SAFETY: `ort` has loaded this very file and keeps it, so that loading it again runs no code; it found
-    // the symbol there, whose type ONNX Runtime has not changed since its first release. The string is
-    // static in the library.
+/// What `OrtGetApiBase()->GetVersionString()` says: `ort` checks it too, but does not hand it out.
+fn version(path: &Path) -> Result<String, String> {
+    // SAFETY: whoever names a library to load trusts its initialisers. The symbol has had this type since ONNX
+    // Runtime's first release, and what it points to is static in the library, which is open throughout.
     #[allow(unsafe_code)]
-    let version = unsafe {
-        let library = libloading::Library::new(path).map_err(|e| e.to_string())?;
+    unsafe {
+        let library = libloading::Library::new(path).map_err(|error| {
+            let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            format!("cannot be loaded: {cause}")
+        })?;
         let base = library
             .get::<unsafe extern "C" fn() -> *const ort::sys::OrtApiBase>(b"OrtGetApiBase")
-            .map_err(|e| e.to_string())?;
-        CStr::from_ptr(((*base()).GetVersionString)()).to_string_lossy().into_owned()
-    };
-    Ok(version)
+            .map_err(|_| "is no ONNX Runtime library")?;
+        let base = base().as_ref().ok_or("does not tell its version")?;
+        Ok(CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned())
+    }
 }
 
 pub(crate) fn framework<T>(error: ort::Error<T>) -> EngineError {

@@ -1,0 +1,134 @@
+//! Attention's other path: heads of sizes that GroupQueryAttention does not rotate or take as they are.
+
+use std::path::Path;
+
+use engine::conformance::{Reference, TOLERANCE, check_model, max_abs_difference, tiny_models};
+use engine::{
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
+};
+
+use crate::Ort;
+use crate::attention::{Attention, Rotation};
+use crate::runtime::find;
+
+fn settings() -> Settings {
+    Settings {
+        precision: Precision::F32,
+        device: Device::Cpu,
+        threads: 2,
+        jit: true,
+        hidden_states: true,
+        options: Default::default(),
+    }
+}
+
+fn prepared(model: &Path, bundles: &Path) -> Bundle {
+    let request = prepare::Request {
+        source: prepare::Source::Directory(model.to_path_buf()),
+        name: None,
+        precisions: vec![Precision::F32],
+        bundles: bundles.to_path_buf(),
+        progress: prepare::Progress::Silent,
+    };
+    Bundle::open(prepare::prepare(&request).expect("prepares")).expect("a bundle")
+}
+
+/// The engine with its rotation done apart and its heads padded, whatever their size.
+struct Padded(Ort);
+
+impl InferenceEngine for Padded {
+    const FRAMEWORK: &'static str = Ort::FRAMEWORK;
+
+    fn runtime() -> Result<Runtime, EngineError> {
+        Ort::runtime()
+    }
+
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Padded, EngineError> {
+        let usual = Attention::of(bundle.config());
+        let rotation = match usual.rotation {
+            Rotation::Fused => Rotation::Separate,
+            other => other,
+        };
+        let attention = Attention { rotation, cached_head_dim: usual.cached_head_dim + 8 };
+        Ort::load_with(bundle, attention, settings).map(Padded)
+    }
+
+    fn in_effect(&self) -> InEffect {
+        self.0.in_effect()
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        self.0.begin(batch, capacity)
+    }
+
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        self.0.append(tokens, want)
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        self.0.hidden_states()
+    }
+}
+
+#[test]
+fn padded_heads_rotated_apart_match_the_reference() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    for model in tiny_models() {
+        let bundle = prepared(&model, bundles.path());
+        check_model::<Padded>(&bundle, &Reference::read(&model), &settings());
+    }
+}
+
+/// A tiny model whose projections are read as more and smaller heads.
+fn with_head_dim(head_dim: usize, directory: &Path) -> Bundle {
+    let model = engine::conformance::fixtures().join("llama-gqa-tied");
+    let text = std::fs::read_to_string(model.join("config.json")).expect("readable");
+    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let smaller = 16 / head_dim;
+    config["head_dim"] = head_dim.into();
+    config["num_attention_heads"] = (4 * smaller).into();
+    config["num_key_value_heads"] = (2 * smaller).into();
+    let source = directory.join(format!("heads-of-{head_dim}"));
+    std::fs::create_dir(&source).expect("a directory");
+    std::fs::write(source.join("config.json"), config.to_string()).expect("writable");
+    std::fs::copy(model.join("model.safetensors"), source.join("model.safetensors")).expect("a copy");
+    prepared(&source, directory)
+}
+
+#[test]
+fn small_heads_give_the_same_in_pieces_as_at_once() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let tokens: Vec<u32> = (0..24).map(|i| i * 37 % 320).collect();
+    for (head_dim, cached) in [(8, 8), (4, 8)] {
+        let bundle = with_head_dim(head_dim, directory.path());
+        assert_eq!(Attention::of(bundle.config()).cached_head_dim, cached);
+        let mut engine = Ort::load(&bundle, &settings()).expect("loads");
+        engine.begin(1, tokens.len()).expect("begins");
+        let whole = engine.append(&tokens, Want::All).expect("appends").to_vec();
+        engine.begin(1, tokens.len()).expect("begins");
+        let mut pieces = Vec::new();
+        for piece in [&tokens[..1], &tokens[1..9], &tokens[9..]] {
+            pieces.extend_from_slice(engine.append(piece, Want::All).expect("appends"));
+        }
+        let difference = max_abs_difference(&whole, &pieces);
+        assert!(difference <= TOLERANCE, "heads of {head_dim}: pieces differ by {difference}");
+    }
+}
+
+#[test]
+fn what_cannot_be_loaded_is_named_with_what_to_do() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let text_file = directory.path().join("library.so");
+    std::fs::write(&text_file, "no library").expect("writable");
+    let message = |named: Option<&Path>| {
+        let error = find(named.map(Path::to_path_buf)).expect_err("nothing to load");
+        error.to_string()
+    };
+    assert_eq!(message(None), "ORT_DYLIB_PATH is not set; run `cargo xtask setup`");
+    assert_eq!(message(Some(Path::new(""))), message(None));
+    let absent = message(Some(&directory.path().join("absent.so")));
+    assert!(absent.contains("absent.so, which is no file; run `cargo xtask setup`"), "{absent}");
+    let broken = message(Some(&text_file));
+    assert!(broken.contains("library.so cannot be loaded: "), "{broken}");
+    assert!(broken.contains("run `cargo xtask setup`"), "{broken}");
+}
