@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
 
 use crate::failure::BadInput;
 use crate::workspace::Workspace;
@@ -12,21 +13,50 @@ const BEGIN: &str = "<!-- table: begin -->";
 const END: &str = "<!-- table: end -->";
 
 const REPORT: &str = "report.md";
+const ENVIRONMENT: &str = "environment.json";
+
+/// What of the recorded environment is shown.
+#[derive(Deserialize)]
+struct Environment {
+    command: Vec<String>,
+}
 
 pub(crate) fn run(workspace: &Workspace, results: Option<PathBuf>) -> Result<ExitCode> {
     let results = match results {
         Some(directory) => directory,
         None => newest(&workspace.root.join("results"))?,
     };
-    let file = results.join(REPORT);
-    let report = std::fs::read_to_string(&file)
-        .map_err(|error| BadInput(format!("cannot read {}: {error}", file.display())))?;
+    let report = read(&results.join(REPORT))?;
+    let environment: Environment = serde_json::from_str(&read(&results.join(ENVIRONMENT))?)
+        .with_context(|| format!("{} of {}", ENVIRONMENT, results.display()))?;
     let readme = workspace.root.join("README.md");
     let text = std::fs::read_to_string(&readme).context("cannot read README.md")?;
-    let spliced = splice(&text, &report).context("README.md")?;
+    let shown = format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim());
+    let spliced = splice(&text, &shown).context("README.md")?;
     std::fs::write(&readme, spliced).context("cannot write README.md")?;
-    eprintln!("README.md now shows {}", file.display());
+    eprintln!("README.md now shows {}", results.display());
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file);
+    Ok(text.map_err(|error| BadInput(format!("cannot read {}: {error}", file.display())))?)
+}
+
+/// The line that repeats the comparison in any checkout: the driver's own path is that of a machine.
+fn command_line(driver: &[String]) -> String {
+    let args = driver.iter().skip(1).enumerate();
+    let args = args.filter(|(index, arg)| *index > 0 || *arg != "compare").map(|(_, arg)| quoted(arg));
+    ["cargo xtask compare".to_owned()].into_iter().chain(args).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(arg: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_=+,./:@%".contains(c);
+    if !arg.is_empty() && arg.chars().all(is_plain) {
+        arg.to_owned()
+    } else {
+        format!("'{}'", arg.replace('\'', r"'\''"))
+    }
 }
 
 /// Names begin with the time, so the newest comes last.
@@ -43,11 +73,11 @@ fn newest(results: &Path) -> Result<PathBuf> {
     Ok(found.pop().ok_or_else(none)?)
 }
 
-fn splice(text: &str, report: &str) -> Result<String> {
+fn splice(text: &str, shown: &str) -> Result<String> {
     let Some((before, rest)) = text.split_once(BEGIN) else { bail!("has no line {BEGIN}") };
     let Some((_, after)) = rest.split_once(END) else { bail!("has no line {END} after {BEGIN}") };
     ensure!(!after.contains(BEGIN), "has more than one {BEGIN}");
-    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", report.trim()))
+    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", shown.trim()))
 }
 
 #[cfg(test)]
@@ -60,6 +90,20 @@ mod tests {
         let once = splice(&text, "new\n").unwrap();
         assert_eq!(once, format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
         assert_eq!(splice(&once, "new").unwrap(), once);
+    }
+
+    #[test]
+    fn the_command_is_shown_without_the_path_of_the_driver() {
+        let shown = |args: &[&str]| command_line(&args.iter().map(|arg| arg.to_string()).collect::<Vec<_>>());
+        assert_eq!(shown(&["x/driver"]), "cargo xtask compare");
+        assert_eq!(
+            shown(&["x/driver", "compare", "--prompt", "it's new"]),
+            r"cargo xtask compare --prompt 'it'\''s new'"
+        );
+        assert_eq!(
+            shown(&["driver", "--frameworks=candle,tch"]),
+            "cargo xtask compare --frameworks=candle,tch"
+        );
     }
 
     #[test]
