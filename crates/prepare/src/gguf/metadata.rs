@@ -97,6 +97,14 @@ impl<'a> Metadata<'a> {
         (0..array.count).map(integer).collect::<Result<_, _>>().map(Some)
     }
 
+    pub(crate) fn floats(&self, key: &str) -> Result<Option<Vec<f32>>, String> {
+        let Some((array, mut cursor)) = self.array(key)? else { return Ok(None) };
+        if array.kind != kind::F32 {
+            return Err(wrong(key, "a list of 32-bit floats"));
+        }
+        (0..array.count).map(|_| cursor.u32(key).map(f32::from_bits)).collect::<Result<_, _>>().map(Some)
+    }
+
     fn array(&self, key: &str) -> Result<Option<(&'a Array, Cursor<'a>)>, String> {
         match self.get(key) {
             None => Ok(None),

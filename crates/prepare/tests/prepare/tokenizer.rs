@@ -9,9 +9,11 @@ use tokenizers::Tokenizer;
 use crate::common::{Model, prepared};
 use crate::gguf::Gguf;
 
+const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
+const BYTE: i32 = 6;
 
 /// The 256 bytes as byte-level BPE spells them, then what a few merges make of them.
 fn byte_level() -> Vec<String> {
@@ -177,4 +179,65 @@ fn a_directory_without_a_tokenizer_says_so_too() {
     let source = Model::tiny("llama-gqa-tied").write();
     let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
     assert!(bundle.manifest().files["f32.safetensors"].derived.contains("no tokenizer.json"));
+}
+
+/// Bytes, special tokens, and pieces of which the earlier ones have the better score.
+fn sentencepiece() -> Gguf {
+    let mut gguf = Gguf::from_tiny("llama-gqa-tied");
+    let mut tokens = vec![("<unk>".to_owned(), UNKNOWN), ("<s>".into(), CONTROL), ("</s>".into(), CONTROL)];
+    tokens.extend((0..=u8::MAX).map(|byte| (format!("<0x{byte:02X}>"), BYTE)));
+    tokens.push(("<tool>".into(), USER_DEFINED));
+    let pieces = ["bc", "ab", "▁ab", "▁", "a", "b", "c"];
+    let scores = vec![0.0; tokens.len()].into_iter().chain((0..pieces.len()).map(|i| -(i as f32)));
+    let scores = scores.map(Value::F32).collect();
+    tokens.extend(pieces.map(|piece| (piece.to_owned(), 1)));
+    let (tokens, types): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
+    let values = [
+        ("model", Value::String("llama".into())),
+        ("pre", Value::String("default".into())),
+        ("tokens", texts(&tokens)),
+        ("token_type", Value::Array(types.into_iter().map(Value::I32).collect())),
+        ("scores", Value::Array(scores)),
+        ("bos_token_id", Value::U32(1)),
+    ];
+    gguf.metadata.extend(values.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)));
+    gguf
+}
+
+#[test]
+fn sentencepiece_joins_by_score_and_falls_back_to_bytes() {
+    let (_bundles, tokenizer) = tokenizer(&sentencepiece());
+    for (text, pieces) in [
+        ("abc", &["▁", "a", "bc"][..]),
+        ("ab ab", &["▁ab", "▁ab"]),
+        ("c é", &["▁", "c", "▁", "<0xC3>", "<0xA9>"]),
+        ("", &[]),
+    ] {
+        let encoding = tokenizer.encode(text, false).unwrap();
+        assert_eq!(encoding.get_tokens(), pieces, "{text:?}");
+        assert_eq!(tokenizer.decode(encoding.get_ids(), false).unwrap(), text);
+    }
+    let special = tokenizer.encode("a<tool>", true).unwrap();
+    assert_eq!(special.get_tokens(), ["<s>", "▁", "a", "<tool>"]);
+}
+
+#[test]
+fn sentencepiece_puts_a_space_before_the_text_unless_told_not_to() {
+    let mut gguf = sentencepiece();
+    gguf.metadata.insert("tokenizer.ggml.add_space_prefix".into(), Value::Bool(false));
+    let (_bundles, tokenizer) = tokenizer(&gguf);
+    assert_eq!(tokenizer.encode("ab ab", false).unwrap().get_tokens(), ["ab", "▁ab"]);
+}
+
+#[test]
+fn sentencepiece_scores_that_say_nothing_make_no_tokenizer() {
+    let mut gguf = sentencepiece();
+    let count = 3 + 256 + 1 + 7;
+    let equal = Value::Array(vec![Value::F32(-1000.0); count]);
+    gguf.metadata.insert("tokenizer.ggml.scores".into(), equal);
+    without_tokenizer(&gguf, "all the same");
+    gguf.metadata.insert("tokenizer.ggml.scores".into(), Value::Array(vec![Value::F32(0.0); 3]));
+    without_tokenizer(&gguf, "3 scores");
+    gguf.metadata.remove("tokenizer.ggml.scores");
+    without_tokenizer(&gguf, "tokenizer.ggml.scores");
 }
