@@ -56,7 +56,7 @@ impl Attention {
     pub(crate) fn of(config: &ModelConfig) -> Attention {
         let rotation = match config.position {
             Position::Learned => Rotation::None,
-            Position::Rotary(_) if config.head_dim % 16 == 0 => Rotation::Fused,
+            Position::Rotary(_) if config.head_dim.is_multiple_of(16) => Rotation::Fused,
             Position::Rotary(_) => Rotation::Separate,
         };
         Attention { rotation, cached_head_dim: config.head_dim.next_multiple_of(8) }

@@ -1,11 +1,13 @@
 //! A model compiled by ONNX Runtime: what it calls a session.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use bundle::ModelConfig;
-use engine::{Bundle, EngineError, Settings};
+use engine::{Bundle, BundleError, EngineError, Settings};
 use ort::environment::ThreadManager;
 use ort::ep;
 use ort::logging::LogLevel;
@@ -35,17 +37,13 @@ impl Model {
     ) -> Result<Model, EngineError> {
         let config = bundle.config().clone();
         let weights = bundle.weights(settings.precision)?;
-        let file = settings.precision.file_name();
+        let (folder, file) = location(weights.path())?;
         let graph = decoder::build(&config, attention, &weights, &file, settings.hidden_states)?;
         // All other weights are read in packing them; of these the session keeps the mapping.
         for name in [Some(config.embedding()), config.position_embedding()].into_iter().flatten() {
             touch(weights.tensor(&name)?.bytes);
         }
         drop(weights);
-        let folder = bundle.directory();
-        let folder = folder
-            .to_str()
-            .ok_or_else(|| EngineError::Input(format!("the path {} is not valid UTF-8", folder.display())))?;
         let level = if settings.jit { GraphOptimizationLevel::All } else { GraphOptimizationLevel::Disable };
         let threads = CountedThreads::default();
         let started = Arc::clone(&threads.started);
@@ -72,6 +70,16 @@ impl Model {
             .map_err(framework)?;
         let threads = 1 + started.load(Ordering::SeqCst);
         Ok(Model { config, attention, session, hidden_states: settings.hidden_states, threads })
+    }
+}
+
+/// Folder and name of the weights file itself: ONNX Runtime follows no link out of the folder.
+fn location(weights: &Path) -> Result<(String, String), EngineError> {
+    let path = weights.canonicalize().map_err(BundleError::io(weights))?;
+    let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).map(str::to_owned);
+    match (text(path.parent().map(Path::as_os_str)), text(path.file_name())) {
+        (Some(folder), Some(file)) => Ok((folder, file)),
+        _ => Err(EngineError::Input(format!("the path {} is not valid UTF-8", path.display()))),
     }
 }
 

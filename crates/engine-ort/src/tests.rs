@@ -132,3 +132,26 @@ fn what_cannot_be_loaded_is_named_with_what_to_do() {
     assert!(broken.contains("library.so cannot be loaded: "), "{broken}");
     assert!(broken.contains("run `cargo xtask setup`"), "{broken}");
 }
+
+#[test]
+fn a_batch_fed_token_by_token_has_the_hidden_states_of_the_reference() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let model = engine::conformance::fixtures().join("llama-gqa-tied");
+    let (bundle, reference) = (prepared(&model, directory.path()), Reference::read(&model));
+    let (batch, positions, width) = (reference.batch, reference.positions, bundle.config().hidden_size);
+    let columns = |range: std::ops::Range<usize>| -> Vec<u32> {
+        reference.tokens.chunks_exact(positions).flat_map(|row| row[range.clone()].to_vec()).collect()
+    };
+    let mut engine = Ort::load(&bundle, &settings()).expect("loads");
+    engine.begin(batch, positions).expect("begins");
+    engine.append(&columns(0..5), Want::Last).expect("appends");
+    let last = engine.append(&columns(5..positions), Want::Last).expect("appends");
+    assert_eq!(last.len(), batch * bundle.config().vocab_size);
+    let hidden = engine.hidden_states().expect("asked for at load");
+    assert_eq!(hidden.layers.len(), reference.hidden.len());
+    for (ours, theirs) in hidden.layers.iter().zip(&reference.hidden) {
+        let theirs = theirs.chunks_exact(positions * width).flat_map(|row| row[5 * width..].to_vec());
+        let difference = max_abs_difference(ours, &theirs.collect::<Vec<_>>());
+        assert!(difference <= TOLERANCE, "hidden states differ by {difference}");
+    }
+}

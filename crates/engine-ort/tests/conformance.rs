@@ -70,3 +70,17 @@ fn sixteen_bit_precisions_are_unsupported_for_a_reason() {
         }
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn weights_behind_a_link_are_found() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    let real = prepared(&tiny_models()[0], Precision::F32, bundles.path());
+    let linked = bundles.path().join("linked");
+    std::fs::create_dir(&linked).expect("a directory");
+    for entry in std::fs::read_dir(real.directory()).expect("readable") {
+        let entry = entry.expect("readable");
+        std::os::unix::fs::symlink(entry.path(), linked.join(entry.file_name())).expect("a link");
+    }
+    Ort::load(&Bundle::open(&linked).expect("a bundle"), &settings()).map(|_| ()).expect("loads");
+}
