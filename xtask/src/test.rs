@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::process::{cargo, command, output_of, succeeds};
 use crate::report::Reporter;
@@ -42,7 +42,7 @@ impl Package {
     }
 }
 
-/// Of tests; a step that is no test counts as one only where it fails or is left out.
+/// Of tests; a step that is no test counts only where it fails or is left out.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     passed: usize,
@@ -51,9 +51,6 @@ struct Tally {
 }
 
 impl Tally {
-    const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
-    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
-
     fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -67,85 +64,106 @@ impl std::fmt::Display for Tally {
     }
 }
 
+/// What has been found so far.
+#[derive(Default)]
+struct Findings {
+    tally: Tally,
+    /// Steps and packages, to be named again at the end of a long output.
+    failed: Vec<String>,
+}
+
 pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     let reporter = Reporter::new(false);
-    let mut tally = Tally::default();
-    tally.add(formatting(workspace)?);
-    tally.add(step("tidy", tidy::check(workspace).and_then(tidy::Findings::into_result)));
+    let mut findings = Findings::default();
+    findings.formatting(workspace)?;
+    findings.step("tidy", tidy::check(workspace).and_then(tidy::Findings::into_result));
     let mut pieces = Vec::new();
     if !quick {
-        // A failure here shows again in every package that needs the piece; the others are tested.
-        tally.add(step("set-up", provide(workspace, reporter).map(|provided| pieces = provided)));
-        tally.add(step("build", build::run(workspace, &[], reporter).map(drop)));
+        let provision = Provision::new(workspace, reporter)?;
+        // A piece that is not to be had fails the packages that need it; the others are tested.
+        for piece in Piece::ALL {
+            let provided = provision.provide(piece).map(|provided| pieces.push(provided));
+            findings.step(&format!("set-up of {piece}"), provided);
+        }
+        findings.step("build", build::run(workspace, &[], reporter).map(drop));
     }
     for package in &PACKAGES {
         if quick && package.native {
-            println!("skipped: tests of {}, which take a native library or the model", package.name);
-            tally.add(Tally::SKIPPED);
-            continue;
-        }
-        println!("== {}", package.name);
-        tally.add(tests_of(workspace, package.name, &pieces)?);
-    }
-    println!("{tally}");
-    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn step(name: &str, outcome: Result<()>) -> Tally {
-    match outcome {
-        Ok(()) => {
-            println!("ok: {name}");
-            Tally::default()
-        }
-        Err(error) => {
-            println!("failed: {name}: {error:#}");
-            Tally::FAILED
+            findings.skip(&format!("tests of {}", package.name), "they take a native library or the model");
+        } else {
+            findings.tests_of(workspace, package.name, &pieces)?;
         }
     }
-}
-
-fn formatting(workspace: &Workspace) -> Result<Tally> {
-    if output_of(command("rustfmt").arg("--version")).is_err() {
-        println!("skipped: formatting, because rustfmt is not installed (rustup component add rustfmt)");
-        return Ok(Tally::SKIPPED);
+    if !findings.failed.is_empty() {
+        println!("failed: {}", findings.failed.join(", "));
     }
-    let formatted = succeeds(cargo(workspace).args(["fmt", "--all", "--check"]))?;
-    let outcome = if formatted { Ok(()) } else { Err(anyhow::anyhow!("cargo fmt --all mends it")) };
-    Ok(step("formatting", outcome))
+    println!("{}", findings.tally);
+    Ok(if findings.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn provide(workspace: &Workspace, reporter: Reporter) -> Result<Vec<Provided>> {
-    let provision = Provision::new(workspace, reporter)?;
-    Piece::ALL.into_iter().map(|piece| provision.provide(piece)).collect()
-}
-
-/// Streams the package's tests and counts them. One that does not build is one failure.
-fn tests_of(workspace: &Workspace, package: &str, pieces: &[Provided]) -> Result<Tally> {
-    let mut child = cargo(workspace)
-        .args(["test", "--release", "--locked", "--no-fail-fast", "--package", package])
-        .envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)))
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start cargo")?;
-    let mut tally = Tally::default();
-    if let Some(stdout) = child.stdout.take() {
-        let mut out = std::io::stdout().lock();
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line?;
-            out.write_all(&line)?;
-            out.write_all(b"\n")?;
-            out.flush()?;
-            if let Some(result) = parse_result(&String::from_utf8_lossy(&line)) {
-                tally.add(result);
+impl Findings {
+    fn step(&mut self, name: &str, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => println!("ok: {name}"),
+            Err(error) => {
+                println!("failed: {name}: {error:#}");
+                self.fail(name);
             }
         }
     }
-    let status = child.wait()?;
-    if !status.success() && tally.failed == 0 {
-        println!("failed: tests of {package} did not run to their end");
-        tally.add(Tally::FAILED);
+
+    fn fail(&mut self, name: &str) {
+        self.tally.failed += 1;
+        self.failed.push(name.to_owned());
     }
-    Ok(tally)
+
+    fn skip(&mut self, name: &str, reason: &str) {
+        println!("skipped: {name}: {reason}");
+        self.tally.skipped += 1;
+    }
+
+    fn formatting(&mut self, workspace: &Workspace) -> Result<()> {
+        if output_of(command("rustfmt").arg("--version")).is_err() {
+            self.skip("formatting", "rustfmt is not installed (rustup component add rustfmt)");
+            return Ok(());
+        }
+        let formatted = succeeds(cargo(workspace).args(["fmt", "--all", "--check"]))?;
+        self.step("formatting", if formatted { Ok(()) } else { Err(anyhow!("`cargo fmt --all` mends it")) });
+        Ok(())
+    }
+
+    /// Streams the package's tests and counts them. One that does not build is one failure.
+    fn tests_of(&mut self, workspace: &Workspace, package: &str, pieces: &[Provided]) -> Result<()> {
+        println!("== {package}");
+        let mut child = cargo(workspace)
+            .args(["test", "--release", "--locked", "--no-fail-fast", "--package", package])
+            .envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)))
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start cargo")?;
+        let mut tally = Tally::default();
+        if let Some(stdout) = child.stdout.take() {
+            let mut out = std::io::stdout().lock();
+            for line in BufReader::new(stdout).split(b'\n') {
+                let line = line?;
+                out.write_all(&line)?;
+                out.write_all(b"\n")?;
+                out.flush()?;
+                if let Some(result) = parse_result(&String::from_utf8_lossy(&line)) {
+                    tally.add(result);
+                }
+            }
+        }
+        let status = child.wait()?;
+        self.tally.add(tally);
+        let name = format!("tests of {package}");
+        if tally.failed > 0 {
+            self.failed.push(name);
+        } else if !status.success() {
+            self.step(&name, Err(anyhow!("they did not run to their end")));
+        }
+        Ok(())
+    }
 }
 
 /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s`
@@ -173,11 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_has_its_fixed_shape() {
-        let mut tally = Tally { passed: 7, failed: 0, skipped: 0 };
-        tally.add(step("x", Err(anyhow::anyhow!("y"))));
-        tally.add(Tally::SKIPPED);
-        assert_eq!(tally.to_string(), "7 passed, 1 failed, 1 skipped");
+    fn a_step_counts_only_where_it_fails_or_is_left_out() {
+        let mut findings = Findings::default();
+        findings.tally.add(Tally { passed: 7, failed: 0, skipped: 0 });
+        findings.step("good", Ok(()));
+        findings.step("bad", Err(anyhow!("because")));
+        findings.skip("absent", "because");
+        assert_eq!(findings.tally.to_string(), "7 passed, 1 failed, 1 skipped");
+        assert_eq!(findings.failed, ["bad"]);
     }
 
     #[test]
