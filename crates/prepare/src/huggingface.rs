@@ -26,7 +26,11 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         return Err(not_a_model("it is neither a directory nor a .gguf file"));
     }
     if !directory.join(CONFIG).is_file() {
-        return Err(not_a_model("it has no config.json"));
+        let gguf = files_with(directory, &["gguf"])?.into_iter().next();
+        return Err(not_a_model(&match gguf {
+            Some(path) => format!("it has no config.json; to prepare its GGUF, name {}", path.display()),
+            None => "it has no config.json".to_owned(),
+        }));
     }
     let config_file = SourceFile::open(&directory.join(CONFIG))?;
     let config = read_config(&config_file)?;
@@ -108,29 +112,29 @@ fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), P
         }
         return Ok((names.iter().map(|name| directory.join(name)).collect(), Some(index)));
     }
-    let mut shards = Vec::new();
-    let mut others = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(PrepareError::reading(directory))? {
-        let path = entry.map_err(PrepareError::reading(directory))?.path();
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("safetensors") => shards.push(path),
-            Some("bin" | "pt" | "pth" | "h5" | "msgpack") => others.push(path),
-            _ => {}
-        }
-    }
+    let shards = files_with(directory, &["safetensors"])?;
     if shards.is_empty() {
-        others.sort();
         let mut reason = "it has no safetensors weights".to_owned();
-        if let Some(other) = others.first().and_then(|path| path.file_name()) {
-            reason = format!(
-                "{reason}, only {}; convert it with transformers' save_pretrained",
-                other.to_string_lossy()
-            );
+        if let Some(other) = files_with(directory, &["bin", "pt", "pth", "h5", "msgpack"])?.first() {
+            let other = other.file_name().unwrap_or_default().to_string_lossy();
+            reason = format!("{reason}, only {other}; convert it with transformers' save_pretrained");
         }
         return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
     }
-    shards.sort();
     Ok((shards, None))
+}
+
+/// The files of a directory with one of `extensions`, sorted.
+fn files_with(directory: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, PrepareError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(PrepareError::reading(directory))? {
+        let path = entry.map_err(PrepareError::reading(directory))?.path();
+        if path.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Names of the files that an index maps tensors to. Only plain names: an index must not lead out

@@ -54,6 +54,6 @@ fn main() -> ExitCode {
 fn run(request: &Request) -> Result<serde_json::Value, PrepareError> {
     let directory = prepare(request)?;
     let bundle = Bundle::open(&directory)?;
-    let path = directory.display().to_string();
+    let path = std::path::absolute(&directory).unwrap_or(directory).display().to_string();
     Ok(json!({ "bundle": path, "name": bundle.manifest().name, "precisions": bundle.precisions() }))
 }

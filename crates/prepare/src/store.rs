@@ -32,43 +32,54 @@ pub(crate) fn store(
     let sha256 = hash_sources(model, reporter);
     let address = format!("{name}-{}", address(model.kind, &sha256));
     let directory = request.bundles.join(&address);
-    fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
-    let _lock = lock(&request.bundles.join(format!(".{address}.lock")), reporter)?;
-
-    let source = bundle::Source { kind: model.kind.into(), sha256 };
-    let mut manifest = Manifest { format: MANIFEST_FORMAT, name, source, files: BTreeMap::new() };
-    let existing = Manifest::read(&directory).ok();
-    let wanted = wanted_files(model, &request.precisions, existing.as_ref());
-    if let Some(existing) = &existing {
-        manifest.files = existing.files.clone();
-        manifest.files.retain(|file, record| is_intact(&directory.join(file), record));
-    }
-    let missing: BTreeSet<_> = wanted.into_iter().filter(|file| !manifest.files.contains_key(file)).collect();
-    if missing.is_empty() {
+    // Without the lock, so that bundles can also be used where nothing can be written.
+    if State::of(&directory, model, &request.precisions).missing.is_empty() {
         return Ok(directory);
     }
 
+    fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
+    let _lock = lock(&request.bundles.join(format!(".{address}.lock")), reporter)?;
+    // Whoever held the lock until now may have done the work.
+    let State { is_bundle, intact, missing } = State::of(&directory, model, &request.precisions);
+    if missing.is_empty() {
+        return Ok(directory);
+    }
     let staging = Staging::create(request.bundles.join(format!(".{address}.partial")))?;
-    manifest.files.extend(write_files(model, &missing, &staging.0, reporter)?);
+    let mut files = write_files(model, &missing, &staging.0, reporter)?;
+    files.extend(intact);
+    let source = bundle::Source { kind: model.kind.into(), sha256 };
+    let manifest = Manifest { format: MANIFEST_FORMAT, name, source, files };
     let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
     json.push(b'\n');
     write_file(&staging.0.join(MANIFEST), &json)?;
-    publish(&staging.0, &directory, &missing, existing.is_some())?;
+    publish(&staging.0, &directory, &missing, is_bundle)?;
     Ok(directory)
 }
 
-/// What the bundle must hold in the end: what is asked for now, and what it was made with before.
-fn wanted_files(model: &Model, precisions: &[Precision], existing: Option<&Manifest>) -> BTreeSet<String> {
-    let mut wanted = BTreeSet::from([CONFIG.to_owned()]);
-    if model.tokenizer.is_ok() {
-        wanted.insert(TOKENIZER.to_owned());
+/// What a bundle's directory holds, and what it lacks.
+struct State {
+    is_bundle: bool,
+    intact: BTreeMap<String, FileRecord>,
+    missing: BTreeSet<String>,
+}
+
+impl State {
+    fn of(directory: &Path, model: &Model, precisions: &[Precision]) -> State {
+        let manifest = Manifest::read(directory).ok();
+        let is_bundle = manifest.is_some();
+        let mut files = manifest.map(|manifest| manifest.files).unwrap_or_default();
+        let mut missing = BTreeSet::from([CONFIG.to_owned()]);
+        if model.tokenizer.is_ok() {
+            missing.insert(TOKENIZER.to_owned());
+        }
+        // What the bundle was made with before is made again where it is damaged.
+        let wanted = Precision::ALL.into_iter().map(|precision| (precision, precision.file_name()));
+        let wanted = wanted.filter(|(p, file)| precisions.contains(p) || files.contains_key(file));
+        missing.extend(wanted.map(|(_, file)| file));
+        files.retain(|file, record| is_intact(&directory.join(file), record));
+        missing.retain(|file| !files.contains_key(file));
+        State { is_bundle, intact: files, missing }
     }
-    let held = |precision: &Precision| {
-        existing.is_some_and(|manifest| manifest.files.contains_key(&precision.file_name()))
-    };
-    let precisions = Precision::ALL.into_iter().filter(|p| precisions.contains(p) || held(p));
-    wanted.extend(precisions.map(Precision::file_name));
-    wanted
 }
 
 fn is_intact(path: &Path, record: &FileRecord) -> bool {
@@ -164,10 +175,10 @@ fn publish(
     staging: &Path,
     directory: &Path,
     files: &BTreeSet<String>,
-    exists: bool,
+    is_bundle: bool,
 ) -> Result<(), PrepareError> {
     let moved = |from: &Path, to: &Path| fs::rename(from, to).map_err(PrepareError::writing(to));
-    if exists {
+    if is_bundle {
         for file in files {
             moved(&staging.join(file), &directory.join(file))?;
         }

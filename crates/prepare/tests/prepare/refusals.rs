@@ -30,7 +30,9 @@ fn what_is_no_model_is_told_what_it_lacks() {
     let directory = tempfile::tempdir().unwrap();
     refused(&directory.path().join("nowhere"), &["no such directory"]);
     refused(&tiny("gpt2/model.safetensors"), &["neither a directory nor a .gguf file"]);
-    refused(directory.path(), &["config.json"]);
+    refused(directory.path(), &["no config.json"]);
+    std::fs::write(directory.path().join("some.gguf"), "").unwrap();
+    refused(directory.path(), &["no config.json", "name ", "some.gguf"]);
     llama().write_config(directory.path());
     refused(directory.path(), &["no safetensors weights"]);
     std::fs::write(directory.path().join("pytorch_model.bin"), "").unwrap();

@@ -29,7 +29,11 @@ fn the_second_time_nothing_is_written() {
     for file in entries(&first) {
         mark(&first.join(file));
     }
+    for file in entries(bundles.path()).iter().filter(|name| name.starts_with('.')) {
+        std::fs::remove_file(bundles.path().join(file)).unwrap();
+    }
     assert_eq!(prepare(&request).unwrap(), first);
+    assert_eq!(entries(bundles.path()).len(), 1, "not even a lock");
     assert_eq!(entries(&first), ["config.json", "f32.safetensors", "manifest.json"]);
     assert!(entries(&first).iter().all(|file| is_marked(&first.join(file))));
 }
