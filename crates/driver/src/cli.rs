@@ -84,7 +84,7 @@ pub(crate) enum OnOff {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
     /// A name from configs/models, a directory, a .gguf file, or hf:owner/name
-    #[arg(long, default_value = "smollm2-135m")]
+    #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     pub(crate) model: String,
     /// [default: f32 on a CPU]
     #[arg(long, value_enum)]
@@ -93,7 +93,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, default_value = "auto", value_parser = parse_device)]
     pub(crate) device: String,
     /// Threads that may compute at once [default: all cores this process may use]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
     /// No graph optimisation or JIT for anyone
     #[arg(long)]
@@ -102,7 +102,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, conflicts_with = "precision")]
     pub(crate) no_half: bool,
     /// Time limit of one worker process, in seconds
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
     /// No progress on stderr
     #[arg(long)]
@@ -114,7 +114,7 @@ pub(crate) struct ModelArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {
     /// Names from configs/engines [default: candle,tch,ort]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -128,19 +128,19 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) suite: Option<String>,
     /// Cut or extend every prompt to exactly this many tokens
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) prompt_tokens: Option<u32>,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: Option<u32>,
     /// Rounds: in each, every framework runs once, in a process of its own [default: 6]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
     /// Measured iterations in each process [default: 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) iterations: Option<u32>,
     /// Sequences computed together
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
     /// What a decode step is fed
     #[arg(long, value_enum, default_value_t = DecodeArg::Forced)]
@@ -156,10 +156,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FRAMEWORK")]
     pub(crate) reference: Option<String>,
     /// Seed of the order of the rounds [default: drawn, and recorded]
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Pause before each measured iteration, in seconds
-    #[arg(long, default_value_t = 0.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = parse_seconds)]
     pub(crate) delay: f64,
     /// A look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
     #[arg(long)]
@@ -175,7 +175,7 @@ pub(crate) struct CompareArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GenerateArgs {
     /// A name from configs/engines
-    #[arg(long)]
+    #[arg(long, value_name = "NAME")]
     pub(crate) framework: String,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -185,7 +185,7 @@ pub(crate) struct GenerateArgs {
     /// Token ids to continue, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: u32,
     /// table prints the text; json one object
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -195,7 +195,7 @@ pub(crate) struct GenerateArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ScoreArgs {
     /// A name from configs/engines
-    #[arg(long)]
+    #[arg(long, value_name = "NAME")]
     pub(crate) framework: String,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -209,7 +209,7 @@ pub(crate) struct ScoreArgs {
     #[arg(long)]
     pub(crate) hidden_states: bool,
     /// Positions fed at a time; 0 feeds all at once
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) piece: usize,
 }
 
