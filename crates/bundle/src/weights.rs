@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::{BundleError, Precision, TensorSpec};
@@ -32,6 +34,17 @@ pub struct TensorView<'a> {
     pub bytes: &'a [u8],
     /// Where `bytes` begins in the file: what ONNX Runtime calls an external initialiser's offset.
     pub file_offset: u64,
+}
+
+impl TensorView<'_> {
+    /// As [`Weights::touch`], of this tensor alone.
+    pub fn touch(&self) -> u64 {
+        touch(self.bytes)
+    }
+}
+
+fn touch(bytes: &[u8]) -> u64 {
+    bytes.iter().step_by(4096).map(|&byte| u64::from(byte)).sum()
 }
 
 impl Weights {
@@ -135,7 +148,24 @@ impl Weights {
     /// Reads one byte of every page, so that the cost of paging weights in falls into load and not
     /// into the first token. Returns a checksum so that the reads cannot be optimised away.
     pub fn touch(&self) -> u64 {
-        self.map.iter().step_by(4096).map(|&byte| u64::from(byte)).sum()
+        touch(&self.map)
+    }
+
+    /// Lets the system take back the pages of `view`, of which the caller keeps a converted copy. They are
+    /// read from the file again should anyone look.
+    pub fn release(&self, view: &TensorView<'_>) {
+        #[cfg(unix)]
+        {
+            let (start, length) = (view.file_offset as usize, view.bytes.len());
+            // SAFETY: the mapping is shared and never written to, so a page that comes back holds what it held.
+            #[allow(unsafe_code)]
+            let released =
+                unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, length) };
+            // It is advice: where the system does not take it, the pages stay resident.
+            let _ = released;
+        }
+        #[cfg(not(unix))]
+        let _ = view;
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, BundleError> {

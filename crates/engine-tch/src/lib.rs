@@ -1,1 +1,149 @@
+//! [`InferenceEngine`] on libtorch, through tch. The README says which of libtorch's ways it takes and why.
 
+mod eager;
+mod fused;
+mod linear;
+mod model;
+mod norm;
+mod reader;
+mod runtime;
+mod sequences;
+mod shim;
+
+use engine::{
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
+    Settings, Want, check_append, check_begin,
+};
+use tch::{Kind, TchError, Tensor};
+
+use linear::Layout;
+use model::{Model, Output};
+use sequences::Sequences;
+
+pub struct Tch {
+    model: Model,
+    sequences: Option<Sequences>,
+    keep_hidden: bool,
+    /// Of the last append.
+    output: Option<Output>,
+}
+
+impl InferenceEngine for Tch {
+    const FRAMEWORK: &'static str = "tch";
+
+    fn runtime() -> Result<Runtime, EngineError> {
+        runtime::observe()
+    }
+
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
+        settings.check_options(&["fused", "packed"])?;
+        let device = runtime::device(settings)?;
+        runtime::set_threads(settings.threads);
+        let _guard = tch::no_grad_guard();
+        let model = Model::read(bundle, settings, device)?;
+        Ok(Tch { model, sequences: None, keep_hidden: settings.hidden_states, output: None })
+    }
+
+    fn in_effect(&self) -> InEffect {
+        let (kind, device) = self.model.options();
+        let (weights, activations) = match kind {
+            Kind::BFloat16 => (Precision::Bf16, "bf16"),
+            Kind::Half => (Precision::F16, "f16"),
+            _ => (Precision::F32, "f32"),
+        };
+        InEffect {
+            weights,
+            activations: activations.into(),
+            kv_cache: activations.into(),
+            kv_cache_policy: KvCachePolicy::Preallocated,
+            device: match device {
+                tch::Device::Cuda(index) => Device::Cuda(index),
+                _ => Device::Cpu,
+            },
+            threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
+            jit: "eager".into(),
+            weight_storage: match (self.model.layout(), device) {
+                (Layout::Packed, _) => "prepacked copy; embedding mapped",
+                (Layout::Plain, tch::Device::Cpu) => "mapped",
+                (Layout::Plain, _) => "copied to the device",
+            }
+            .into(),
+            kernels: self.kernels(),
+        }
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        check_begin(self.model.config(), batch, capacity)?;
+        match &mut self.sequences {
+            Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
+                sequences.filled = 0;
+            }
+            sequences => {
+                // The old cache is freed before the new one is made.
+                *sequences = None;
+                let _guard = tch::no_grad_guard();
+                let new = Sequences::new(self.model.config(), batch, capacity, self.model.options());
+                *sequences = Some(new.map_err(framework)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        let Some(sequences) = &mut self.sequences else {
+            return Err(EngineError::Input("append before begin".into()));
+        };
+        let Sequences { batch, filled, capacity, .. } = *sequences;
+        check_append(self.model.config(), tokens, batch, filled, capacity)?;
+        let _guard = tch::no_grad_guard();
+        let output = self.model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework)?;
+        Ok(numbers(&self.output.insert(output).logits))
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        match &self.output {
+            _ if !self.keep_hidden => Err(EngineError::Unsupported(
+                "hidden states are kept only where the settings at load ask for them".into(),
+            )),
+            None => Err(EngineError::Input("hidden states before append".into())),
+            Some(output) => Ok(HiddenStates {
+                layers: output.hidden.iter().map(|state| numbers(state).to_vec()).collect(),
+            }),
+        }
+    }
+}
+
+impl Tch {
+    fn kernels(&self) -> Vec<String> {
+        let linear = match self.model.layout() {
+            Layout::Packed => "mkldnn::_linear_pointwise, weights packed by oneDNN",
+            Layout::Plain => "linear",
+        };
+        let kernels = if self.model.fused() {
+            let norm = if self.model.config().rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" };
+            vec![linear, "fused q/k/v and gate/up", "scaled_dot_product_attention", norm]
+        } else {
+            vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
+        };
+        kernels.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// The numbers of an f32 tensor that is contiguous and in the host's memory, in place.
+fn numbers(tensor: &Tensor) -> &[f32] {
+    assert!(tensor.kind() == Kind::Float && tensor.device() == tch::Device::Cpu && tensor.is_contiguous());
+    // SAFETY: as asserted, `numel` f32 lie at the pointer; the tensor owns them for as long as it is borrowed.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel())
+    }
+}
+
+/// libtorch's errors go on with a stack trace, which says nothing to people.
+fn framework(error: TchError) -> EngineError {
+    let text = match error {
+        TchError::Torch(text) => text,
+        other => other.to_string(),
+    };
+    EngineError::Framework(text.lines().next().unwrap_or("libtorch gave no reason").to_owned())
+}

@@ -1,0 +1,47 @@
+//! Compiles `src/shim.cpp` against the headers of the libtorch that torch-sys links, and lets the
+//! worker and its tests find that libtorch without `LD_LIBRARY_PATH`.
+
+use std::path::{Path, PathBuf};
+
+fn main() {
+    for input in ["build.rs", "src/shim.cpp"] {
+        println!("cargo::rerun-if-changed={input}");
+    }
+    for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    // What torch-sys tells its direct dependents (its `links` key is `tch`); silent on Windows.
+    let libraries = std::env::var("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from);
+    let libraries =
+        libraries.expect("torch-sys names its libtorch on Linux and macOS alone; build this crate there");
+    compile_shim(&libraries);
+    link(&libraries);
+}
+
+fn compile_shim(libraries: &Path) {
+    // Headers lie beside the libraries unless, as for torch-sys, the environment says otherwise.
+    let root = match std::env::var_os("LIBTORCH_INCLUDE") {
+        Some(directory) => PathBuf::from(directory),
+        None => libraries.parent().expect("libraries lie in a directory `lib`").to_path_buf(),
+    };
+    let include = root.join("include");
+    let abi = std::env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".into());
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(false) // libtorch's headers have many
+        .include(&include)
+        .include(include.join("torch/csrc/api/include"))
+        .define("_GLIBCXX_USE_CXX11_ABI", Some(abi.as_str()))
+        .file("src/shim.cpp")
+        .compile("engine_tch_shim");
+}
+
+fn link(libraries: &Path) {
+    println!("cargo::rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+    // Nothing names a symbol of the CUDA half, which registers its kernels when it is loaded. A
+    // linker that keeps only what is needed would drop it, and the device with it.
+    if libraries.join("libtorch_cuda.so").exists() {
+        println!("cargo::rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,--as-needed");
+    }
+}

@@ -1,0 +1,142 @@
+//! A layer in elementary operations, nothing fused: the baseline that the fused one is held against.
+
+use bundle::{Activation, LayerNames, ModelConfig};
+use engine::EngineError;
+use tch::{Kind, TchError, Tensor};
+
+use crate::linear::Linear;
+use crate::model::{self, Heads};
+use crate::norm::{Norm, Residual, RmsNorm, elementary_rms_norm};
+use crate::reader::Reader;
+use crate::sequences::{Rotation, Step};
+
+pub(crate) struct Layer {
+    attention_norm: Norm,
+    attention: Attention,
+    mlp_norm: Norm,
+    mlp: Mlp,
+}
+
+impl Layer {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        names: &LayerNames,
+    ) -> Result<Layer, EngineError> {
+        let (q_rows, kv_rows) = config.qkv_rows();
+        let part = |names, rows: &[usize]| Linear::separate(reader, names, rows);
+        let hidden = config.hidden_size;
+        let gate_up = vec![config.intermediate_size; if config.gated_mlp { 2 } else { 1 }];
+        Ok(Layer {
+            attention_norm: Norm::read(reader, config, &names.attention_norm, RmsNorm::Elementary)?,
+            attention: Attention {
+                qkv: part(&names.qkv, &[q_rows, kv_rows, kv_rows])?,
+                q_norm: names.q_norm.as_ref().map(|name| reader.vector(name)).transpose()?,
+                k_norm: names.k_norm.as_ref().map(|name| reader.vector(name)).transpose()?,
+                output: part(&names.output, &[hidden])?.remove(0),
+                heads: Heads::of(config),
+                epsilon: config.norm_epsilon,
+            },
+            mlp_norm: Norm::read(reader, config, &names.mlp_norm, RmsNorm::Elementary)?,
+            mlp: Mlp {
+                gate_up: part(&names.gate_up, &gate_up)?,
+                down: part(&names.down, &[hidden])?.remove(0),
+                activation: config.activation,
+            },
+        })
+    }
+}
+
+impl model::Layer for Layer {
+    fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
+        let attended = self.attention.forward(&self.attention_norm.forward(residual)?, step, index)?;
+        residual.add(&attended)?;
+        residual.add(&self.mlp.forward(&self.mlp_norm.forward(residual)?)?)
+    }
+}
+
+struct Attention {
+    /// One each for queries, keys and values.
+    qkv: Vec<Linear>,
+    q_norm: Option<Tensor>,
+    k_norm: Option<Tensor>,
+    output: Linear,
+    heads: Heads,
+    epsilon: f64,
+}
+
+impl Attention {
+    fn forward(&self, x: &Tensor, step: &mut Step, index: usize) -> Result<Tensor, TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let [q, k, v] = self.qkv.as_slice() else { unreachable!("read as three layers") };
+        let queries = self.project(q, query, self.q_norm.as_ref(), step.rotation.as_ref(), x, step)?;
+        let keys = self.project(k, kv, self.k_norm.as_ref(), step.rotation.as_ref(), x, step)?;
+        let values = self.project(v, kv, None, None, x, step)?;
+        let slot = &step.slots[index];
+        slot.f_narrow(1, 0, kv)?.f_copy_(&keys)?;
+        slot.f_narrow(1, kv, kv)?.f_copy_(&values)?;
+
+        let keys = self.repeated(&step.keys[index])?;
+        let values = self.repeated(&step.values[index])?;
+        let mut scores =
+            queries.f_matmul(&keys.f_transpose(2, 3)?)?.f_mul_scalar(1.0 / (dim as f64).sqrt())?;
+        if let Some(mask) = &step.mask {
+            scores = scores.f_add(mask)?;
+        }
+        let shares = scores.f_softmax(-1, Kind::Float)?.f_to_kind(x.kind())?;
+        let attended = shares.f_matmul(&values)?.f_transpose(1, 2)?;
+        self.output.forward(&attended.f_reshape([step.batch * step.positions, query * dim])?)
+    }
+
+    /// `[batch, head, position, dimension]`
+    fn project(
+        &self,
+        linear: &Linear,
+        heads: i64,
+        norm: Option<&Tensor>,
+        rotation: Option<&Rotation>,
+        x: &Tensor,
+        step: &Step,
+    ) -> Result<Tensor, TchError> {
+        let shape = [step.batch, step.positions, heads, self.heads.dim];
+        let mut projected = linear.forward(x)?.f_view(shape)?;
+        if let Some(weight) = norm {
+            projected = elementary_rms_norm(&projected, weight, self.epsilon)?;
+        }
+        if let Some(rotation) = rotation {
+            projected = rotated(&projected, rotation, self.heads.dim)?;
+        }
+        projected.f_transpose(1, 2)
+    }
+
+    /// Keys or values once for every query head.
+    fn repeated(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let (batch, _, positions, _) = x.size4()?;
+        let each = x.f_unsqueeze(2)?.f_expand([batch, kv, query / kv, positions, dim], false)?;
+        each.f_reshape([batch, query, positions, dim])
+    }
+}
+
+fn rotated(x: &Tensor, rotation: &Rotation, dim: i64) -> Result<Tensor, TchError> {
+    let half = dim / 2;
+    let swapped = Tensor::f_cat(&[x.f_narrow(-1, half, half)?, x.f_narrow(-1, 0, half)?], -1)?;
+    x.f_mul(&rotation.cos)?.f_add(&swapped.f_mul(&rotation.sin)?)
+}
+
+struct Mlp {
+    /// `[gate, up]` of a gated one, or `[up]`.
+    gate_up: Vec<Linear>,
+    down: Linear,
+    activation: Activation,
+}
+
+impl Mlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let mut hidden = model::activate(&self.gate_up[0].forward(x)?, self.activation)?;
+        if let Some(up) = self.gate_up.get(1) {
+            hidden = hidden.f_mul(&up.forward(x)?)?;
+        }
+        self.down.forward(&hidden)
+    }
+}

@@ -1,0 +1,166 @@
+//! A decoder-only transformer, by the properties that its configuration states.
+
+use bundle::{Activation, Bundle, ModelConfig, Weights};
+use engine::{EngineError, Settings, Want};
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::linear::{Layout, Linear};
+use crate::norm::{Norm, Residual, RmsNorm};
+use crate::reader::{Reader, kind};
+use crate::sequences::{Causal, Sequences, Step};
+use crate::{eager, fused};
+
+pub(crate) struct Model {
+    config: ModelConfig,
+    /// `[vocabulary, hidden]`
+    embedding: Tensor,
+    /// `[positions, hidden]`, of a model with learned positions.
+    positions: Option<Tensor>,
+    layers: Vec<Box<dyn Layer>>,
+    final_norm: Norm,
+    head: Linear,
+    fused: bool,
+    layout: Layout,
+    /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
+    _weights: Weights,
+}
+
+/// One layer, in one of the two ways.
+pub(crate) trait Layer {
+    /// Adds what the layer computes to `residual`, and its keys and values to the cache.
+    fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError>;
+}
+
+/// What one append computed.
+pub(crate) struct Output {
+    /// `[rows, vocabulary]`, f32, contiguous, on the host.
+    pub(crate) logits: Tensor,
+    /// As in [`engine::HiddenStates`]; empty unless asked for.
+    pub(crate) hidden: Vec<Tensor>,
+}
+
+impl Model {
+    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model, EngineError> {
+        let config = bundle.config().clone();
+        let fused = settings.flag("fused", true)?;
+        let layout = Layout::choose(settings, device, kind(settings.precision))?;
+        let rms_norm = if fused { RmsNorm::Fused } else { RmsNorm::Elementary };
+        let reader = Reader::new(bundle.weights(settings.precision)?, device);
+        let embedding = reader.matrix(&config.embedding())?;
+        let tied = config.tied_embeddings.then_some(&embedding);
+        let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
+            let names = config.layer(index);
+            Ok(if fused {
+                Box::new(fused::Layer::read(&reader, &config, &names, layout)?)
+            } else {
+                Box::new(eager::Layer::read(&reader, &config, &names)?)
+            })
+        };
+        Ok(Model {
+            positions: config.position_embedding().map(|name| reader.matrix(&name)).transpose()?,
+            layers: (0..config.layers).map(layer).collect::<Result<_, _>>()?,
+            final_norm: Norm::read(&reader, &config, &config.final_norm(), rms_norm)?,
+            head: Linear::head(&reader, &config.lm_head(), tied, layout)?,
+            embedding,
+            config,
+            fused,
+            layout,
+            _weights: reader.into_weights(),
+        })
+    }
+
+    pub(crate) fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Element type of the weights as they are held, and where.
+    pub(crate) fn options(&self) -> (Kind, Device) {
+        (self.embedding.kind(), self.embedding.device())
+    }
+
+    pub(crate) fn fused(&self) -> bool {
+        self.fused
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Appends `tokens`, `[batch, positions]`, to `sequences`.
+    pub(crate) fn forward(
+        &self,
+        sequences: &mut Sequences,
+        tokens: &[u32],
+        want: Want,
+        keep_hidden: bool,
+    ) -> Result<Output, TchError> {
+        let positions = tokens.len() / sequences.batch;
+        let causal = if self.fused { Causal::ByKernel } else { Causal::ByMask };
+        let mut step = sequences.step(positions, causal)?;
+        let mut residual = Residual::new(&self.embed(tokens, &step)?)?;
+        let mut hidden = Vec::new();
+        for (index, layer) in self.layers.iter().enumerate() {
+            if keep_hidden {
+                // A copy: the stream goes on changing in place.
+                let stream = residual.stream();
+                let copy = stream.f_to_device_(Device::Cpu, Kind::Float, false, true)?;
+                hidden.push(copy.f_contiguous()?);
+            }
+            layer.forward(&mut residual, &mut step, index)?;
+        }
+        sequences.filled += positions;
+        if keep_hidden {
+            hidden.push(to_host(&self.final_norm.forward(&residual)?)?);
+        }
+        if want == Want::Last && positions > 1 {
+            let last = Tensor::f_arange_start_step(
+                step.positions - 1,
+                step.batch * step.positions,
+                step.positions,
+                (Kind::Int64, residual.stream().device()),
+            )?;
+            residual = Residual::new(&residual.stream().f_index_select(0, &last)?)?;
+        }
+        let logits = to_host(&self.head.forward(&self.final_norm.forward(&residual)?)?)?;
+        Ok(Output { logits, hidden })
+    }
+
+    /// `[batch · positions, hidden]`
+    fn embed(&self, tokens: &[u32], step: &Step) -> Result<Tensor, TchError> {
+        let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
+        let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.embedding.device())?;
+        let embedded = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
+        let Some(positions) = &self.positions else { return Ok(embedded) };
+        let (rows, hidden) = embedded.size2()?;
+        let learned = positions.f_narrow(0, step.past, step.positions)?;
+        embedded.f_view([step.batch, step.positions, hidden])?.f_add(&learned)?.f_view([rows, hidden])
+    }
+}
+
+/// f32, contiguous, in the host's memory; complete on return.
+fn to_host(x: &Tensor) -> Result<Tensor, TchError> {
+    x.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) query: i64,
+    /// Of keys, and as many of values.
+    pub(crate) kv: i64,
+    pub(crate) dim: i64,
+}
+
+impl Heads {
+    pub(crate) fn of(config: &ModelConfig) -> Heads {
+        Heads { query: config.heads as i64, kv: config.kv_heads as i64, dim: config.head_dim as i64 }
+    }
+}
+
+pub(crate) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
+    match activation {
+        Activation::Silu => x.f_silu(),
+        Activation::GeluTanh => x.f_gelu("tanh"),
+        Activation::GeluErf => x.f_gelu("none"),
+        Activation::Relu => x.f_relu(),
+    }
+}

@@ -1,0 +1,135 @@
+//! The residual stream and the norms over it.
+
+use bundle::{ModelConfig, NormNames};
+use engine::EngineError;
+use tch::{Kind, TchError, Tensor};
+
+use crate::framework;
+use crate::reader::Reader;
+
+/// What every layer adds to, `[rows, hidden]`.
+///
+/// libtorch's CPU kernels hold a fused LayerNorm but no fused RMSNorm (`rms_norm` is eight operations
+/// there). LayerNorm over (x, −x) is RMSNorm of x: the mean is 0 and the variance is the mean of x². So
+/// the stream is the left half of a buffer whose right half is kept for its negative.
+pub(crate) struct Residual {
+    both: Tensor,
+    stream: Tensor,
+    negative: Tensor,
+}
+
+impl Residual {
+    /// Starts from a copy of `x`, `[rows, hidden]`.
+    pub(crate) fn new(x: &Tensor) -> Result<Residual, TchError> {
+        let (rows, hidden) = x.size2()?;
+        let both = Tensor::f_empty([rows, 2 * hidden], (x.kind(), x.device()))?;
+        let mut stream = both.f_narrow(1, 0, hidden)?;
+        let negative = both.f_narrow(1, hidden, hidden)?;
+        stream.f_copy_(x)?;
+        Ok(Residual { both, stream, negative })
+    }
+
+    pub(crate) fn add(&mut self, x: &Tensor) -> Result<(), TchError> {
+        self.stream.f_add_(x).map(drop)
+    }
+
+    pub(crate) fn stream(&self) -> &Tensor {
+        &self.stream
+    }
+}
+
+/// How an RMSNorm is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RmsNorm {
+    /// By the fused LayerNorm: see [`Residual`].
+    Fused,
+    /// Written out in elementary operations.
+    Elementary,
+}
+
+pub(crate) struct Norm {
+    kind: NormKind,
+    epsilon: f64,
+}
+
+enum NormKind {
+    Layer {
+        weight: Tensor,
+        bias: Tensor,
+    },
+    /// The weight twice, for both halves of the residual's buffer.
+    FusedRms {
+        weights: Tensor,
+    },
+    ElementaryRms {
+        weight: Tensor,
+    },
+}
+
+impl Norm {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        names: &NormNames,
+        rms_norm: RmsNorm,
+    ) -> Result<Norm, EngineError> {
+        let weight = reader.vector(&names.weight)?;
+        let kind = match (&names.bias, rms_norm) {
+            (Some(bias), _) => NormKind::Layer { weight, bias: reader.vector(bias)? },
+            (None, RmsNorm::Elementary) => NormKind::ElementaryRms { weight },
+            (None, RmsNorm::Fused) => {
+                NormKind::FusedRms { weights: Tensor::f_cat(&[&weight, &weight], 0).map_err(framework)? }
+            }
+        };
+        Ok(Norm { kind, epsilon: config.norm_epsilon })
+    }
+
+    pub(crate) fn forward(&self, x: &Residual) -> Result<Tensor, TchError> {
+        let (_, hidden) = x.stream.size2()?;
+        match &self.kind {
+            NormKind::Layer { weight, bias } => {
+                x.stream.f_layer_norm([hidden], Some(weight), Some(bias), self.epsilon, false)
+            }
+            NormKind::ElementaryRms { weight } => elementary_rms_norm(&x.stream, weight, self.epsilon),
+            NormKind::FusedRms { weights } => {
+                let _ = x.stream.f_neg_out(&x.negative)?;
+                let both = x.both.f_layer_norm([2 * hidden], Some(weights), None, self.epsilon, false)?;
+                both.f_narrow(1, 0, hidden)
+            }
+        }
+    }
+}
+
+/// RMSNorm over the last dimension without a weight, by the fused LayerNorm.
+pub(crate) fn unit_rms(x: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
+    let width = *x.size().last().expect("a tensor of numbers has a dimension");
+    let both = Tensor::f_cat(&[x, &x.f_neg()?], -1)?;
+    let none = None::<&Tensor>;
+    both.f_layer_norm([2 * width], none, none, epsilon, false)?.f_narrow(-1, 0, width)
+}
+
+/// RMSNorm over the last dimension as reference implementations write it, the statistics in f32.
+pub(crate) fn elementary_rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
+    let wide = x.f_to_kind(Kind::Float)?;
+    let variance = wide.f_square()?.f_mean_dim(-1, true, Kind::Float)?;
+    let scale = variance.f_add_scalar(epsilon)?.f_rsqrt()?;
+    wide.f_mul(&scale)?.f_to_kind(x.kind())?.f_mul(weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layer_norm_of_x_beside_its_negative_is_rms_norm() {
+        let x = Tensor::from_slice(&[3.0f32, -1.0, 0.5, 100.0, 2e-3, -7.0]).view([2, 3]);
+        let weight = Tensor::from_slice(&[1.0f32, -2.0, 0.5]);
+        let expected = elementary_rms_norm(&x, &weight, 1e-5).unwrap();
+        let weights = Tensor::cat(&[&weight, &weight], 0);
+        let norm = Norm { kind: NormKind::FusedRms { weights }, epsilon: 1e-5 };
+        let fused = norm.forward(&Residual::new(&x).unwrap()).unwrap();
+        assert!(fused.allclose(&expected, 1e-6, 1e-6, false), "{fused} {expected}");
+        let unit = unit_rms(&x, 1e-5).unwrap() * &weight;
+        assert!(unit.allclose(&expected, 1e-6, 1e-6, false), "{unit} {expected}");
+    }
+}

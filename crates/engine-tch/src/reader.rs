@@ -1,0 +1,88 @@
+//! A bundle's tensors as libtorch's, over the mapped file where the device is the CPU.
+
+use bundle::{Precision, TensorView, Weights};
+use engine::EngineError;
+use tch::{Device, Kind, Tensor};
+
+use crate::framework;
+
+pub(crate) struct Reader {
+    weights: Weights,
+    device: Device,
+}
+
+impl Reader {
+    pub(crate) fn new(weights: Weights, device: Device) -> Reader {
+        Reader { weights, device }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        kind(self.weights.precision())
+    }
+
+    /// The mapping, which must outlive every tensor that came from [`Reader::matrix`] and [`Reader::stacked`].
+    pub(crate) fn into_weights(self) -> Weights {
+        self.weights
+    }
+
+    /// A tensor over the mapped bytes, which are touched here, or a copy on the device.
+    pub(crate) fn matrix(&self, name: &str) -> Result<Tensor, EngineError> {
+        self.resident(&self.weights.tensor(name)?)
+    }
+
+    /// As [`Reader::matrix`], of tensors that lie side by side.
+    pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
+        self.resident(&self.weights.stacked(names)?)
+    }
+
+    /// What `convert` makes of tensors that lie side by side; the file's pages are given back.
+    pub(crate) fn converted<T>(
+        &self,
+        names: &[String],
+        convert: impl FnOnce(&Tensor) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let view = self.weights.stacked(names)?;
+        let converted = convert(&self.over(&view)?)?;
+        self.weights.release(&view);
+        Ok(converted)
+    }
+
+    /// A copy: for the small tensors, whose pages would otherwise keep those around them.
+    pub(crate) fn vector(&self, name: &str) -> Result<Tensor, EngineError> {
+        self.vectors(std::slice::from_ref(&name.to_owned()))
+    }
+
+    pub(crate) fn vectors(&self, names: &[String]) -> Result<Tensor, EngineError> {
+        let tensor = self.over(&self.weights.stacked(names)?)?;
+        tensor.f_to_device_(self.device, self.kind(), false, true).map_err(framework)
+    }
+
+    fn resident(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
+        let tensor = self.over(view)?;
+        if self.device == Device::Cpu {
+            view.touch();
+            return Ok(tensor);
+        }
+        let copy = tensor.f_to_device(self.device).map_err(framework)?;
+        self.weights.release(view);
+        Ok(copy)
+    }
+
+    fn over(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
+        let shape: Vec<i64> = view.shape.iter().map(|&size| size as i64).collect();
+        // SAFETY: the bytes are those of `shape` elements of `kind`, as the bundle has checked, and stay
+        // mapped for as long as the engine keeps the `Weights`. No operation here writes to a weight.
+        #[allow(unsafe_code)]
+        let tensor =
+            unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &shape, &[], self.kind(), Device::Cpu) };
+        tensor.map_err(framework)
+    }
+}
+
+pub(crate) fn kind(precision: Precision) -> Kind {
+    match precision {
+        Precision::F32 => Kind::Float,
+        Precision::Bf16 => Kind::BFloat16,
+        Precision::F16 => Kind::Half,
+    }
+}

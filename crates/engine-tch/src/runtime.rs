@@ -1,0 +1,89 @@
+//! Which libtorch is loaded, and the settings that it has once for the whole process.
+
+use std::path::PathBuf;
+use std::sync::Once;
+
+use engine::{Device, EngineError, Runtime, Settings};
+
+use crate::shim;
+
+/// The version that the workspace pins; tch does not tell its own.
+pub(crate) const BINDING: &str = "tch 0.24.0";
+
+pub(crate) fn observe() -> Result<Runtime, EngineError> {
+    let (loaded, built_for) = (shim::loaded(), shim::built_for());
+    let library_path = library_path();
+    if loaded != built_for {
+        let place =
+            library_path.map_or("the libtorch that was loaded".into(), |path| path.display().to_string());
+        return Err(EngineError::Framework(format!(
+            "{place} is version {loaded}, but this worker was built for {built_for}: set LIBTORCH to a \
+             libtorch {built_for}, or unset it, and build the worker again"
+        )));
+    }
+    Ok(Runtime {
+        binding: BINDING.into(),
+        library: format!("libtorch {loaded}"),
+        library_path,
+        cpu_capability: Some(shim::cpu_capability()),
+    })
+}
+
+/// The file that was really mapped, whatever search path led to it. Linux alone tells.
+fn library_path() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find_map(|line| {
+        line.find('/').map(|at| &line[at..]).filter(|path| path.ends_with("/libtorch_cpu.so"))
+    })?;
+    Some(path.into())
+}
+
+pub(crate) fn set_threads(threads: usize) {
+    // libtorch accepts this number once, and panics the second time. Nothing here runs operations
+    // beside one another, so one thread is all that the pool could use.
+    static INTEROP: Once = Once::new();
+    INTEROP.call_once(|| tch::set_num_interop_threads(1));
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+}
+
+pub(crate) fn device(settings: &Settings) -> Result<tch::Device, EngineError> {
+    let Device::Cuda(index) = settings.device else { return Ok(tch::Device::Cpu) };
+    if !tch::Cuda::is_available() {
+        return Err(EngineError::Unsupported(
+            "this libtorch sees no CUDA device: it was built for the CPU alone, or no driver is loaded"
+                .into(),
+        ));
+    }
+    let count = tch::Cuda::device_count();
+    if index as i64 >= count {
+        return Err(EngineError::Unsupported(format!(
+            "there is no device cuda:{index}; libtorch sees {count}, counted from 0"
+        )));
+    }
+    Ok(tch::Device::Cuda(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_reported_is_the_one_that_is_pinned() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let version = BINDING.strip_prefix("tch ").unwrap();
+        assert!(manifest.contains(&format!("tch = {{ version = \"={version}\"")));
+    }
+
+    #[test]
+    fn the_library_is_the_one_that_was_built_for() {
+        let runtime = observe().expect("the versions agree");
+        assert_eq!(runtime.library, format!("libtorch {}", shim::built_for()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_path_is_that_of_the_mapped_file() {
+        let path = library_path().expect("libtorch is loaded");
+        assert!(path.is_file(), "{}", path.display());
+    }
+}

@@ -1,0 +1,123 @@
+//! The sequences that are under way: KV cache, rotary tables, and what one append needs of them.
+
+use bundle::{ModelConfig, Position, rotary};
+use tch::{Device, Kind, TchError, Tensor};
+
+/// Dimensions of the cache.
+const LAYER: i64 = 0;
+const HEAD: i64 = 2;
+const POSITION: i64 = 3;
+
+pub(crate) struct Sequences {
+    pub(crate) batch: usize,
+    pub(crate) capacity: usize,
+    pub(crate) filled: usize,
+    kv_heads: i64,
+    /// `[layer, batch, keys' heads then values', position, dimension of a head]`
+    cache: Tensor,
+    rotation: Option<Rotation>,
+}
+
+/// Rotates halves of a head: `x · cos + swapped(x) · sin`, where `swapped` exchanges the halves and the
+/// first half of `sin` is negative.
+pub(crate) struct Rotation {
+    pub(crate) cos: Tensor,
+    pub(crate) sin: Tensor,
+}
+
+impl Sequences {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        batch: usize,
+        capacity: usize,
+        options: (Kind, Device),
+    ) -> Result<Sequences, TchError> {
+        let rotation = match &config.position {
+            Position::Learned => None,
+            Position::Rotary(rotary) => Some(Rotation::tables(rotary, config.head_dim, capacity, options)?),
+        };
+        let shape = [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim];
+        let cache = Tensor::f_zeros(shape.map(|size| size as i64), options)?;
+        Ok(Sequences { batch, capacity, filled: 0, kv_heads: config.kv_heads as i64, cache, rotation })
+    }
+
+    /// What appending `positions` to each sequence needs. `causal` says who keeps queries from later keys
+    /// where no earlier ones are cached.
+    pub(crate) fn step(&self, positions: usize, causal: Causal) -> Result<Step, TchError> {
+        let (past, positions) = (self.filled as i64, positions as i64);
+        let total = past + positions;
+        let seen = self.cache.f_narrow(POSITION, 0, total)?;
+        let mask = match causal {
+            _ if positions == 1 => None,
+            Causal::ByKernel if past == 0 => None,
+            _ => {
+                let hidden = Tensor::f_full(
+                    [positions, total],
+                    f64::NEG_INFINITY,
+                    (self.cache.kind(), self.cache.device()),
+                )?;
+                Some(hidden.f_triu(past + 1)?)
+            }
+        };
+        Ok(Step {
+            batch: self.batch as i64,
+            positions,
+            past,
+            rotation: self.rotation.as_ref().map(|tables| tables.at(past, positions)).transpose()?,
+            mask,
+            slots: self.cache.f_narrow(POSITION, past, positions)?.f_unbind(LAYER)?,
+            keys: seen.f_narrow(HEAD, 0, self.kv_heads)?.f_unbind(LAYER)?,
+            values: seen.f_narrow(HEAD, self.kv_heads, self.kv_heads)?.f_unbind(LAYER)?,
+        })
+    }
+}
+
+/// Who applies the causal mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Causal {
+    /// The attention kernel, which knows the case of an empty cache.
+    ByKernel,
+    /// The caller, by adding the mask.
+    ByMask,
+}
+
+/// One append, as the layers see it.
+pub(crate) struct Step {
+    pub(crate) batch: i64,
+    pub(crate) positions: i64,
+    pub(crate) past: i64,
+    /// Of these positions, to be broadcast over `[batch, position, head, dimension]`.
+    pub(crate) rotation: Option<Rotation>,
+    /// `[positions, past + positions]`, to be added to the scores.
+    pub(crate) mask: Option<Tensor>,
+    /// By layer, `[batch, keys' heads then values', positions, dimension]`: where new keys and values go.
+    pub(crate) slots: Vec<Tensor>,
+    /// By layer, `[batch, head, past + positions, dimension]`.
+    pub(crate) keys: Vec<Tensor>,
+    pub(crate) values: Vec<Tensor>,
+}
+
+impl Rotation {
+    /// `[positions, dimension of a head]` each.
+    fn tables(
+        rotary: &bundle::Rotary,
+        head_dim: usize,
+        positions: usize,
+        (kind, device): (Kind, Device),
+    ) -> Result<Rotation, TchError> {
+        let (cos, sin) = rotary::cos_sin(rotary, head_dim, positions);
+        let half =
+            |table: &[f32]| Tensor::f_from_slice(table)?.f_view([positions as i64, head_dim as i64 / 2]);
+        let (cos, sin) = (half(&cos)?, half(&sin)?);
+        let place = |table: Tensor| table.f_to_device_(device, kind, false, false);
+        Ok(Rotation {
+            cos: place(Tensor::f_cat(&[&cos, &cos], 1)?)?,
+            sin: place(Tensor::f_cat(&[&sin.f_neg()?, &sin], 1)?)?,
+        })
+    }
+
+    fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
+        let part = |table: &Tensor| table.f_narrow(0, start, positions)?.f_unsqueeze(1);
+        Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)? })
+    }
+}

@@ -1,0 +1,135 @@
+use std::collections::BTreeMap;
+
+use engine::conformance::{Reference, argmax, check_model, max_abs_difference, tiny_models};
+use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
+use engine_tch::Tch;
+
+fn settings(precision: Precision) -> Settings {
+    Settings {
+        precision,
+        device: Device::Cpu,
+        threads: 2,
+        jit: true,
+        hidden_states: false,
+        options: BTreeMap::new(),
+    }
+}
+
+fn with_options(settings: Settings, options: &[(&str, &str)]) -> Settings {
+    let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Settings { options, ..settings }
+}
+
+/// Every tiny model, prepared, with its reference.
+fn models() -> Vec<(tempfile::TempDir, Bundle, Reference)> {
+    let prepared = tiny_models().into_iter().map(|model| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let request = prepare::Request {
+            source: prepare::Source::Directory(model.clone()),
+            name: None,
+            precisions: Precision::ALL.to_vec(),
+            bundles: directory.path().into(),
+            progress: prepare::Progress::Silent,
+        };
+        let bundle = Bundle::open(prepare::prepare(&request).expect("prepares")).expect("opens");
+        (directory, bundle, Reference::read(&model))
+    });
+    prepared.collect()
+}
+
+fn check_every_model(settings: &Settings) {
+    for (_directory, bundle, reference) in models() {
+        check_model::<Tch>(&bundle, &reference, settings);
+        check_model::<Tch>(&bundle, &reference, &Settings { hidden_states: true, ..settings.clone() });
+    }
+}
+
+#[test]
+fn f32_conforms_with_weights_in_place() {
+    check_every_model(&with_options(settings(Precision::F32), &[("packed", "false")]));
+}
+
+#[test]
+fn f32_conforms_with_packed_weights() {
+    check_every_model(&with_options(settings(Precision::F32), &[("packed", "true")]));
+}
+
+#[test]
+fn f32_conforms_with_nothing_fused() {
+    check_every_model(&with_options(settings(Precision::F32), &[("fused", "false")]));
+}
+
+/// Weights and activations rounded to 8 or 11 bits of mantissa move these models' logits by this much at
+/// most; a wrong operation moves them by more.
+const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 0.1), (Precision::F16, 0.015)];
+
+#[test]
+fn half_precisions_follow_f32() {
+    for (_directory, bundle, reference) in models() {
+        for (precision, tolerance) in TOLERANCES {
+            for options in [[].as_slice(), &[("packed", "false")], &[("fused", "false")]] {
+                let mut engine =
+                    Tch::load(&bundle, &with_options(settings(precision), options)).expect("loads");
+                assert_eq!(engine.in_effect().weights, precision);
+                for piece in [1, 5, reference.positions] {
+                    let case =
+                        format!("{} {precision} {options:?}, pieces of {piece}", bundle.manifest().name);
+                    follows(&mut engine, &reference, piece, tolerance, &case);
+                }
+            }
+        }
+    }
+}
+
+fn follows(engine: &mut Tch, reference: &Reference, piece: usize, tolerance: f32, case: &str) {
+    engine.begin(1, reference.positions).expect("begins");
+    let pieces = reference.tokens[..reference.positions].chunks(piece);
+    let logits: Vec<f32> =
+        pieces.flat_map(|piece| engine.append(piece, Want::All).expect("appends").to_vec()).collect();
+    let expected = &reference.logits[..logits.len()];
+    let difference = max_abs_difference(&logits, expected);
+    assert!(difference < tolerance, "{case}: {difference}");
+    let vocabulary = logits.len() / reference.positions;
+    for (ours, theirs) in logits.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
+        let margin = theirs[argmax(theirs) as usize] - theirs[argmax(ours) as usize];
+        assert!(margin < tolerance, "{case}: the most likely token is one whose logit is {margin} lower");
+    }
+}
+
+#[test]
+fn what_is_in_effect_is_what_was_asked_for() {
+    let (_directory, bundle, _) = models().swap_remove(0);
+    let in_effect = |options: &[(&str, &str)]| {
+        let settings = with_options(settings(Precision::F32), options);
+        Tch::load(&bundle, &settings).expect("loads").in_effect()
+    };
+    assert_eq!(in_effect(&[("packed", "false")]).weight_storage, "mapped");
+    assert!(in_effect(&[("packed", "true")]).weight_storage.starts_with("prepacked copy"));
+    let baseline = in_effect(&[("fused", "false")]);
+    assert_eq!(baseline.weight_storage, "mapped");
+    assert!(baseline.kernels.contains(&"matmul, softmax, matmul".to_owned()), "{:?}", baseline.kernels);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let (_directory, bundle, _) = models().swap_remove(0);
+    let refusal = |settings: Settings| Tch::load(&bundle, &settings).err().expect("is refused");
+    // No machine has that many.
+    let cuda = refusal(Settings { device: Device::Cuda(1000), ..settings(Precision::F32) });
+    assert!(matches!(cuda, EngineError::Unsupported(_)), "{cuda}");
+    for options in
+        [&[("speed", "high")][..], &[("fused", "perhaps")], &[("fused", "false"), ("packed", "true")]]
+    {
+        let error = refusal(with_options(settings(Precision::F32), options));
+        assert!(matches!(error, EngineError::Input(_)), "{options:?}: {error}");
+    }
+}
+
+#[test]
+fn hidden_states_are_refused_unless_asked_for_at_load() {
+    let (_directory, bundle, reference) = models().swap_remove(0);
+    let mut engine = Tch::load(&bundle, &settings(Precision::F32)).expect("loads");
+    engine.begin(1, 4).expect("begins");
+    engine.append(&reference.tokens[..1], Want::Last).expect("appends");
+    assert!(matches!(engine.hidden_states(), Err(EngineError::Unsupported(_))));
+}
