@@ -227,7 +227,7 @@ pub fn check_append(
     if batch == 0 {
         return Err(EngineError::Input("append before begin".into()));
     }
-    if tokens.is_empty() || tokens.len() % batch != 0 {
+    if tokens.is_empty() || !tokens.len().is_multiple_of(batch) {
         let count = tokens.len();
         return Err(EngineError::Input(format!("{count} tokens do not divide over a batch of {batch}")));
     }

@@ -75,6 +75,9 @@ pub struct Llama3Scaling {
     pub original_max_positions: usize,
 }
 
+/// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
+const MAX_LAYERS: usize = 1 << 16;
+
 /// A decoder-only transformer, as far as an engine must know it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
@@ -144,12 +147,16 @@ impl ModelConfig {
         if let Some((what, value)) = positive.into_iter().find(|(_, value)| !(1..1 << 28).contains(value)) {
             return Err(BundleError::Config(format!("{what} is {value}, which no model has")));
         }
-        if self.heads % self.kv_heads != 0 {
+        if self.layers > MAX_LAYERS {
+            let reason = format!("number of layers is {}, which no model has", self.layers);
+            return Err(BundleError::Config(reason));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv_heads) = (self.heads, self.kv_heads);
             let reason = format!("{heads} attention heads cannot share {kv_heads} key/value heads evenly");
             return Err(BundleError::Config(reason));
         }
-        if self.head_dim % 2 != 0 && self.position != Position::Learned {
+        if !self.head_dim.is_multiple_of(2) && self.position != Position::Learned {
             let reason = format!("head dimension {} is odd and cannot be rotated", self.head_dim);
             return Err(BundleError::Config(reason));
         }

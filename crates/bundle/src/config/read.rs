@@ -138,7 +138,7 @@ fn activation(name: &str) -> Result<Activation, BundleError> {
 }
 
 fn even_share(hidden_size: usize, heads: usize) -> Result<usize, BundleError> {
-    if heads == 0 || hidden_size % heads != 0 {
+    if heads == 0 || !hidden_size.is_multiple_of(heads) {
         return Err(BundleError::Config(format!(
             "hidden size {hidden_size} does not divide into {heads} heads"
         )));
