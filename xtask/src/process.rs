@@ -36,7 +36,7 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let what = describe(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {what}"))?;
     if !output.status.success() {
-        let cause = last_line(&output.stderr).unwrap_or_else(|| output.status.to_string());
+        let cause = cause(&output.stderr).unwrap_or_else(|| output.status.to_string());
         bail!("{what} failed: {cause}");
     }
     String::from_utf8(output.stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
@@ -94,7 +94,15 @@ pub(crate) fn cxx_compiler() -> Option<String> {
     output_of(command(&name).arg("--version")).is_ok().then_some(name)
 }
 
-pub(crate) fn last_line(bytes: &[u8]) -> Option<String> {
+/// The last line that calls itself an error, as pip's and cargo's do, which advice may follow; the last
+/// line of all if there is none.
+pub(crate) fn cause(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let is_error = |line: &&str| line.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("error:"));
+    text.lines().rfind(is_error).map(str::to_owned).or_else(|| last_line(stderr))
+}
+
+fn last_line(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
 }
@@ -119,6 +127,13 @@ mod tests {
         assert!(error.to_string().ends_with("failed: the cause"), "{error}");
         let error = output_within(command("sh").args(["-c", script]), Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().ends_with("failed: the cause"), "{error}");
+    }
+
+    #[test]
+    fn the_cause_is_the_last_line_that_calls_itself_an_error() {
+        assert_eq!(cause(b"ERROR: first\nerror: second\nhelp: advice\n").as_deref(), Some("error: second"));
+        assert_eq!(cause(b"one\ntwo\n\n").as_deref(), Some("two"));
+        assert_eq!(cause(b""), None);
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Fetch for Pip<'_> {
         drop(transfer);
         if !status.success() {
             let said = std::fs::read(&log).unwrap_or_default();
-            let cause = process::last_line(&said).unwrap_or_else(|| status.to_string());
+            let cause = process::cause(&said).unwrap_or_else(|| status.to_string());
             bail!(
                 "cannot download {}: pip says {cause:?}; check the network or {}",
                 wheel.requirement,
