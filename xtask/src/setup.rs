@@ -52,7 +52,12 @@ impl Piece {
     fn instead(self, version: &str) -> String {
         match self {
             Self::Libtorch => format!("set LIBTORCH to a directory of libtorch {version}"),
-            Self::Onnxruntime => format!("set ORT_DYLIB_PATH to the shared library of onnxruntime {version}"),
+            // The oldest with the C API that ort's feature api-24 asks for.
+            Self::Onnxruntime => {
+                format!(
+                    "set ORT_DYLIB_PATH to the shared library of onnxruntime 1.24 or newer, such as {version}"
+                )
+            }
             Self::Model => "name a model of your own with --model".into(),
         }
     }
