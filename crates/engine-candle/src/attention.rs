@@ -119,8 +119,7 @@ impl Attention {
 
     fn norm_and_rotate(&self, norm: &Option<Vec<f32>>, step: &Step<'_>, position: usize, head: &mut [f32]) {
         if let Some(weight) = norm {
-            let raw = head.to_vec();
-            rms_norm(&raw, weight, self.epsilon, head);
+            rms_norm(head, weight, self.epsilon);
         }
         if let Some(rotary) = step.rotary {
             let (cos, sin) = rotary.at(step.filled + position);

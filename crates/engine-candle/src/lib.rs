@@ -59,8 +59,7 @@ impl InferenceEngine for Candle {
                 return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
             }
         }
-        // An error means that the pool exists already; `in_effect` reports what there is.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build_global();
+        parallel::request_threads(settings.threads);
         let model = Model::read(bundle, settings.precision)?;
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle { model, sequences: None, logits: Vec::new(), hidden })
@@ -122,8 +121,9 @@ impl InferenceEngine for Candle {
     }
 }
 
+/// candle appends a backtrace where the environment asks for them; the cause is the first line.
 fn framework(error: candle_core::Error) -> EngineError {
-    EngineError::Framework(error.to_string())
+    EngineError::Framework(error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -100,21 +100,18 @@ pub(crate) fn weighted_sum(weights: &[f32], rows: &[f32], out: &mut [f32]) {
     }
 }
 
-/// x · weight / √(mean(x²) + ε)
-pub(crate) fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+/// x · weight / √(mean(x²) + ε), in place.
+pub(crate) fn rms_norm(x: &mut [f32], weight: &[f32], epsilon: f32) {
     let scale = (dot(x, x) / x.len() as f32 + epsilon).sqrt().recip();
-    out.iter_mut().zip(x).zip(weight).for_each(|((out, x), weight)| *out = x * scale * weight);
+    x.iter_mut().zip(weight).for_each(|(x, weight)| *x *= scale * weight);
 }
 
-/// (x − mean) / √(variance + ε) · weight + bias
-pub(crate) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32]) {
+/// (x − mean) / √(variance + ε) · weight + bias, in place.
+pub(crate) fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], epsilon: f32) {
     let mean = sum(x) / x.len() as f32;
-    out.iter_mut().zip(x).for_each(|(out, x)| *out = x - mean);
-    let scale = (dot(out, out) / x.len() as f32 + epsilon).sqrt().recip();
-    out.iter_mut()
-        .zip(weight)
-        .zip(bias)
-        .for_each(|((out, weight), bias)| *out = *out * scale * weight + bias);
+    x.iter_mut().for_each(|x| *x -= mean);
+    let scale = (dot(x, x) / x.len() as f32 + epsilon).sqrt().recip();
+    x.iter_mut().zip(weight).zip(bias).for_each(|((x, weight), bias)| *x = *x * scale * weight + bias);
 }
 
 /// Rotates each pair (x[i], x[i + d/2]) by the angle whose cosine and sine are given: the rotate-half
@@ -171,9 +168,9 @@ mod tests {
 
     #[test]
     fn layer_norm_has_mean_bias_and_deviation_weight() {
-        let mut out = [0.0; 4];
-        layer_norm(&[1.0, 2.0, 3.0, 4.0], &[2.0; 4], &[1.0; 4], 0.0, &mut out);
+        let mut x = [1.0, 2.0, 3.0, 4.0];
+        layer_norm(&mut x, &[2.0; 4], &[1.0; 4], 0.0);
         let expected = [-1.683_281_6, 0.105_572_8, 1.894_427_2, 3.683_281_6];
-        assert!(out.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
+        assert!(x.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{x:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! The norms between the blocks. candle-nn's own wake rayon's threads for a single row.
+//! The norms between the blocks. Not candle-nn's, which take a tensor: the residual stream is a plain buffer,
+//! added to in place.
 
 use bundle::{ModelConfig, NormNames};
 use candle_core::{Device, Result, Tensor};
@@ -34,10 +35,10 @@ impl Norm {
         let width = self.weight.len();
         let mut normed = vec![0.0; x.len()];
         for_each_chunk(&mut normed, width, |row, out| {
-            let x = &x[row * width..][..width];
+            out.copy_from_slice(&x[row * width..][..width]);
             match &self.bias {
-                None => rms_norm(x, &self.weight, self.epsilon, out),
-                Some(bias) => layer_norm(x, &self.weight, bias, self.epsilon, out),
+                None => rms_norm(out, &self.weight, self.epsilon),
+                Some(bias) => layer_norm(out, &self.weight, bias, self.epsilon),
             }
         });
         Tensor::from_vec(normed, (x.len() / width, width), &Device::Cpu)
