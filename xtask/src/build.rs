@@ -36,6 +36,10 @@ pub(crate) fn workers(
     provision: &Provision,
     reporter: Reporter,
 ) -> Result<()> {
+    // A wrong library of the user's own is for the user to mend, not a framework that is missing.
+    for &piece in engines.iter().flat_map(|engine| &engine.native) {
+        provision.check_given(piece)?;
+    }
     // Variants share a worker.
     let workers: BTreeMap<&str, &Engine> =
         engines.iter().map(|engine| (engine.worker.as_str(), *engine)).collect();

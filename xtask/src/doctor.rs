@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 
 use crate::catalog::{Engine, Engines};
@@ -53,7 +53,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
 /// Prints a framework's lines; whether it can run.
 fn examine(workspace: &Workspace, provision: &Provision, framework: &str, variants: &[&Engine]) -> bool {
     let Some(engine) = variants.first() else { return false };
-    let missing = engine.native.iter().any(|&piece| provision.find(piece).is_none());
+    let missing = engine.native.iter().any(|&piece| matches!(provision.find(piece), Ok(None)));
+    let wrong = engine.native.iter().any(|&piece| provision.find(piece).is_err());
     let hello = say_hello(workspace, provision, engine);
     match &hello {
         Ok(hello) => {
@@ -81,13 +82,16 @@ fn examine(workspace: &Workspace, provision: &Provision, framework: &str, varian
     if engine.native.contains(&Piece::Libtorch) && hello.is_err() && process::cxx_compiler().is_none() {
         println!("  first: install a C++ compiler (on Debian and Ubuntu: apt-get install g++) or set CXX");
     }
-    if hello.is_err() || missing {
+    if (hello.is_err() || missing) && !wrong {
         println!("  to mend: cargo xtask build --frameworks {}", engine.name);
     }
     hello.is_ok()
 }
 
 fn say_hello(workspace: &Workspace, provision: &Provision, engine: &Engine) -> Result<Hello> {
+    let pieces = engine.native.iter().map(|&piece| provision.find(piece));
+    let pieces =
+        pieces.collect::<Result<Vec<_>>>().map_err(|_| anyhow!("the library named for it is wrong"))?;
     let binary = workspace.binary(&engine.worker);
     ensure!(binary.is_file(), "{} is not built", engine.worker);
     let mut worker = command(binary);
@@ -98,7 +102,7 @@ fn say_hello(workspace: &Workspace, provision: &Provision, engine: &Engine) -> R
         }
     }
     // The user's own, made absolute and checked.
-    let given = engine.native.iter().filter_map(|&piece| provision.find(piece)).filter(|found| found.given);
+    let given = pieces.into_iter().flatten().filter(|found| found.given);
     worker.envs(given.map(|found| (found.piece.variable(), found.path)));
     let line = output_within(&mut worker, Duration::from_secs(60))?;
     let hello: Hello = serde_json::from_str(&line)
@@ -116,8 +120,9 @@ fn say_hello(workspace: &Workspace, provision: &Provision, engine: &Engine) -> R
 
 fn state_of(provision: &Provision, piece: Piece) -> String {
     match provision.find(piece) {
-        Some(found) => found.to_string(),
-        None => {
+        Ok(Some(found)) => found.to_string(),
+        Err(error) => error.to_string(),
+        Ok(None) => {
             let version = &provision.pins().piece(piece).version;
             format!("{piece} {version}: not set up; cargo xtask setup --only {piece}")
         }

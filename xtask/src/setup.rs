@@ -111,18 +111,22 @@ pub(crate) struct Provision<'a> {
 }
 
 impl<'a> Provision<'a> {
-    /// A library of the user's own that is not what it should be is an error at once, whether or not
-    /// it turns out to be needed: a variable that is silently passed over helps nobody.
     pub(crate) fn new(workspace: &'a Workspace, reporter: Reporter) -> Result<Self> {
         let pins = Pins::read(workspace)?;
-        let given = Given::from_environment(&pins)?;
+        let given = Given::from_environment(&pins);
         Ok(Self { workspace, reporter, pins, given })
+    }
+
+    /// Whether the library that the user names for this piece, if any, is what it should be.
+    pub(crate) fn check_given(&self, piece: Piece) -> Result<()> {
+        self.given.get(piece)?;
+        Ok(())
     }
 
     /// The piece, downloaded if it must be.
     pub(crate) fn provide(&self, piece: Piece) -> Result<Provided> {
-        if let Some(given) = self.given.get(piece) {
-            return Ok(given.clone());
+        if let Some(given) = self.given.get(piece)? {
+            return Ok(given);
         }
         let pinned = self.pins.piece(piece);
         let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
@@ -140,12 +144,12 @@ impl<'a> Provision<'a> {
     }
 
     /// The piece as it is now, without downloading: `None` if it is not there.
-    pub(crate) fn find(&self, piece: Piece) -> Option<Provided> {
-        if let Some(given) = self.given.get(piece) {
-            return Some(given.clone());
+    pub(crate) fn find(&self, piece: Piece) -> Result<Option<Provided>> {
+        if let Some(given) = self.given.get(piece)? {
+            return Ok(Some(given));
         }
-        let (pin, _) = self.pins.for_this_platform(piece)?;
-        receipt::is_whole(&self.workspace.cache, piece, &pin).then(|| self.installed(piece))
+        let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
+        Ok(receipt::is_whole(&self.workspace.cache, piece, &pin).then(|| self.installed(piece)))
     }
 
     pub(crate) fn pins(&self) -> &Pins {

@@ -1,25 +1,24 @@
 //! Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH win over what set-up would install.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-
 use super::{Piece, Pins, Provided};
 use crate::failure::BadInput;
 
-/// Checked, with absolute paths.
+/// What the variables name, with absolute paths, or what is wrong with it.
 #[derive(Debug)]
-pub(crate) struct Given(Vec<Provided>);
+pub(crate) struct Given(BTreeMap<Piece, Result<Provided, String>>);
 
 impl Given {
-    pub(super) fn from_environment(pins: &Pins) -> Result<Self> {
+    pub(super) fn from_environment(pins: &Pins) -> Self {
         Self::from_variables(pins, |name| std::env::var_os(name))
     }
 
-    fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
-        let mut given = Vec::new();
+    fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut given = BTreeMap::new();
         for piece in [Piece::Libtorch, Piece::Onnxruntime] {
             let Some(value) = variable(piece.variable()).filter(|value| !value.is_empty()) else { continue };
             let needed = &pins.piece(piece).version;
@@ -27,20 +26,22 @@ impl Given {
                 Piece::Libtorch => libtorch(Path::new(&value), needed),
                 _ => onnxruntime(Path::new(&value)),
             };
-            let (path, version) = checked.map_err(|problem| {
+            let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
+            let provided = provided.map_err(|problem| {
                 let (name, value) = (piece.variable(), value.display());
-                BadInput(format!(
-                    "{name}={value} {problem}; {}, or unset it and `cargo xtask setup` downloads one",
-                    piece.instead(needed)
-                ))
-            })?;
-            given.push(Provided { piece, path, version, given: true });
+                let instead = piece.instead(needed);
+                format!(
+                    "{name}={value} {problem}; {instead}, or unset it and `cargo xtask setup` downloads one"
+                )
+            });
+            given.insert(piece, provided);
         }
-        Ok(Self(given))
+        Self(given)
     }
 
-    pub(super) fn get(&self, piece: Piece) -> Option<&Provided> {
-        self.0.iter().find(|provided| provided.piece == piece)
+    /// `None` where the user names none; bad input where it is not what it should be.
+    pub(super) fn get(&self, piece: Piece) -> Result<Option<Provided>, BadInput> {
+        self.0.get(&piece).cloned().transpose().map_err(BadInput)
     }
 }
 
@@ -97,13 +98,14 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
 mod tests {
     use super::*;
 
-    fn given(name: &str, value: &Path) -> Result<Given, String> {
+    fn given(piece: Piece, value: &Path) -> Result<Option<Provided>, String> {
         let pins = toml::from_str(include_str!("../../../configs/native.toml")).unwrap();
-        let variable = |asked: &str| (asked == name).then(|| value.as_os_str().to_owned());
-        Given::from_variables(&pins, variable).map_err(|error| {
-            assert!(crate::failure::is_bad_input(&error), "{error}");
-            error.to_string()
-        })
+        let variable = |asked: &str| (asked == piece.variable()).then(|| value.as_os_str().to_owned());
+        let given = Given::from_variables(&pins, variable);
+        for other in Piece::ALL.into_iter().filter(|other| *other != piece) {
+            assert!(given.get(other).unwrap().is_none(), "{other}");
+        }
+        given.get(piece).map_err(|error| error.to_string())
     }
 
     fn torch(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -123,11 +125,9 @@ mod tests {
     fn a_libtorch_of_the_right_version_wins() {
         let cpu = ("build-version", "2.11.0+cpu\n");
         let directory = torch(&[LIBRARY, ("include/x.h", ""), cpu]);
-        let given = given("LIBTORCH", directory.path()).unwrap();
-        let provided = given.get(Piece::Libtorch).unwrap();
+        let provided = given(Piece::Libtorch, directory.path()).unwrap().unwrap();
         assert_eq!(provided.version.as_deref(), Some("2.11.0"));
         assert_eq!(provided.path, directory.path());
-        assert_eq!(given.get(Piece::Onnxruntime), None);
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
             "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n";
         for version in [("build-version", "2.9.1"), (HEADER, header)] {
             let directory = torch(&[LIBRARY, ("include/x.h", ""), version]);
-            let error = given("LIBTORCH", directory.path()).unwrap_err();
+            let error = given(Piece::Libtorch, directory.path()).unwrap_err();
             assert!(error.contains("is libtorch 2.9.1, but 2.11.0 is needed"), "{error}");
             assert!(error.contains("unset it"), "{error}");
         }
@@ -144,23 +144,24 @@ mod tests {
 
     #[test]
     fn an_incomplete_libtorch_is_refused() {
-        let error = given("LIBTORCH", torch(&[("include/x.h", "")]).path()).unwrap_err();
+        let error = given(Piece::Libtorch, torch(&[("include/x.h", "")]).path()).unwrap_err();
         assert!(error.contains("no lib/libtorch_cpu.so"), "{error}");
-        let error = given("LIBTORCH", torch(&[LIBRARY]).path()).unwrap_err();
+        let error = given(Piece::Libtorch, torch(&[LIBRARY]).path()).unwrap_err();
         assert!(error.contains("no include/"), "{error}");
     }
 
     #[test]
     fn an_onnxruntime_must_be_a_file() {
         let directory = torch(&[("libonnxruntime.so.1.30.0", "")]);
-        let error = given("ORT_DYLIB_PATH", directory.path()).unwrap_err();
+        let error = given(Piece::Onnxruntime, directory.path()).unwrap_err();
         assert!(error.contains("is not a file"), "{error}");
-        let given = given("ORT_DYLIB_PATH", &directory.path().join("libonnxruntime.so.1.30.0")).unwrap();
-        assert_eq!(given.get(Piece::Onnxruntime).unwrap().version.as_deref(), Some("1.30.0"));
+        let file = directory.path().join("libonnxruntime.so.1.30.0");
+        let provided = given(Piece::Onnxruntime, &file).unwrap().unwrap();
+        assert_eq!(provided.version.as_deref(), Some("1.30.0"));
     }
 
     #[test]
     fn an_empty_variable_counts_as_unset() {
-        assert_eq!(given("LIBTORCH", Path::new("")).unwrap().0, []);
+        assert_eq!(given(Piece::Libtorch, Path::new("")), Ok(None));
     }
 }
