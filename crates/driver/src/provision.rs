@@ -30,7 +30,11 @@ pub(crate) fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Resul
     }
     let Some(checkout) = &places.checkout else { return Ok(()) };
     let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
-    xtask(checkout, &["build", "--frameworks", &names.join(",")], quiet).map(|_| ())
+    match xtask(checkout, &["build", "--frameworks", &names.join(",")], quiet)? {
+        // Bad input, a library of the wrong version say: it has said so.
+        Some(2) => Err(Failure::Spoken(2)),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the prepared model that `--model` means, preparing it if need be, and checks the hashes of the
@@ -81,7 +85,8 @@ fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, O
         let Some(checkout) = &places.checkout else {
             return Err(Failure::usage(format!("{source} is not there; run `{command}` in a checkout")));
         };
-        if !xtask(checkout, &["setup", "--only", &pieces], quiet)? || !path.exists() {
+        let status = xtask(checkout, &["setup", "--only", &pieces], quiet)?;
+        if status != Some(0) || !path.exists() {
             let summary = &config.summary;
             return Err(Failure::failed(format!("{model} ({summary}) could not be set up; try `{command}`")));
         }
@@ -136,9 +141,9 @@ fn bundle_error(error: bundle::BundleError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Runs `cargo xtask`, its stdout turned to stderr: ours belongs to the result. Says whether it
-/// succeeded; it has explained itself if not.
-fn xtask(checkout: &Path, arguments: &[&str], quiet: bool) -> Result<bool> {
+/// Runs `cargo xtask`, its stdout turned to stderr: ours belongs to the result. Gives its exit code; it has
+/// explained itself if that is not 0.
+fn xtask(checkout: &Path, arguments: &[&str], quiet: bool) -> Result<Option<i32>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = command(Path::new(&cargo));
     command.arg("xtask").args(arguments).current_dir(checkout).stdin(Stdio::null());
@@ -159,7 +164,7 @@ fn xtask(checkout: &Path, arguments: &[&str], quiet: bool) -> Result<bool> {
     if crate::interrupt::requested() {
         return Err(Failure::Interrupted);
     }
-    Ok(status.success())
+    Ok(status.code())
 }
 
 fn command(program: &Path) -> Command {

@@ -94,7 +94,7 @@ fn parity(row: &Row) -> String {
         (State::NotRun, _) => "not run".into(),
         (_, None) => "not checked".into(),
         (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
-        (_, Some(agreement)) => format!("ok, max |Δ| {:.0e}", agreement.max_abs),
+        (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs),
     }
 }
 
