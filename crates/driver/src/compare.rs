@@ -26,11 +26,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     let report = Report::new(&plan, &bundle, &evidence, environment, results.directory());
     let unsaved = save(&report, &mut results);
     print(&report, args.format)?;
+    if let Some(reason) = unsaved {
+        return Err(Failure::failed(reason));
+    }
     if report.interrupted {
         return Err(Failure::Interrupted);
-    }
-    if let Some(reason) = unsaved {
-        return Err(Failure::failed(format!("{reason}; what is printed here is all that is left of it")));
     }
     Ok(report.exit_code())
 }

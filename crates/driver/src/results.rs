@@ -1,7 +1,8 @@
 //! The results directory of one run: every sample as JSON lines, flushed round by round, and the report.
 //!
 //! Writing may fail at any time (a full disk). Then the user is told once, measuring goes on, and no file
-//! is left half-written: a line that did not fit is taken back, a report appears whole or not at all.
+//! is left half-written: a line that did not fit is taken back, a report appears whole or not at all. What
+//! could not be saved in its place is saved in the system's temporary directory at the end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -21,6 +22,8 @@ pub(crate) struct Results {
     complete: u64,
     /// Lines that could not be written yet.
     pending: Vec<String>,
+    /// Files that could not be written, by name.
+    unsaved: Vec<(String, String)>,
     failure: Option<String>,
 }
 
@@ -53,7 +56,14 @@ impl Results {
         let path = directory.join("samples.jsonl");
         let samples =
             OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| cannot(&path, e))?;
-        Ok(Results { directory, samples, complete: 0, pending: Vec::new(), failure: None })
+        Ok(Results {
+            directory,
+            samples,
+            complete: 0,
+            pending: Vec::new(),
+            unsaved: Vec::new(),
+            failure: None,
+        })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -79,14 +89,34 @@ impl Results {
         });
         match written {
             Ok(_) => readable_by_all(&path),
-            Err(error) => self.failed(&path, &error),
+            Err(error) => {
+                self.unsaved.push((name.to_owned(), contents.to_owned()));
+                self.failed(&path, &error);
+            }
         }
     }
 
-    /// Why not everything could be saved, if so. What is still pending is tried once more.
+    /// Why not everything could be saved in its place, and where the rest is, if so.
     pub(crate) fn finish(&mut self) -> Option<String> {
         self.flush();
-        self.failure.clone()
+        let reason = self.failure.clone()?;
+        if !self.pending.is_empty() {
+            self.unsaved.push(("samples.jsonl".into(), self.pending.concat()));
+        }
+        Some(match self.rescue() {
+            Ok(directory) => format!("{reason}; what is missing there is in {}", directory.display()),
+            Err(error) => {
+                format!("{reason}, nor to a temporary directory: {error}; what is printed is all there is")
+            }
+        })
+    }
+
+    fn rescue(&self) -> std::io::Result<PathBuf> {
+        let directory = tempfile::Builder::new().prefix("photofinish-results-").tempdir()?;
+        for (name, contents) in &self.unsaved {
+            std::fs::write(directory.path().join(name), contents)?;
+        }
+        Ok(directory.keep())
     }
 
     fn flush(&mut self) {
