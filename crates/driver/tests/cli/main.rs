@@ -1,4 +1,5 @@
 //! The driver as people and scripts meet it: arguments in, table, files and exit code out.
+#![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod common;
 mod input;
