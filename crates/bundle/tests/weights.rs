@@ -37,6 +37,16 @@ fn neighbours_stack_without_a_copy() {
 }
 
 #[test]
+fn what_was_released_reads_as_before() {
+    let header = json!({"a": tensor("F32", &[1, 2], 0, 8), "b": tensor("F32", &[1, 2], 8, 16)});
+    let weights = map(&header, 16, &["a", "b"]).unwrap();
+    let tensor = weights.tensor("b").unwrap();
+    let before = tensor.bytes.to_vec();
+    weights.release(&tensor);
+    assert_eq!(weights.tensor("b").unwrap().bytes, before);
+}
+
+#[test]
 fn what_is_missing_or_of_another_shape_or_type_is_named() {
     let one = json!({"a": tensor("F32", &[1, 2], 0, 8)});
     assert!(map(&one, 8, &["a", "b"]).unwrap_err().contains("has no tensor \"b\""));

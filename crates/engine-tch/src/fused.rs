@@ -96,7 +96,8 @@ impl Attention {
         }
         // So do keys and values, in the layer's output as in the cache.
         step.slots[index].f_copy_(&qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
-        let attended = self.attend(&qkv.f_narrow(2, 0, query)?, step, index)?;
+        let queries = qkv.f_narrow(2, 0, query)?.f_to_kind(step.keys[index].kind())?;
+        let attended = self.attend(&queries, step, index)?.f_to_kind(x.kind())?;
         self.output.forward(&attended.f_reshape([step.batch * step.positions, query * dim])?)
     }
 

@@ -46,15 +46,15 @@ impl InferenceEngine for Tch {
 
     fn in_effect(&self) -> InEffect {
         let (kind, device) = self.model.options();
-        let (weights, activations) = match kind {
-            Kind::BFloat16 => (Precision::Bf16, "bf16"),
-            Kind::Half => (Precision::F16, "f16"),
-            _ => (Precision::F32, "f32"),
-        };
+        let layout = self.model.layout();
+        let weights = precision(kind);
         InEffect {
             weights,
-            activations: activations.into(),
-            kv_cache: activations.into(),
+            activations: match layout {
+                Layout::Widened => format!("{weights}, in f32 within attention and products of many rows"),
+                _ => weights.to_string(),
+            },
+            kv_cache: precision(self.model.cache_kind()).to_string(),
             kv_cache_policy: KvCachePolicy::Preallocated,
             device: match device {
                 tch::Device::Cuda(index) => Device::Cuda(index),
@@ -62,10 +62,10 @@ impl InferenceEngine for Tch {
             },
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
             jit: "eager".into(),
-            weight_storage: match (self.model.layout(), device) {
+            weight_storage: match (layout, device) {
                 (Layout::Packed, _) => "prepacked copy; embedding mapped",
-                (Layout::Plain, tch::Device::Cpu) => "mapped",
-                (Layout::Plain, _) => "copied to the device",
+                (Layout::Plain | Layout::Widened, tch::Device::Cpu) => "mapped",
+                (Layout::Plain | Layout::Widened, _) => "copied to the device",
             }
             .into(),
             kernels: self.kernels(),
@@ -82,7 +82,9 @@ impl InferenceEngine for Tch {
                 // The old cache is freed before the new one is made.
                 *sequences = None;
                 let _guard = tch::no_grad_guard();
-                let new = Sequences::new(self.model.config(), batch, capacity, self.model.options());
+                let model = &self.model;
+                let new =
+                    Sequences::new(model.config(), batch, capacity, model.options(), model.cache_kind());
                 *sequences = Some(new.map_err(framework)?);
             }
         }
@@ -117,6 +119,7 @@ impl Tch {
     fn kernels(&self) -> Vec<String> {
         let linear = match self.model.layout() {
             Layout::Packed => "mkldnn::_linear_pointwise, weights packed by oneDNN",
+            Layout::Widened => "linear, of many rows in f32",
             Layout::Plain => "linear",
         };
         let kernels = if self.model.fused() {
@@ -126,6 +129,14 @@ impl Tch {
             vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
         };
         kernels.into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn precision(kind: Kind) -> Precision {
+    match kind {
+        Kind::BFloat16 => Precision::Bf16,
+        Kind::Half => Precision::F16,
+        _ => Precision::F32,
     }
 }
 

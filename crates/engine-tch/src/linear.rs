@@ -7,18 +7,30 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::reader::Reader;
 use crate::{framework, shim};
 
+/// Rows from which on widening a weight costs less than multiplying it in f16.
+const WIDENED_ROWS: i64 = 24;
+
 /// How the weights of linear layers are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// As the file has them, in place; on a GPU, copied there.
     Plain,
+    /// In place, f16, on a CPU without arithmetic in f16. libtorch multiplies a weight with one row well there,
+    /// with several badly: from [`WIDENED_ROWS`] on they are multiplied in f32.
+    Widened,
     /// A copy in the blocked layout that oneDNN's kernels read.
     Packed,
 }
 
 impl Layout {
-    /// The faster of the two for this machine and element type, unless the settings name one. The README
-    /// says what was measured.
+    /// What attention computes in, and keys and values are kept in.
+    pub(crate) fn attention_kind(self, kind: Kind) -> Kind {
+        if self == Layout::Widened { Kind::Float } else { kind }
+    }
+
+    /// The fastest for this machine and element type, unless the settings say whether to pack. MKL's f32
+    /// kernels are at the speed of memory on Intel's CPUs, and at half of it on others. The README has the
+    /// measurements.
     pub(crate) fn choose(settings: &Settings, device: Device, kind: Kind) -> Result<Layout, EngineError> {
         let fused = settings.flag("fused", true)?;
         let faster =
@@ -26,6 +38,9 @@ impl Layout {
         let possible = possible(device, kind);
         let packed = settings.flag("packed", fused && faster && possible.is_ok())?;
         match (packed, fused) {
+            (false, true) if kind == Kind::Half && device == Device::Cpu && possible.is_err() => {
+                Ok(Layout::Widened)
+            }
             (false, _) => Ok(Layout::Plain),
             (true, true) => possible.map(|()| Layout::Packed),
             (true, false) => Err(EngineError::Input("packed=true goes with fused=true".into())),
@@ -57,7 +72,7 @@ impl Linear {
     pub(crate) fn fused(reader: &Reader, names: &LinearNames, layout: Layout) -> Result<Linear, EngineError> {
         let bias = (!names.biases.is_empty()).then(|| reader.vectors(&names.biases)).transpose()?;
         let weight = match layout {
-            Layout::Plain => reader.stacked(&names.weights)?,
+            Layout::Plain | Layout::Widened => reader.stacked(&names.weights)?,
             Layout::Packed => {
                 reader.converted(&names.weights, |weight| shim::pack(weight).map_err(framework))?
             }
@@ -91,7 +106,7 @@ impl Linear {
         layout: Layout,
     ) -> Result<Linear, EngineError> {
         let weight = match (embedding, layout) {
-            (Some(embedding), Layout::Plain) => embedding.shallow_clone(),
+            (Some(embedding), Layout::Plain | Layout::Widened) => embedding.shallow_clone(),
             (Some(embedding), Layout::Packed) => shim::pack(embedding).map_err(framework)?,
             (None, _) => {
                 let names = LinearNames { weights: vec![name.to_owned()], biases: Vec::new() };
@@ -105,7 +120,12 @@ impl Linear {
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         match self.layout {
             Layout::Packed => shim::packed_linear(x, &self.weight, self.bias.as_ref()),
-            Layout::Plain => x.f_linear(&self.weight, self.bias.as_ref()),
+            Layout::Widened if x.size2()?.0 >= WIDENED_ROWS => {
+                let wide = |tensor: &Tensor| tensor.f_to_kind(Kind::Float);
+                let bias = self.bias.as_ref().map(wide).transpose()?;
+                wide(x)?.f_linear(&wide(&self.weight)?, bias)?.f_to_kind(x.kind())
+            }
+            Layout::Plain | Layout::Widened => x.f_linear(&self.weight, self.bias.as_ref()),
         }
     }
 }

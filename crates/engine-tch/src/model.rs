@@ -78,6 +78,11 @@ impl Model {
         (self.embedding.kind(), self.embedding.device())
     }
 
+    /// What keys and values are kept in.
+    pub(crate) fn cache_kind(&self) -> Kind {
+        self.layout.attention_kind(self.embedding.kind())
+    }
+
     pub(crate) fn fused(&self) -> bool {
         self.fused
     }

@@ -1,6 +1,6 @@
 //! Which libtorch is loaded, and the settings that it has once for the whole process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use engine::{Device, EngineError, Runtime, Settings};
@@ -11,22 +11,27 @@ use crate::shim;
 pub(crate) const BINDING: &str = "tch 0.24.0";
 
 pub(crate) fn observe() -> Result<Runtime, EngineError> {
-    let (loaded, built_for) = (shim::loaded(), shim::built_for());
+    let loaded = shim::loaded();
     let library_path = library_path();
-    if loaded != built_for {
-        let place =
-            library_path.map_or("the libtorch that was loaded".into(), |path| path.display().to_string());
-        return Err(EngineError::Framework(format!(
-            "{place} is version {loaded}, but this worker was built for {built_for}: set LIBTORCH to a \
-             libtorch {built_for}, or unset it, and build the worker again"
-        )));
-    }
+    check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
     Ok(Runtime {
         binding: BINDING.into(),
         library: format!("libtorch {loaded}"),
         library_path,
         cpu_capability: Some(shim::cpu_capability()),
     })
+}
+
+/// Another version may load, where the symbols happen to be there, and still lay its objects out otherwise.
+fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(), EngineError> {
+    if loaded == built_for {
+        return Ok(());
+    }
+    let place = path.map_or("the libtorch that was loaded".into(), |path| path.display().to_string());
+    Err(EngineError::Framework(format!(
+        "{place} is version {loaded}, but this worker was built for {built_for}: set LIBTORCH to a libtorch \
+         {built_for}, or unset it, and build the worker again"
+    )))
 }
 
 /// The file that was really mapped, whatever search path led to it. Linux alone tells.
@@ -75,9 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn the_library_is_the_one_that_was_built_for() {
-        let runtime = observe().expect("the versions agree");
-        assert_eq!(runtime.library, format!("libtorch {}", shim::built_for()));
+    fn a_library_of_another_version_is_refused_by_name() {
+        let path = Path::new("/somewhere/libtorch_cpu.so");
+        let error = check_version("2.9.1", "2.11.0", Some(path)).expect_err("is refused").to_string();
+        for part in ["/somewhere/libtorch_cpu.so", "2.9.1", "2.11.0"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(check_version("2.11.0", "2.11.0", None).is_ok());
+    }
+
+    #[test]
+    fn the_loaded_library_tells_its_version() {
+        assert_eq!(shim::loaded(), shim::built_for());
     }
 
     #[cfg(target_os = "linux")]

@@ -30,14 +30,17 @@ impl Sequences {
         config: &ModelConfig,
         batch: usize,
         capacity: usize,
-        options: (Kind, Device),
+        (kind, device): (Kind, Device),
+        cache_kind: Kind,
     ) -> Result<Sequences, TchError> {
         let rotation = match &config.position {
             Position::Learned => None,
-            Position::Rotary(rotary) => Some(Rotation::tables(rotary, config.head_dim, capacity, options)?),
+            Position::Rotary(rotary) => {
+                Some(Rotation::tables(rotary, config.head_dim, capacity, (kind, device))?)
+            }
         };
         let shape = [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim];
-        let cache = Tensor::f_zeros(shape.map(|size| size as i64), options)?;
+        let cache = Tensor::f_zeros(shape.map(|size| size as i64), (cache_kind, device))?;
         Ok(Sequences { batch, capacity, filled: 0, kv_heads: config.kv_heads as i64, cache, rotation })
     }
 
