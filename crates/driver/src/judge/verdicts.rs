@@ -83,7 +83,7 @@ fn comparison(
     p_adjusted: Option<f64>,
 ) -> Comparison {
     let verdict = verdict(paired.as_ref(), p_adjusted);
-    let sentence = sentence(metric, &a, &b, paired.as_ref(), verdict);
+    let sentence = sentence(metric, &a, &b, paired.as_ref().zip(p_adjusted), verdict);
     Comparison {
         metric,
         a,
@@ -113,8 +113,8 @@ fn verdict(paired: Option<&Paired>, p_adjusted: Option<f64>) -> Verdict {
     }
 }
 
-fn sentence(metric: Metric, a: &str, b: &str, paired: Option<&Paired>, verdict: Verdict) -> String {
-    let Some(paired) = paired else {
+fn sentence(metric: Metric, a: &str, b: &str, paired: Option<(&Paired, f64)>, verdict: Verdict) -> String {
+    let Some((paired, p)) = paired else {
         return format!("{a} and {b}: {} is not measurable", metric.title());
     };
     let times = times(paired.ratio);
@@ -141,8 +141,12 @@ fn sentence(metric: Metric, a: &str, b: &str, paired: Option<&Paired>, verdict: 
                 paired.rounds
             )
         }
+        // The interval is of this pair alone; the p value answers for the whole table, and decides.
         (Verdict::Inconclusive | Verdict::NotMeasurable, _) => {
-            format!("{a} and {b}: inconclusive in {} {evidence}", metric.title())
+            let (low, high) = paired.interval;
+            let evidence =
+                format!("95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {} rounds", paired.rounds);
+            format!("{a} and {b}: inconclusive in {} ({evidence})", metric.title())
         }
     }
 }
