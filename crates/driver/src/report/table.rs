@@ -134,11 +134,12 @@ fn libraries(report: &Report) -> Option<String> {
 /// throughput says, and stays in the JSON.
 fn sentences(report: &Report) -> Vec<String> {
     let compared = &report.comparisons;
-    if let Some(rounds) = compared.iter().map(|c| c.rounds).max()
-        && rounds < MIN_ROUNDS
-    {
-        let few = format!("no verdicts: {rounds} rounds are too few, it takes {MIN_ROUNDS} (--rounds)");
-        return if compared.is_empty() { Vec::new() } else { vec![few] };
+    // A single round has nothing to pair, so the rows say how many there were.
+    let rounds = report.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    if !compared.is_empty() && rounds < MIN_ROUNDS {
+        return vec![format!(
+            "no verdicts: it takes {MIN_ROUNDS} rounds, and there were {rounds} (--rounds)"
+        )];
     }
     let mut sentences = Vec::new();
     for metric in [Metric::Throughput, Metric::Load, Metric::ColdStart, Metric::PeakMemory] {
