@@ -10,6 +10,7 @@
 //! | `ramp`, `ramp_steps` | the first step is slower by this factor, falling linearly to 1 over so many steps |
 //! | `memory_mib` | held from load on |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
+//! | `claimed_precision` | reported as in effect, whatever was asked |
 //! | `seed` | of the noise; by default every process draws its own |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 

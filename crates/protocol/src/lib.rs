@@ -334,4 +334,20 @@ mod tests {
         let line = r#"{"event":"scored","file":"x","novelty":1}"#;
         assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::Scored(Scored { file: "x".into() }));
     }
+
+    /// The page for people must not drift from the types: its transcript is read back whole.
+    #[test]
+    fn the_transcript_of_the_page_is_this_protocol() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let run = page.split("## A whole run").nth(1).unwrap();
+        let blocks: Vec<&str> = run.split("```").skip(1).step_by(2).collect();
+        let job: Job = serde_json::from_str(blocks[0].strip_prefix("json").unwrap()).unwrap();
+        assert_eq!(job.protocol, VERSION);
+        let lines = blocks[1].lines().filter(|line| line.starts_with('{'));
+        let events: Vec<Event> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));
+        assert_eq!(events.last(), Some(&Event::Done));
+        assert_eq!(events.len(), 9, "one of each event of a measuring run");
+    }
 }

@@ -335,4 +335,19 @@ mod tests {
         let expected = 0.5 * 2f64.ln() + 0.5 * (2.0 / 3.0f64).ln();
         assert!((kl - expected).abs() < 1e-7);
     }
+
+    #[test]
+    fn the_page_of_measures_states_these_tolerances() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measures.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for precision in Precision::ALL {
+            let Tolerance { max_abs_share, mean_kl, top1, tie } = Tolerance::of(precision);
+            let number = |value: f64| if value < 0.005 { format!("{value:e}") } else { format!("{value}") };
+            let share = max_abs_share.map_or("–".into(), |share| format!("{share:e}"));
+            let tie: f64 = tie.to_string().parse().unwrap();
+            let (kl, tie) = (number(mean_kl), number(tie));
+            let row = format!("| {precision} | {share} | {kl} | {:.0} % | {tie} |", top1 * 100.0);
+            assert!(page.contains(&row), "docs/measures.md has no row {row}");
+        }
+    }
 }
