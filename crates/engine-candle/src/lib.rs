@@ -79,6 +79,7 @@ impl InferenceEngine for Candle {
             device: Device::Cpu,
             threads: parallel::decode_threads().max(parallel::prefill_threads()),
             jit: "none (candle has no JIT)".into(),
+            optimised: None,
             weight_storage: "one copy in memory, read from the file".into(),
             kernels: linear::kernels(self.model.dtype()),
         }

@@ -109,6 +109,7 @@ impl InferenceEngine for Mock {
             device: self.settings.device,
             threads: self.settings.threads,
             jit: "none (mock)".into(),
+            optimised: None,
             weight_storage: "none (mock)".into(),
             kernels: vec!["waiting".into()],
         }

@@ -29,6 +29,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
         jit: true,
         hidden_states: false,
         options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>(),
+        slowdown: 0.0,
     }
 }
 
@@ -41,7 +42,7 @@ fn measure() -> Measure {
         new_tokens: 4,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
-        warmup: Warmup { min_iterations: 1, max_iterations: 2, settled_within: 0.5 },
+        warmup: Warmup { min_iterations: 1, max_iterations: 2, max_ns: u64::MAX, settled_within: 0.5 },
         iterations: 3,
         delay_ns: 0,
         parity: None,
@@ -55,6 +56,7 @@ fn serve(settings: Settings, task: Task) -> Vec<Event> {
         bundle: bundle.path().display().to_string(),
         settings,
         spawned_at_ns: None,
+        evict: false,
         task,
     };
     events_of(&serde_json::to_string(&job).unwrap())

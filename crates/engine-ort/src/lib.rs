@@ -43,6 +43,7 @@ impl Ort {
             device: settings.device,
             threads: model.threads,
             jit: format!("graph optimisation: {}", if settings.jit { "all" } else { "off" }),
+            optimised: Some(settings.jit),
             weight_storage: "prepacked copy; embedding mapped".into(),
             kernels,
         };

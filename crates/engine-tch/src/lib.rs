@@ -62,6 +62,7 @@ impl InferenceEngine for Tch {
             },
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
             jit: "eager".into(),
+            optimised: None,
             weight_storage: match (layout, device) {
                 (Layout::Packed, _) => "prepacked copy; embedding mapped",
                 (Layout::Plain | Layout::Widened, tch::Device::Cpu) => "mapped",

@@ -114,6 +114,9 @@ pub struct InEffect {
     pub threads: usize,
     /// `eager`, or what was optimised or compiled, for example `graph optimisation: all`.
     pub jit: String,
+    /// Whether graph optimisation or a JIT is at work; `None` where the framework has neither, or the
+    /// engine has no use for it. Fairness rule R14 compares these.
+    pub optimised: Option<bool>,
     /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
     pub weight_storage: String,
     /// The kernels that do the work, one short phrase each, for the table's details.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,11 +52,14 @@ pub struct Job {
     /// The driver's reading of the monotonic clock just before it started this process, where the
     /// system has a clock that processes share (Linux: `CLOCK_MONOTONIC`).
     pub spawned_at_ns: Option<u64>,
+    /// Before loading, ask the system to drop the weights file from its page cache.
+    #[serde(default)]
+    pub evict: bool,
     pub task: Task,
 }
 
 /// What the engine is asked to be. Compare [`InEffect`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// `f32`, `bf16`, `f16`
     pub precision: String,
@@ -69,14 +72,22 @@ pub struct Settings {
     /// Options of the engine variant.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+    /// A positive control: every `append` is made to last longer by this share of its own time.
+    #[serde(default)]
+    pub slowdown: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Task {
     Measure(Measure),
+    /// Load the model and end: `started`, `loaded`, `done`. For loads from a cold page cache, which would
+    /// disturb the memory figures of a measurement.
+    Load,
     Generate(Generate),
     Score(Score),
+    /// What the machine can do just now. Initialises no framework, opens no bundle.
+    Probe(Probe),
 }
 
 /// Load, cold start, warm-up and measured iterations: one run yields all that is reported.
@@ -132,14 +143,25 @@ pub enum KvCache {
     Off,
 }
 
+/// Fixed work, the same whatever the framework, by `settings.threads` threads at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Size of the buffer that is read to measure memory bandwidth.
+    pub bytes: u64,
+    /// How often the arithmetic and the sweep are repeated; the best of each is reported.
+    pub repeats: usize,
+}
+
 /// Warm-up repeats whole iterations, of the exact shapes of the measurement, until the latest has
-/// settled or a limit is hit.
+/// settled or a limit is hit. Settled: the medians of the token gaps of its two halves differ by less
+/// than `settled_within`, or, token by token, its gaps differ by less than that from those of the
+/// iteration before (median over tokens).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Warmup {
     pub min_iterations: usize,
     pub max_iterations: usize,
-    /// Settled: the medians of the token gaps of the two halves of an iteration differ by less than
-    /// this share.
+    /// No iteration is begun after so much time.
+    pub max_ns: u64,
     pub settled_within: f64,
 }
 
@@ -180,6 +202,7 @@ pub enum Event {
     Usage(Usage),
     Generated(Generated),
     Scored(Scored),
+    Probed(Probed),
     Done,
     Failed(Failed),
 }
@@ -201,6 +224,18 @@ pub struct Loaded {
     pub in_effect: InEffect,
     pub weights_file: String,
     pub weights_bytes: u64,
+    /// `null` where the system does not tell.
+    pub page_cache: Option<PageCache>,
+}
+
+/// The weights file in the system's page cache just before the load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PageCache {
+    /// Whether dropping it was asked for ([`Job::evict`]).
+    pub evicted: bool,
+    /// Share of its pages that were resident, 0 to 1, after the request to drop them if there was one. A
+    /// page that any process has mapped cannot be dropped.
+    pub resident_before: f64,
 }
 
 /// Observed after load. [`Settings`] is what was asked.
@@ -214,6 +249,8 @@ pub struct InEffect {
     pub device: String,
     pub threads: usize,
     pub jit: String,
+    /// Whether graph optimisation or a JIT is at work; `null` where the framework has neither.
+    pub optimised: Option<bool>,
     pub weight_storage: String,
     pub kernels: Vec<String>,
 }
@@ -270,8 +307,15 @@ pub struct Usage {
     /// CPU time and wall time of the measured iterations.
     pub cpu_ns: Option<u64>,
     pub wall_ns: u64,
-    /// Threads of the process after the last sample.
+    /// CPU time of each thread in the measured iterations, the busiest first; those that did nothing are
+    /// left out.
+    pub thread_cpu_ns: Option<Vec<u64>>,
+    /// Threads of the process after the last sample, idle ones included.
     pub threads: Option<usize>,
+    /// CPUs that the process was allowed to use after the last sample.
+    pub cpus: Option<Vec<usize>>,
+    /// Of the measured iterations, of everything that the meter covers; `null` without a meter.
+    pub energy: Option<Energy>,
     /// sha256 of the weights file, read after the last sample.
     pub weights_sha256: String,
 }
@@ -285,6 +329,38 @@ pub struct Memory {
     pub resident_bytes: Option<u64>,
     pub anonymous_bytes: Option<u64>,
     pub file_bytes: Option<u64>,
+    /// Proportional set size: pages shared with other processes count in part.
+    pub pss_bytes: Option<u64>,
+    /// How the peak was read: `VmHWM, reset at the start of the phase`, or `VmHWM of the process so far`
+    /// where it cannot be reset.
+    pub method: Option<String>,
+    /// Memory of the GPU that this process holds.
+    pub gpu: Option<GpuMemory>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuMemory {
+    pub bytes: u64,
+    /// For example `NVML, compute processes`.
+    pub method: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Energy {
+    pub joules: f64,
+    /// For example `RAPL, package` or `NVML, total energy`.
+    pub method: String,
+}
+
+/// What the machine did just now: see [`Probe`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Best time of the fixed arithmetic, of the slowest thread.
+    pub compute_ns: u64,
+    /// Best time of one sweep over `bytes`, all threads together.
+    pub sweep_ns: u64,
+    pub bytes: u64,
+    pub threads: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -55,6 +55,7 @@ pub(crate) fn in_effect(observed: InEffect, kv_cache: KvCache) -> protocol::InEf
         device: observed.device.to_string(),
         threads: observed.threads,
         jit: observed.jit,
+        optimised: observed.optimised,
         weight_storage: observed.weight_storage,
         kernels: observed.kernels,
     }

@@ -9,12 +9,20 @@
 //! ```
 
 mod clock;
+mod energy;
 mod engine_io;
+mod gpu;
 mod measure;
 mod memory;
+mod page_cache;
+mod probe;
+mod runner;
 mod score;
 mod serve;
+mod slowed;
 mod stdout;
+mod threads;
+mod warmup;
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;

@@ -1,43 +1,62 @@
-//! Memory of this process, by phase. All of `/proc` that workers read is read here.
+//! Memory of this process, by phase.
 //!
-//! `VmHWM` is the peak resident set; writing 5 to `/proc/self/clear_refs` resets it (proc(5)).
+//! `VmHWM` is the peak resident set; writing 5 to `/proc/self/clear_refs` resets it (proc_pid_clear_refs(5)).
 //! Never `ru_maxrss`: Linux starts a child's at its parent's peak.
 
 use protocol::Memory;
 
-/// Begins a phase: the peak counts from here.
-pub(crate) fn begin_phase() {
-    // Where it cannot be reset, the peak is that of the process so far, which is an upper bound;
-    // systems without /proc report no peak at all.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
+use crate::gpu::Gpu;
+
+/// A phase whose memory is read at its end.
+pub(crate) struct Phase<'a> {
+    peak_was_reset: bool,
+    gpu: Option<&'a Gpu>,
 }
 
-/// Ends a phase: its peak, and what is resident now.
-pub(crate) fn read() -> Memory {
-    match std::fs::read_to_string("/proc/self/status") {
-        Ok(status) => parse_status(&status),
-        Err(_) => portable(),
+impl<'a> Phase<'a> {
+    /// The peak counts from here, or from the start of the process where it cannot be reset.
+    pub(crate) fn begin(gpu: Option<&'a Gpu>) -> Phase<'a> {
+        Phase { peak_was_reset: std::fs::write("/proc/self/clear_refs", "5").is_ok(), gpu }
     }
-}
 
-/// Threads of this process, where the system tells.
-pub(crate) fn threads() -> Option<usize> {
-    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
+    /// The phase's peak, and what is resident now. Takes milliseconds in a large process, whose pages the
+    /// kernel walks to tell the proportional set size: never call it within a timed interval.
+    pub(crate) fn end(self) -> Memory {
+        let mut memory = match std::fs::read_to_string("/proc/self/status") {
+            Ok(status) => parse_status(&status),
+            Err(_) => portable(),
+        };
+        memory.method = memory.peak_bytes.map(|_| self.method().into());
+        let rollup = std::fs::read_to_string("/proc/self/smaps_rollup");
+        memory.pss_bytes = rollup.ok().and_then(|rollup| kibibytes(&rollup, "Pss"));
+        memory.gpu = self.gpu.and_then(Gpu::memory);
+        memory
+    }
+
+    fn method(&self) -> &'static str {
+        if self.peak_was_reset {
+            "VmHWM, reset at the start of the phase"
+        } else {
+            "VmHWM of the process so far"
+        }
+    }
 }
 
 fn parse_status(status: &str) -> Memory {
-    let kibibytes = |field: &str| -> Option<u64> {
-        let line =
-            status.lines().find(|line| line.starts_with(field) && line[field.len()..].starts_with(':'))?;
-        let number: u64 = line[field.len() + 1..].split_whitespace().next()?.parse().ok()?;
-        Some(number * 1024)
-    };
     Memory {
-        peak_bytes: kibibytes("VmHWM"),
-        resident_bytes: kibibytes("VmRSS"),
-        anonymous_bytes: kibibytes("RssAnon"),
-        file_bytes: kibibytes("RssFile"),
+        peak_bytes: kibibytes(status, "VmHWM"),
+        resident_bytes: kibibytes(status, "VmRSS"),
+        anonymous_bytes: kibibytes(status, "RssAnon"),
+        file_bytes: kibibytes(status, "RssFile"),
+        ..Memory::default()
     }
+}
+
+/// The bytes of a line such as `VmRSS:  10 kB`.
+fn kibibytes(text: &str, field: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let number: u64 = value.split_whitespace().next()?.parse().ok()?;
+    Some(number * 1024)
 }
 
 fn portable() -> Memory {
@@ -67,16 +86,30 @@ mod tests {
         assert_eq!(parse_status("").peak_bytes, None);
     }
 
+    #[test]
+    fn a_peak_that_was_not_reset_is_called_so() {
+        let phase = Phase { peak_was_reset: false, gpu: None };
+        assert_eq!(phase.method(), "VmHWM of the process so far");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_proportional_set_is_within_the_resident_one() {
+        let memory = Phase::begin(None).end();
+        let (pss, resident) = (memory.pss_bytes.unwrap(), memory.resident_bytes.unwrap());
+        assert!(0 < pss && pss <= resident, "{pss} of {resident} bytes");
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn the_peak_of_a_phase_is_its_own() {
         let block = |mebibytes: usize| std::hint::black_box(vec![1u8; mebibytes << 20]);
         drop(block(64));
-        begin_phase();
-        let before = read().peak_bytes.unwrap();
+        let before = Phase::begin(None).end();
+        assert_eq!(before.method.as_deref(), Some("VmHWM, reset at the start of the phase"));
+        let phase = Phase::begin(None);
         drop(block(32));
-        let after = read().peak_bytes.unwrap();
-        let grown = after - before;
+        let grown = phase.end().peak_bytes.unwrap() - before.peak_bytes.unwrap();
         assert!((24 << 20..60 << 20).contains(&grown), "the phase's peak grew by {grown} bytes");
     }
 }

@@ -1,12 +1,16 @@
 //! The job loop: one Job, its events, the end.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use engine::{Bundle, EngineError, InferenceEngine};
-use protocol::{Event, FailureKind, Hello, Job, Loaded, Started, Task};
+use engine::{Bundle, EngineError, InferenceEngine, Settings};
+use protocol::{Event, FailureKind, Hello, Job, KvCache, Loaded, PageCache, Started, Task};
 use serde_json::to_string;
 
-use crate::{clock, engine_io, measure, memory, score};
+use crate::gpu::Gpu;
+use crate::memory::Phase;
+use crate::slowed::{self, Slowed};
+use crate::{clock, engine_io, measure, page_cache, probe, score};
 
 /// Why a worker ends with exit code 1.
 #[derive(Debug)]
@@ -86,57 +90,110 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
             "the driver speaks protocol {theirs}, this worker {ours}: build both again"
         )));
     }
+    if let Task::Probe(task) = &job.task {
+        events.send(Event::Probed(probe::probe(task, job.settings.threads)?))?;
+        return events.send(Event::Done);
+    }
     let settings = engine_io::settings(&job.settings)?;
-    memory::begin_phase();
+    let slowdown = slowed::check(job.settings.slowdown)?;
+    let phase = Phase::begin(None);
     let hello = hello::<E>()?;
     let ready_ns = clock::now_ns();
     let started = Started {
         startup_ns: job.spawned_at_ns.map(|spawned| ready_ns.saturating_sub(spawned)),
         runtime_ns: ready_ns - start_ns,
-        memory: memory::read(),
+        memory: phase.end(),
     };
     events.send(Event::Hello(hello))?;
-    let startup_peak = started.memory.peak_bytes;
+    let earlier_peak = started.memory.peak_bytes;
     events.send(Event::Started(started))?;
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
     let weights_file = bundle.weights_path(settings.precision).map_err(EngineError::from)?;
-    let weights_bytes = std::fs::metadata(&weights_file).map(|file| file.len()).unwrap_or_default();
-    memory::begin_phase();
-    let before = clock::now_ns();
-    let mut engine = E::load(&bundle, &settings)?;
-    let load_ns = clock::now_ns() - before;
-    let kv_cache = match &job.task {
-        Task::Measure(measure) => measure.kv_cache,
-        Task::Generate(_) | Task::Score(_) => protocol::KvCache::On,
+    let page_cache = page_cache::prepare(&weights_file, job.evict);
+    let gpu = Gpu::of(settings.device);
+    let phase = Phase::begin(gpu.as_ref());
+    let before_ns = clock::now_ns();
+    let engine = E::load(&bundle, &settings)?;
+    let after_ns = clock::now_ns();
+    let load = Load {
+        job: &job,
+        settings: &settings,
+        bundle: &bundle,
+        weights_file,
+        page_cache,
+        load_ns: after_ns - before_ns,
+        after_ns,
+        // What lies between the framework's readiness and the load is the worker's own business.
+        own_ns: before_ns - ready_ns,
+        phase,
+        earlier_peak,
+        gpu: gpu.as_ref(),
     };
-    let loaded = Loaded {
-        load_ns,
-        memory: memory::read(),
-        in_effect: engine_io::in_effect(engine.in_effect(), kv_cache),
-        weights_file: weights_file.display().to_string(),
-        weights_bytes,
-    };
-    let earlier_peak = startup_peak.max(loaded.memory.peak_bytes);
-    events.send(Event::Loaded(loaded))?;
-
-    match &job.task {
-        Task::Measure(task) => {
-            let context = measure::Context {
-                vocabulary: bundle.config().vocab_size,
-                spawned_at_ns: job.spawned_at_ns,
-                weights_file: &weights_file,
-                earlier_peak,
-            };
-            measure::measure(&mut engine, task, &context, events)?;
-        }
-        Task::Generate(task) => {
-            measure::generate(&mut engine, task, bundle.config().vocab_size, events)?;
-        }
-        Task::Score(task) => {
-            let scored = score::score(&mut engine, task, bundle.config(), settings.hidden_states)?;
-            events.send(Event::Scored(scored))?;
-        }
+    if slowdown > 0.0 {
+        load.perform(Slowed::new(engine, slowdown), events)
+    } else {
+        load.perform(engine, events)
     }
-    events.send(Event::Done)
+}
+
+/// A load that has just ended, and what is still to do.
+struct Load<'a> {
+    job: &'a Job,
+    settings: &'a Settings,
+    bundle: &'a Bundle,
+    weights_file: PathBuf,
+    page_cache: Option<PageCache>,
+    load_ns: u64,
+    /// The clock at the end of the load.
+    after_ns: u64,
+    /// Time since spawning that the worker took for readings and for opening the bundle.
+    own_ns: u64,
+    /// That of the load.
+    phase: Phase<'a>,
+    earlier_peak: Option<u64>,
+    gpu: Option<&'a Gpu>,
+}
+
+impl Load<'_> {
+    /// Reports the load and does the job's task.
+    fn perform<E: InferenceEngine>(self, mut engine: E, events: &mut Events<'_>) -> Result<(), ServeError> {
+        let (job, config) = (self.job, self.bundle.config());
+        let kv_cache = match &job.task {
+            Task::Measure(measure) => measure.kv_cache,
+            _ => KvCache::On,
+        };
+        let loaded = Loaded {
+            load_ns: self.load_ns,
+            memory: self.phase.end(),
+            in_effect: engine_io::in_effect(engine.in_effect(), kv_cache),
+            weights_file: self.weights_file.display().to_string(),
+            weights_bytes: std::fs::metadata(&self.weights_file).map(|file| file.len()).unwrap_or_default(),
+            page_cache: self.page_cache,
+        };
+        let earlier_peak = self.earlier_peak.max(loaded.memory.peak_bytes);
+        events.send(Event::Loaded(loaded))?;
+
+        match &job.task {
+            Task::Measure(task) => {
+                let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
+                let context = measure::Context {
+                    vocabulary: config.vocab_size,
+                    spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
+                    weights_file: &self.weights_file,
+                    earlier_peak,
+                    gpu: self.gpu,
+                };
+                measure::measure(&mut engine, task, &context, events)?;
+            }
+            Task::Load => {}
+            Task::Generate(task) => measure::generate(&mut engine, task, config.vocab_size, events)?,
+            Task::Score(task) => {
+                let scored = score::score(&mut engine, task, config, self.settings.hidden_states)?;
+                events.send(Event::Scored(scored))?;
+            }
+            Task::Probe(_) => unreachable!("a probe loads nothing"),
+        }
+        events.send(Event::Done)
+    }
 }

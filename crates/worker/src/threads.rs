@@ -1,0 +1,129 @@
+//! Threads of this process: how many there are, what each has computed, where they may run.
+
+use std::collections::HashMap;
+
+/// Threads of this process, idle ones included, where the system tells.
+pub(crate) fn count() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
+}
+
+/// CPU time of every thread so far, by thread id. Linux counts it at each scheduler tick, so that a
+/// thread that is running just now may be some milliseconds ahead of its figure.
+pub(crate) struct CpuTimes(HashMap<u32, u64>);
+
+impl CpuTimes {
+    /// `None` where the system does not tell.
+    pub(crate) fn read() -> Option<CpuTimes> {
+        let entries = std::fs::read_dir("/proc/self/task").ok()?;
+        let times = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let thread = entry.file_name().to_str()?.parse().ok()?;
+            Some((thread, cpu_ns(&entry.path())?))
+        });
+        let times: HashMap<_, _> = times.collect();
+        // A thread may end while this reads, but never all of them.
+        (!times.is_empty()).then_some(CpuTimes(times))
+    }
+
+    /// What each thread that is alive now has computed since `before`, the busiest first. Threads that
+    /// came since count from 0; those that did nothing are left out.
+    pub(crate) fn since(&self, before: &CpuTimes) -> Vec<u64> {
+        let spent = |(thread, now): (&u32, &u64)| {
+            now.saturating_sub(before.0.get(thread).copied().unwrap_or_default())
+        };
+        let mut spent: Vec<u64> = self.0.iter().map(spent).filter(|&ns| ns > 0).collect();
+        spent.sort_unstable_by(|a, b| b.cmp(a));
+        spent
+    }
+}
+
+fn cpu_ns(thread: &std::path::Path) -> Option<u64> {
+    let read = |file: &str| std::fs::read_to_string(thread.join(file)).ok();
+    // schedstat needs a kernel with CONFIG_SCHED_INFO.
+    read("schedstat").and_then(|text| parse_schedstat(&text)).or_else(|| {
+        let nanoseconds_a_tick = 1_000_000_000 / ticks_per_second()?;
+        parse_stat(&read("stat")?).map(|ticks| ticks * nanoseconds_a_tick)
+    })
+}
+
+fn ticks_per_second() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    return Some(rustix::param::clock_ticks_per_second()).filter(|&ticks| ticks > 0);
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Nanoseconds on a CPU: the first of the three fields.
+fn parse_schedstat(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Clock ticks in user and in kernel mode: fields 14 and 15 of proc_pid_stat(5), counted after the name in
+/// parentheses, which may hold blanks and parentheses itself.
+fn parse_stat(text: &str) -> Option<u64> {
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+/// CPUs that any thread of this process may run on, in order, where the system tells. A framework that
+/// pins each of its threads to a CPU does not hide the others.
+pub(crate) fn cpus() -> Option<Vec<usize>> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+        let threads = std::fs::read_dir("/proc/self/task").ok()?;
+        let sets: Vec<CpuSet> = threads
+            .filter_map(|entry| {
+                let thread = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?;
+                sched_getaffinity(Some(thread)).ok()
+            })
+            .collect();
+        let allowed = |&cpu: &usize| sets.iter().any(|set| set.is_set(cpu));
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(allowed).collect();
+        (!cpus.is_empty()).then_some(cpus)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_counts_from_when_it_came() {
+        let before = CpuTimes(HashMap::from([(1, 50), (2, 70), (3, 10)]));
+        let after = CpuTimes(HashMap::from([(1, 60), (2, 70), (4, 30)]));
+        assert_eq!(after.since(&before), [30, 10], "thread 2 did nothing, thread 3 is gone, thread 4 is new");
+    }
+
+    #[test]
+    fn fields_are_counted_after_the_name() {
+        let stat = "7 (a) b) R 1 1 1 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 1 0 12 1 1";
+        assert_eq!(parse_stat(stat), Some(300));
+        assert_eq!(parse_schedstat("81234 55 3\n"), Some(81234));
+        assert_eq!(parse_stat("7 (a) R 1"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_that_computes_is_seen() {
+        use rustix::time::{ClockId, clock_gettime};
+        let before = CpuTimes::read().unwrap();
+        let computing = || {
+            while clock_gettime(ClockId::ThreadCPUTime).tv_nsec < 50_000_000 {}
+            // Read before the thread ends: one that is gone takes its figure with it.
+            CpuTimes::read().unwrap()
+        };
+        let after = std::thread::spawn(computing).join().unwrap();
+        assert!(after.since(&before).iter().any(|&ns| ns > 10_000_000));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_may_run_somewhere() {
+        assert!(count().unwrap() > 0);
+        assert!(!cpus().unwrap().is_empty());
+    }
+}
