@@ -310,6 +310,10 @@ pub struct Usage {
     /// CPU time of each thread in the measured iterations, the busiest first; those that did nothing are
     /// left out.
     pub thread_cpu_ns: Option<Vec<u64>>,
+    /// Time in the measured iterations that threads were ready to run and waited for a CPU, summed over all
+    /// of them. With the CPU time it says how many threads wanted to compute at once.
+    #[serde(default)]
+    pub run_queue_ns: Option<u64>,
     /// Threads of the process after the last sample, idle ones included.
     pub threads: Option<usize>,
     /// CPUs that the process was allowed to use after the last sample.

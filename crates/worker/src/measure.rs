@@ -93,13 +93,14 @@ fn iterations<E: InferenceEngine>(
         cpu_ns = cpu_ns.zip(cpu).zip(clock::cpu_ns()).map(|((sum, before), after)| sum + after - before);
     }
     let energy = meter.and_then(Meter::stop);
-    let threads_after = CpuTimes::read();
+    let threads = threads_before.zip(CpuTimes::read());
     let usage = Usage {
         memory: phase.end(),
         peak_bytes: None,
         cpu_ns,
         wall_ns,
-        thread_cpu_ns: threads_before.zip(threads_after).map(|(before, after)| after.since(&before)),
+        thread_cpu_ns: threads.as_ref().map(|(before, after)| after.since(before)),
+        run_queue_ns: threads.and_then(|(before, after)| after.run_queue_since(&before)),
         threads: threads::count(),
         cpus: threads::cpus(),
         energy,

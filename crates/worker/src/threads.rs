@@ -9,7 +9,14 @@ pub(crate) fn count() -> Option<usize> {
 
 /// CPU time of every thread so far, by thread id. Linux counts it at each scheduler tick, so that a
 /// thread that is running just now may be some milliseconds ahead of its figure.
-pub(crate) struct CpuTimes(HashMap<u32, u64>);
+pub(crate) struct CpuTimes(HashMap<u32, Times>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Times {
+    cpu_ns: u64,
+    /// Ready to run, but waiting for a CPU. Unknown without `schedstat`.
+    run_queue_ns: Option<u64>,
+}
 
 impl CpuTimes {
     /// `None` where the system does not tell.
@@ -18,7 +25,7 @@ impl CpuTimes {
         let times = entries.filter_map(|entry| {
             let entry = entry.ok()?;
             let thread = entry.file_name().to_str()?.parse().ok()?;
-            Some((thread, cpu_ns(&entry.path())?))
+            Some((thread, times(&entry.path())?))
         });
         let times: HashMap<_, _> = times.collect();
         // A thread may end while this reads, but never all of them.
@@ -28,21 +35,31 @@ impl CpuTimes {
     /// What each thread that is alive now has computed since `before`, the busiest first. Threads that
     /// came since count from 0; those that did nothing are left out.
     pub(crate) fn since(&self, before: &CpuTimes) -> Vec<u64> {
-        let spent = |(thread, now): (&u32, &u64)| {
-            now.saturating_sub(before.0.get(thread).copied().unwrap_or_default())
+        let spent = |(thread, now): (&u32, &Times)| {
+            now.cpu_ns.saturating_sub(before.0.get(thread).map_or(0, |before| before.cpu_ns))
         };
         let mut spent: Vec<u64> = self.0.iter().map(spent).filter(|&ns| ns > 0).collect();
         spent.sort_unstable_by(|a, b| b.cmp(a));
         spent
     }
+
+    /// How long the threads that are alive now have waited for a CPU since `before`, summed.
+    pub(crate) fn run_queue_since(&self, before: &CpuTimes) -> Option<u64> {
+        let waited = |(thread, now): (&u32, &Times)| {
+            let earlier = before.0.get(thread).and_then(|before| before.run_queue_ns).unwrap_or_default();
+            Some(now.run_queue_ns?.saturating_sub(earlier))
+        };
+        self.0.iter().map(waited).sum()
+    }
 }
 
-fn cpu_ns(thread: &std::path::Path) -> Option<u64> {
+fn times(thread: &std::path::Path) -> Option<Times> {
     let read = |file: &str| std::fs::read_to_string(thread.join(file)).ok();
     // schedstat needs a kernel with CONFIG_SCHED_INFO.
     read("schedstat").and_then(|text| parse_schedstat(&text)).or_else(|| {
         let nanoseconds_a_tick = 1_000_000_000 / ticks_per_second()?;
-        parse_stat(&read("stat")?).map(|ticks| ticks * nanoseconds_a_tick)
+        let cpu_ns = parse_stat(&read("stat")?)? * nanoseconds_a_tick;
+        Some(Times { cpu_ns, run_queue_ns: None })
     })
 }
 
@@ -53,9 +70,10 @@ fn ticks_per_second() -> Option<u64> {
     None
 }
 
-/// Nanoseconds on a CPU: the first of the three fields.
-fn parse_schedstat(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
+/// Nanoseconds on a CPU, and on a run queue: the first two of the three fields.
+fn parse_schedstat(text: &str) -> Option<Times> {
+    let mut fields = text.split_whitespace().map_while(|field| field.parse().ok());
+    Some(Times { cpu_ns: fields.next()?, run_queue_ns: fields.next() })
 }
 
 /// Clock ticks in user and in kernel mode: fields 14 and 15 of proc_pid_stat(5), counted after the name in
@@ -93,16 +111,19 @@ mod tests {
 
     #[test]
     fn a_thread_counts_from_when_it_came() {
-        let before = CpuTimes(HashMap::from([(1, 50), (2, 70), (3, 10)]));
-        let after = CpuTimes(HashMap::from([(1, 60), (2, 70), (4, 30)]));
+        let of = |cpu_ns, waited| Times { cpu_ns, run_queue_ns: Some(waited) };
+        let before = CpuTimes(HashMap::from([(1, of(50, 5)), (2, of(70, 0)), (3, of(10, 0))]));
+        let after = CpuTimes(HashMap::from([(1, of(60, 8)), (2, of(70, 0)), (4, of(30, 4))]));
         assert_eq!(after.since(&before), [30, 10], "thread 2 did nothing, thread 3 is gone, thread 4 is new");
+        assert_eq!(after.run_queue_since(&before), Some(3 + 4));
     }
 
     #[test]
     fn fields_are_counted_after_the_name() {
         let stat = "7 (a) b) R 1 1 1 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 1 0 12 1 1";
         assert_eq!(parse_stat(stat), Some(300));
-        assert_eq!(parse_schedstat("81234 55 3\n"), Some(81234));
+        let times = Times { cpu_ns: 81234, run_queue_ns: Some(55) };
+        assert_eq!(parse_schedstat("81234 55 3\n"), Some(times));
         assert_eq!(parse_stat("7 (a) R 1"), None);
     }
 
