@@ -72,7 +72,7 @@ pub struct Settings {
     /// Options of the engine variant.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// A positive control: every `append` is made to last longer by this share of its own time.
+    /// A positive control: every `append` is made to last longer by this share of its own time, 0 to 10.
     #[serde(default)]
     pub slowdown: f64,
 }
@@ -153,14 +153,19 @@ pub struct Probe {
 }
 
 /// Warm-up repeats whole iterations, of the exact shapes of the measurement, until the latest has
-/// settled or a limit is hit. Settled: the medians of the token gaps of its two halves differ by less
-/// than `settled_within`, or, token by token, its gaps differ by less than that from those of the
-/// iteration before (median over tokens).
+/// settled or a limit is hit. One iteration is always run.
+///
+/// Settled, in either of two ways, of which the second holds also where tokens take the longer the more
+/// have gone before:
+/// - the medians of the token gaps of its two halves differ by less than `settled_within` (from eight
+///   gaps on);
+/// - the median over tokens of the ratio of its gap to the same token's in the iteration before differs
+///   from 1 by less than `settled_within`. Requests for one token have no gaps: first tokens are taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Warmup {
     pub min_iterations: usize,
     pub max_iterations: usize,
-    /// No iteration is begun after so much time.
+    /// No iteration is begun after so much time, not even for `min_iterations`.
     pub max_ns: u64,
     pub settled_within: f64,
 }
@@ -259,7 +264,8 @@ pub struct InEffect {
 pub struct ColdStart {
     /// First request after load to its first token on the host.
     pub first_token_ns: u64,
-    /// Spawn to first token.
+    /// Spawn to first token, less the time that the worker took in between for its own readings: of
+    /// memory, of the page cache (and dropping the file from it), of the bundle's description.
     pub since_spawn_ns: Option<u64>,
     pub memory: Memory,
 }
@@ -307,8 +313,8 @@ pub struct Usage {
     /// CPU time and wall time of the measured iterations.
     pub cpu_ns: Option<u64>,
     pub wall_ns: u64,
-    /// CPU time of each thread in the measured iterations, the busiest first; those that did nothing are
-    /// left out.
+    /// CPU time of each thread in the measured iterations, the busiest first; those that did nothing, and
+    /// those that ended before the last sample, are left out.
     pub thread_cpu_ns: Option<Vec<u64>>,
     /// Time in the measured iterations that threads were ready to run and waited for a CPU, summed over all
     /// of them. With the CPU time it says how many threads wanted to compute at once.
@@ -316,9 +322,10 @@ pub struct Usage {
     pub run_queue_ns: Option<u64>,
     /// Threads of the process after the last sample, idle ones included.
     pub threads: Option<usize>,
-    /// CPUs that the process was allowed to use after the last sample.
+    /// CPUs that one of the process's threads or another was allowed to run on after the last sample.
     pub cpus: Option<Vec<usize>>,
-    /// Of the measured iterations, of everything that the meter covers; `null` without a meter.
+    /// From the first to the last measured iteration, pauses between them included, of everything that
+    /// the meter covers, whoever used it; `null` without a meter.
     pub energy: Option<Energy>,
     /// sha256 of the weights file, read after the last sample.
     pub weights_sha256: String,
@@ -356,7 +363,7 @@ pub struct Energy {
     pub method: String,
 }
 
-/// What the machine did just now: see [`Probe`].
+/// What the machine did just now: see [`Probe`]. `bytes / sweep_ns` is the bandwidth in GB/s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
     /// Best time of the fixed arithmetic, of the slowest thread.
