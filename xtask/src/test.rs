@@ -12,10 +12,11 @@ use crate::workspace::Workspace;
 use crate::{build, tidy};
 
 /// In this order: what others rest on comes first.
-const PACKAGES: [Package; 11] = [
+const PACKAGES: [Package; 12] = [
     Package::plain("bundle"),
     Package::plain("engine"),
     Package::plain("protocol"),
+    Package::plain("statistics"),
     Package::plain("worker"),
     Package::plain("engine-mock"),
     Package::plain("prepare"),

@@ -10,9 +10,9 @@ use crate::process::{cargo, output_of};
 use crate::workspace::Workspace;
 
 /// Our crates, and which of ours each may depend on.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("bundle", &[]),
-    ("driver", &["bundle", "protocol"]),
+    ("driver", &["bundle", "protocol", "statistics"]),
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-mock", &["bundle", "engine", "worker"]),
@@ -20,6 +20,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("engine-tch", &["bundle", "engine", "worker"]),
     ("prepare", &["bundle"]),
     ("protocol", &[]),
+    ("statistics", &[]),
     ("worker", &["bundle", "engine", "protocol"]),
     ("xtask", &[]),
 ];

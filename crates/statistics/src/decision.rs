@@ -1,0 +1,191 @@
+//! From a table of paired series to verdicts.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::bootstrap::Resamples;
+use crate::multiplicity::holm;
+use crate::paired::LogRatios;
+use crate::power::detectable_shift;
+use crate::sequential::{Boundaries, Looks};
+use crate::unpaired::{mann_whitney, welch};
+use crate::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
+
+/// Confidence of the interval.
+const CONFIDENCE: f64 = 0.95;
+/// Power that the guard asks for.
+const POWER: f64 = 0.8;
+
+/// One hypothesis, "their figures do not differ": figures of two contenders by round, positive; `None` where
+/// a round has none. The ratio is a/b.
+#[derive(Debug, Clone, Copy)]
+pub struct Series<'a> {
+    pub a: &'a [Option<f64>],
+    pub b: &'a [Option<f64>],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Equivalence margin on the ratio.
+    pub margin: f64,
+    /// Chance of any false `Different` in the table, and of each false `Equivalent`.
+    pub significance: f64,
+    /// Of resamples and random sign flips.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { margin: DEFAULT_MARGIN, significance: SIGNIFICANCE, seed: 0 }
+    }
+}
+
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The ratio is not 1.
+    Different,
+    /// The ratio is within the margin, whether or not it is 1.
+    Equivalent,
+    /// Neither was shown.
+    Inconclusive,
+}
+
+/// Why nothing was shown.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Undecided {
+    /// Fewer than [`MIN_ROUNDS`].
+    TooFewRounds { rounds: usize },
+    /// The difference, if any, is too small for this noise and number of rounds.
+    Noise,
+}
+
+/// What the evidence says on one hypothesis.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Pairs used.
+    pub rounds: usize,
+    /// Geometric mean of a/b.
+    pub ratio: f64,
+    /// 95 % bootstrap interval of the ratio.
+    pub interval: (f64, f64),
+    /// Two-sided p of the paired t test, unadjusted.
+    pub p_t: f64,
+    /// Two-sided p of the sign-flip test, unadjusted.
+    pub p_sign_flip: f64,
+    /// Two-sided p of Welch's test on logarithms, unadjusted.
+    pub p_welch: f64,
+    /// Two-sided p of the Mann–Whitney test, unadjusted.
+    pub p_mann_whitney: f64,
+    /// `p_t` made valid under the looks taken.
+    pub p_sequential: f64,
+    /// Holm's adjustment of `p_sequential` over the family.
+    pub p_adjusted: f64,
+    /// The larger of the two one-sided p values against the margin, made valid under the looks taken.
+    pub p_equivalence: f64,
+    /// The smallest ratio > 1 that this noise and number of rounds would find with 80 % power at the level
+    /// that Holm starts with. `None` with too few rounds to find any.
+    pub detectable: Option<f64>,
+    pub outcome: Outcome,
+    /// Of an inconclusive outcome.
+    pub reason: Option<Undecided>,
+}
+
+/// Decides every hypothesis of a table. `looks` says when the evidence was looked at before, `last` that
+/// it will not be looked at again. `None` where there is nothing to compare: fewer than two pairs, or a
+/// figure that is not positive and finite.
+///
+/// - *Equivalent* if both one-sided t tests reject at the significance level, under the looks taken.
+/// - *Different* if the t test rejects under the looks taken and for the whole family (Holm on sequential p
+///   values: Ye, Li, Liu & Yao 2013), and the sign-flip test rejects too. The t test answers for the table
+///   and for the peeking; the sign-flip test, which assumes nothing about the distribution, must agree
+///   comparison by comparison. Its smallest p is 2/2ⁿ, so that under Holm over 15 hypotheses it would
+///   forbid any verdict below ten rounds.
+/// - *Inconclusive* otherwise, and always with fewer than [`MIN_ROUNDS`] pairs.
+pub fn decide(
+    family: &[Series<'_>],
+    looks: &Looks,
+    last: bool,
+    settings: &Settings,
+) -> Vec<Option<Decision>> {
+    let rounds = family.iter().map(|series| series.a.len().min(series.b.len())).max().unwrap_or(0);
+    let boundaries = looks.after(rounds, last);
+    let ratios: Vec<Option<LogRatios>> =
+        family.iter().map(|series| LogRatios::new(series.a, series.b)).collect();
+    let sequential: Vec<f64> =
+        ratios.iter().flatten().map(|ratios| boundaries.two_sided(ratios.p_t())).collect();
+    let mut adjusted = holm(&sequential).into_iter();
+    let mut table = Table { boundaries, settings, family: sequential.len(), resamples: BTreeMap::new() };
+    ratios.iter().map(|ratios| Some(table.decide(ratios.as_ref()?, adjusted.next()?))).collect()
+}
+
+/// What the hypotheses of a table share.
+struct Table<'a> {
+    boundaries: Boundaries,
+    settings: &'a Settings,
+    /// Hypotheses that can be tested.
+    family: usize,
+    /// By number of rounds.
+    resamples: BTreeMap<usize, Resamples>,
+}
+
+impl Table<'_> {
+    fn decide(&mut self, ratios: &LogRatios, p_adjusted: f64) -> Decision {
+        let &Settings { margin, significance, seed } = self.settings;
+        let rounds = ratios.rounds();
+        let p_t = ratios.p_t();
+        let p_sign_flip = ratios.p_sign_flip(seed);
+        let p_equivalence = self.boundaries.one_sided(ratios.p_equivalence(margin.ln_1p()));
+        let reason = if rounds < MIN_ROUNDS {
+            Some(Undecided::TooFewRounds { rounds })
+        } else {
+            (p_equivalence >= significance && (p_adjusted >= significance || p_sign_flip >= significance))
+                .then_some(Undecided::Noise)
+        };
+        let outcome = match reason {
+            Some(_) => Outcome::Inconclusive,
+            None if p_equivalence < significance => Outcome::Equivalent,
+            None => Outcome::Different,
+        };
+        let resamples = self.resamples.entry(rounds).or_insert_with(|| Resamples::new(rounds, seed));
+        let (low, high) = resamples.interval(ratios.differences(), CONFIDENCE);
+        let (a, b) = ratios.logarithms();
+        Decision {
+            rounds,
+            ratio: from_log(ratios.mean()),
+            interval: (from_log(low), from_log(high)),
+            p_t,
+            p_sign_flip,
+            p_welch: welch(a, b),
+            p_mann_whitney: mann_whitney(a, b),
+            p_sequential: self.boundaries.two_sided(p_t),
+            p_adjusted,
+            p_equivalence,
+            detectable: (rounds >= MIN_ROUNDS).then(|| self.detectable(ratios)),
+            outcome,
+            reason,
+        }
+    }
+
+    fn detectable(&self, ratios: &LogRatios) -> f64 {
+        let level = self.boundaries.level(self.settings.significance / self.family as f64);
+        from_log(detectable_shift(ratios.rounds(), level, POWER) * ratios.deviation())
+    }
+}
+
+/// e^x, kept among the finite positive numbers, which JSON has.
+fn from_log(x: f64) -> f64 {
+    x.exp().clamp(f64::MIN_POSITIVE, f64::MAX)
+}
+
+/// Whether more rounds would change nothing that matters: every pair on the deciding metric is decided, or
+/// its 95 % interval, as a whole, is narrower than the margin, or it cannot be compared at all.
+pub fn settled(deciding: &[Option<Decision>], margin: f64) -> bool {
+    deciding.iter().flatten().all(|decision| {
+        let (low, high) = decision.interval;
+        let narrow = decision.rounds >= MIN_ROUNDS && high.ln() - low.ln() < margin.ln_1p();
+        decision.outcome != Outcome::Inconclusive || narrow
+    })
+}

@@ -1,0 +1,42 @@
+//! Verdicts that say when the data do not support one. Pure functions of numbers: no I/O, no clock; a
+//! random choice is a function of a seed.
+//!
+//! The unit of evidence is a process. A round runs every contender once, so figures are paired by round,
+//! which takes out what a round has in common (temperature, neighbours). Everything is done on the log
+//! scale, where a/b and its inverse are treated alike. Iterations inside a process are already one figure:
+//! resampling rounds is the outer level of the hierarchy, and the one that the verdict is about
+//! (Kalibera & Jones 2013).
+//!
+//! [`decide`] is the whole of it: a table of paired series in, verdicts out. [`Looks`] says how often the
+//! evidence was looked at, [`settled`] whether to stop looking, [`BalancedOrder`] who runs when, and
+//! [`steady::classify`] whether one process has reached a steady state.
+
+mod bootstrap;
+mod decision;
+mod multiplicity;
+mod normal;
+mod order;
+mod paired;
+mod power;
+mod sequential;
+pub mod steady;
+mod unpaired;
+
+pub use bootstrap::{RESAMPLES, Resamples};
+pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
+pub use multiplicity::holm;
+pub use order::BalancedOrder;
+pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
+pub use power::detectable_shift;
+pub use sequential::{Boundaries, Looks};
+pub use unpaired::{mann_whitney, welch};
+
+/// Fewest rounds that can support a verdict: five pairs cannot go below p = 2/2⁵ = 0.0625 in a sign-flip
+/// test, six can (2/2⁶ = 0.03125).
+pub const MIN_ROUNDS: usize = 6;
+/// Most rounds of an automatic comparison, unless asked otherwise.
+pub const DEFAULT_MAX_ROUNDS: usize = 24;
+/// Error rate of the whole table, and of each statement of equivalence.
+pub const SIGNIFICANCE: f64 = 0.05;
+/// Equivalence margin on the ratio: within 1/(1 + m) … 1 + m.
+pub const DEFAULT_MARGIN: f64 = 0.02;

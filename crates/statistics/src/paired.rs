@@ -1,0 +1,232 @@
+//! Tests on paired log ratios.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::normal::student_upper_tail;
+
+/// Pairs up to which the sign-flip test goes through every assignment of signs (65,536).
+pub const EXACT_UP_TO: usize = 16;
+/// Random assignments beyond.
+pub const FLIPS: usize = 9_999;
+/// Rounding of logarithms, relative to their size: closer figures are the same figure.
+const ROUNDING: f64 = 1e-13;
+/// Pairs whose signed sums one table holds.
+const CHUNK: usize = 8;
+
+/// Figures of two contenders in the same rounds, on the log scale.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogRatios {
+    a: Vec<f64>,
+    b: Vec<f64>,
+    /// ln(aᵣ/bᵣ).
+    differences: Vec<f64>,
+    mean: f64,
+    /// Standard deviation of the differences; exactly 0 where only rounding tells them apart.
+    deviation: f64,
+}
+
+impl LogRatios {
+    /// Pairs the rounds in which both have a figure. `None` with fewer than two pairs, or with a figure
+    /// that has no logarithm.
+    pub fn new(a: &[Option<f64>], b: &[Option<f64>]) -> Option<Self> {
+        let pairs = a.iter().zip(b).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
+        let (a, b): (Vec<f64>, Vec<f64>) = pairs.map(|(a, b)| (a.ln(), b.ln())).unzip();
+        if a.len() < 2 || !a.iter().chain(&b).all(|figure| figure.is_finite()) {
+            return None;
+        }
+        let mut differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
+        let size = a.iter().chain(&b).fold(1.0, |size: f64, figure| size.max(figure.abs()));
+        let mut mean = mean(&differences);
+        if mean.abs() <= ROUNDING * size {
+            mean = 0.0;
+        }
+        let mut deviation = variance(&differences, mean).sqrt();
+        if differences.iter().all(|difference| (difference - mean).abs() <= ROUNDING * size) {
+            deviation = 0.0;
+            differences.fill(mean);
+        }
+        Some(Self { a, b, differences, mean, deviation })
+    }
+
+    /// Pairs used.
+    pub fn rounds(&self) -> usize {
+        self.differences.len()
+    }
+
+    /// Mean log ratio.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Standard deviation of the log ratios.
+    pub fn deviation(&self) -> f64 {
+        self.deviation
+    }
+
+    /// The log ratio of each round.
+    pub fn differences(&self) -> &[f64] {
+        &self.differences
+    }
+
+    /// Logarithms of the figures of the two contenders.
+    pub(crate) fn logarithms(&self) -> (&[f64], &[f64]) {
+        (&self.a, &self.b)
+    }
+
+    /// Two-sided p of "the mean log ratio is 0": the paired t test (Student 1908).
+    pub fn p_t(&self) -> f64 {
+        if self.mean == 0.0 {
+            return 1.0;
+        }
+        (2.0 * student_upper_tail(self.statistic(self.mean.abs()), self.freedom())).min(1.0)
+    }
+
+    /// The larger p of the two one-sided tests that show the mean log ratio within ±`margin`
+    /// (Schuirmann 1987).
+    pub fn p_equivalence(&self, margin: f64) -> f64 {
+        student_upper_tail(self.statistic(margin - self.mean.abs()), self.freedom())
+    }
+
+    /// Distance in standard errors. Without noise, every distance is infinite, and none is no evidence.
+    fn statistic(&self, distance: f64) -> f64 {
+        let error = self.deviation / (self.rounds() as f64).sqrt();
+        match (error > 0.0, distance > 0.0) {
+            (true, _) => distance / error,
+            (false, true) => f64::INFINITY,
+            (false, false) => f64::NEG_INFINITY,
+        }
+    }
+
+    fn freedom(&self) -> f64 {
+        (self.rounds() - 1) as f64
+    }
+
+    /// Two-sided p of the sign-flip permutation test on the mean (Fisher 1935): which contender is called
+    /// `a` is arbitrary in each round if they do not differ. Exact up to [`EXACT_UP_TO`] pairs; beyond,
+    /// [`FLIPS`] random assignments, counting the observed one (Phipson & Smyth 2010).
+    pub fn p_sign_flip(&self, seed: u64) -> f64 {
+        let tables: Vec<Vec<f64>> = self.differences.chunks(CHUNK).map(signed_sums).collect();
+        let sum: f64 = self.differences.iter().sum();
+        let size: f64 = self.differences.iter().map(|difference| difference.abs()).sum();
+        // Sums that are equal but for rounding are ties.
+        let threshold = sum.abs() - 1e-12 * size;
+        if self.rounds() <= EXACT_UP_TO {
+            let high = tables.get(1).map_or(&[0.0][..], Vec::as_slice);
+            let hits: usize = high
+                .iter()
+                .map(|high| tables[0].iter().filter(|low| (*low + high).abs() >= threshold).count())
+                .sum();
+            return hits as f64 / (tables[0].len() * high.len()) as f64;
+        }
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut signs = vec![0; FLIPS * tables.len()];
+        random.fill_bytes(&mut signs);
+        let flipped = signs.chunks_exact(tables.len()).filter(|signs| {
+            let sum: f64 = signs
+                .iter()
+                .zip(&tables)
+                .map(|(&signs, table)| table[usize::from(signs) & (table.len() - 1)])
+                .sum();
+            sum.abs() >= threshold
+        });
+        (1 + flipped.count()) as f64 / (1 + FLIPS) as f64
+    }
+}
+
+/// Σ ±xᵢ for each assignment of signs; bit i of the index is the sign of xᵢ.
+fn signed_sums(x: &[f64]) -> Vec<f64> {
+    let mut sums = vec![0.0];
+    for x in x {
+        let negative: Vec<f64> = sums.iter().map(|sum| sum - x).collect();
+        sums.iter_mut().for_each(|sum| *sum += x);
+        sums.extend(negative);
+    }
+    sums
+}
+
+pub(crate) fn mean(x: &[f64]) -> f64 {
+    x.iter().sum::<f64>() / x.len() as f64
+}
+
+/// Unbiased. 0 for fewer than two.
+pub(crate) fn variance(x: &[f64], mean: f64) -> f64 {
+    x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len().saturating_sub(1).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratios(differences: &[f64]) -> LogRatios {
+        let a: Vec<_> = differences.iter().map(|x| Some(x.exp())).collect();
+        LogRatios::new(&a, &vec![Some(1.0); a.len()]).unwrap()
+    }
+
+    fn close(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-6, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn the_t_test_agrees_with_a_worked_example() {
+        // Mean 0.35, s = 0.18708, t(5) = 4.582576.
+        close(ratios(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).p_t(), 0.005_933_544_5);
+        // Student's own data (1908, the soporific drugs): t(9) = 4.0621, p = 0.002833.
+        let sleep = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
+        close(ratios(&sleep).p_t(), 0.002_832_890_2);
+    }
+
+    #[test]
+    fn the_sign_flip_test_agrees_with_counting() {
+        // Of 2⁶ assignments, only the two with all signs alike reach the observed sum.
+        assert_eq!(ratios(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).p_sign_flip(0), 2.0 / 64.0);
+        // |±1 ±3 ±2| is 0, 2, 4 or 6, each in two of eight assignments.
+        assert_eq!(ratios(&[-1.0, 3.0, 2.0]).p_sign_flip(0), 4.0 / 8.0);
+        assert_eq!(ratios(&[1.0, 3.0, -2.0]).p_sign_flip(0), 6.0 / 8.0);
+    }
+
+    #[test]
+    fn darwins_maize_gives_fishers_p() {
+        // Fisher 1935, The Design of Experiments, §21: 1,726 of 32,768 assignments.
+        let maize = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48];
+        let differences: Vec<f64> = maize.iter().map(|&x| f64::from(x) / 100.0).collect();
+        assert_eq!(ratios(&differences).p_sign_flip(0), 1_726.0 / 32_768.0);
+    }
+
+    #[test]
+    fn random_flips_agree_with_the_exact_count() {
+        // Sixteen pairs exactly, and a seventeenth that changes nothing.
+        let mut differences: Vec<f64> = (0..16).map(|i| f64::from(i) / 10.0 - 0.3).collect();
+        let exact = ratios(&differences).p_sign_flip(0);
+        differences.push(1e-9);
+        let random = ratios(&differences).p_sign_flip(0);
+        assert!((random - exact).abs() < 4.0 * (exact / FLIPS as f64).sqrt(), "{random} is not {exact}");
+    }
+
+    #[test]
+    fn certain_differences_have_p_zero_and_none_at_all_has_one() {
+        let twice = LogRatios::new(&[Some(0.2), Some(6.0), Some(0.6)], &[Some(0.1), Some(3.0), Some(0.3)]);
+        let twice = twice.unwrap();
+        assert_eq!((twice.p_t(), twice.p_equivalence(0.02), twice.deviation()), (0.0, 1.0, 0.0));
+        let same = ratios(&[0.0; 6]);
+        assert_eq!((same.p_t(), same.p_equivalence(0.02), same.p_sign_flip(0)), (1.0, 0.0, 1.0));
+    }
+
+    #[test]
+    fn equivalence_is_the_worse_of_two_one_sided_tests() {
+        // The mean is 0.01, so the nearer bound is the upper one, 0.01 away.
+        let x = ratios(&[0.0, 0.02, 0.0, 0.02, 0.0, 0.02]);
+        let t = 0.01 / (x.deviation() / 6f64.sqrt());
+        close(x.p_equivalence(0.02), student_upper_tail(t, 5.0));
+        assert!(ratios(&[0.03; 6]).p_equivalence(0.02) > 0.999);
+    }
+
+    #[test]
+    fn rounds_without_a_pair_are_left_out() {
+        let x = LogRatios::new(&[Some(1.0), None, Some(3.0)], &[Some(2.0), Some(9.0), Some(6.0)]).unwrap();
+        assert_eq!(x.rounds(), 2);
+        assert_eq!(LogRatios::new(&[Some(1.0), None], &[None, Some(1.0)]), None);
+        assert_eq!(LogRatios::new(&[Some(0.0), Some(1.0)], &[Some(1.0); 2]), None);
+        assert_eq!(LogRatios::new(&[Some(f64::NAN), Some(1.0)], &[Some(1.0); 2]), None);
+    }
+}

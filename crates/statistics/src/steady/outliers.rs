@@ -1,0 +1,42 @@
+//! Outliers of a series: what a moving window finds absurd.
+
+/// The window of the paper, in points, and the narrowest.
+const WIDEST: usize = 200;
+const NARROWEST: usize = 12;
+/// Least half-width of the band, relative to the median: equal readings of a clock do not make the next
+/// one absurd.
+const LEAST_BAND: f64 = 0.01;
+
+/// Indices of what is left without outliers: points outside median ± 3·(P₉₀ − P₁₀) of the window around
+/// them (Barrett et al. 2017, after Tukey 1977). Theirs is 200 points wide; shorter series get a quarter of
+/// their length.
+///
+/// The paper keeps every point of the first half window, where warming up looks like an outlier. Here a
+/// point is kept there if all points before it are absurd too: that is warming up, and what stands alone is
+/// not.
+pub(super) fn without(series: &[f64]) -> Vec<usize> {
+    let half = (series.len() / 4).clamp(NARROWEST, WIDEST) / 2;
+    let mut kept = Vec::with_capacity(series.len());
+    let mut window = Vec::with_capacity(2 * half);
+    let mut warming_up = true;
+    for (index, &value) in series.iter().enumerate() {
+        let start = index.saturating_sub(half).min(series.len() - 2 * half);
+        window.clear();
+        window.extend_from_slice(&series[start..start + 2 * half]);
+        let absurd = is_absurd(value, &mut window);
+        warming_up &= absurd && index < half;
+        if !absurd || warming_up || index == 0 {
+            kept.push(index);
+        }
+    }
+    kept
+}
+
+fn is_absurd(value: f64, window: &mut [f64]) -> bool {
+    let mut quantile = |share: f64| {
+        let rank = (share * (window.len() - 1) as f64).round() as usize;
+        *window.select_nth_unstable_by(rank, f64::total_cmp).1
+    };
+    let (low, median, high) = (quantile(0.1), quantile(0.5), quantile(0.9));
+    (value - median).abs() > (3.0 * (high - low)).max(LEAST_BAND * median)
+}
