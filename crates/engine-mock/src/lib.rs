@@ -7,13 +7,21 @@
 //! |---|---|
 //! | `load_ms`, `cold_ms`, `token_ms`, `prefill_token_ms` | time of load, extra time of the first request, of a decode step, of a prompt token |
 //! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
+//! | `bimodal`, `bimodal_factor` | share of processes that are slower by this factor (default 1.2) |
+//! | `spike_share`, `spike` | share of steps that are slower by this factor (default 3) |
+//! | `drift`, `drift_since` | slow-down per second between this moment (Unix time in seconds) and the start of the process; without it, none |
 //! | `ramp`, `ramp_steps` | the first step is slower by this factor, falling linearly to 1 over so many steps |
 //! | `memory_mib` | held from load on |
+//! | `memory_step_mib`, `memory_step_at` | allocated in addition, and touched, at this call of `append` (default 1) |
+//! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
 //! | `claimed_precision` | reported as in effect, whatever was asked |
+//! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
+mod busy;
+mod noise;
 mod output;
 mod script;
 
@@ -25,6 +33,9 @@ use engine::{
     Want, check_append, check_begin,
 };
 
+use crate::busy::BusyThreads;
+
+pub use noise::{Noise, ProcessNoise};
 pub use output::through;
 pub use script::{Fault, Script};
 
@@ -34,6 +45,8 @@ pub struct Mock {
     script: Script,
     /// Held so that memory is really resident.
     _memory: Vec<u8>,
+    memory_step: Vec<u8>,
+    busy: BusyThreads,
     batch: usize,
     capacity: usize,
     /// `[batch]` running hashes of the sequences: the whole state of this "model".
@@ -88,6 +101,9 @@ impl InferenceEngine for Mock {
             config: bundle.config().clone(),
             settings: settings.clone(),
             _memory: vec![1; script.memory_bytes],
+            memory_step: Vec::new(),
+            busy: BusyThreads::start(script.busy_threads)
+                .map_err(|error| EngineError::Framework(format!("cannot start a busy thread: {error}")))?,
             script,
             batch: 0,
             capacity: 0,
@@ -109,7 +125,7 @@ impl InferenceEngine for Mock {
             device: self.settings.device,
             threads: self.settings.threads,
             jit: "none (mock)".into(),
-            optimised: None,
+            optimised: self.script.optimised,
             weight_storage: "none (mock)".into(),
             kernels: vec!["waiting".into()],
         }
@@ -129,7 +145,12 @@ impl InferenceEngine for Mock {
         let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
         let cold = if self.appends == 1 { self.script.cold } else { Duration::ZERO };
         let step = self.script.step_time(work, self.appends) + cold;
+        if self.appends == self.script.memory_step_at {
+            self.memory_step = vec![1; self.script.memory_step_bytes];
+        }
+        self.busy.set(true);
         self.script.wait(step);
+        self.busy.set(false);
         self.logits.clear();
         for (sequence, tokens) in tokens.chunks_exact(count).enumerate() {
             for (position, &token) in tokens.iter().enumerate() {

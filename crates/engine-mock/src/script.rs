@@ -1,12 +1,14 @@
 //! The script of a mock, read from the options of its variant.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use engine::{EngineError, Precision, Settings};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
+
+use crate::noise::{Noise, ProcessNoise};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +53,27 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 24] = [
     "load_ms",
     "cold_ms",
     "token_ms",
     "prefill_token_ms",
     "noise",
     "process_noise",
+    "bimodal",
+    "bimodal_factor",
+    "spike",
+    "spike_share",
+    "drift",
+    "drift_since",
     "ramp",
     "ramp_steps",
     "memory_mib",
+    "memory_step_mib",
+    "memory_step_at",
+    "busy_threads",
     "perturb",
+    "optimised",
     "seed",
     "fault",
     "fault_at",
@@ -74,65 +86,58 @@ pub struct Script {
     pub token: Duration,
     pub prefill_token: Duration,
     pub memory_bytes: usize,
+    pub memory_step_bytes: usize,
+    /// At which call of `append`.
+    pub memory_step_at: usize,
+    pub busy_threads: usize,
     pub perturb: f32,
+    /// What it claims of its graph, if anything.
+    pub optimised: Option<bool>,
     pub fault: Option<Fault>,
     pub fault_at: usize,
     /// What it claims to hold, whatever was asked.
     pub claimed_precision: Option<Precision>,
-    noise: f64,
-    ramp: f64,
-    ramp_steps: usize,
-    /// Factor of the whole process.
-    process: f64,
+    noise: ProcessNoise,
     random: ChaCha8Rng,
 }
 
 impl Script {
     pub fn read(settings: &Settings) -> Result<Script, EngineError> {
         settings.check_options(&OPTIONS)?;
-        let option = |name: &str| settings.options.get(name).map(String::as_str);
-        let number = |name: &str, default: f64| match option(name) {
-            None => Ok(default),
-            Some(text) => match text.parse::<f64>() {
-                Ok(value) if value.is_finite() => Ok(value),
-                _ => Err(EngineError::Input(format!("option {name} is {text:?}, not a number"))),
-            },
-        };
-        let milliseconds = |name: &str, default: f64| -> Result<Duration, EngineError> {
-            Ok(Duration::from_secs_f64(number(name, default)?.max(0.0) / 1e3))
-        };
-        let mut random = match option("seed") {
-            Some(_) => ChaCha8Rng::seed_from_u64(number("seed", 0.0)? as u64),
+        let options = Options(&settings.options);
+        let mut random = match options.text("seed") {
+            Some(_) => ChaCha8Rng::seed_from_u64(options.number("seed", 0.0)? as u64),
             // Each process its own noise, as in real life.
-            None => ChaCha8Rng::seed_from_u64(u64::from(std::process::id()) ^ now_ns()),
+            None => ChaCha8Rng::seed_from_u64(u64::from(std::process::id()) ^ unix_time().as_nanos() as u64),
         };
-        let process = log_normal(&mut random, number("process_noise", 0.0)?);
+        let now = unix_time().as_secs_f64();
+        let started = (now - options.number("drift_since", now)?).max(0.0);
         Ok(Script {
-            load: milliseconds("load_ms", 1.0)?,
-            cold: milliseconds("cold_ms", 0.0)?,
-            token: milliseconds("token_ms", 0.2)?,
-            prefill_token: milliseconds("prefill_token_ms", 0.02)?,
-            memory_bytes: (number("memory_mib", 0.0)?.max(0.0) * f64::from(1 << 20)) as usize,
-            perturb: number("perturb", 0.0)? as f32,
-            fault: option("fault").map(str::parse).transpose()?,
-            fault_at: number("fault_at", 0.0)? as usize,
-            claimed_precision: option("claimed_precision")
+            load: options.milliseconds("load_ms", 1.0)?,
+            cold: options.milliseconds("cold_ms", 0.0)?,
+            token: options.milliseconds("token_ms", 0.2)?,
+            prefill_token: options.milliseconds("prefill_token_ms", 0.02)?,
+            memory_bytes: options.mebibytes("memory_mib")?,
+            memory_step_bytes: options.mebibytes("memory_step_mib")?,
+            memory_step_at: options.number("memory_step_at", 1.0)? as usize,
+            busy_threads: options.number("busy_threads", 0.0)? as usize,
+            perturb: options.number("perturb", 0.0)? as f32,
+            optimised: options.parsed("optimised", "true or false")?,
+            fault: options.text("fault").map(str::parse).transpose()?,
+            fault_at: options.number("fault_at", 0.0)? as usize,
+            claimed_precision: options
+                .text("claimed_precision")
                 .map(str::parse)
                 .transpose()
                 .map_err(EngineError::Input)?,
-            noise: number("noise", 0.0)?,
-            ramp: number("ramp", 1.0)?,
-            ramp_steps: number("ramp_steps", 0.0)? as usize,
-            process,
+            noise: options.noise()?.of_process(started, &mut random),
             random,
         })
     }
 
     /// How long a step takes whose undisturbed time is `work`; `step` counts from 1.
     pub fn step_time(&mut self, work: Duration, step: usize) -> Duration {
-        let left = self.ramp_steps.saturating_sub(step) as f64 / self.ramp_steps.max(1) as f64;
-        let ramp = 1.0 + (self.ramp - 1.0) * left;
-        work.mul_f64((log_normal(&mut self.random, self.noise) * self.process * ramp).max(0.0))
+        work.mul_f64(self.noise.of_step(step, &mut self.random))
     }
 
     /// Waits exactly so long: sleeping alone overshoots by more than the noise that is scripted.
@@ -148,12 +153,53 @@ impl Script {
     }
 }
 
-fn log_normal(random: &mut ChaCha8Rng, sigma: f64) -> f64 {
-    let normal: f64 = StandardNormal.sample(random);
-    (sigma * normal).exp()
+/// The options of the variant, as numbers.
+struct Options<'a>(&'a BTreeMap<String, String>);
+
+impl<'a> Options<'a> {
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn parsed<T: FromStr>(&self, name: &str, expected: &str) -> Result<Option<T>, EngineError> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| EngineError::Input(format!("option {name} is {text:?}, not {expected}")))
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    fn number(&self, name: &str, default: f64) -> Result<f64, EngineError> {
+        match self.parsed(name, "a number")? {
+            Some(number) if !f64::is_finite(number) => {
+                Err(EngineError::Input(format!("option {name} is {number}, not a number")))
+            }
+            number => Ok(number.unwrap_or(default)),
+        }
+    }
+
+    fn milliseconds(&self, name: &str, default: f64) -> Result<Duration, EngineError> {
+        Ok(Duration::from_secs_f64(self.number(name, default)?.max(0.0) / 1e3))
+    }
+
+    fn mebibytes(&self, name: &str) -> Result<usize, EngineError> {
+        Ok((self.number(name, 0.0)?.max(0.0) * f64::from(1 << 20)) as usize)
+    }
+
+    fn noise(&self) -> Result<Noise, EngineError> {
+        Ok(Noise {
+            process: self.number("process_noise", 0.0)?,
+            step: self.number("noise", 0.0)?,
+            bimodal: self.number("bimodal", 0.0)?,
+            bimodal_factor: self.number("bimodal_factor", 1.2)?,
+            spike_share: self.number("spike_share", 0.0)?,
+            spike: self.number("spike", 3.0)?,
+            drift: self.number("drift", 0.0)?,
+            ramp: self.number("ramp", 1.0)?,
+            ramp_steps: self.number("ramp_steps", 0.0)? as usize,
+        })
+    }
 }
 
-fn now_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map(|time| time.as_nanos() as u64).unwrap_or_default()
+fn unix_time() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,11 +1,12 @@
 //! The protocol in memory: a job in, events out, no process between.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 
 use engine_mock::Mock;
 use protocol::{
     Case, Decode, Event, FailureKind, Generate, Job, KvCache, Measure, ParityTask, Score, Settings, Task,
-    Warmup,
+    Usage, Warmup,
 };
 
 /// A bundle of a model with 8 tokens of vocabulary and 64 positions; the mock reads no weights.
@@ -210,4 +211,63 @@ fn a_failure_in_mid_run_keeps_what_was_measured() {
     let events = serve(settings(&[("fault", "error"), ("fault_at", "4")]), Task::Measure(measure()));
     assert!(events.iter().any(|event| matches!(event, Event::ColdStart(_))));
     assert_eq!(failure(&events), (FailureKind::Failed, "this error was asked for"));
+}
+
+/// The last reading of a process of its own: those of this one count all tests.
+fn usage(options: &[(&str, &str)]) -> Usage {
+    let bundle = bundle();
+    let job = Job {
+        protocol: protocol::VERSION,
+        bundle: bundle.path().display().to_string(),
+        settings: settings(options),
+        spawned_at_ns: None,
+        evict: false,
+        task: Task::Measure(measure()),
+    };
+    #[expect(clippy::disallowed_methods, reason = "the worker under test")]
+    let mut worker = std::process::Command::new(env!("CARGO_BIN_EXE_engine-mock"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    serde_json::to_writer(worker.stdin.take().unwrap(), &job).unwrap();
+    let output = worker.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut events = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let usage = events.find_map(|event| if let Event::Usage(usage) = event { Some(usage) } else { None });
+    usage.unwrap_or_else(|| panic!("no usage in {text}"))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn busy_threads_take_cpu_time_while_it_appends() {
+    let busy = |count| usage(&[("busy_threads", count), ("token_ms", "5")]).thread_cpu_ns.unwrap().len();
+    assert!(busy("2") >= busy("0") + 2);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_memory_step_is_resident() {
+    let peak = |options: &[(&str, &str)]| usage(options).peak_bytes.unwrap();
+    let stepped = peak(&[("memory_step_mib", "64"), ("memory_step_at", "9")]);
+    assert!(stepped > peak(&[]) + (60 << 20));
+}
+
+#[test]
+fn what_it_claims_of_its_graph_is_reported() {
+    for (text, expected) in [("true", true), ("false", false)] {
+        let events = serve(settings(&[("optimised", text)]), Task::Measure(measure()));
+        let load =
+            events.iter().find_map(|event| if let Event::Loaded(load) = event { Some(load) } else { None });
+        assert_eq!(load.unwrap().in_effect.optimised, Some(expected));
+    }
+}
+
+#[test]
+fn options_that_are_no_numbers_are_refused() {
+    for (name, value) in [("bimodal", "often"), ("noise", "inf"), ("optimised", "perhaps")] {
+        let events = serve(settings(&[(name, value)]), Task::Measure(measure()));
+        assert_eq!(failure(&events).0, FailureKind::Input);
+        assert!(failure(&events).1.contains(name), "{}", failure(&events).1);
+    }
 }
