@@ -133,9 +133,25 @@ pub(crate) struct CompareArgs {
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: Option<u32>,
-    /// Rounds: in each, every framework runs once, in a process of its own [default: 6]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) rounds: Option<u32>,
+    /// Rounds: in each, every framework runs once, in a process of its own. auto adds rounds, from 6 to
+    /// 24, until the verdicts on throughput are clear or --time-budget ends [default: auto]
+    #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
+    pub(crate) rounds: Option<RoundsArg>,
+    /// Minutes after which automatic rounds end, once there are 6
+    #[arg(long, value_name = "MINUTES", default_value_t = 6.0, value_parser = parse_minutes)]
+    pub(crate) time_budget: f64,
+    /// Differences within this many percent are taken for none
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = parse_margin)]
+    pub(crate) margin: f64,
+    /// Give verdicts although the machine is noisy; what was noticed is printed
+    #[arg(long)]
+    pub(crate) accept_noise: bool,
+    /// How long to wait for a quiet machine before starting, and before a noisy round is done again
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
+    pub(crate) patience: f64,
+    /// Also load from a cold page cache, in processes of their own
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    pub(crate) cold_load: OnOff,
     /// Measured iterations in each process [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) iterations: Option<u32>,
@@ -219,6 +235,35 @@ fn parse_device(text: &str) -> Result<String, String> {
         None if text == "cuda" => Ok("cuda:0".into()),
         Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
         _ => Err("there are auto, cpu and cuda[:N]".into()),
+    }
+}
+
+/// How often to repeat, as typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoundsArg {
+    Auto,
+    Fixed(u32),
+}
+
+fn parse_rounds(text: &str) -> Result<RoundsArg, String> {
+    match text.parse::<u32>() {
+        _ if text == "auto" => Ok(RoundsArg::Auto),
+        Ok(rounds @ 1..=10_000) => Ok(RoundsArg::Fixed(rounds)),
+        _ => Err("auto, or a number from 1 to 10000".into()),
+    }
+}
+
+fn parse_minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
+        _ => Err("a number of minutes above 0, up to 10080 (a week)".into()),
+    }
+}
+
+fn parse_margin(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
+        _ => Err("a number of percent above 0, up to 50".into()),
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) struct Engine {
 pub(crate) struct EngineSettings {
     pub(crate) precision: Option<bundle::Precision>,
     pub(crate) jit: Option<bool>,
+    /// Another thread budget than everyone's, for controls; rule R5 notices.
+    pub(crate) threads: Option<usize>,
+    /// A positive control: every step is made to last longer by this share of its own time.
+    #[serde(default)]
+    pub(crate) slowdown: f64,
 }
 
 impl Engine {

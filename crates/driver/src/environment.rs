@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+use crate::machine;
 use crate::places::Places;
 
 #[derive(Debug, Clone, Serialize)]
@@ -17,6 +18,10 @@ pub(crate) struct Environment {
     pub(crate) physical_cores: Option<usize>,
     /// Cores this process may use, by affinity and quota.
     pub(crate) available_cores: usize,
+    /// The CPUs' frequency governor; `null` where there is none.
+    pub(crate) governor: Option<String>,
+    /// CPUs' worth of time that a cgroup allows; `null` without a limit.
+    pub(crate) cpu_quota: Option<f64>,
     pub(crate) memory_bytes: u64,
     /// `None` outside a checkout with git.
     pub(crate) git_commit: Option<String>,
@@ -43,6 +48,8 @@ pub(crate) fn read(places: &Places, started: String) -> Environment {
         cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
         physical_cores: System::physical_core_count(),
         available_cores: std::thread::available_parallelism().map_or(1, usize::from),
+        governor: machine::governor(&machine::allowed().unwrap_or_default()),
+        cpu_quota: machine::quota(),
         memory_bytes: system.total_memory(),
         git_commit: checkout.and_then(|checkout| git(checkout, &["rev-parse", "HEAD"])),
         git_modified: checkout

@@ -7,14 +7,15 @@ use std::time::Duration;
 use bundle::{Bundle, Precision};
 use protocol::{Case, Decode, KvCache};
 use serde::Serialize;
+use statistics::Looks;
 
-use crate::cli::{CompareArgs, DecodeArg, ModelArgs, OnOff};
+use crate::cli::{CompareArgs, DecodeArg, ModelArgs, OnOff, RoundsArg};
 use crate::configs::{self, Engine};
 use crate::failure::{Failure, Result};
 use crate::places::Places;
 use crate::process::Worker;
 use crate::prompts::{self, Prompt, Text};
-use crate::provision;
+use crate::{machine, provision};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, Serialize)]
@@ -25,6 +26,35 @@ pub(crate) struct Contender {
     pub(crate) engine: Engine,
     pub(crate) precision: Precision,
     pub(crate) jit: bool,
+    pub(crate) threads: usize,
+}
+
+/// How much evidence is gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rounds {
+    /// From six to `max`, until the verdicts are clear or the time is up.
+    Auto {
+        max: usize,
+        budget_s: f64,
+    },
+    Fixed(usize),
+}
+
+impl Rounds {
+    pub(crate) fn max(self) -> usize {
+        match self {
+            Rounds::Auto { max, .. } => max,
+            Rounds::Fixed(rounds) => rounds,
+        }
+    }
+
+    pub(crate) fn looks(self) -> Looks {
+        match self {
+            Rounds::Auto { max, .. } => Looks::automatic(max),
+            Rounds::Fixed(rounds) => Looks::fixed(rounds),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -34,10 +64,20 @@ pub(crate) struct Plan {
     pub(crate) precision: Precision,
     pub(crate) device: String,
     pub(crate) threads: usize,
+    /// CPUs that every worker may use; `null` where the system has no such notion.
+    pub(crate) cpus: Option<Vec<usize>>,
+    pub(crate) jit: bool,
     pub(crate) batch: usize,
     pub(crate) new_tokens: usize,
-    pub(crate) rounds: usize,
+    pub(crate) rounds: Rounds,
     pub(crate) iterations: usize,
+    /// Margin of equivalence, as a share.
+    pub(crate) margin: f64,
+    pub(crate) accept_noise: bool,
+    /// Seconds to wait for a quiet machine.
+    pub(crate) patience_s: f64,
+    /// Rounds in which models are also loaded from a cold page cache.
+    pub(crate) cold_loads: usize,
     pub(crate) decode: Decode,
     pub(crate) kv_cache: KvCache,
     pub(crate) fair_comparison: bool,
@@ -63,7 +103,9 @@ fn prompt_summaries<S: serde::Serializer>(
 
 const DEFAULT_SUITE: &str = "default";
 const DEFAULT_NEW_TOKENS: u32 = 32;
-const DEFAULT_ROUNDS: u32 = 6;
+/// Loading from a cold cache is told with its spread, not tested: three are enough for that.
+const COLD_LOADS: usize = 3;
+const QUICK_ROUNDS: usize = 2;
 const DEFAULT_ITERATIONS: u32 = 2;
 
 /// Resolves arguments, provisioning what is missing on the way.
@@ -102,24 +144,32 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
     for prompt in &prompts {
         prompts::check_context(prompt.tokens.len(), new_tokens, &bundle)?;
     }
-    let quick = |usual: u32, quick: u32| if args.quick { quick } else { usual };
-    let rounds = args.rounds.unwrap_or(quick(suite.rounds.unwrap_or(DEFAULT_ROUNDS), 2));
-    let iterations = args.iterations.unwrap_or(quick(suite.iterations.unwrap_or(DEFAULT_ITERATIONS), 1));
-    if rounds == 0 || iterations == 0 || new_tokens == 0 {
+    let rounds = rounds(args, suite.rounds);
+    let usual = if args.quick { 1 } else { suite.iterations.unwrap_or(DEFAULT_ITERATIONS) };
+    let iterations = args.iterations.unwrap_or(usual);
+    if rounds.max() == 0 || iterations == 0 || new_tokens == 0 {
         return Err(Failure::usage(format!(
             "suite {suite_name:?} asks for 0 rounds, iterations or new tokens"
         )));
     }
+    let threads = threads(&args.model);
     let plan = Plan {
         contenders,
         model: bundle.manifest().name.clone(),
         precision,
         device: args.model.device.clone(),
-        threads: threads(&args.model),
+        threads,
+        cpus: machine::choose(threads),
+        jit: !args.model.no_jit,
         batch: args.batch as usize,
         new_tokens,
-        rounds: rounds as usize,
+        rounds,
         iterations: iterations as usize,
+        margin: args.margin / 100.0,
+        // Two rounds are a look and yield no verdict that noise could spoil; it is told all the same.
+        accept_noise: args.accept_noise || args.quick,
+        patience_s: args.patience,
+        cold_loads: if args.cold_load == OnOff::On && !args.quick { COLD_LOADS } else { 0 },
         decode: match args.decode {
             DecodeArg::Forced => Decode::Forced,
             DecodeArg::Greedy => Decode::Greedy,
@@ -163,6 +213,17 @@ impl Plan {
     }
 }
 
+fn rounds(args: &CompareArgs, of_suite: Option<u32>) -> Rounds {
+    let auto = Rounds::Auto { max: statistics::DEFAULT_MAX_ROUNDS, budget_s: args.time_budget * 60.0 };
+    match (args.rounds, of_suite) {
+        (Some(RoundsArg::Fixed(rounds)), _) => Rounds::Fixed(rounds as usize),
+        (Some(RoundsArg::Auto), _) => auto,
+        (None, _) if args.quick => Rounds::Fixed(QUICK_ROUNDS),
+        (None, Some(rounds)) => Rounds::Fixed(rounds as usize),
+        (None, None) => auto,
+    }
+}
+
 fn engines(names: &[String], places: &Places) -> Result<Vec<Engine>> {
     if names.is_empty() {
         return configs::default_engines(&places.configs);
@@ -186,6 +247,7 @@ pub(crate) fn contender(label: String, engine: Engine, precision: Precision, mod
         label,
         precision: engine.settings.precision.unwrap_or(precision),
         jit: !model.no_jit && engine.settings.jit.unwrap_or(true),
+        threads: engine.settings.threads.unwrap_or_else(|| threads(model)),
         engine,
     }
 }
@@ -201,40 +263,39 @@ pub(crate) fn threads(model: &ModelArgs) -> usize {
     model.threads.map_or_else(available, usize::from)
 }
 
-pub(crate) fn settings(
-    contender: &Contender,
-    device: &str,
-    threads: usize,
-    hidden_states: bool,
-) -> protocol::Settings {
+pub(crate) fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
         precision: contender.precision.name().into(),
         device: device.into(),
-        threads,
+        threads: contender.threads,
         jit: contender.jit,
         hidden_states,
         options: contender.engine.options.clone(),
+        slowdown: contender.engine.settings.slowdown,
     }
 }
 
-/// The worker of an engine with the whole environment it will see: what the system needs, the thread
-/// budget under every name that a runtime reads, and what the engine's configuration sets.
-pub(crate) fn worker(engine: &Engine, places: &Places, threads: usize, timeout_s: u64) -> Worker {
+/// Variables that say how many threads to use, one name for each runtime that reads one.
+pub(crate) const THREAD_VARIABLES: [&str; 5] =
+    ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
+
+/// The worker of an engine with all that it will find: an environment that holds what the system needs, the
+/// thread budget and what the engine's configuration sets; and its CPUs.
+pub(crate) fn worker(
+    contender: &Contender,
+    cpus: Option<&[usize]>,
+    places: &Places,
+    timeout_s: u64,
+) -> Worker {
+    let engine = &contender.engine;
     let mut environment = BTreeMap::new();
     for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
         if let Ok(value) = std::env::var(name) {
             environment.insert(name.to_owned(), value);
         }
     }
-    let budget = [
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "RAYON_NUM_THREADS",
-        "CANDLE_NUM_THREADS",
-    ];
-    for name in budget {
-        environment.insert(name.to_owned(), threads.to_string());
+    for name in THREAD_VARIABLES {
+        environment.insert(name.to_owned(), contender.threads.to_string());
     }
     for (name, value) in &engine.env {
         let value = std::env::var(name)
@@ -243,7 +304,12 @@ pub(crate) fn worker(engine: &Engine, places: &Places, threads: usize, timeout_s
             .unwrap_or_else(|| value.replace("{cache}", &places.cache.display().to_string()));
         environment.insert(name.clone(), value);
     }
-    Worker { binary: places.binary(&engine.worker), environment, timeout: Duration::from_secs(timeout_s) }
+    Worker {
+        binary: places.binary(&engine.worker),
+        environment,
+        cpus: cpus.map(<[usize]>::to_vec),
+        timeout: Duration::from_secs(timeout_s),
+    }
 }
 
 fn drawn_seed() -> u64 {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use protocol::{Event, Hello, Job};
 
 use crate::interrupt;
+use crate::machine::Pinned;
 
 /// Longest line a worker may send: the samples of a long measurement fit many times over.
 const MAX_LINE: u64 = 64 << 20;
@@ -25,6 +26,8 @@ pub(crate) struct Worker {
     pub(crate) binary: PathBuf,
     /// The whole environment of the process.
     pub(crate) environment: BTreeMap<String, String>,
+    /// The CPUs it may use; all, without a list.
+    pub(crate) cpus: Option<Vec<usize>>,
     pub(crate) timeout: Duration,
 }
 
@@ -199,7 +202,10 @@ impl Process {
         let mut command = Command::new(&worker.binary);
         command.args(arguments).env_clear().envs(&worker.environment);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = {
+            let _pinned = worker.cpus.as_deref().map(Pinned::to);
+            command.spawn()?
+        };
         // Bounded, so that a flood fills the pipe and not the driver's memory.
         let (sender, lines) = sync_channel(64);
         let stdout = child.stdout.take().expect("piped");

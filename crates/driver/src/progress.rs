@@ -25,15 +25,15 @@ impl Progress {
     }
 
     pub(crate) fn running(&self, round: usize, rounds: usize, label: &str) {
-        self.message(&format!("round {}/{rounds}: {label}", round + 1));
+        self.message(&format!("round {} of up to {rounds}: {label}", round + 1));
     }
 
     pub(crate) fn message(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }
 
-    pub(crate) fn step(&self) {
-        self.bar.inc(1);
+    pub(crate) fn step(&self, runs: usize) {
+        self.bar.inc(runs as u64);
     }
 
     /// A line that stays, also where there is no bar. What went wrong is said even with `--quiet`: it is

@@ -4,12 +4,26 @@ use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, Warmu
 use serde::Serialize;
 
 use crate::judge::parity::Agreement;
+use crate::machine::Noise;
 use crate::process::{Ending, Outcome};
+
+/// What a process was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Purpose {
+    /// The measurement of a round.
+    Measure,
+    /// A load from a page cache that the weights were dropped from.
+    ColdLoad,
+}
 
 /// One process of one contender in one round.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Run {
+    pub(crate) purpose: Purpose,
     pub(crate) round: usize,
+    /// A round on a noisy machine is done again: counts from 0, and the last one stands.
+    pub(crate) attempt: usize,
     /// Place within the round's order, from 0.
     pub(crate) position: usize,
     pub(crate) framework: String,
@@ -19,6 +33,16 @@ pub(crate) struct Run {
     /// Every event as the worker sent it.
     pub(crate) events: Vec<Event>,
     pub(crate) agreement: Option<Agreement>,
+    /// What else the machine did meanwhile.
+    pub(crate) noise: Option<Noise>,
+}
+
+/// When a process ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) round: usize,
+    pub(crate) attempt: usize,
+    pub(crate) position: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -81,15 +105,19 @@ macro_rules! event {
 }
 
 impl Run {
-    pub(crate) fn new(round: usize, position: usize, framework: &str, outcome: Outcome) -> Run {
+    pub(crate) fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
+        let Place { round, attempt, position } = place;
         Run {
+            purpose,
             round,
+            attempt,
             position,
             framework: framework.to_owned(),
             pid: outcome.pid,
             failure: RunFailure::of(outcome.ending),
             events: outcome.events,
             agreement: None,
+            noise: None,
         }
     }
 

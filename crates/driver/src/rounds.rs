@@ -1,49 +1,54 @@
-//! The measuring itself: a reference run, then rounds in which every contender runs once, in seeded
-//! random order, never two at once.
+//! The measuring itself: a reference run, then rounds in which every contender runs once, in a balanced
+//! random order, never two at once. A round on a noisy machine is done again.
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use bundle::{Bundle, Precision};
-use protocol::{Event, Generate, Hello, Job, Measure, ParityTask, Task, Warmup};
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
+use bundle::Bundle;
+use protocol::{Event, Hello, Job, Measure, ParityTask, Task, Warmup};
+use statistics::BalancedOrder;
 
+use crate::evidence::{End, Evidence, Probe};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::judge::parity::{self, Reference, Tolerance};
+use crate::judge::verdicts;
+use crate::machine::{self, Guard};
 use crate::places::Places;
-use crate::plan::{self, Contender, Plan};
+use crate::plan::{self, Contender, Plan, Rounds};
 use crate::process::{Ending, Worker};
 use crate::progress::Progress;
-use crate::record::{FailureKind, Run, RunFailure};
+use crate::record::{FailureKind, Place, Purpose, Run, RunFailure};
 use crate::results::Results;
 
 /// Tokens of the trace that the parity check feeds one at a time: enough to go through the decode path,
 /// few enough to cost little.
-const PARITY_STEPS: usize = 8;
-/// Warm-up ends when the halves of an iteration differ by less than this share, or after so many.
-const SETTLED_WITHIN: f64 = 0.05;
-const MAX_WARMUP: usize = 3;
-
-/// Everything that was measured.
-#[derive(Default)]
-pub(crate) struct Evidence {
-    pub(crate) runs: Vec<Run>,
-    /// Contenders that cannot run at all, by label.
-    pub(crate) absent: BTreeMap<String, RunFailure>,
-    pub(crate) no_reference: Option<String>,
-    pub(crate) interrupted: bool,
-}
+pub(crate) const PARITY_STEPS: usize = 8;
+/// When warm-up ends: see [`Warmup`].
+const WARMUP: Warmup =
+    Warmup { min_iterations: 1, max_iterations: 10, max_ns: 30_000_000_000, settled_within: 0.05 };
+/// How often one round is done again before the machine is called too noisy.
+const MAX_REPEATS: usize = 2;
+/// The probe reads as much as a decode step does, within these sizes.
+const PROBE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=512 << 20;
+const PROBE_REPEATS: usize = 3;
 
 pub(crate) struct Session<'a> {
-    plan: &'a Plan,
-    bundle: &'a Bundle,
-    workers: Vec<Worker>,
+    pub(crate) plan: &'a Plan,
+    pub(crate) bundle: &'a Bundle,
+    pub(crate) workers: Vec<Worker>,
     /// For logits on their way from worker to driver.
-    scratch: tempfile::TempDir,
-    progress: Progress,
+    pub(crate) scratch: tempfile::TempDir,
+    pub(crate) progress: Progress,
+    guard: Guard,
+}
+
+/// What becomes of a round.
+enum Round {
+    Done,
+    Interrupted,
+    /// Noisy as often as it was tried.
+    Noisy(String),
 }
 
 impl<'a> Session<'a> {
@@ -58,45 +63,172 @@ impl<'a> Session<'a> {
             .tempdir()
             .map_err(|e| Failure::failed(format!("cannot make a temporary directory: {e}")))?;
         let worker =
-            |contender: &Contender| plan::worker(&contender.engine, places, plan.threads, plan.timeout_s);
+            |contender: &Contender| plan::worker(contender, plan.cpus.as_deref(), places, plan.timeout_s);
         let workers = plan.contenders.iter().map(worker).collect();
-        let steps = plan.contenders.len() * plan.rounds;
-        Ok(Session { plan, bundle, workers, scratch, progress: Progress::new(steps, quiet) })
+        let progress = Progress::new(plan.contenders.len() * plan.rounds.max(), quiet);
+        let guard = Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device);
+        Ok(Session { plan, bundle, workers, scratch, progress, guard })
     }
 
     /// Measures. Evidence is complete as far as it goes, whatever happens.
     pub(crate) fn measure(&mut self, results: &mut Results) -> Result<Evidence> {
-        let mut evidence = Evidence::default();
+        let mut evidence = Evidence { quota: machine::quota(), ..Evidence::default() };
         self.greet(&mut evidence)?;
+        if !self.plan.accept_noise {
+            evidence.before = Some(self.await_quiet());
+        }
+        let start = now();
         let reference = self.reference(&mut evidence);
         let traces = match &reference {
             Some(reference) => reference.traces.clone(),
             // Nobody to take a trace from: the prompts' own tokens serve, so that work stays equal.
             None => self.fallback_traces(),
         };
-        let mut random = ChaCha8Rng::seed_from_u64(self.plan.seed);
-        for round in 0..self.plan.rounds {
-            let mut order: Vec<usize> = (0..self.plan.contenders.len()).collect();
-            order.shuffle(&mut random);
-            for (position, index) in order.into_iter().enumerate() {
-                let contender = &self.plan.contenders[index];
-                if interrupt::requested() {
-                    evidence.interrupted = true;
-                    break;
-                }
-                if !evidence.absent.contains_key(&contender.label) {
-                    self.progress.running(round, self.plan.rounds, &contender.label);
-                    let run = self.run(index, round, position, &traces, reference.as_ref(), results);
-                    results.append(&run);
-                    self.note(contender, &run, &mut evidence);
-                    evidence.runs.push(run);
-                }
-                self.progress.step();
+        self.probe(&mut evidence);
+        let mut orders = BalancedOrder::new(self.plan.contenders.len(), self.plan.seed);
+        let mut longest = Duration::ZERO;
+        evidence.end = loop {
+            if evidence.rounds == self.plan.rounds.max() {
+                break End::Planned;
             }
-        }
-        evidence.interrupted |= interrupt::requested();
+            if evidence.absent.len() == self.plan.contenders.len() {
+                break End::NobodyLeft;
+            }
+            let begun = now();
+            let order = orders.next().expect("orders have no end");
+            match self.round(&order, &traces, reference.as_ref(), &mut evidence, results) {
+                Round::Done => evidence.rounds += 1,
+                Round::Interrupted => break End::Interrupted,
+                Round::Noisy(reason) => break End::Noisy { reason },
+            }
+            longest = longest.max(begun.elapsed());
+            if let Some(end) = self.enough(&evidence, start.elapsed() + longest) {
+                break end;
+            }
+        };
         self.progress.done();
         Ok(evidence)
+    }
+
+    /// Whether automatic rounds may end. `next` is when another round would be done, since the start.
+    fn enough(&self, evidence: &Evidence, next: Duration) -> Option<End> {
+        let Rounds::Auto { budget_s, .. } = self.plan.rounds else { return None };
+        if evidence.rounds < statistics::MIN_ROUNDS {
+            return None;
+        }
+        if verdicts::are_clear(self.plan, evidence) {
+            return Some(End::Clear);
+        }
+        (next.as_secs_f64() > budget_s).then_some(End::Budget)
+    }
+
+    /// One round: every contender once, until the machine was quiet throughout.
+    fn round(
+        &mut self,
+        order: &[usize],
+        traces: &[Vec<Vec<u32>>],
+        reference: Option<&Reference>,
+        evidence: &mut Evidence,
+        results: &mut Results,
+    ) -> Round {
+        let round = evidence.rounds;
+        for attempt in 0.. {
+            let mut complaints = Vec::new();
+            let first = evidence.runs.len();
+            for (position, &index) in order.iter().enumerate() {
+                let contender = &self.plan.contenders[index];
+                if interrupt::requested() {
+                    return Round::Interrupted;
+                }
+                if !evidence.absent.contains_key(&contender.label) {
+                    self.progress.running(round, self.plan.rounds.max(), &contender.label);
+                    let place = Place { round, attempt, position };
+                    if round < self.plan.cold_loads && attempt == 0 {
+                        evidence.cold_loads.push(self.cold_load(index, place, results));
+                    }
+                    let watch = self.guard.watch();
+                    let mut run = self.run(index, place, traces, reference, results);
+                    let noise = watch.end();
+                    complaints.extend(
+                        noise.complaints().iter().map(|what| format!("while {} ran {what}", contender.label)),
+                    );
+                    run.noise = Some(noise);
+                    results.append(&run);
+                    self.note(contender, &run, evidence);
+                    evidence.runs.push(run);
+                }
+            }
+            if interrupt::requested() {
+                return Round::Interrupted;
+            }
+            complaints.extend(self.probe(evidence));
+            if complaints.is_empty() {
+                break;
+            }
+            let reason = format!("round {}: {}", round + 1, complaints.join(", "));
+            evidence.complaints.push(reason.clone());
+            if self.plan.accept_noise {
+                break;
+            }
+            evidence.repeated.extend(evidence.runs.drain(first..));
+            if attempt == MAX_REPEATS {
+                return Round::Noisy(reason);
+            }
+            self.progress.say(&format!("{reason}; it is done again"));
+            self.await_quiet();
+        }
+        self.progress.step(order.len());
+        Round::Done
+    }
+
+    fn await_quiet(&self) -> machine::Noise {
+        let patience = Duration::from_secs_f64(self.plan.patience_s);
+        let mut told = false;
+        self.guard.wait_until_quiet(patience, |noise| {
+            if !std::mem::replace(&mut told, true) {
+                let complaints = noise.complaints().join(", ");
+                let limit = patience.as_secs_f64();
+                self.progress.say(&format!("waiting up to {limit} s for a quiet machine: {complaints}"));
+            }
+        })
+    }
+
+    /// Asks a worker how fast the machine is just now. A complaint if it has slowed down.
+    fn probe(&mut self, evidence: &mut Evidence) -> Option<String> {
+        if evidence.no_probe.is_some() {
+            return None;
+        }
+        let present = |index: &usize| !evidence.absent.contains_key(&self.plan.contenders[*index].label);
+        let index = (0..self.workers.len()).find(present)?;
+        let weights = self.bundle.weights_path(self.plan.precision).ok()?;
+        let bytes = std::fs::metadata(weights).map_or(0, |file| file.len());
+        let bytes = bytes.clamp(*PROBE_BYTES.start(), *PROBE_BYTES.end());
+        let task = Task::Probe(protocol::Probe { bytes, repeats: PROBE_REPEATS });
+        let mut job = self.job(&self.plan.contenders[index], task);
+        job.settings.threads = self.plan.threads;
+        let outcome = self.workers[index].run(&job);
+        let probed = outcome.events.iter().find_map(|event| match event {
+            Event::Probed(probed) => Some(probed.clone()),
+            _ => None,
+        });
+        let Some(probed) = probed else {
+            let label = &self.plan.contenders[index].label;
+            let reason = RunFailure::of(outcome.ending)
+                .map_or_else(|| "it said nothing".into(), |failure| failure.sentence());
+            evidence.no_probe = Some(format!("{label}'s worker cannot probe the machine: {reason}"));
+            return None;
+        };
+        let drift = self.guard.drift(&probed);
+        evidence.probes.push(Probe {
+            round: evidence.rounds,
+            compute_ns: probed.compute_ns,
+            drift,
+            read_bandwidth: probed.bytes as f64 / (probed.sweep_ns.max(1) as f64 / 1e9),
+            bytes: probed.bytes,
+            threads: probed.threads,
+        });
+        (drift > machine::LIMITS.drift)
+            .then(|| format!("the CPU was {:.0} % slower than at its best", drift * 100.0))
     }
 
     /// Asks every worker what it is. One that cannot say is a row with its reason; one that was pointed
@@ -129,75 +261,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Lets the first contender that can do it continue the prompts in f32.
-    fn reference(&self, evidence: &mut Evidence) -> Option<Reference> {
-        let mut candidates: Vec<usize> = (0..self.plan.contenders.len()).collect();
-        if let Some(asked) = &self.plan.reference {
-            candidates.retain(|&index| self.plan.contenders[index].engine.name == *asked);
-        }
-        candidates.retain(|&index| !evidence.absent.contains_key(&self.plan.contenders[index].label));
-        let mut reasons = Vec::new();
-        for index in candidates {
-            let contender = &self.plan.contenders[index];
-            self.progress.message(&format!("reference: {} in f32", contender.label));
-            match self.reference_by(index) {
-                Ok(reference) => return Some(reference),
-                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
-            }
-            if interrupt::requested() {
-                break;
-            }
-        }
-        evidence.no_reference =
-            Some(if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") });
-        None
-    }
-
-    fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
-        let contender = Contender { precision: Precision::F32, ..self.plan.contenders[index].clone() };
-        let file = self.scratch.path().join("reference.safetensors");
-        let task = Task::Generate(Generate {
-            prompts: self.plan.case_prompts(),
-            new_tokens: self.plan.new_tokens,
-            parity: Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string() }),
-        });
-        let outcome = self.workers[index].run(&self.job(&contender, task));
-        if let Some(failure) = RunFailure::of(outcome.ending) {
-            return Err(failure.sentence());
-        }
-        let traces = outcome.events.into_iter().find_map(|event| match event {
-            Event::Generated(generated) => Some(generated.tokens),
-            _ => None,
-        });
-        let traces = traces.ok_or("it generated nothing")?;
-        let rows = |case: &Vec<Vec<u32>>| {
-            case.len() == self.plan.batch && case.iter().all(|row| row.len() == self.plan.new_tokens)
-        };
-        if traces.len() != self.plan.prompts.len() || !traces.iter().all(rows) {
-            return Err("it did not generate the tokens asked for".into());
-        }
-        let logits = parity::read_logits(&file)?;
-        let positions = |(case, prompt): (&parity::Logits, &crate::prompts::Prompt)| {
-            case.batch == self.plan.batch && case.positions == prompt.tokens.len() + self.plan.new_tokens
-        };
-        if logits.len() != traces.len() || !logits.iter().zip(&self.plan.prompts).all(positions) {
-            return Err("its logits do not have the shape of the prompts".into());
-        }
-        Ok(Reference { framework: contender.label, traces, logits })
-    }
-
-    fn fallback_traces(&self) -> Vec<Vec<Vec<u32>>> {
-        let continued =
-            |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.plan.new_tokens).collect();
-        self.plan.case_prompts().iter().map(|case| case.iter().map(continued).collect()).collect()
-    }
-
     /// One process: measured, and held against the reference.
     fn run(
         &self,
         index: usize,
-        round: usize,
-        position: usize,
+        place: Place,
         traces: &[Vec<Vec<u32>>],
         reference: Option<&Reference>,
         results: &mut Results,
@@ -205,7 +273,7 @@ impl<'a> Session<'a> {
         let (contender, worker) = (&self.plan.contenders[index], &self.workers[index]);
         let file = self.scratch.path().join("parity.safetensors");
         let job = self.job(contender, self.measurement(traces, &file));
-        let mut run = Run::new(round, position, &contender.label, worker.run(&job));
+        let mut run = Run::new(Purpose::Measure, place, &contender.label, worker.run(&job));
         if run.is_complete()
             && let Some(reference) = reference
         {
@@ -222,10 +290,20 @@ impl<'a> Session<'a> {
         if let Some(failure) = &mut run.failure
             && failure.kind == FailureKind::Failed
         {
-            let name = format!("job-round{}-{}.json", round + 1, contender.label.replace(' ', ""));
+            let name = format!("job-round{}-{}.json", place.round + 1, contender.label.replace(' ', ""));
             results.write(&name, &serde_json::to_string(&job).expect("jobs serialise"));
             failure.repeat = Some(worker.shell_line(&results.directory().join(name)));
         }
+        run
+    }
+
+    /// A load with the weights dropped from the page cache; it also warms the cache for the measurement.
+    fn cold_load(&self, index: usize, place: Place, results: &mut Results) -> Run {
+        let contender = &self.plan.contenders[index];
+        let job = Job { evict: true, ..self.job(contender, Task::Load) };
+        let outcome = self.workers[index].run(&job);
+        let run = Run::new(Purpose::ColdLoad, place, &contender.label, outcome);
+        results.append(&run);
         run
     }
 
@@ -249,19 +327,20 @@ impl<'a> Session<'a> {
             new_tokens: self.plan.new_tokens,
             decode: self.plan.decode,
             kv_cache: self.plan.kv_cache,
-            warmup: Warmup { min_iterations: 1, max_iterations: MAX_WARMUP, settled_within: SETTLED_WITHIN },
+            warmup: WARMUP,
             iterations: self.plan.iterations,
             delay_ns: self.plan.delay_ns,
             parity: Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string() }),
         })
     }
 
-    fn job(&self, contender: &Contender, task: Task) -> Job {
+    pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
-            settings: plan::settings(contender, &self.plan.device, self.plan.threads, false),
+            settings: plan::settings(contender, &self.plan.device, false),
             spawned_at_ns: None,
+            evict: false,
             task,
         }
     }
@@ -285,4 +364,9 @@ pub(crate) fn finished(label: &str, ending: Ending) -> Result<()> {
         Some(failure) if input => Err(Failure::usage(format!("{label}: {}", failure.sentence()))),
         Some(failure) => Err(Failure::failed(format!("{label}: {}", failure.sentence()))),
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time budget, not a measurement")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -10,7 +10,7 @@ use crate::places::Places;
 use crate::plan::{self, Contender};
 use crate::process::Outcome;
 use crate::prompts::{self, Text};
-use crate::{configs, interrupt, provision, rounds};
+use crate::{configs, interrupt, machine, provision, rounds};
 
 /// What both commands resolve first.
 struct Setting {
@@ -31,8 +31,8 @@ impl Setting {
     }
 
     fn run(&self, model: &ModelArgs, hidden_states: bool, task: Task) -> Result<Outcome> {
-        let threads = plan::threads(model);
-        let worker = plan::worker(&self.contender.engine, &self.places, threads, model.timeout);
+        let cpus = machine::choose(self.contender.threads);
+        let worker = plan::worker(&self.contender, cpus.as_deref(), &self.places, model.timeout);
         let label = &self.contender.label;
         let cannot = |reason: String| Failure::usage(format!("{label} cannot run here: {reason}"));
         let hello = worker.hello().map_err(cannot)?;
@@ -42,8 +42,9 @@ impl Setting {
         let job = Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
-            settings: plan::settings(&self.contender, &model.device, threads, hidden_states),
+            settings: plan::settings(&self.contender, &model.device, hidden_states),
             spawned_at_ns: None,
+            evict: false,
             task,
         };
         let outcome = worker.run(&job);

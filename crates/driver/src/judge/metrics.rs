@@ -3,6 +3,8 @@
 use protocol::CaseSample;
 use serde::Serialize;
 
+use crate::evidence::Evidence;
+use crate::plan::Plan;
 use crate::record::Run;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -135,8 +137,23 @@ pub(crate) struct Work {
     pub(crate) prompt_tokens: usize,
 }
 
+impl Work {
+    pub(crate) fn of(plan: &Plan) -> Work {
+        let prompt_tokens = plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
+        Work { batch: plan.batch, prompt_tokens: prompt_tokens * plan.batch }
+    }
+}
+
+/// The figures of one contender, by round; `None` for a round that has none.
+pub(crate) fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
+    let work = Work::of(plan);
+    let runs = || evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
+    let of_round = |round: usize| runs().find(|run| run.round == round).and_then(|run| metric.of(run, work));
+    (0..evidence.rounds).map(of_round).collect()
+}
+
 /// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996).
-fn quantile(mut values: Vec<u64>, q: f64) -> Option<f64> {
+pub(crate) fn quantile(mut values: Vec<u64>, q: f64) -> Option<f64> {
     values.sort_unstable();
     let last = values.len().checked_sub(1)?;
     let at = q * last as f64;
@@ -161,17 +178,10 @@ mod tests {
     use protocol::{Event, Iteration};
 
     use super::*;
+    use crate::judge::testing;
 
     fn run(cases: Vec<CaseSample>) -> Run {
-        Run {
-            round: 0,
-            position: 0,
-            framework: "x".into(),
-            pid: 1,
-            failure: None,
-            events: vec![Event::Iteration(Iteration { index: 0, cases })],
-            agreement: None,
-        }
+        testing::run("x", 0, vec![Event::Iteration(Iteration { index: 0, cases })])
     }
 
     fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {

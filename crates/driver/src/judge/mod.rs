@@ -1,8 +1,14 @@
-//! From facts to judgements: metrics, parity, fairness, statistics. Nothing here runs a process or
+//! From facts to judgements: metrics, parity, fairness, sanity, verdicts. Nothing here runs a process or
 //! reads a clock.
 
 pub(crate) mod fairness;
+pub(crate) mod floor;
+pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod parity;
-pub(crate) mod statistics;
+pub(crate) mod sanity;
+pub(crate) mod steady;
+#[cfg(test)]
+pub(crate) mod testing;
+pub(crate) mod threads;
 pub(crate) mod verdicts;

@@ -273,15 +273,8 @@ mod tests {
 
     fn run(tokens: &[u32]) -> Run {
         let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![1], tokens: vec![tokens.to_vec()] };
-        Run {
-            round: 0,
-            position: 0,
-            framework: "x".into(),
-            pid: 1,
-            failure: None,
-            events: vec![Event::Iteration(Iteration { index: 0, cases: vec![sample] })],
-            agreement: None,
-        }
+        let iteration = Iteration { index: 0, cases: vec![sample] };
+        crate::judge::testing::run("x", 0, vec![Event::Iteration(iteration)])
     }
 
     fn judge(change: impl Fn(&mut Vec<f32>), tokens: &[u32]) -> Agreement {

@@ -1,15 +1,22 @@
-//! From paired figures to the words that people read.
+//! From figures to the words that people read. The statistics are in the crate of that name.
 
 use serde::Serialize;
+use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
 
-use super::metrics::Metric;
-use super::statistics::{self, EQUIVALENCE_MARGIN, MIN_ROUNDS, Paired, SIGNIFICANCE};
+use super::metrics::{self, Metric};
+use crate::evidence::Evidence;
+use crate::plan::Plan;
+
+/// The metric that decides when automatic rounds end: what the table is asked for most, and of the five the
+/// one whose differences are smallest.
+const DECIDING: Metric = Metric::Throughput;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// `a` is better than `b`. Contenders are ordered so that the better is `a`.
+    /// Better than the other: for memory, smaller.
     Faster,
+    Slower,
     Equivalent,
     Inconclusive,
     NotMeasurable,
@@ -22,131 +29,183 @@ pub(crate) struct Comparison {
     /// The better of the two by its estimate.
     pub(crate) a: String,
     pub(crate) b: String,
-    /// How many times better a is than b: for times and memory b/a, for throughput a/b. `null` where
-    /// nothing can be compared.
+    /// Of a. Never `slower`.
+    pub(crate) verdict: Verdict,
+    /// Of b: `slower` where a is `faster`, else the same.
+    pub(crate) verdict_of_b: Verdict,
+    pub(crate) sentence: String,
+    /// How many times better a is than b: for times and memory b/a, for throughput a/b; the geometric mean
+    /// over rounds. `null` where nothing can be compared.
     pub(crate) advantage: Option<f64>,
     /// 95 % interval of the advantage.
     pub(crate) interval: Option<(f64, f64)>,
-    pub(crate) p: Option<f64>,
-    /// After Holm's adjustment over all comparisons of the table.
-    pub(crate) p_adjusted: Option<f64>,
-    pub(crate) rounds: usize,
-    pub(crate) verdict: Verdict,
-    pub(crate) sentence: String,
+    /// All that the statistics say, in the sense of `advantage`.
+    pub(crate) statistics: Option<Decision>,
 }
 
-/// Figures of one contender by round, `None` where a round has none.
-pub(crate) struct Series<'a> {
-    pub(crate) label: &'a str,
-    pub(crate) values: Vec<Option<f64>>,
+/// The figures of those that are compared: `[label]`, and for each metric `[contender][round]`.
+struct Table {
+    labels: Vec<String>,
+    figures: Vec<(Metric, Vec<Vec<Option<f64>>>)>,
 }
 
-/// Compares every pair of contenders on every metric of the table.
-pub(crate) fn compare(metrics: &[(Metric, Vec<Series<'_>>)]) -> Vec<Comparison> {
-    let mut pairs = Vec::new();
-    for (metric, series) in metrics {
-        for (i, a) in series.iter().enumerate() {
-            for b in &series[i + 1..] {
-                pairs.push((*metric, ordered(*metric, a, b)));
+/// Two contenders of one metric, by their places in the table.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    metric: Metric,
+    a: usize,
+    b: usize,
+    figures: &'a [Vec<Option<f64>>],
+}
+
+impl Table {
+    fn of(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
+        let figures = Metric::TABLE.into_iter().map(|metric| {
+            let of_label = |label: &String| metrics::by_round(metric, plan, evidence, label);
+            (metric, labels.iter().map(of_label).collect())
+        });
+        Table { figures: figures.collect(), labels }
+    }
+
+    /// Every metric of every pair: the family that Holm's method corrects over.
+    fn pairs(&self) -> Vec<Pair<'_>> {
+        let count = self.labels.len();
+        let mut pairs = Vec::new();
+        for (metric, figures) in &self.figures {
+            for a in 0..count {
+                pairs.extend((a + 1..count).map(|b| Pair { metric: *metric, a, b, figures }));
             }
         }
+        pairs
     }
-    let p: Vec<f64> = pairs.iter().filter_map(|(_, pair)| pair.2.map(|paired| paired.p)).collect();
-    let mut adjusted = statistics::holm(&p).into_iter();
-    pairs
-        .into_iter()
-        .map(|(metric, (a, b, paired))| {
-            let p_adjusted = paired.and_then(|_| adjusted.next());
-            comparison(metric, a, b, paired, p_adjusted)
+}
+
+impl<'a> Pair<'a> {
+    /// In the sense "how many times better is a".
+    fn series(&self) -> Series<'a> {
+        let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
+        if self.metric.higher_is_better() { Series { a, b } } else { Series { a: b, b: a } }
+    }
+}
+
+fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
+    let family: Vec<Series<'_>> = pairs.iter().map(Pair::series).collect();
+    let settings = Settings { margin: plan.margin, seed: plan.seed, ..Settings::default() };
+    statistics::decide(&family, &plan.rounds.looks(), last, &settings)
+}
+
+/// Whether the deciding metric needs no more rounds.
+pub(crate) fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
+    if !plan.rounds.looks().is_look(evidence.rounds) {
+        return false;
+    }
+    let labels = plan.contenders.iter().map(|contender| contender.label.clone());
+    let table =
+        Table::of(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
+    let pairs = table.pairs();
+    let decisions = decide(&pairs, plan, false);
+    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == DECIDING);
+    statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
+}
+
+/// Compares every pair of `labels` on every metric of the table. `unmeasurable`: why there can be no verdict.
+pub(crate) fn compare(
+    plan: &Plan,
+    evidence: &Evidence,
+    labels: Vec<String>,
+    unmeasurable: Option<&str>,
+) -> Vec<Comparison> {
+    let table = Table::of(plan, evidence, labels);
+    let pairs = table.pairs();
+    let decisions = decide(&pairs, plan, evidence.end.is_last_look());
+    let compared = pairs.iter().zip(decisions);
+    compared
+        .map(|(pair, decision)| {
+            let (a, b) = (&table.labels[pair.a], &table.labels[pair.b]);
+            match decision {
+                Some(decision) if decision.ratio < 1.0 => {
+                    comparison(pair.metric, b, a, Some(inverted(decision)), plan, unmeasurable)
+                }
+                decision => comparison(pair.metric, a, b, decision, plan, unmeasurable),
+            }
         })
         .collect()
 }
 
-/// The two labels, the better first, and their paired comparison in the sense "times better".
-fn ordered(metric: Metric, a: &Series<'_>, b: &Series<'_>) -> (String, String, Option<Paired>) {
-    let rounds = a.values.iter().zip(&b.values).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
-    let (of_a, of_b): (Vec<f64>, Vec<f64>) = rounds.unzip();
-    let advantage_of = |x: &[f64], y: &[f64]| {
-        if metric.higher_is_better() { statistics::paired(x, y) } else { statistics::paired(y, x) }
-    };
-    match advantage_of(&of_a, &of_b) {
-        Some(paired) if paired.ratio < 1.0 => (b.label.into(), a.label.into(), advantage_of(&of_b, &of_a)),
-        paired => (a.label.into(), b.label.into(), paired),
-    }
+/// The same decision on b/a.
+fn inverted(decision: Decision) -> Decision {
+    let (low, high) = decision.interval;
+    Decision { ratio: 1.0 / decision.ratio, interval: (1.0 / high, 1.0 / low), ..decision }
 }
 
 fn comparison(
     metric: Metric,
-    a: String,
-    b: String,
-    paired: Option<Paired>,
-    p_adjusted: Option<f64>,
+    a: &str,
+    b: &str,
+    decision: Option<Decision>,
+    plan: &Plan,
+    unmeasurable: Option<&str>,
 ) -> Comparison {
-    let verdict = verdict(paired.as_ref(), p_adjusted);
-    let sentence = sentence(metric, &a, &b, paired.as_ref().zip(p_adjusted), verdict);
+    let (verdict, verdict_of_b) = match decision.as_ref().map(|decision| decision.outcome) {
+        None => (Verdict::NotMeasurable, Verdict::NotMeasurable),
+        Some(_) if unmeasurable.is_some() => (Verdict::NotMeasurable, Verdict::NotMeasurable),
+        Some(Outcome::Different) => (Verdict::Faster, Verdict::Slower),
+        Some(Outcome::Equivalent) => (Verdict::Equivalent, Verdict::Equivalent),
+        Some(Outcome::Inconclusive) => (Verdict::Inconclusive, Verdict::Inconclusive),
+    };
+    let sentence = match (&decision, unmeasurable) {
+        (_, Some(reason)) => format!("{a} and {b}: {} is not measurable: {reason}", metric.title()),
+        (None, None) => format!("{a} and {b}: {} is not measurable: figures are missing", metric.title()),
+        (Some(decision), None) => sentence(metric, a, b, decision, plan.margin),
+    };
     Comparison {
         metric,
-        a,
-        b,
-        advantage: paired.map(|paired| paired.ratio),
-        interval: paired.map(|paired| paired.interval),
-        p: paired.map(|paired| paired.p),
-        p_adjusted,
-        rounds: paired.map_or(0, |paired| paired.rounds),
+        a: a.to_owned(),
+        b: b.to_owned(),
         verdict,
+        verdict_of_b,
         sentence,
+        advantage: decision.as_ref().map(|decision| decision.ratio),
+        interval: decision.as_ref().map(|decision| decision.interval),
+        statistics: decision,
     }
 }
 
-fn verdict(paired: Option<&Paired>, p_adjusted: Option<f64>) -> Verdict {
-    let (Some(paired), Some(p)) = (paired, p_adjusted) else { return Verdict::NotMeasurable };
-    let (low, high) = paired.equivalence_interval;
-    let margin = 1.0 + EQUIVALENCE_MARGIN;
-    if paired.rounds < MIN_ROUNDS {
-        Verdict::Inconclusive
-    } else if low > 1.0 / margin && high < margin {
-        Verdict::Equivalent
-    } else if p < SIGNIFICANCE {
-        Verdict::Faster
-    } else {
-        Verdict::Inconclusive
-    }
-}
-
-fn sentence(metric: Metric, a: &str, b: &str, paired: Option<(&Paired, f64)>, verdict: Verdict) -> String {
-    let Some((paired, p)) = paired else {
-        return format!("{a} and {b}: {} is not measurable", metric.title());
-    };
-    let times = times(paired.ratio);
-    let evidence = format!(
-        "(95 % interval {:.2}–{:.2}, {} rounds)",
-        paired.interval.0, paired.interval.1, paired.rounds
-    );
-    match (verdict, metric) {
-        (Verdict::Faster, Metric::Load) => format!("{a} loads {times} faster than {b} {evidence}"),
-        (Verdict::Faster, Metric::ColdStart) => {
+fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) -> String {
+    let (low, high) = decision.interval;
+    let (times, rounds) = (times(decision.ratio), decision.rounds);
+    let evidence = format!("(95 % interval {low:.2}–{high:.2}, {rounds} rounds)");
+    let title = metric.title();
+    match (decision.outcome, metric) {
+        (Outcome::Different, Metric::Load) => format!("{a} loads {times} faster than {b} {evidence}"),
+        (Outcome::Different, Metric::ColdStart) => {
             format!("{a} gives its first token {times} sooner after loading than {b} {evidence}")
         }
-        (Verdict::Faster, Metric::Throughput) => format!("{a} decodes {times} faster than {b} {evidence}"),
-        (Verdict::Faster, Metric::PeakMemory) => format!("{a} needs {times} less memory than {b} {evidence}"),
-        (Verdict::Faster, _) => format!("{a} has {times} better {} than {b} {evidence}", metric.title()),
-        (Verdict::Equivalent, _) => {
-            let margin = EQUIVALENCE_MARGIN * 100.0;
-            format!("{a} and {b} are equivalent in {} within {margin:.0} % {evidence}", metric.title())
+        (Outcome::Different, Metric::Throughput) => {
+            format!("{a} decodes {times} faster than {b} {evidence}")
         }
-        (Verdict::Inconclusive, _) if paired.rounds < MIN_ROUNDS => {
+        (Outcome::Different, Metric::PeakMemory) => {
+            format!("{a} needs {times} less memory than {b} {evidence}")
+        }
+        (Outcome::Different, _) => format!("{a} has {times} better {title} than {b} {evidence}"),
+        (Outcome::Equivalent, _) => {
+            let margin = margin * 100.0;
+            format!("{a} and {b} are equivalent in {title} within {margin} % {evidence}")
+        }
+        (Outcome::Inconclusive, _) if rounds < MIN_ROUNDS => {
             format!(
-                "{a} and {b}: no verdict on {}, {} rounds of the {MIN_ROUNDS} it takes",
-                metric.title(),
-                paired.rounds
+                "{a} and {b}: inconclusive in {title}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
             )
         }
         // The interval is of this pair alone; the p value answers for the whole table, and decides.
-        (Verdict::Inconclusive | Verdict::NotMeasurable, _) => {
-            let (low, high) = paired.interval;
-            let evidence =
-                format!("95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {} rounds", paired.rounds);
-            format!("{a} and {b}: inconclusive in {} ({evidence})", metric.title())
+        (Outcome::Inconclusive, _) => {
+            let p = decision.p_adjusted;
+            let detectable = decision.detectable.map_or(String::new(), |ratio| {
+                format!("; so much noise hides differences below {:.0} %", (ratio - 1.0) * 100.0)
+            });
+            format!(
+                "{a} and {b}: inconclusive in {title} (95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
+            )
         }
     }
 }
@@ -158,13 +217,12 @@ fn times(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use protocol::{CaseSample, Event, Iteration, Loaded};
 
-    fn judge(metric: Metric, a: &[f64], b: &[f64]) -> Comparison {
-        let series =
-            |label, values: &[f64]| Series { label, values: values.iter().copied().map(Some).collect() };
-        compare(&[(metric, vec![series("a", a), series("b", b)])]).remove(0)
-    }
+    use super::*;
+    use crate::evidence::End;
+    use crate::judge::testing;
+    use crate::plan::Rounds;
 
     const STEADY: [f64; 6] = [10.0, 10.1, 9.9, 10.0, 10.05, 9.95];
 
@@ -172,10 +230,38 @@ mod tests {
         STEADY.iter().enumerate().map(|(i, x)| x * by * (1.0 + 0.002 * (i % 3) as f64)).collect()
     }
 
+    /// Processes of `a` and `b` whose loads and token gaps take so many milliseconds, by round.
+    fn evidence(a: &[f64], b: &[f64]) -> Evidence {
+        let run = |label: &str, round: usize, ms: f64| {
+            let ns = (ms * 1e6) as u64;
+            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], tokens: Vec::new() };
+            let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
+            let iteration = Iteration { index: 0, cases: vec![case] };
+            testing::run(label, round, vec![Event::Loaded(loaded), Event::Iteration(iteration)])
+        };
+        let runs = |label, values: &[f64]| {
+            values.iter().enumerate().map(|(round, &ms)| run(label, round, ms)).collect::<Vec<_>>()
+        };
+        Evidence {
+            runs: [runs("a", a), runs("b", b)].concat(),
+            rounds: a.len(),
+            end: End::Planned,
+            ..Evidence::default()
+        }
+    }
+
+    fn judge(metric: Metric, a: &[f64], b: &[f64]) -> Comparison {
+        let mut plan = testing::plan(&["a", "b"]);
+        plan.rounds = Rounds::Fixed(a.len());
+        let all = compare(&plan, &evidence(a, b), vec!["a".into(), "b".into()], None);
+        all.into_iter().find(|comparison| comparison.metric == metric).unwrap()
+    }
+
     #[test]
     fn the_better_is_named_first_whichever_way_better_is() {
-        let throughput = judge(Metric::Throughput, &STEADY, &scaled(1.9));
+        let throughput = judge(Metric::Throughput, &scaled(1.9), &STEADY);
         assert!(throughput.sentence.starts_with("b decodes 1.9x faster than a"), "{}", throughput.sentence);
+        assert_eq!((throughput.verdict, throughput.verdict_of_b), (Verdict::Faster, Verdict::Slower));
         let load = judge(Metric::Load, &STEADY, &scaled(2.0));
         assert!(load.sentence.starts_with("a loads 2.0x faster than b"), "{}", load.sentence);
     }
@@ -184,29 +270,48 @@ mod tests {
     fn five_rounds_are_never_enough() {
         let few = judge(Metric::Load, &STEADY[..5], &scaled(3.0)[..5]);
         assert_eq!(few.verdict, Verdict::Inconclusive);
-        assert!(!few.sentence.contains("faster"), "{}", few.sentence);
+        assert!(few.sentence.contains("5 rounds of the 6") && !few.sentence.contains("faster"), "{few:?}");
     }
 
     #[test]
     fn a_small_but_certain_difference_is_equivalence_and_noise_is_inconclusive() {
         assert_eq!(judge(Metric::Latency, &STEADY, &scaled(1.004)).verdict, Verdict::Equivalent);
-        let noisy = [5.0, 15.0, 9.0, 12.0, 8.0, 11.0];
-        assert_eq!(judge(Metric::Latency, &STEADY, &noisy).verdict, Verdict::Inconclusive);
+        let noisy = judge(Metric::Latency, &STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0]);
+        assert_eq!(noisy.verdict, Verdict::Inconclusive);
+        assert!(noisy.sentence.contains("hides differences below"), "{}", noisy.sentence);
     }
 
     #[test]
-    fn rounds_are_paired_and_gaps_left_out() {
-        let series = |label, values: &[Option<f64>]| Series { label, values: values.to_vec() };
-        let a = series("a", &[Some(1.0), None, Some(3.0)]);
-        let b = series("b", &[Some(2.0), Some(9.0), Some(6.0)]);
-        let result = compare(&[(Metric::Load, vec![a, b])]).remove(0);
-        assert_eq!((result.rounds, result.advantage.map(|x| (x * 1e6).round() / 1e6)), (2, Some(2.0)));
+    fn the_margin_is_the_users() {
+        let (a, b) = (evidence(&STEADY, &scaled(1.03)), testing::plan(&["a", "b"]));
+        let wide = Plan { margin: 0.10, ..b };
+        let all = compare(&wide, &a, vec!["a".into(), "b".into()], None);
+        let latency = all.iter().find(|comparison| comparison.metric == Metric::Latency).unwrap();
+        assert!(latency.sentence.contains("equivalent") && latency.sentence.contains("within 10 %"));
     }
 
     #[test]
     fn what_nobody_measured_is_not_measurable() {
-        let none = |label| Series { label, values: vec![None; 6] };
-        let result = compare(&[(Metric::PeakMemory, vec![none("a"), none("b")])]).remove(0);
+        let result = judge(Metric::PeakMemory, &STEADY, &STEADY);
         assert_eq!(result.verdict, Verdict::NotMeasurable);
+        assert!(result.sentence.contains("figures are missing"), "{}", result.sentence);
+    }
+
+    #[test]
+    fn on_a_noisy_machine_there_is_no_verdict_at_all() {
+        let plan = testing::plan(&["a", "b"]);
+        let all =
+            compare(&plan, &evidence(&STEADY, &scaled(3.0)), vec!["a".into(), "b".into()], Some("noise"));
+        assert!(all.iter().all(|comparison| comparison.verdict == Verdict::NotMeasurable));
+        assert_eq!(all.len(), Metric::TABLE.len());
+    }
+
+    #[test]
+    fn automatic_rounds_go_on_until_the_throughput_is_clear() {
+        let mut plan = testing::plan(&["a", "b"]);
+        plan.rounds = Rounds::Auto { max: 24, budget_s: 1e9 };
+        assert!(are_clear(&plan, &evidence(&STEADY, &scaled(2.0))));
+        assert!(!are_clear(&plan, &evidence(&STEADY, &[9.0, 12.0, 9.0, 11.0, 8.5, 11.0])));
+        assert!(!are_clear(&plan, &evidence(&[10.0; 7], &[20.0; 7])), "seven rounds are no planned look");
     }
 }

@@ -2,28 +2,30 @@
 //! is computed while rendering. `docs/results.md` describes the JSON.
 
 mod csv;
+mod findings;
+mod row;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use bundle::{Bundle, Precision};
-use protocol::{Hello, InEffect};
+use bundle::Bundle;
 use serde::Serialize;
 
 use crate::environment::Environment;
-use crate::judge::fairness::{self, RuleState};
-use crate::judge::metrics::{Metric, Work, median};
-use crate::judge::parity::Agreement;
-use crate::judge::verdicts::{self, Comparison, Series};
-use crate::plan::{Contender, Plan};
-use crate::record::{FailureKind, Run};
-use crate::rounds::Evidence;
+use crate::evidence::{End, Evidence, Probe};
+use crate::judge::fairness::{self, MACHINE, RuleState};
+use crate::judge::floor::{self, Floor};
+use crate::judge::sanity::{self, Flag};
+use crate::judge::verdicts::{self, Comparison};
+use crate::machine::Noise;
+use crate::plan::Plan;
 
 pub(crate) use csv::csv;
+pub(crate) use row::{Row, State};
 pub(crate) use table::{markdown, table};
 
 /// Version of the JSON.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -31,9 +33,17 @@ pub(crate) struct Report {
     pub(crate) environment: Environment,
     pub(crate) plan: Plan,
     pub(crate) model: Model,
+    /// Rounds that were done and stand, and why there are no more.
+    pub(crate) rounds: usize,
+    pub(crate) end: End,
     pub(crate) rows: Vec<Row>,
     pub(crate) comparisons: Vec<Comparison>,
+    /// Where one engine was measured under two labels: what the machine cannot tell apart.
+    pub(crate) floor: Vec<Floor>,
     pub(crate) rules: Vec<RuleState>,
+    /// Results that cannot be.
+    pub(crate) sanity: Vec<Flag>,
+    pub(crate) machine: Machine,
     pub(crate) warnings: Vec<String>,
     pub(crate) interrupted: bool,
     /// Directory that holds every sample.
@@ -48,58 +58,33 @@ pub(crate) struct Model {
     pub(crate) manifest: bundle::Manifest,
 }
 
-/// One contender.
-#[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) framework: String,
-    pub(crate) state: State,
-    /// Why it is not simply measured.
-    pub(crate) reasons: Vec<String>,
-    pub(crate) precision: Requested,
-    pub(crate) rounds: usize,
-    pub(crate) metrics: Vec<Figure>,
-    /// The worst of all rounds.
-    pub(crate) agreement: Option<Agreement>,
-    pub(crate) hello: Option<Hello>,
-    pub(crate) in_effect: Option<InEffect>,
+/// What the machine did beside.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) before: Option<Noise>,
+    /// After each round, and before the first.
+    pub(crate) probes: Vec<Probe>,
+    /// The fastest sweep over memory that a probe saw, bytes per second.
+    pub(crate) read_bandwidth: Option<f64>,
+    /// Largest drift that a probe saw, as a share.
+    pub(crate) drift: Option<f64>,
+    /// Why rounds were done again, or were noisy and accepted.
+    pub(crate) complaints: Vec<String>,
+    /// Processes whose figures were put aside because their round was done again.
+    pub(crate) put_aside: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum State {
-    Measured,
-    /// Measured, but a fairness rule is broken: no part in any verdict.
-    Struck,
-    /// A rule is broken and only labelled (`--fair-comparison=false`).
-    Labelled,
-    Unsupported,
-    Failed,
-    /// The user interrupted before its first process was done.
-    NotRun,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Requested {
-    pub(crate) requested: Precision,
-    pub(crate) observed: Option<String>,
-}
-
-/// A metric of one contender: the median over its processes, and each of them.
-#[derive(Debug, Serialize)]
-pub(crate) struct Figure {
-    pub(crate) metric: Metric,
-    pub(crate) unit: &'static str,
-    /// `null`: not available.
-    pub(crate) median: Option<f64>,
-    pub(crate) min: Option<f64>,
-    pub(crate) max: Option<f64>,
-    /// By round.
-    pub(crate) values: Vec<Option<f64>>,
-}
-
-impl Row {
-    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
-        self.metrics.iter().find(|figure| figure.metric == metric)?.median
+impl Machine {
+    fn of(evidence: &Evidence) -> Machine {
+        let over = |of: fn(&Probe) -> f64| evidence.probes.iter().map(of).reduce(f64::max);
+        Machine {
+            before: evidence.before.clone(),
+            read_bandwidth: over(|probe| probe.read_bandwidth),
+            drift: over(|probe| probe.drift),
+            probes: evidence.probes.clone(),
+            complaints: evidence.complaints.clone(),
+            put_aside: evidence.repeated.len(),
+        }
     }
 }
 
@@ -111,17 +96,21 @@ impl Report {
         environment: Environment,
         results: &std::path::Path,
     ) -> Report {
-        let judged = fairness::Evidence {
+        let judged = fairness::Judged {
             plan,
-            bundle,
+            manifest: bundle.manifest(),
+            evidence,
             runs: evidence.runs.iter().filter(|run| run.is_complete()).collect(),
-            no_reference: evidence.no_reference.as_deref(),
         };
         let rules = fairness::judge(&judged);
-        let row = |contender: &Contender| row(contender, plan, evidence, &rules);
-        let rows: Vec<Row> = plan.contenders.iter().map(row).collect();
-        let comparisons = comparisons(&rows);
-        let warnings = warnings(plan, evidence, &rules);
+        let rows: Vec<Row> = plan
+            .contenders
+            .iter()
+            .map(|contender| Row::new(contender, plan, bundle, evidence, &rules))
+            .collect();
+        let compared = rows.iter().filter(|row| row.is_compared()).map(|row| row.framework.clone());
+        let comparisons =
+            verdicts::compare(plan, evidence, compared.collect(), noise(plan, &rules).as_deref());
         Report {
             schema: SCHEMA,
             environment,
@@ -132,11 +121,16 @@ impl Report {
                 bundle: bundle.directory().display().to_string(),
                 manifest: bundle.manifest().clone(),
             },
+            rounds: evidence.rounds,
+            end: evidence.end.clone(),
+            floor: floor::floors(plan, &comparisons),
+            warnings: findings::warnings(plan, evidence, &rows, &rules),
             rows,
             comparisons,
             rules,
-            warnings,
-            interrupted: evidence.interrupted,
+            sanity: sanity::flags(plan, evidence),
+            machine: Machine::of(evidence),
+            interrupted: evidence.end == End::Interrupted,
             results: results.display().to_string(),
         }
     }
@@ -145,115 +139,27 @@ impl Report {
         serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }
 
+    /// Why nothing is measurable, if the machine was too noisy and nobody accepted that.
+    pub(crate) fn noise(&self) -> Option<String> {
+        noise(&self.plan, &self.rules)
+    }
+
     /// 0 when everything asked for was measured, or cannot be had by its nature; 1 when a framework
-    /// failed, was struck, or nothing could be measured.
+    /// failed, was struck, or nothing could be measured; 3 when the machine was too noisy.
     pub(crate) fn exit_code(&self) -> u8 {
         let bad = |row: &Row| matches!(row.state, State::Failed | State::Struck);
-        let good = |row: &Row| matches!(row.state, State::Measured | State::Labelled);
-        u8::from(self.rows.iter().any(bad) || !self.rows.iter().any(good))
-    }
-}
-
-fn row(contender: &Contender, plan: &Plan, evidence: &Evidence, rules: &[RuleState]) -> Row {
-    let label = &contender.label;
-    let runs: Vec<&Run> = evidence.runs.iter().filter(|run| run.framework == *label).collect();
-    let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
-    let breaches = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (rule.id, breach)));
-    let breaches = breaches.filter(|(_, breach)| breach.framework == *label);
-    let broken: Vec<String> =
-        breaches.map(|(id, breach)| format!("{id}: {}; {}", breach.finding, breach.remedy)).collect();
-    let (state, reasons) = match evidence.absent.get(label) {
-        Some(failure) if failure.kind == FailureKind::Unsupported => {
-            (State::Unsupported, vec![failure.sentence()])
+        if self.rows.iter().any(bad) {
+            return 1;
         }
-        Some(failure) => (State::Failed, vec![failure.sentence()]),
-        None if complete.is_empty() => (State::NotRun, vec!["interrupted before it was measured".into()]),
-        None if broken.is_empty() => (State::Measured, broken),
-        None if plan.fair_comparison => (State::Struck, broken),
-        None => (State::Labelled, broken),
-    };
-    let loaded = runs.iter().rev().find_map(|run| run.loaded());
-    Row {
-        framework: label.clone(),
-        state,
-        reasons,
-        precision: Requested {
-            requested: contender.precision,
-            observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
-        },
-        rounds: complete.len(),
-        metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, &complete)).collect(),
-        agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
-        hello: runs.iter().find_map(|run| run.hello()).cloned(),
-        in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
-    }
-}
-
-fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
-    let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs);
-    let (a, b) = (rank(a), rank(b));
-    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-}
-
-fn figure(metric: Metric, plan: &Plan, complete: &[&Run]) -> Figure {
-    let prompt_tokens = plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>() * plan.batch;
-    let work = Work { batch: plan.batch, prompt_tokens };
-    let of_round =
-        |round: usize| complete.iter().find(|run| run.round == round).and_then(|run| metric.of(run, work));
-    let values: Vec<Option<f64>> = (0..plan.rounds).map(of_round).collect();
-    let known: Vec<f64> = values.iter().copied().flatten().collect();
-    Figure {
-        metric,
-        unit: metric.unit(),
-        median: median(&known),
-        min: known.iter().copied().reduce(f64::min),
-        max: known.iter().copied().reduce(f64::max),
-        values,
-    }
-}
-
-fn comparisons(rows: &[Row]) -> Vec<Comparison> {
-    let compared: Vec<&Row> =
-        rows.iter().filter(|row| matches!(row.state, State::Measured | State::Labelled)).collect();
-    let series = |metric: Metric| {
-        let of_row = |row: &&'_ Row| {
-            let figure = row.metrics.iter().find(|figure| figure.metric == metric);
-            (row.framework.clone(), figure.map(|figure| figure.values.clone()).unwrap_or_default())
-        };
-        compared.iter().map(of_row).collect::<Vec<_>>()
-    };
-    let owned: Vec<_> = Metric::TABLE.into_iter().map(|metric| (metric, series(metric))).collect();
-    let borrowed: Vec<_> = owned
-        .iter()
-        .map(|(metric, rows)| {
-            let series = rows.iter().map(|(label, values)| Series { label, values: values.clone() });
-            (*metric, series.collect())
-        })
-        .collect();
-    verdicts::compare(&borrowed)
-}
-
-fn warnings(plan: &Plan, evidence: &Evidence, rules: &[RuleState]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if evidence.interrupted {
-        warnings.push("interrupted: the figures are those of the rounds that were done".into());
-    }
-    if let Some(reason) = &evidence.no_reference {
-        warnings.push(format!("no reference for parity: {reason}"));
-    }
-    for contender in &plan.contenders {
-        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
-        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        if unsettled > 0 {
-            warnings.push(format!(
-                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes; the machine may be busy",
-                contender.label, plan.rounds
-            ));
+        if self.noise().is_some() {
+            return 3;
         }
+        u8::from(!self.rows.iter().any(Row::is_compared))
     }
-    let unchecked: Vec<_> = rules.iter().filter(|rule| !rule.checked).map(|rule| rule.id).collect();
-    if !unchecked.is_empty() {
-        warnings.push(format!("fairness rules not yet checked: {} (docs/fairness.md)", unchecked.join(", ")));
-    }
-    warnings
+}
+
+fn noise(plan: &Plan, rules: &[RuleState]) -> Option<String> {
+    let breaches = rules.iter().flat_map(|rule| &rule.broken_by);
+    let of_machine = breaches.filter(|breach| breach.framework == MACHINE && !plan.accept_noise);
+    of_machine.map(|breach| format!("{}; {}", breach.finding, breach.remedy)).next()
 }

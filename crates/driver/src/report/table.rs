@@ -3,10 +3,11 @@
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, Table, TableStyle};
 
+use super::findings::findings;
 use super::{Report, Row, State};
+use crate::evidence::End;
 use crate::judge::metrics::Metric;
-use crate::judge::statistics::MIN_ROUNDS;
-use crate::judge::verdicts::{Comparison, Verdict};
+use crate::plan::Rounds;
 
 /// For a terminal.
 pub(crate) fn table(report: &Report) -> String {
@@ -33,12 +34,19 @@ fn heading(report: &Report) -> String {
     let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);
     let batch = if plan.batch > 1 { format!(", batch {}", plan.batch) } else { String::new() };
     let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let why = match (&report.end, plan.rounds) {
+        (End::Clear, _) => " (automatic: enough)",
+        (End::Budget, _) => " (automatic: the time budget was used up)",
+        (End::Noisy { .. }, _) => " before the machine was too noisy",
+        (End::Planned, Rounds::Auto { .. }) => " (automatic: the most there are)",
+        _ => "",
+    };
     format!(
-        "{} on {} with {}: {tokens}{batch}, {}",
+        "{} on {} with {}: {tokens}{batch}, {}{why}",
         plan.model,
         report.environment.cpu,
         count(plan.threads, "thread"),
-        count(plan.rounds, "round"),
+        count(report.rounds, "round"),
     )
 }
 
@@ -94,64 +102,7 @@ fn parity(row: &Row) -> String {
         (State::NotRun, _) => "not run".into(),
         (_, None) => "not checked".into(),
         (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
+        (_, Some(agreement)) if agreement.max_abs == 0.0 => "ok, Δ = 0".into(),
         (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs),
     }
-}
-
-/// Reasons, verdicts, warnings: a sentence each.
-fn findings(report: &Report) -> Vec<String> {
-    let mut lines = Vec::new();
-    for row in &report.rows {
-        let word = match row.state {
-            State::Measured => continue,
-            State::Struck => "struck",
-            State::Labelled => "not matched",
-            State::Unsupported => "unsupported",
-            State::Failed => "failed",
-            State::NotRun => "not run",
-        };
-        lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
-    }
-    lines.extend(sentences(report));
-    lines.extend(libraries(report));
-    lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
-    lines
-}
-
-/// What the workers said they ran, so that a pasted table says what it compared.
-fn libraries(report: &Report) -> Option<String> {
-    let of_row = |row: &Row| {
-        let hello = row.hello.as_ref()?;
-        let binding =
-            if hello.binding == hello.library { String::new() } else { format!(" ({})", hello.binding) };
-        Some(format!("{}: {}{binding}", row.framework, hello.library))
-    };
-    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
-    (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
-}
-
-/// Decoding for every pair; for the other metrics the best against each of the others. Latency says what
-/// throughput says, and stays in the JSON.
-fn sentences(report: &Report) -> Vec<String> {
-    let compared = &report.comparisons;
-    // A single round has nothing to pair, so the rows say how many there were.
-    let rounds = report.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
-    if !compared.is_empty() && rounds < MIN_ROUNDS {
-        return vec![format!(
-            "no verdicts: it takes {MIN_ROUNDS} rounds, and there were {rounds} (--rounds)"
-        )];
-    }
-    let mut sentences = Vec::new();
-    for metric in [Metric::Throughput, Metric::Load, Metric::ColdStart, Metric::PeakMemory] {
-        let mut of_metric: Vec<&Comparison> = compared.iter().filter(|c| c.metric == metric).collect();
-        of_metric.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
-        let best = of_metric.first().map(|c| c.a.clone());
-        let told = of_metric.into_iter().filter(|c| {
-            metric == Metric::Throughput
-                || best.as_deref() == Some(&c.a)
-                || c.verdict == Verdict::NotMeasurable
-        });
-        sentences.extend(told.map(|comparison| comparison.sentence.clone()));
-    }
-    sentences
 }

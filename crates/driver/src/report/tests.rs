@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use bundle::Precision;
 use insta::assert_snapshot;
-use protocol::{Decode, KvCache};
 
+use super::row::{Figure, Loads, Requested};
 use super::*;
+use crate::judge::metrics::Metric;
+use crate::judge::steady::Steadiness;
+use crate::judge::testing;
 use crate::judge::verdicts::Verdict;
-use crate::prompts::Prompt;
 
 fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure { metric, unit: metric.unit(), median, min: median, max: median, values: vec![median; 6] }
@@ -25,6 +28,17 @@ fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str
             .zip(medians)
             .map(|(metric, median)| figure(metric, median))
             .collect(),
+        load: Loads {
+            warm_resident_before: Some(1.0),
+            cold: vec![0.5],
+            cold_median: Some(0.5),
+            cold_resident_before: Some(0.0),
+            cold_unavailable: None,
+        },
+        memory: None,
+        threads: None,
+        steadiness: Steadiness::default(),
+        energy: None,
         agreement: None,
         hello: None,
         in_effect: None,
@@ -39,6 +53,8 @@ fn report() -> Report {
         cpu: "A Processor".into(),
         physical_cores: Some(2),
         available_cores: 2,
+        governor: None,
+        cpu_quota: None,
         memory_bytes: 1 << 34,
         git_commit: None,
         git_modified: None,
@@ -46,37 +62,16 @@ fn report() -> Report {
         command: vec!["driver".into()],
         started: "2026-01-01T00:00:00Z".into(),
     };
-    let plan = Plan {
-        contenders: Vec::new(),
-        model: "a-model".into(),
-        precision: Precision::F32,
-        device: "cpu".into(),
-        threads: 2,
-        batch: 1,
-        new_tokens: 32,
-        rounds: 6,
-        iterations: 2,
-        decode: Decode::Forced,
-        kv_cache: KvCache::On,
-        fair_comparison: true,
-        reference: None,
-        seed: 1,
-        delay_ns: 0,
-        timeout_s: 600,
-        suite: Some("default".into()),
-        analysis: String::new(),
-        prompts: vec![Prompt { name: "p".into(), text: None, tokens: vec![1; 16] }],
-    };
+    let plan = Plan { cold_loads: 3, ..testing::plan(&["candle", "ort", "tch", "odd"]) };
     let comparison = |metric, verdict, sentence: &str| Comparison {
         metric,
         a: "ort".into(),
         b: "candle".into(),
         advantage: Some(1.9),
         interval: Some((1.8, 2.0)),
-        p: Some(0.001),
-        p_adjusted: Some(0.01),
-        rounds: 6,
+        statistics: None,
         verdict,
+        verdict_of_b: verdict,
         sentence: sentence.into(),
     };
     Report {
@@ -105,8 +100,13 @@ fn report() -> Report {
             comparison(Metric::Latency, Verdict::Faster, "this sentence is not printed"),
             comparison(Metric::Load, Verdict::Inconclusive, "ort and candle: inconclusive in Model Load (s)"),
         ],
+        rounds: 6,
+        end: End::Planned,
+        floor: Vec::new(),
         rules: Vec::new(),
-        warnings: vec!["fairness rules not yet checked: R5".into()],
+        sanity: Vec::new(),
+        machine: Machine::default(),
+        warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".into()],
         interrupted: false,
         results: "results/x".into(),
     }
@@ -132,7 +132,8 @@ fn the_table_has_the_rows_people_rely_on() {
     odd unsupported: no bf16 kernels
     ort decodes 1.9x faster than candle
     ort and candle: inconclusive in Model Load (s)
-    warning: fairness rules not yet checked: R5
+    Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
+    warning: odd: it kept 1.0 of 2 threads busy (R5)
 
     Every sample: results/x
     "#);
@@ -157,7 +158,8 @@ fn markdown_is_the_same_table() {
     - odd unsupported: no bf16 kernels
     - ort decodes 1.9x faster than candle
     - ort and candle: inconclusive in Model Load (s)
-    - warning: fairness rules not yet checked: R5
+    - Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
+    - warning: odd: it kept 1.0 of 2 threads busy (R5)
     "#);
 }
 
@@ -182,7 +184,7 @@ fn too_few_rounds_are_one_sentence() {
         row.rounds = row.rounds.min(1);
     }
     let text = table(&report);
-    assert!(text.contains("no verdicts: it takes 6 rounds, and there were 1"), "{text}");
+    assert!(text.contains("inconclusive: a verdict takes 6 rounds, and there were 1"), "{text}");
     assert!(!text.contains("faster"), "{text}");
 }
 

@@ -30,17 +30,34 @@ impl Installation {
 
     /// A mock engine of this name, with these options.
     pub(crate) fn engine(self, name: &str, options: &[(&str, &str)]) -> Installation {
+        self.configured(name, options, "")
+    }
+
+    /// With more lines for its configuration.
+    pub(crate) fn configured(self, name: &str, options: &[(&str, &str)], more: &str) -> Installation {
         let mut text =
             String::from("framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"\"\n[options]\n");
         for (option, value) in options {
             text += &format!("{option} = \"{value}\"\n");
         }
+        text += more;
         std::fs::write(self.path(&format!("configs/engines/{name}.toml")), text).unwrap();
         self
     }
 
-    /// The driver, told where everything is, and to provision nothing.
+    /// The driver, told where everything is, and to provision nothing. Tests run beside each other, so the
+    /// noise that they make for each other is accepted.
     pub(crate) fn driver(&self, arguments: &[&str]) -> Command {
+        let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
+        let mut command = self.guarded(arguments);
+        if !named || arguments[0] == "compare" {
+            command.arg("--accept-noise");
+        }
+        command
+    }
+
+    /// As [`Self::driver`], on its guard against noise.
+    pub(crate) fn guarded(&self, arguments: &[&str]) -> Command {
         let binary = assert_cmd::cargo::cargo_bin("driver");
         let workers = binary.parent().unwrap().to_path_buf();
         let mock = workers.join(format!("engine-mock{}", std::env::consts::EXE_SUFFIX));
@@ -72,7 +89,14 @@ impl Installation {
         directory
     }
 
+    /// Of the processes that were measured.
     pub(crate) fn samples(&self) -> Vec<Value> {
+        let mut samples = self.all_samples();
+        samples.retain(|run| run["purpose"] == "measure");
+        samples
+    }
+
+    pub(crate) fn all_samples(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.results().join("samples.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -4,3 +4,4 @@
 mod common;
 mod input;
 mod pipeline;
+mod trust;

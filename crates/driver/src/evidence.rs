@@ -1,0 +1,74 @@
+//! Everything that was measured in one comparison, and how it came to an end.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::machine::Noise;
+use crate::record::{Run, RunFailure};
+
+#[derive(Default)]
+pub(crate) struct Evidence {
+    /// The measuring processes of every round, of the attempt that stands.
+    pub(crate) runs: Vec<Run>,
+    /// Those of rounds that were done again because the machine was noisy.
+    pub(crate) repeated: Vec<Run>,
+    pub(crate) cold_loads: Vec<Run>,
+    pub(crate) probes: Vec<Probe>,
+    /// Contenders that cannot run at all, by label.
+    pub(crate) absent: BTreeMap<String, RunFailure>,
+    pub(crate) no_reference: Option<String>,
+    /// Complete rounds.
+    pub(crate) rounds: usize,
+    pub(crate) end: End,
+    /// The machine before the first round.
+    pub(crate) before: Option<Noise>,
+    /// What the guard complained of, round by round, whether it was repeated or accepted.
+    pub(crate) complaints: Vec<String>,
+    /// CPUs' worth of time that a cgroup allows, where it limits it.
+    pub(crate) quota: Option<f64>,
+    /// Why the probe of the machine has no figures.
+    pub(crate) no_probe: Option<String>,
+}
+
+/// Why no more rounds were done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum End {
+    /// As many as were asked for, or as automatic rounds go.
+    #[default]
+    Planned,
+    /// Every verdict on throughput was clear, or its interval narrower than the margin.
+    Clear,
+    /// The time budget was used up.
+    Budget,
+    /// Nobody was left to measure.
+    NobodyLeft,
+    /// The machine stayed noisy: nothing can be said.
+    Noisy {
+        reason: String,
+    },
+    Interrupted,
+}
+
+impl End {
+    /// Whether the decision to stop owes nothing to the figures, so that what is left of the error rate
+    /// may be spent.
+    pub(crate) fn is_last_look(&self) -> bool {
+        matches!(self, End::Planned | End::Budget)
+    }
+}
+
+/// The machine's own speed after a round.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Probe {
+    /// Rounds complete by then; 0 is before the first.
+    pub(crate) round: usize,
+    pub(crate) compute_ns: u64,
+    /// How much slower than the fastest so far, as a share.
+    pub(crate) drift: f64,
+    /// Bytes per second.
+    pub(crate) read_bandwidth: f64,
+    pub(crate) bytes: u64,
+    pub(crate) threads: usize,
+}

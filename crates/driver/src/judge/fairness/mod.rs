@@ -1,0 +1,130 @@
+//! The fairness rules, judged from the evidence.
+
+mod checks;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use bundle::Manifest;
+use serde::Serialize;
+
+use crate::evidence::Evidence;
+use crate::judge::threads::Threads;
+use crate::plan::Plan;
+use crate::record::Run;
+use rules::Check::{OfEach, OfMachine};
+use rules::{RULES, Rule};
+
+pub(crate) use rules::markdown;
+
+/// What the rules are judged from.
+pub(crate) struct Judged<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) evidence: &'a Evidence,
+    /// Complete runs of all contenders.
+    pub(crate) runs: Vec<&'a Run>,
+}
+
+impl<'a> Judged<'a> {
+    fn of(&self, label: &str) -> impl Iterator<Item = &'a Run> {
+        let label = label.to_owned();
+        self.runs.iter().copied().filter(move |run| run.framework == label)
+    }
+
+    /// An objection if `label`'s value differs from that of the first contender that ran.
+    fn same_for_all<T: PartialEq + std::fmt::Debug>(
+        &self,
+        label: &str,
+        what: &str,
+        value: impl Fn(&Run) -> Option<T>,
+    ) -> Option<String> {
+        let first = self.runs.iter().find_map(|run| Some((&run.framework, value(run)?)))?;
+        let ours = self.of(label).filter_map(value);
+        let mut other = ours.filter(|ours| *ours != first.1);
+        other.next().map(|ours| format!("{what} is {ours:?}, but {:?} for {}", first.1, first.0))
+    }
+}
+
+/// A rule's state in one comparison.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct RuleState {
+    pub(crate) id: &'static str,
+    pub(crate) sentence: &'static str,
+    pub(crate) broken_by: Vec<Breach>,
+    /// Departures that give nobody an advantage.
+    pub(crate) notes: Vec<Breach>,
+    /// Why the rule could not be verified, where the system does not tell enough.
+    pub(crate) unverified: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Breach {
+    /// [`MACHINE`] where it is no framework's.
+    pub(crate) framework: String,
+    pub(crate) finding: String,
+    pub(crate) remedy: &'static str,
+}
+
+/// In the place of a framework: what concerns all of them.
+pub(crate) const MACHINE: &str = "machine";
+
+/// Judges every rule for every contender that has complete runs.
+pub(crate) fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
+    let ran: BTreeSet<&str> = judged.runs.iter().map(|run| run.framework.as_str()).collect();
+    let labels = judged.plan.contenders.iter().map(|contender| contender.label.as_str());
+    let labels: Vec<&str> = labels.filter(|label| ran.contains(label)).collect();
+    let breach = |framework: &str, finding: String, rule: &Rule| Breach {
+        framework: framework.to_owned(),
+        finding,
+        remedy: rule.remedy,
+    };
+    let state = |rule: &Rule| {
+        let broken_by = match rule.check {
+            OfEach(check) => {
+                labels.iter().filter_map(|label| Some(breach(label, check(judged, label)?, rule))).collect()
+            }
+            OfMachine(check) => {
+                check(judged).map(|finding| breach(MACHINE, finding, rule)).into_iter().collect()
+            }
+        };
+        let notes = labels.iter().filter_map(|label| Some(breach(label, note(rule, judged, label)?, rule)));
+        RuleState {
+            id: rule.id,
+            sentence: rule.sentence,
+            broken_by,
+            notes: notes.collect(),
+            unverified: unverified(rule, judged, &labels),
+        }
+    };
+    RULES.iter().map(state).collect()
+}
+
+fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
+    match rule.id {
+        "R5" => Threads::of(judged.plan, judged.evidence, label).shortfall(),
+        _ => None,
+    }
+}
+
+fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<String> {
+    match rule.id {
+        "R5" => {
+            let mut unknown = labels.iter().filter_map(|label| {
+                Some(format!("{label}: {}", Threads::of(judged.plan, judged.evidence, label).unknown()?))
+            });
+            unknown.next()
+        }
+        "R12" => {
+            let noises = judged.runs.iter().filter_map(|run| run.noise.as_ref());
+            let known = noises.filter(|noise| noise.foreign.is_some()).count();
+            (known < judged.runs.len()).then(|| {
+                let (unknown, all) = (judged.runs.len() - known, judged.runs.len());
+                format!("what other processes did is not known for {unknown} of {all} runs: too short, or not told")
+            })
+        }
+        _ => None,
+    }
+}

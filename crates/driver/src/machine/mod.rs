@@ -1,0 +1,13 @@
+//! The machine as far as it bears on a comparison: which CPUs the workers get, and how quiet they are.
+//!
+//! All of `/proc` and `/sys` that the driver reads is read here. What a system does not tell is `None`,
+//! which is printed as "not available" and never taken for quiet.
+
+mod affinity;
+mod counters;
+mod gpu;
+mod guard;
+
+pub(crate) use affinity::{Pinned, allowed, choose};
+pub(crate) use counters::{governor, quota};
+pub(crate) use guard::{Guard, LIMITS, Noise};

@@ -1,0 +1,223 @@
+//! What stands below the table: reasons, verdicts, details, warnings; a sentence each.
+
+use super::{Report, Row, State};
+use crate::evidence::{End, Evidence};
+use crate::judge::fairness::RuleState;
+use crate::judge::metrics::Metric;
+use crate::judge::verdicts::{Comparison, Verdict};
+use crate::plan::Plan;
+
+pub(super) fn findings(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in &report.rows {
+        let word = match row.state {
+            State::Measured => continue,
+            State::Struck => "struck",
+            State::Labelled => "not matched",
+            State::Unsupported => "unsupported",
+            State::Failed => "failed",
+            State::NotRun => "not run",
+        };
+        lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
+    }
+    lines.extend(sentences(report));
+    lines.extend(floor(report));
+    lines
+        .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
+    lines.extend(loads(report));
+    lines.extend(memory(report));
+    lines.extend(steadiness(report));
+    lines.extend(energy(report));
+    lines.extend(libraries(report));
+    lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
+    lines
+}
+
+/// Decoding for every pair; for the other metrics the best against each of the others. Latency says what
+/// throughput says, and stays in the JSON.
+fn sentences(report: &Report) -> Vec<String> {
+    let compared = &report.comparisons;
+    if let Some(reason) = report.noise() {
+        return vec![format!("not measurable: {reason}")];
+    }
+    let rounds = report.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    let fewest = statistics::MIN_ROUNDS;
+    if !compared.is_empty() && rounds < fewest {
+        return vec![format!(
+            "inconclusive: a verdict takes {fewest} rounds, and there were {rounds} (--rounds)"
+        )];
+    }
+    let mut sentences = Vec::new();
+    for metric in [Metric::Throughput, Metric::Load, Metric::ColdStart, Metric::PeakMemory] {
+        let mut of_metric: Vec<&Comparison> = compared.iter().filter(|c| c.metric == metric).collect();
+        of_metric.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
+        let best = of_metric.first().map(|c| c.a.clone());
+        let told = of_metric.into_iter().filter(|c| {
+            metric == Metric::Throughput
+                || best.as_deref() == Some(&c.a)
+                || c.verdict == Verdict::NotMeasurable
+        });
+        sentences.extend(told.map(|comparison| comparison.sentence.clone()));
+    }
+    sentences
+}
+
+fn floor(report: &Report) -> Option<String> {
+    let first = report.floor.first()?;
+    let of = |metric: Metric| {
+        let worst = report.floor.iter().filter(|f| f.metric == metric).map(|f| f.share).reduce(f64::max)?;
+        Some(format!("{:.1} % in {}", worst * 100.0, metric.title()))
+    };
+    let shares: Vec<String> = Metric::TABLE.into_iter().filter_map(of).collect();
+    Some(format!(
+        "A/A floor: {} and {} are the same; differences up to {} can be chance here",
+        first.a,
+        first.b,
+        shares.join(", ")
+    ))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn loads(report: &Report) -> Vec<String> {
+    let measured: Vec<&Row> = report.rows.iter().filter(|row| row.rounds > 0).collect();
+    let warm = measured.iter().filter_map(|row| row.load.warm_resident_before).reduce(f64::min);
+    let table = match warm {
+        Some(share) => {
+            format!(
+                "Model Load is from a warm page cache ({} of the weights resident before)",
+                percent(share)
+            )
+        }
+        None => "Model Load: what the page cache held before is not available".to_owned(),
+    };
+    let cold = measured.iter().map(|row| {
+        let load = &row.load;
+        match (load.cold_median, load.cold_resident_before, &load.cold_unavailable) {
+            (Some(seconds), Some(share), _) => {
+                format!("{} {seconds:.2} s ({} resident)", row.framework, percent(share))
+            }
+            (_, _, reason) => {
+                format!("{} not available ({})", row.framework, reason.as_deref().unwrap_or("no reading"))
+            }
+        }
+    });
+    let cold: Vec<String> = cold.collect();
+    match cold.is_empty() {
+        true => Vec::new(),
+        false if report.plan.cold_loads == 0 => vec![table],
+        false => vec![format!("{table}; from a cold one: {}", cold.join(", "))],
+    }
+}
+
+fn memory(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let parts = row.memory.as_ref()?;
+        let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+        Some(format!(
+            "{} {} framework + {} weights + {} KV cache + {} rest",
+            row.framework,
+            mb(parts.framework),
+            mb(parts.weights),
+            mb(parts.kv_cache),
+            mb(parts.activations)
+        ))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("peak memory by part (MB): {}", known.join("; ")))
+}
+
+fn steadiness(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let s = &row.steadiness;
+        let classes = [
+            (s.flat, "flat"),
+            (s.warm_up, "warming up"),
+            (s.slowdown, "slowing down"),
+            (s.no_steady_state, "without a steady state"),
+            (s.unclassified, "too short to say"),
+        ];
+        let classes: Vec<String> = classes
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}"))
+            .collect();
+        let time = s.time_to_steady_ms.map_or(String::new(), |ms| format!(", steady after {ms:.0} ms"));
+        (!classes.is_empty()).then(|| format!("{} {}{time}", row.framework, classes.join(", ")))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("processes: {}", known.join("; ")))
+}
+
+fn energy(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let energy = row.energy.as_ref()?;
+        Some(format!("{} {:.3} J ({})", row.framework, energy.joules_per_token, energy.method))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("energy by token: {}", known.join("; ")))
+}
+
+/// What the workers said they ran, so that a pasted table says what it compared.
+fn libraries(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let hello = row.hello.as_ref()?;
+        let binding =
+            if hello.binding == hello.library { String::new() } else { format!(" ({})", hello.binding) };
+        Some(format!("{}: {}{binding}", row.framework, hello.library))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
+}
+
+pub(super) fn warnings(plan: &Plan, evidence: &Evidence, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if evidence.end == End::Interrupted {
+        warnings.push("interrupted: the figures are those of the rounds that were done".into());
+    }
+    if let Some(reason) = &evidence.no_reference {
+        warnings.push(format!("no reference for parity: {reason}"));
+    }
+    warnings.extend(evidence.no_probe.clone());
+    for contender in &plan.contenders {
+        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
+        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
+        if unsettled > 0 {
+            warnings.push(format!(
+                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
+                contender.label, evidence.rounds
+            ));
+        }
+    }
+    for row in rows {
+        let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
+        if 2 * unsteady > row.rounds {
+            warnings.push(format!(
+                "{}: {unsteady} of {} processes slowed down or reached no steady state",
+                row.framework, row.rounds
+            ));
+        }
+    }
+    let notes = |rule: &RuleState| {
+        let id = rule.id;
+        let note = |breach: &crate::judge::fairness::Breach| {
+            format!("{}: {} ({id})", breach.framework, breach.finding)
+        };
+        rule.notes.iter().map(note).collect::<Vec<_>>()
+    };
+    warnings.extend(rules.iter().flat_map(notes));
+    let machine = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (rule.id, breach)));
+    let accepted =
+        machine.filter(|(_, b)| b.framework == crate::judge::fairness::MACHINE && plan.accept_noise);
+    warnings.extend(accepted.map(|(id, breach)| format!("{id}: {}", breach.finding)));
+    if !plan.accept_noise && !evidence.complaints.is_empty() && !matches!(evidence.end, End::Noisy { .. }) {
+        let (count, last) = (evidence.complaints.len(), evidence.complaints.last().map_or("", |s| s));
+        warnings
+            .push(format!("the machine was noisy {count} times and those rounds were done again; {last}"));
+    }
+    let unverified = rules.iter().filter_map(|rule| Some((rule.id, rule.unverified.as_ref()?)));
+    warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
+    warnings
+}

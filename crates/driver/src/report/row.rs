@@ -1,0 +1,215 @@
+//! One contender of a report: what it was, what was measured of it, and in what state.
+
+use bundle::{Bundle, Precision};
+use protocol::{Hello, InEffect};
+use serde::Serialize;
+
+use crate::evidence::Evidence;
+use crate::judge::fairness::RuleState;
+use crate::judge::memory::{self, Parts};
+use crate::judge::metrics::{self, Metric, median};
+use crate::judge::parity::Agreement;
+use crate::judge::steady::{self, Steadiness};
+use crate::judge::threads::Threads;
+use crate::plan::{Contender, Plan};
+use crate::record::{FailureKind, Run};
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) framework: String,
+    pub(crate) state: State,
+    /// Why it is not simply measured.
+    pub(crate) reasons: Vec<String>,
+    pub(crate) precision: Requested,
+    pub(crate) rounds: usize,
+    pub(crate) metrics: Vec<Figure>,
+    pub(crate) load: Loads,
+    pub(crate) memory: Option<Parts>,
+    pub(crate) threads: Option<Threads>,
+    pub(crate) steadiness: Steadiness,
+    pub(crate) energy: Option<Energy>,
+    /// The worst of all rounds.
+    pub(crate) agreement: Option<Agreement>,
+    pub(crate) hello: Option<Hello>,
+    pub(crate) in_effect: Option<InEffect>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    Measured,
+    /// Measured, but a fairness rule is broken: no part in any verdict.
+    Struck,
+    /// A rule is broken and only labelled (`--fair-comparison=false`).
+    Labelled,
+    Unsupported,
+    Failed,
+    /// The user interrupted, or the machine was too noisy, before its first process was done.
+    NotRun,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Requested {
+    pub(crate) requested: Precision,
+    pub(crate) observed: Option<String>,
+}
+
+/// A metric of one contender: the median over its processes, and each of them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) metric: Metric,
+    pub(crate) unit: &'static str,
+    /// `null`: not available.
+    pub(crate) median: Option<f64>,
+    pub(crate) min: Option<f64>,
+    pub(crate) max: Option<f64>,
+    /// By round.
+    pub(crate) values: Vec<Option<f64>>,
+}
+
+/// Loading, by what the page cache held before.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Loads {
+    /// Of the loads that the table shows: the smallest share of the weights file that was resident before.
+    pub(crate) warm_resident_before: Option<f64>,
+    /// After the file was dropped from the cache, and the drop was verified. Seconds.
+    pub(crate) cold: Vec<f64>,
+    pub(crate) cold_median: Option<f64>,
+    /// The largest share that was still resident in those.
+    pub(crate) cold_resident_before: Option<f64>,
+    /// Why there is no cold load.
+    pub(crate) cold_unavailable: Option<String>,
+}
+
+/// Of the measured iterations.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Energy {
+    /// Median over processes: everything that the meter covers, by new token.
+    pub(crate) joules_per_token: f64,
+    pub(crate) method: String,
+}
+
+/// Below this share, a page cache is cold: a few pages of the file's header do not warm a load.
+const COLD: f64 = 0.01;
+
+impl Row {
+    pub(super) fn new(
+        contender: &Contender,
+        plan: &Plan,
+        bundle: &Bundle,
+        evidence: &Evidence,
+        rules: &[RuleState],
+    ) -> Row {
+        let label = &contender.label;
+        let runs: Vec<&Run> = evidence.runs.iter().filter(|run| run.framework == *label).collect();
+        let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
+        let (state, reasons) = state(contender, plan, evidence, rules, complete.is_empty());
+        let loaded = runs.iter().rev().find_map(|run| run.loaded());
+        Row {
+            framework: label.clone(),
+            state,
+            reasons,
+            precision: Requested {
+                requested: contender.precision,
+                observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
+            },
+            rounds: complete.len(),
+            metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, evidence, label)).collect(),
+            load: loads(plan, evidence, label, &complete),
+            memory: memory::parts(plan, bundle.config(), &complete),
+            threads: (!complete.is_empty()).then(|| Threads::of(plan, evidence, label)),
+            steadiness: steady::steadiness(&complete),
+            energy: energy(plan, &complete),
+            agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
+            hello: runs.iter().find_map(|run| run.hello()).cloned(),
+            in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
+        }
+    }
+
+    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
+        self.metrics.iter().find(|figure| figure.metric == metric)?.median
+    }
+
+    /// Whether it takes part in verdicts.
+    pub(crate) fn is_compared(&self) -> bool {
+        matches!(self.state, State::Measured | State::Labelled)
+    }
+}
+
+fn state(
+    contender: &Contender,
+    plan: &Plan,
+    evidence: &Evidence,
+    rules: &[RuleState],
+    nothing: bool,
+) -> (State, Vec<String>) {
+    let breaches = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (rule.id, breach)));
+    let breaches = breaches.filter(|(_, breach)| breach.framework == contender.label);
+    let broken: Vec<String> =
+        breaches.map(|(id, breach)| format!("{id}: {}; {}", breach.finding, breach.remedy)).collect();
+    match evidence.absent.get(&contender.label) {
+        Some(failure) if failure.kind == FailureKind::Unsupported => {
+            (State::Unsupported, vec![failure.sentence()])
+        }
+        Some(failure) => (State::Failed, vec![failure.sentence()]),
+        None if nothing => (State::NotRun, vec!["no round was completed".into()]),
+        None if broken.is_empty() => (State::Measured, broken),
+        None if plan.fair_comparison => (State::Struck, broken),
+        None => (State::Labelled, broken),
+    }
+}
+
+fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
+    let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs);
+    let (a, b) = (rank(a), rank(b));
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+}
+
+fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+    let values = metrics::by_round(metric, plan, evidence, label);
+    let known: Vec<f64> = values.iter().copied().flatten().collect();
+    Figure {
+        metric,
+        unit: metric.unit(),
+        median: median(&known),
+        min: known.iter().copied().reduce(f64::min),
+        max: known.iter().copied().reduce(f64::max),
+        values,
+    }
+}
+
+fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Loads {
+    let resident = |run: &Run| Some(run.loaded()?.page_cache.as_ref()?.resident_before);
+    let attempts: Vec<&Run> = evidence.cold_loads.iter().filter(|run| run.framework == label).collect();
+    let is_cold = |run: &&&Run| run.is_complete() && resident(run).is_some_and(|share| share <= COLD);
+    let cold: Vec<f64> =
+        attempts.iter().filter(is_cold).filter_map(|run| Some(run.loaded()?.load_ns as f64 / 1e9)).collect();
+    let left = attempts.iter().filter_map(|run| resident(run)).reduce(f64::max);
+    let unavailable = match (attempts.first(), left) {
+        _ if !cold.is_empty() => None,
+        (None, _) if plan.cold_loads == 0 => Some("not asked for".to_owned()),
+        (None, _) => Some("it did not run".to_owned()),
+        (Some(_), Some(share)) => Some(format!(
+            "eviction failed, {:.0} % of the file stayed in the page cache: another process maps it, or its file system keeps it",
+            share * 100.0
+        )),
+        (Some(run), None) => Some(match &run.failure {
+            Some(failure) => failure.sentence(),
+            None => "the system does not tell what its page cache holds".to_owned(),
+        }),
+    };
+    Loads {
+        warm_resident_before: complete.iter().filter_map(|run| resident(run)).reduce(f64::min),
+        cold_median: median(&cold),
+        cold,
+        cold_resident_before: left,
+        cold_unavailable: unavailable,
+    }
+}
+
+fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
+    let tokens = (plan.prompts.len() * plan.new_tokens * plan.batch * plan.iterations) as f64;
+    let meters = || complete.iter().filter_map(|run| run.usage()?.energy.as_ref());
+    let joules: Vec<f64> = meters().map(|energy| energy.joules / tokens).collect();
+    Some(Energy { joules_per_token: median(&joules)?, method: meters().next()?.method.clone() })
+}
