@@ -8,13 +8,14 @@ mod support;
 use std::fs::File;
 
 use protocol::{Event, PageCache, Task};
-use support::{bundle, job, serve};
+use support::fixture::{bundle, job};
+use support::{VOCABULARY, serve};
 
 const WEIGHTS: usize = 8 << 20;
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    bundle(directory.path(), WEIGHTS);
+    bundle(directory.path(), VOCABULARY, WEIGHTS);
     directory
 }
 

@@ -3,11 +3,12 @@
 mod support;
 
 use protocol::{Case, Decode, Event, FailureKind, Job, KvCache, Measure, ParityTask, Probe, Task, Warmup};
-use support::{APPEND, bundle, job, serve};
+use support::fixture::{bundle, job};
+use support::{APPEND, VOCABULARY, serve};
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    bundle(directory.path(), 10_000);
+    bundle(directory.path(), VOCABULARY, 10_000);
     directory
 }
 

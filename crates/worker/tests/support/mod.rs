@@ -1,11 +1,11 @@
-//! An engine that answers at once, its bundle, and jobs for it.
+//! An engine that answers soon, its bundle, and jobs for it.
 
-use std::path::Path;
+pub(crate) mod fixture;
 
 use engine::{
     Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want,
 };
-use protocol::{Event, Job, Task};
+use protocol::{Event, Job};
 
 pub(crate) const VOCABULARY: usize = 8;
 
@@ -59,38 +59,6 @@ impl InferenceEngine for Counting {
         self.logits.clear();
         self.logits.extend((0..rows * VOCABULARY).map(|i| ((self.appended * 31 + i * 7) % 13) as f32));
         Ok(&self.logits)
-    }
-}
-
-/// A bundle in `directory` whose weights file holds `weights` bytes of no meaning.
-pub(crate) fn bundle(directory: &Path, weights: usize) {
-    let config = format!(
-        r#"{{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "vocab_size": {VOCABULARY}, "max_position_embeddings": 64}}"#
-    );
-    let manifest = r#"{"format": 1, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files":
-        {"f32.safetensors": {"sha256": "", "bytes": 3, "derived": "for a test"}}}"#;
-    std::fs::write(directory.join("config.json"), config).unwrap();
-    std::fs::write(directory.join("manifest.json"), manifest).unwrap();
-    std::fs::write(directory.join("f32.safetensors"), vec![7; weights]).unwrap();
-}
-
-pub(crate) fn job(bundle: &Path, task: Task) -> Job {
-    Job {
-        protocol: protocol::VERSION,
-        bundle: bundle.display().to_string(),
-        settings: protocol::Settings {
-            precision: "f32".into(),
-            device: "cpu".into(),
-            threads: 2,
-            jit: true,
-            hidden_states: false,
-            options: Default::default(),
-            slowdown: 0.0,
-        },
-        spawned_at_ns: None,
-        evict: false,
-        task,
     }
 }
 
