@@ -23,6 +23,8 @@ pub(crate) struct Evidence {
     pub(crate) end: End,
     /// The machine before the first round.
     pub(crate) before: Option<Noise>,
+    /// Of every round, from its first process to its last, those done again included.
+    pub(crate) noises: Vec<Noise>,
     /// What the guard complained of, round by round, whether it was repeated or accepted.
     pub(crate) complaints: Vec<String>,
     /// CPUs' worth of time that a cgroup allows, where it limits it.

@@ -276,7 +276,7 @@ pub(crate) fn settings(contender: &Contender, device: &str, hidden_states: bool)
 }
 
 /// Variables that say how many threads to use, one name for each runtime that reads one.
-pub(crate) const THREAD_VARIABLES: [&str; 5] =
+const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
 /// The worker of an engine with all that it will find: an environment that holds what the system needs, the

@@ -135,6 +135,7 @@ impl<'a> Session<'a> {
         for attempt in 0.. {
             let mut complaints = Vec::new();
             let first = evidence.runs.len();
+            let whole = self.guard.watch();
             for (position, &index) in order.iter().enumerate() {
                 let contender = &self.plan.contenders[index];
                 if interrupt::requested() {
@@ -161,7 +162,14 @@ impl<'a> Session<'a> {
             if interrupt::requested() {
                 return Round::Interrupted;
             }
+            let whole = whole.end();
+            // Runs too short to be watched one by one are watched together.
+            if evidence.runs[first..].iter().any(|run| run.noise.as_ref().is_none_or(|n| n.foreign.is_none()))
+            {
+                complaints.extend(whole.complaints());
+            }
             complaints.extend(self.probe(evidence));
+            evidence.noises.push(whole);
             if complaints.is_empty() {
                 break;
             }

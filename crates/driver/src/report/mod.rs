@@ -62,6 +62,8 @@ pub(crate) struct Model {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Machine {
     pub(crate) before: Option<Noise>,
+    /// Of each round, those done again included.
+    pub(crate) rounds: Vec<Noise>,
     /// After each round, and before the first.
     pub(crate) probes: Vec<Probe>,
     /// The fastest sweep over memory that a probe saw, bytes per second.
@@ -79,6 +81,7 @@ impl Machine {
         let over = |of: fn(&Probe) -> f64| evidence.probes.iter().map(of).reduce(f64::max);
         Machine {
             before: evidence.before.clone(),
+            rounds: evidence.noises.clone(),
             read_bandwidth: over(|probe| probe.read_bandwidth),
             drift: over(|probe| probe.drift),
             probes: evidence.probes.clone(),

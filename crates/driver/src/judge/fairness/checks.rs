@@ -5,7 +5,6 @@ use protocol::Build;
 use super::Judged;
 use crate::evidence::End;
 use crate::judge::threads::Threads;
-use crate::plan::THREAD_VARIABLES;
 use crate::record::Run;
 
 pub(super) fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -119,11 +118,11 @@ pub(super) fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> 
 pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let contender = judged.plan.contenders.iter().find(|contender| contender.label == label)?;
     let budget = judged.plan.threads;
-    let own = THREAD_VARIABLES.iter().find_map(|name| {
-        let value = contender.engine.env.get(*name)?;
-        (value.parse() != Ok(budget))
-            .then(|| format!("its configuration sets {name}={value}, the budget is {budget}"))
-    });
+    // Whatever its runtime is called: a variable of the configuration that counts threads.
+    let mut counts = contender.engine.env.iter().filter(|(name, _)| name.contains("THREADS"));
+    let other = counts.find(|(_, value)| value.parse() != Ok(budget));
+    let own =
+        other.map(|(name, value)| format!("its configuration sets {name}={value}, the budget is {budget}"));
     own.or_else(|| Threads::of(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
 }
 

@@ -118,11 +118,11 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             unknown.next()
         }
         "R12" => {
-            let noises = judged.runs.iter().filter_map(|run| run.noise.as_ref());
-            let known = noises.filter(|noise| noise.foreign.is_some()).count();
-            (known < judged.runs.len()).then(|| {
-                let (unknown, all) = (judged.runs.len() - known, judged.runs.len());
-                format!("what other processes did is not known for {unknown} of {all} runs: too short, or not told")
+            let noises = &judged.evidence.noises;
+            let unknown = noises.iter().filter(|noise| noise.foreign.is_none()).count();
+            (unknown > 0).then(|| {
+                let all = noises.len();
+                format!("what other processes did is not known for {unknown} of {all} rounds: too short, or not told")
             })
         }
         _ => None,
