@@ -1,0 +1,245 @@
+//! What the worker answers.
+
+use serde::{Deserialize, Serialize};
+
+/// The one line that `worker --hello` prints: the receipt that the framework can run here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    /// `candle`, `tch`, `ort`, …
+    pub framework: String,
+    /// The binding and its version, for example `tch 0.24.0`.
+    pub binding: String,
+    /// The library as it reports itself, for example `libtorch 2.11.0`.
+    pub library: String,
+    pub library_path: Option<String>,
+    /// What the framework says it uses of the CPU, for example `AVX512`.
+    pub cpu_capability: Option<String>,
+    pub build: Build,
+}
+
+/// How the worker was built. Fairness rule R10 compares these between workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// Cargo profile: `release` or `debug`.
+    pub profile: String,
+    /// For example `rustc 1.95.0 (59807616e 2026-04-14)`.
+    pub rustc: String,
+    /// Flags given to rustc, for example `-C target-cpu=native`.
+    pub rustflags: String,
+    /// Target features that the flags switched on, as rustc lists them.
+    pub target_features: Vec<String>,
+    /// For example `x86_64-unknown-linux-gnu`.
+    pub target: String,
+}
+
+/// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded,
+/// cold_start, warmup, iteration…, usage, parity, done. A run that cannot go on ends in `failed`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    Hello(Hello),
+    Started(Started),
+    Loaded(Loaded),
+    ColdStart(ColdStart),
+    Warmup(WarmupDone),
+    Iteration(Iteration),
+    Parity(Parity),
+    Usage(Usage),
+    Generated(Generated),
+    Scored(Scored),
+    Probed(Probed),
+    Done,
+    Failed(Failed),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    /// Spawn to runtime initialised; `null` without a shared clock.
+    pub startup_ns: Option<u64>,
+    /// Within the process: main to runtime initialised.
+    pub runtime_ns: u64,
+    pub memory: Memory,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    pub load_ns: u64,
+    /// Peak and state of the load phase.
+    pub memory: Memory,
+    pub in_effect: InEffect,
+    pub weights_file: String,
+    pub weights_bytes: u64,
+    /// `null` where the system does not tell.
+    pub page_cache: Option<PageCache>,
+}
+
+/// The weights file in the system's page cache just before the load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PageCache {
+    /// Whether dropping it was asked for ([`Job::evict`](crate::Job::evict)).
+    pub evicted: bool,
+    /// Share of its pages that were resident, 0 to 1, after the request to drop them if there was one. A
+    /// page that any process has mapped cannot be dropped.
+    pub resident_before: f64,
+}
+
+/// Observed after load. [`Settings`](crate::Settings) is what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InEffect {
+    pub precision: String,
+    pub activations: String,
+    pub kv_cache_precision: String,
+    /// `preallocated` or `growing`; `recomputed` where the job switched the cache off.
+    pub kv_cache: String,
+    pub device: String,
+    pub threads: usize,
+    pub jit: String,
+    /// Whether graph optimisation or a JIT is at work; `null` where the framework has neither.
+    pub optimised: Option<bool>,
+    pub weight_storage: String,
+    pub kernels: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// First request after load to its first token on the host.
+    pub first_token_ns: u64,
+    /// Spawn to first token, less the time that the worker took in between for its own readings: of
+    /// memory, of the page cache (and dropping the file from it), of the bundle's description.
+    pub since_spawn_ns: Option<u64>,
+    pub memory: Memory,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WarmupDone {
+    /// Every warm-up iteration's samples; `index` counts from 0.
+    pub iterations: Vec<Iteration>,
+    /// Whether the last had settled; if not, the limit was hit.
+    pub settled: bool,
+    pub memory: Memory,
+}
+
+/// One pass over all cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    pub index: usize,
+    pub cases: Vec<CaseSample>,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaseSample {
+    /// Request to first token on the host.
+    pub first_token_ns: u64,
+    /// Gaps between successive tokens; one fewer than the new tokens.
+    pub gaps_ns: Vec<u64>,
+    /// `[batch][new tokens]`: the most likely token at each step, computed inside the timed loop.
+    pub tokens: Vec<Vec<u32>>,
+}
+
+/// The parity file is complete: see [`ParityTask`](crate::ParityTask).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Parity {
+    pub file: String,
+}
+
+/// Of the whole process up to the last sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Memory of the measured iterations.
+    pub memory: Memory,
+    /// Highest of all phases' peaks, the parity phase apart.
+    pub peak_bytes: Option<u64>,
+    /// CPU time and wall time of the measured iterations.
+    pub cpu_ns: Option<u64>,
+    pub wall_ns: u64,
+    /// CPU time of each thread in the measured iterations, the busiest first; those that did nothing, and
+    /// those that ended before the last sample, are left out.
+    pub thread_cpu_ns: Option<Vec<u64>>,
+    /// Time in the measured iterations that threads were ready to run and waited for a CPU, summed over all
+    /// of them. With the CPU time it says how many threads wanted to compute at once.
+    #[serde(default)]
+    pub run_queue_ns: Option<u64>,
+    /// Threads of the process after the last sample, idle ones included.
+    pub threads: Option<usize>,
+    /// CPUs that one of the process's threads or another was allowed to run on after the last sample.
+    pub cpus: Option<Vec<usize>>,
+    /// From the first to the last measured iteration, pauses between them included, of everything that
+    /// the meter covers, whoever used it; `null` without a meter.
+    pub energy: Option<Energy>,
+    /// sha256 of the weights file, read after the last sample.
+    pub weights_sha256: String,
+}
+
+/// A phase's readings. Each is `null` where the system does not tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Highest resident set since the phase began.
+    pub peak_bytes: Option<u64>,
+    /// Resident set at the end of the phase, and its parts.
+    pub resident_bytes: Option<u64>,
+    pub anonymous_bytes: Option<u64>,
+    pub file_bytes: Option<u64>,
+    /// Proportional set size: pages shared with other processes count in part.
+    pub pss_bytes: Option<u64>,
+    /// How the peak was read: `VmHWM, reset at the start of the phase`, or `VmHWM of the process so far`
+    /// where it cannot be reset.
+    pub method: Option<String>,
+    /// Memory of the GPU that this process holds.
+    pub gpu: Option<GpuMemory>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuMemory {
+    pub bytes: u64,
+    /// For example `NVML, compute processes`.
+    pub method: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Energy {
+    pub joules: f64,
+    /// For example `RAPL, package` or `NVML, total energy`.
+    pub method: String,
+}
+
+/// What the machine did just now: see [`Probe`](crate::Probe). `bytes / sweep_ns` is the bandwidth in GB/s.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Best time of the fixed arithmetic, of the slowest thread.
+    pub compute_ns: u64,
+    /// Best time of one sweep over `bytes`, all threads together.
+    pub sweep_ns: u64,
+    pub bytes: u64,
+    pub threads: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generated {
+    /// `[case][batch][new tokens]`
+    pub tokens: Vec<Vec<Vec<u32>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scored {
+    pub file: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    pub kind: FailureKind,
+    /// One sentence for people.
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The framework cannot do what was asked.
+    Unsupported,
+    /// What was asked makes no sense for this model.
+    Input,
+    /// The framework, or the worker, failed.
+    Failed,
+}

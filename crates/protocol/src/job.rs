@@ -1,0 +1,155 @@
+//! What the driver asks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a worker is asked to do in its life. Read from stdin to end of file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub protocol: u32,
+    /// Directory of the prepared model.
+    pub bundle: String,
+    pub settings: Settings,
+    /// The driver's reading of the monotonic clock just before it started this process, where the
+    /// system has a clock that processes share (Linux: `CLOCK_MONOTONIC`).
+    pub spawned_at_ns: Option<u64>,
+    /// Before loading, ask the system to drop the weights file from its page cache.
+    #[serde(default)]
+    pub evict: bool,
+    pub task: Task,
+}
+
+/// What the engine is asked to be. Compare [`InEffect`](crate::InEffect).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// `f32`, `bf16`, `f16`
+    pub precision: String,
+    /// `cpu` or `cuda:N`
+    pub device: String,
+    pub threads: usize,
+    pub jit: bool,
+    #[serde(default)]
+    pub hidden_states: bool,
+    /// Options of the engine variant.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// A positive control: every `append` is made to last longer by this share of its own time, 0 to 10.
+    #[serde(default)]
+    pub slowdown: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Task {
+    Measure(Measure),
+    /// Load the model and end: `started`, `loaded`, `done`. For loads from a cold page cache, which would
+    /// disturb the memory figures of a measurement.
+    Load,
+    Generate(Generate),
+    Score(Score),
+    /// What the machine can do just now. Initialises no framework, opens no bundle.
+    Probe(Probe),
+}
+
+/// Load, cold start, warm-up and measured iterations: one run yields all that is reported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// An iteration runs each of these once, in this order.
+    pub cases: Vec<Case>,
+    pub new_tokens: usize,
+    pub decode: Decode,
+    pub kv_cache: KvCache,
+    pub warmup: Warmup,
+    pub iterations: usize,
+    /// Pause before each measured iteration, in nanoseconds.
+    #[serde(default)]
+    pub delay_ns: u64,
+    /// After the last sample: write teacher-forced logits to a file.
+    pub parity: Option<ParityTask>,
+}
+
+/// Teacher-forced logits: the prompt in one piece, the first `steps` tokens of the trace one at a time,
+/// the rest in one piece, so that prefill and decode are both covered at little cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParityTask {
+    pub steps: usize,
+    /// safetensors: `case.0` … f32 [batch, prompt + trace, vocabulary]
+    pub file: String,
+}
+
+/// One prompt, or a batch of prompts of equal length.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// `[batch][prompt tokens]`
+    pub prompts: Vec<Vec<u32>>,
+    /// `[batch][new tokens]`: what is fed in [`Decode::Forced`], and what parity is taken along.
+    pub trace: Vec<Vec<u32>>,
+}
+
+/// What a decode step is fed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decode {
+    /// The ids of the case's trace, whatever the logits say: equal work by construction.
+    Forced,
+    /// The engine's own most likely token.
+    Greedy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvCache {
+    On,
+    /// The whole prefix is computed again for every token.
+    Off,
+}
+
+/// Fixed work, the same whatever the framework, by `settings.threads` threads at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Size of the buffer that is read to measure memory bandwidth.
+    pub bytes: u64,
+    /// How often the arithmetic and the sweep are repeated; the best of each is reported.
+    pub repeats: usize,
+}
+
+/// Warm-up repeats whole iterations, of the exact shapes of the measurement, until the latest has
+/// settled or a limit is hit. One iteration is always run.
+///
+/// Settled, in either of two ways, of which the second holds also where tokens take the longer the more
+/// have gone before:
+/// - the medians of the token gaps of its two halves differ by less than `settled_within` (from eight
+///   gaps on);
+/// - the median over tokens of the ratio of its gap to the same token's in the iteration before differs
+///   from 1 by less than `settled_within`. Requests for one token have no gaps: first tokens are taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Warmup {
+    pub min_iterations: usize,
+    pub max_iterations: usize,
+    /// No iteration is begun after so much time, not even for `min_iterations`.
+    pub max_ns: u64,
+    pub settled_within: f64,
+}
+
+/// Greedy continuation, untimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generate {
+    /// `[case][batch][prompt tokens]`; prompts of a batch are of equal length.
+    pub prompts: Vec<Vec<Vec<u32>>>,
+    pub new_tokens: usize,
+    /// Logits along the generated tokens: what other engines are compared with.
+    #[serde(default)]
+    pub parity: Option<ParityTask>,
+}
+
+/// Logits of every position of a batch of sequences of equal length, written to a safetensors file:
+/// `logits` f32 [batch, positions, vocabulary], and `hidden.0` … where the settings ask for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    pub sequences: Vec<Vec<u32>>,
+    /// Positions appended at a time; 0 for all at once.
+    #[serde(default)]
+    pub piece: usize,
+    pub file: String,
+}
