@@ -2,6 +2,12 @@
 //! the thread is pinned for the moment of starting.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::counters;
+
+/// How long to look which CPUs are idle.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// CPUs that this process may use. `None` where the system does not tell.
 pub(crate) fn allowed() -> Option<Vec<usize>> {
@@ -15,15 +21,25 @@ pub(crate) fn allowed() -> Option<Vec<usize>> {
     None
 }
 
-/// `count` of the allowed CPUs: one of each physical core before the second of any, since two threads on
-/// one core would share what the budget promises each. All, where there are not enough.
+/// `count` of the allowed CPUs: the idlest, and one of each physical core before the second of any, since
+/// two threads on one core would share what the budget promises each. All, where there are not enough.
 pub(crate) fn choose(count: usize) -> Option<Vec<usize>> {
-    let allowed = allowed()?;
+    let mut allowed = allowed()?;
+    if allowed.len() > count {
+        allowed = by_use(&allowed, &counters::tenths_used(&allowed, LOOK));
+    }
     let siblings = |cpu: usize| -> Vec<usize> {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         std::fs::read_to_string(path).map_or_else(|_| vec![cpu], |text| parse_list(&text))
     };
     Some(spread(&allowed, siblings, count))
+}
+
+/// The least used first; those that differ by less than a tenth of their time stay in order.
+fn by_use(cpus: &[usize], tenths: &[u32]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..cpus.len()).collect();
+    places.sort_by_key(|&place| tenths.get(place).copied().unwrap_or(0));
+    places.into_iter().map(|place| cpus[place]).collect()
 }
 
 fn spread(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>, count: usize) -> Vec<usize> {
@@ -96,6 +112,12 @@ mod tests {
         assert_eq!(spread(&[0, 2, 3], siblings, 2), [0, 3]);
         assert_eq!(spread(&[0, 1, 2, 3], siblings, 3), [0, 1, 2]);
         assert_eq!(spread(&[4], |cpu| vec![cpu], 2), [4]);
+    }
+
+    #[test]
+    fn idle_cpus_come_first_and_small_differences_do_not_count() {
+        assert_eq!(by_use(&[4, 5, 6, 7], &[9, 0, 3, 0]), [5, 7, 6, 4]);
+        assert_eq!(by_use(&[4, 5], &[]), [4, 5], "a system that does not tell");
     }
 
     #[test]

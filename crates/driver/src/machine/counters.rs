@@ -1,6 +1,7 @@
 //! Counters of the kernel that say what else the machine did.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Readings at one moment. Times are seconds of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -31,6 +32,22 @@ pub(super) fn read(cpus: &[usize]) -> Counters {
         throttled_s: cgroup_file("cpu.stat").and_then(|stat| throttled_us(&stat)).map(|us| us as f64 / 1e6),
         thermal_events: thermal_events(cpus),
     }
+}
+
+/// How many tenths of its time each CPU was busy while this waited so long. Empty where the system does not
+/// tell.
+pub(super) fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
+    let read = || -> Option<Vec<u64>> {
+        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        cpus.iter().map(|&cpu| sum_over_cpus(&stat, &[cpu], busy)).collect()
+    };
+    let (Some(ticks), Some(before)) = (ticks_per_second(), read()) else { return Vec::new() };
+    std::thread::sleep(wait);
+    let after = read().unwrap_or_else(|| before.clone());
+    let tenths = |(after, before): (&u64, &u64)| {
+        (10.0 * after.saturating_sub(*before) as f64 / ticks / wait.as_secs_f64()) as u32
+    };
+    after.iter().zip(&before).map(tenths).collect()
 }
 
 /// Tasks that are running or want to, this one included, and the one-minute load average.
