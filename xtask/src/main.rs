@@ -2,6 +2,7 @@
 //! workspace's crates, so that a crate that does not compile takes no command with it.
 
 mod build;
+mod calibrate;
 mod catalog;
 mod compare;
 mod doctor;
@@ -60,6 +61,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Hold the statistics against simulated comparisons and write docs/calibration.md
+    #[command(disable_help_flag = true)]
+    Calibrate {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test {
         /// Leave out what needs a native library or the model; counted as skipped
@@ -92,6 +99,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Setup { quiet, only } => setup::run(&workspace, &only, Reporter::new(quiet)),
         Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
         Task::Compare { args } => compare::run(&workspace, &args),
+        Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
         Task::Doctor => doctor::run(&workspace),
         Task::Tidy => tidy::run(&workspace),

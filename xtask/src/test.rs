@@ -12,13 +12,14 @@ use crate::workspace::Workspace;
 use crate::{build, tidy};
 
 /// In this order: what others rest on comes first.
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 13] = [
     Package::plain("bundle"),
     Package::plain("engine"),
     Package::plain("protocol"),
     Package::plain("statistics"),
     Package::plain("worker"),
     Package::plain("engine-mock"),
+    Package::plain("calibrate"),
     Package::plain("prepare"),
     Package::plain("engine-candle"),
     Package::native("engine-ort"),

@@ -10,8 +10,9 @@ use crate::process::{cargo, output_of};
 use crate::workspace::Workspace;
 
 /// Our crates, and which of ours each may depend on.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("bundle", &[]),
+    ("calibrate", &["engine-mock", "statistics"]),
     ("driver", &["bundle", "protocol", "statistics"]),
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),

@@ -10,6 +10,23 @@ const FINENESS: usize = 12;
 /// No boundary lies beyond: P(Z > 10) < 10⁻²³.
 const FARTHEST: f64 = 10.0;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sides {
+    /// Rejects above the boundary.
+    One,
+    /// Rejects also below its mirror image; all is symmetric.
+    Two,
+}
+
+impl Sides {
+    fn count(self) -> f64 {
+        match self {
+            Sides::One => 1.0,
+            Sides::Two => 2.0,
+        }
+    }
+}
+
 /// The distribution of Z over the paths that no boundary has stopped so far.
 #[derive(Debug)]
 pub(super) struct Continuation {
@@ -25,11 +42,11 @@ impl Continuation {
         Self { information: 0.0, points: vec![0.0], masses: vec![1.0] }
     }
 
-    /// The boundary that a path crosses at the look at `information` with this probability; on `sides`
-    /// sides, 1 or 2.
-    pub(super) fn boundary(&self, information: f64, sides: f64, probability: f64) -> f64 {
+    /// The boundary that a path crosses at the look at `information` with this probability, or on either side
+    /// its mirror image.
+    pub(super) fn boundary(&self, information: f64, sides: Sides, probability: f64) -> f64 {
         let target = probability.ln();
-        let (mut low, mut high) = (if sides == 2.0 { 0.0 } else { -FARTHEST }, FARTHEST);
+        let (mut low, mut high) = (if sides == Sides::Two { 0.0 } else { -FARTHEST }, FARTHEST);
         // Newton's method on the logarithm, which is concave; by halves where it leaves the bracket.
         let mut boundary = 0.5 * (low + high);
         for _ in 0..60 {
@@ -51,7 +68,7 @@ impl Continuation {
     }
 
     /// Probability to cross `boundary` at the look at `information`, and minus its derivative.
-    fn crossing(&self, information: f64, sides: f64, boundary: f64) -> (f64, f64) {
+    fn crossing(&self, information: f64, sides: Sides, boundary: f64) -> (f64, f64) {
         let step = Step::new(self.information, information);
         let mut sums = (0.0, 0.0);
         for (point, mass) in self.points.iter().zip(&self.masses) {
@@ -59,12 +76,12 @@ impl Continuation {
             sums.0 += mass * upper_tail(z);
             sums.1 += mass * density(z);
         }
-        (sides * sums.0, sides * step.scale * sums.1)
+        (sides.count() * sums.0, sides.count() * step.scale * sums.1)
     }
 
     /// The paths that do not cross `boundary` at the look at `information`.
-    pub(super) fn advance(&self, information: f64, sides: f64, boundary: f64) -> Self {
-        let lowest = if sides == 2.0 { -boundary } else { f64::NEG_INFINITY };
+    pub(super) fn advance(&self, information: f64, sides: Sides, boundary: f64) -> Self {
+        let lowest = if sides == Sides::Two { -boundary } else { f64::NEG_INFINITY };
         let (points, weights) = grid(lowest, boundary);
         let step = Step::new(self.information, information);
         let density_at = |z: f64| -> f64 {
@@ -77,8 +94,8 @@ impl Continuation {
 }
 
 /// The nominal level of a test that rejects beyond `boundary`.
-pub(super) fn nominal_level(boundary: f64, sides: f64) -> f64 {
-    (sides * upper_tail(boundary)).min(1.0)
+pub(super) fn nominal_level(boundary: f64, sides: Sides) -> f64 {
+    (sides.count() * upper_tail(boundary)).min(1.0)
 }
 
 /// From one look to the next: given Z = u before, (Z′√I′ − u√I)/√(I′ − I) is standard normal.
@@ -136,7 +153,7 @@ mod tests {
     use super::*;
 
     /// Nominal boundaries of a test whose looks spend these probabilities.
-    fn boundaries(sides: f64, looks: &[(f64, f64)]) -> Vec<f64> {
+    fn boundaries(sides: Sides, looks: &[(f64, f64)]) -> Vec<f64> {
         let mut paths = Continuation::start();
         looks
             .iter()
@@ -149,7 +166,7 @@ mod tests {
     }
 
     /// Probability that any of these looks crosses its boundary.
-    fn crossing(sides: f64, looks: &[(f64, f64)]) -> f64 {
+    fn crossing(sides: Sides, looks: &[(f64, f64)]) -> f64 {
         let mut paths = Continuation::start();
         looks
             .iter()
@@ -168,16 +185,16 @@ mod tests {
             let at = |boundary: &dyn Fn(f64) -> f64| -> Vec<(f64, f64)> {
                 (1..=looks).map(|k| (f64::from(k), boundary(f64::from(k) / f64::from(looks)))).collect()
             };
-            let p = crossing(2.0, &at(&|_| pocock));
+            let p = crossing(Sides::Two, &at(&|_| pocock));
             assert!((p - 0.05).abs() < 1e-4, "Pocock, {looks} looks: {p}");
-            let p = crossing(2.0, &at(&|t: f64| obrien_fleming / t.sqrt()));
+            let p = crossing(Sides::Two, &at(&|t: f64| obrien_fleming / t.sqrt()));
             assert!((p - 0.05).abs() < 1e-4, "O'Brien & Fleming, {looks} looks: {p}");
         }
     }
 
     #[test]
     fn the_probability_asked_for_is_the_probability_spent() {
-        for sides in [1.0, 2.0] {
+        for sides in [Sides::One, Sides::Two] {
             let looks = [(6.0, 0.003), (10.0, 0.006), (15.0, 0.011), (24.0, 0.03)];
             let found = boundaries(sides, &looks);
             let spent = crossing(sides, &looks.map(|(i, _)| i).into_iter().zip(found).collect::<Vec<_>>());

@@ -15,10 +15,10 @@
 mod integration;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use self::integration::Continuation;
-use crate::MIN_ROUNDS;
+use self::integration::{Continuation, Sides};
+use crate::{MIN_ROUNDS, SIGNIFICANCE};
 
 /// Exponent of the spending function. 1 would spend like Pocock (1977), 3 nearly like O'Brien & Fleming
 /// (1979).
@@ -33,6 +33,7 @@ pub struct Looks {
     /// In rounds; ascending, never empty; the last is the most rounds there may be.
     planned: Vec<usize>,
     computed: Mutex<Computed>,
+    interval_level: OnceLock<f64>,
 }
 
 /// What is known so far; the rest follows when it is asked for.
@@ -65,7 +66,7 @@ impl Looks {
     }
 
     fn new(planned: Vec<usize>) -> Self {
-        Self { planned, computed: Mutex::default() }
+        Self { planned, computed: Mutex::default(), interval_level: OnceLock::new() }
     }
 
     /// The rounds after which to look, ascending.
@@ -104,7 +105,7 @@ impl Looks {
         let stage = earlier.checked_sub(1).map(|index| Arc::clone(&computed.stages[index]));
         let spent_before = earlier.checked_sub(1).map_or(0.0, |index| self.spent(self.planned[index]));
         let spent = if last { 1.0 } else { self.spent(rounds) };
-        let curve = |sides: f64, before: Option<&[Continuation]>| {
+        let curve = |sides: Sides, before: Option<&[Continuation]>| {
             let nominal = levels().enumerate().map(|(index, level)| {
                 let start = Continuation::start();
                 let before = before.map_or(&start, |before| &before[index]);
@@ -115,12 +116,30 @@ impl Looks {
         };
         let boundaries = Boundaries {
             curves: Some(Arc::new(Curves {
-                two_sided: curve(2.0, stage.as_deref().map(|stage| &*stage.two_sided)),
-                one_sided: curve(1.0, stage.as_deref().map(|stage| &*stage.one_sided)),
+                two_sided: curve(Sides::Two, stage.as_deref().map(|stage| &*stage.two_sided)),
+                one_sided: curve(Sides::One, stage.as_deref().map(|stage| &*stage.one_sided)),
             })),
         };
         computed.boundaries.insert((rounds, last), boundaries.clone());
         boundaries
+    }
+
+    /// The level of a 95 % interval: the nominal level of the last planned look where all looks together
+    /// may err in 5 %. Rounds that end when the figures please would make an interval at 5 % miss the
+    /// truth more often than that; the repeated interval of Jennison & Turnbull (1989), at the
+    /// nominal level of the present look, would rarely miss it at all.
+    pub(crate) fn interval_level(&self) -> f64 {
+        *self.interval_level.get_or_init(|| {
+            let (mut paths, mut spent, mut level) = (Continuation::start(), 0.0, SIGNIFICANCE);
+            for &rounds in &self.planned {
+                let share = self.spent(rounds) - spent;
+                let boundary = paths.boundary(rounds as f64, Sides::Two, SIGNIFICANCE * share);
+                paths = paths.advance(rounds as f64, Sides::Two, boundary);
+                spent = self.spent(rounds);
+                level = integration::nominal_level(boundary, Sides::Two);
+            }
+            if self.planned.len() == 1 { SIGNIFICANCE } else { level }
+        })
     }
 
     /// What continues after the planned look `index`.
@@ -128,7 +147,7 @@ impl Looks {
         let rounds = self.planned[index];
         let spent_before = index.checked_sub(1).map_or(0.0, |index| self.spent(self.planned[index]));
         let share = self.spent(rounds) - spent_before;
-        let advance = |sides: f64, before: Option<&[Continuation]>| -> Vec<Continuation> {
+        let advance = |sides: Sides, before: Option<&[Continuation]>| -> Vec<Continuation> {
             let advanced = levels().enumerate().map(|(index, level)| {
                 let start = Continuation::start();
                 let before = before.map_or(&start, |before| &before[index]);
@@ -138,8 +157,8 @@ impl Looks {
             advanced.collect()
         };
         Stage {
-            two_sided: advance(2.0, before.map(|stage| &*stage.two_sided)),
-            one_sided: advance(1.0, before.map(|stage| &*stage.one_sided)),
+            two_sided: advance(Sides::Two, before.map(|stage| &*stage.two_sided)),
+            one_sided: advance(Sides::One, before.map(|stage| &*stage.one_sided)),
         }
     }
 
@@ -264,6 +283,14 @@ mod tests {
     }
 
     #[test]
+    fn intervals_are_at_the_level_of_the_last_look() {
+        assert_eq!(Looks::fixed(24).interval_level(), 0.05);
+        let looks = Looks::automatic(24);
+        let last = looks.after(24, true).level(0.05);
+        assert!((looks.interval_level() / last - 1.0).abs() < 1e-3, "{} {last}", looks.interval_level());
+    }
+
+    #[test]
     fn the_first_look_may_spend_its_share() {
         // t = 6/24: a sixteenth of the error rate.
         let boundaries = Looks::automatic(24).after(6, false);
@@ -317,10 +344,10 @@ mod tests {
         let mut spent = 0.0;
         let mut nominal = 0.0;
         for &rounds in looks.planned() {
-            let boundary = paths.boundary(rounds as f64, 2.0, alpha * (looks.spent(rounds) - spent));
-            paths = paths.advance(rounds as f64, 2.0, boundary);
+            let boundary = paths.boundary(rounds as f64, Sides::Two, alpha * (looks.spent(rounds) - spent));
+            paths = paths.advance(rounds as f64, Sides::Two, boundary);
             spent = looks.spent(rounds);
-            nominal = integration::nominal_level(boundary, 2.0);
+            nominal = integration::nominal_level(boundary, Sides::Two);
         }
         let found = looks.after(12, true).level(alpha);
         assert!((found / nominal - 1.0).abs() < 1e-3, "{found} is not {nominal}");

@@ -1,0 +1,41 @@
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use calibrate::page::{self, Table};
+use calibrate::studies::{self, Options};
+use clap::Parser;
+
+/// Hold the statistics against simulated comparisons whose truth is known
+///
+/// Prints the figures with their limits and writes the page. Exit code 1 if a figure is beyond its limit.
+#[derive(Parser)]
+#[command(name = "cargo xtask calibrate", bin_name = "cargo xtask calibrate")]
+struct Cli {
+    /// Simulated comparisons of each setting
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    comparisons: u32,
+    /// Of everything random: the same seed gives the same page
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// The page
+    #[arg(long, value_name = "FILE", default_value = "docs/calibration.md")]
+    output: PathBuf,
+}
+
+fn main() -> ExitCode {
+    run(&Cli::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let options = Options { comparisons: cli.comparisons as usize, seed: cli.seed };
+    let tables = studies::all(&options);
+    let page = page::render(&options, &tables);
+    print!("{page}");
+    page::write(&cli.output, &page)?;
+    let failed: usize = tables.iter().map(Table::failed).sum();
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,179 @@
+//! Figures beside their limits, as Markdown.
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use statistics::DEFAULT_MAX_ROUNDS;
+
+use crate::studies::Options;
+use crate::study::Share;
+
+/// Where a share has to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+    Within(f64, f64),
+    /// Shown, not judged.
+    None,
+}
+
+impl Limit {
+    /// Whether the figure itself, not its Monte Carlo interval, keeps to it.
+    fn is_kept(self, share: Share) -> bool {
+        let value = share.value();
+        match self {
+            Limit::AtMost(most) => value <= most,
+            Limit::AtLeast(least) => value >= least,
+            Limit::Within(least, most) => (least..=most).contains(&value),
+            Limit::None => true,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::AtMost(most) => write!(f, "≤ {}", percent(*most, 0)),
+            Limit::AtLeast(least) => write!(f, "≥ {}", percent(*least, 0)),
+            Limit::Within(least, most) => write!(f, "{:.0}–{}", 100.0 * least, percent(*most, 0)),
+            Limit::None => f.write_str("–"),
+        }
+    }
+}
+
+/// One study.
+#[derive(Debug, Clone)]
+pub struct Table {
+    title: &'static str,
+    text: &'static str,
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    judged: usize,
+    failed: usize,
+}
+
+impl Table {
+    /// The last column of the header names the share; its Monte Carlo interval, limit and result follow.
+    pub fn new(title: &'static str, text: &'static str, header: &[&'static str]) -> Self {
+        let header = header.iter().copied().chain(["95 % MC interval", "limit", ""]).collect();
+        Self { title, text, header, rows: Vec::new(), judged: 0, failed: 0 }
+    }
+
+    /// `setting` has a cell for each column before the share.
+    pub fn row(&mut self, setting: impl IntoIterator<Item = String>, share: Share, limit: Limit) {
+        let (low, high) = share.interval();
+        let result = match limit {
+            Limit::None => "",
+            _ if limit.is_kept(share) => "PASS",
+            _ => "FAIL",
+        };
+        self.judged += usize::from(!result.is_empty());
+        self.failed += usize::from(result == "FAIL");
+        let figures = [
+            percent(share.value(), 2),
+            format!("{:.2}–{}", 100.0 * low, percent(high, 2)),
+            limit.to_string(),
+            result.to_owned(),
+        ];
+        self.rows.push(setting.into_iter().chain(figures).collect());
+    }
+
+    /// Figures beyond their limits.
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## {}\n\n{}\n", self.title, self.text)?;
+        writeln!(f, "| {} |", self.header.join(" | "))?;
+        writeln!(f, "|{}", "---|".repeat(self.header.len()))?;
+        self.rows.iter().try_for_each(|row| writeln!(f, "| {} |", row.join(" | ")))
+    }
+}
+
+/// "2.55 %".
+pub fn percent(share: f64, decimals: usize) -> String {
+    format!("{:.decimals$} %", 100.0 * share)
+}
+
+/// The whole page; the same for the same options and code.
+pub fn render(options: &Options, tables: &[Table]) -> String {
+    let Options { comparisons, seed } = options;
+    let judged: usize = tables.iter().map(|table| table.judged).sum();
+    let failed: usize = tables.iter().map(Table::failed).sum();
+    let mut page = format!(
+        "# Calibration\n\n\
+         What the statistics say of simulated comparisons whose truth is known. This page is written by\n\n\
+         ```\ncargo xtask calibrate --comparisons {comparisons} --seed {seed}\n```\n\n\
+         (version {}, {comparisons} simulated comparisons of each setting). {} of {judged} figures keep to their \
+         limits. A figure passes by its own value; the Monte Carlo interval (Wilson 1927) says what the true \
+         share may be.\n\n\
+         Processes vary as those of `engine-mock` do. Rounds come in the driver's balanced random order; \
+         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has five metrics \
+         (load, cold start, latency, throughput, peak memory); latency and throughput come of the same decode \
+         steps. \"Rounds taken\" is the mean, and in parentheses the 10, 50 and 90 % quantiles. The methods are \
+         described in `docs/measures.md` and `crates/statistics`.\n",
+        env!("CARGO_PKG_VERSION"),
+        judged - failed,
+    );
+    for table in tables {
+        page.push_str(&format!("\n{table}"));
+    }
+    page
+}
+
+/// Writes the page whole or not at all.
+pub fn write(path: &Path, page: &str) -> Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let save = || -> Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        file.write_all(page.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
+    };
+    save().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(hits: usize, limit: Limit) -> Table {
+        let mut table = Table::new("T", "text", &["setting", "share"]);
+        table.row(["s".into()], Share { hits, of: 100 }, limit);
+        table
+    }
+
+    #[test]
+    fn a_figure_beyond_its_limit_fails() {
+        let failed = |hits, limit| table(hits, limit).failed();
+        assert_eq!((failed(5, Limit::AtMost(0.05)), failed(6, Limit::AtMost(0.05))), (0, 1));
+        assert_eq!((failed(90, Limit::AtLeast(0.9)), failed(89, Limit::AtLeast(0.9))), (0, 1));
+        assert_eq!((failed(92, Limit::Within(0.93, 0.97)), failed(98, Limit::Within(0.93, 0.97))), (1, 1));
+        assert_eq!(failed(100, Limit::None), 0);
+    }
+
+    #[test]
+    fn the_page_gives_figure_interval_limit_and_result() {
+        let options = Options { comparisons: 100, seed: 3 };
+        let page = render(&options, &[table(6, Limit::AtMost(0.05))]);
+        assert!(page.contains("--comparisons 100 --seed 3"));
+        assert!(page.contains("| s | 6.00 % | 2.78–12.48 % | ≤ 5 % | FAIL |"), "{page}");
+        assert!(page.contains("0 of 1 figures"));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("page.md");
+        write(&path, "whole").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole");
+        assert!(write(&directory.path().join("missing/page.md"), "x").is_err());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! The calibration in small, with limits that are loose and yet catch what is broken; and the calibration
+//! itself calibrated: methods that are broken on purpose.
+
+use calibrate::comparison::{DECIDING, Order, Rounds, Scenario};
+use calibrate::page;
+use calibrate::steady::COURSES;
+use calibrate::studies::{self, DRIFT, NORMAL, Options, any_different, last_is_slower, scenario};
+use calibrate::study::{Share, repeat};
+use statistics::steady::classify;
+use statistics::{LogRatios, Looks, Outcome, Resamples};
+
+const OPTIONS: Options = Options { comparisons: 200, seed: 7 };
+
+#[test]
+fn one_contender_under_two_names_is_seldom_different() {
+    for noise in [NORMAL, DRIFT] {
+        let outcomes = OPTIONS.simulate(&scenario(2, 1.0, noise, Rounds::Automatic));
+        let wrong = Share::of(&outcomes, any_different);
+        assert!(wrong.value() <= 0.06, "{wrong:?} with {noise:?}");
+    }
+}
+
+#[test]
+fn three_percent_are_found_in_two_percent_noise() {
+    let scenario = scenario(2, 1.03, NORMAL, Rounds::Automatic);
+    let found = Share::of(&OPTIONS.simulate(&scenario), |outcome| last_is_slower(&scenario, outcome));
+    assert!(found.value() >= 0.88, "{found:?}");
+}
+
+#[test]
+fn clear_differences_take_few_rounds() {
+    let outcomes = OPTIONS.simulate(&scenario(3, 1.5, NORMAL, Rounds::Fixed(6)));
+    assert!(outcomes.iter().all(any_different));
+    let outcomes = OPTIONS.simulate(&scenario(2, 1.5, NORMAL, Rounds::Automatic));
+    assert!(outcomes.iter().all(|outcome| outcome.rounds == 6));
+}
+
+#[test]
+fn intervals_hold_the_truth_about_as_often_as_they_say() {
+    for rounds in [Rounds::Fixed(6), Rounds::Automatic] {
+        let outcomes = OPTIONS.simulate(&scenario(2, 1.03, NORMAL, rounds));
+        let held = Share::of(&outcomes, |outcome| {
+            let (low, high) = outcome.deciding()[0].as_ref().unwrap().interval;
+            low <= 1.03 && 1.03 <= high
+        });
+        assert!((0.90..=0.99).contains(&held.value()), "{held:?} with {rounds:?}");
+    }
+}
+
+#[test]
+fn what_is_at_the_margin_is_seldom_equivalent() {
+    let outcomes = OPTIONS.simulate(&scenario(2, 1.02, NORMAL, Rounds::Fixed(24)));
+    let wrong = Share::of(&outcomes, |outcome| {
+        outcome.deciding()[0].as_ref().unwrap().outcome == Outcome::Equivalent
+    });
+    assert!(wrong.value() <= 0.06, "{wrong:?}");
+}
+
+#[test]
+fn courses_are_classified_as_what_they_are() {
+    for (name, course, state) in COURSES {
+        let found =
+            repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| classify(&course.series(seed)).unwrap().state);
+        let right = Share::of(&found, |found| *found == state);
+        assert!(right.value() >= 0.9, "{name}: {right:?}");
+    }
+}
+
+#[test]
+fn peeking_without_paying_is_caught() {
+    let scenario = scenario(2, 1.0, NORMAL, Rounds::Automatic);
+    let looks = Rounds::Automatic.looks();
+    let misled = repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| {
+        let mut excluded = false;
+        scenario.observe(&looks, seed, |family, _| {
+            let ratios = LogRatios::new(family[DECIDING].a, family[DECIDING].b).unwrap();
+            let (low, high) = Resamples::new(ratios.rounds(), seed).interval(ratios.differences(), 0.95);
+            excluded |= low > 0.0 || high < 0.0;
+            excluded
+        });
+        excluded
+    });
+    let wrong = Share::of(&misled, |misled| *misled);
+    assert!(wrong.interval().0 > 0.05, "{wrong:?}");
+}
+
+#[test]
+fn drift_that_falls_on_one_contender_is_caught() {
+    let one_by_one = Scenario { order: Order::OneByOne, ..scenario(2, 1.0, DRIFT, Rounds::Fixed(24)) };
+    let wrong = Share::of(&OPTIONS.simulate(&one_by_one), any_different);
+    assert!(wrong.interval().0 > 0.05, "{wrong:?}");
+}
+
+#[test]
+fn a_table_without_holm_is_caught() {
+    let scenario = scenario(3, 1.0, NORMAL, Rounds::Fixed(12));
+    let any = repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| {
+        let comparison = scenario.compare(&Looks::fixed(12), seed);
+        comparison.table.iter().flatten().any(|decision| decision.p_t < 0.05)
+    });
+    let wrong = Share::of(&any, |any| *any);
+    assert!(wrong.interval().0 > 0.05, "{wrong:?}");
+}
+
+#[test]
+fn the_same_options_give_the_same_page() {
+    let options = Options { comparisons: 3, seed: 5 };
+    let page = || page::render(&options, &studies::all(&options));
+    assert_eq!(page(), page());
+}
