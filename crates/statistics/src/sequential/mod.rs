@@ -15,10 +15,10 @@
 mod integration;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use self::integration::{Continuation, Sides};
-use crate::{MIN_ROUNDS, SIGNIFICANCE};
+use crate::MIN_ROUNDS;
 
 /// Exponent of the spending function. 1 would spend like Pocock (1977), 3 nearly like O'Brien & Fleming
 /// (1979).
@@ -33,7 +33,6 @@ pub struct Looks {
     /// In rounds; ascending, never empty; the last is the most rounds there may be.
     planned: Vec<usize>,
     computed: Mutex<Computed>,
-    interval_level: OnceLock<f64>,
 }
 
 /// What is known so far; the rest follows when it is asked for.
@@ -66,7 +65,7 @@ impl Looks {
     }
 
     fn new(planned: Vec<usize>) -> Self {
-        Self { planned, computed: Mutex::default(), interval_level: OnceLock::new() }
+        Self { planned, computed: Mutex::default() }
     }
 
     /// The rounds after which to look, ascending.
@@ -79,6 +78,12 @@ impl Looks {
         self.planned[self.planned.len() - 1]
     }
 
+    /// Whether nothing more will be looked at after `rounds`, be it that the plan ends or, with `last`,
+    /// something else.
+    pub(crate) fn ends(&self, rounds: usize, last: bool) -> bool {
+        last || rounds >= self.max_rounds()
+    }
+
     pub fn is_look(&self, rounds: usize) -> bool {
         self.planned.binary_search(&rounds).is_ok()
     }
@@ -87,7 +92,7 @@ impl Looks {
     /// more will be looked at, so what remains of the error rate is spent.
     pub fn after(&self, rounds: usize, last: bool) -> Boundaries {
         let rounds = rounds.max(1);
-        let last = last || rounds >= self.max_rounds();
+        let last = self.ends(rounds, last);
         let earlier = self.planned.partition_point(|&look| look < rounds);
         if earlier == 0 && last {
             return Boundaries { curves: None };
@@ -122,24 +127,6 @@ impl Looks {
         };
         computed.boundaries.insert((rounds, last), boundaries.clone());
         boundaries
-    }
-
-    /// The level of a 95 % interval: the nominal level of the last planned look where all looks together
-    /// may err in 5 %. Rounds that end when the figures please would make an interval at 5 % miss the
-    /// truth more often than that; the repeated interval of Jennison & Turnbull (1989), at the
-    /// nominal level of the present look, would rarely miss it at all.
-    pub(crate) fn interval_level(&self) -> f64 {
-        *self.interval_level.get_or_init(|| {
-            let (mut paths, mut spent, mut level) = (Continuation::start(), 0.0, SIGNIFICANCE);
-            for &rounds in &self.planned {
-                let share = self.spent(rounds) - spent;
-                let boundary = paths.boundary(rounds as f64, Sides::Two, SIGNIFICANCE * share);
-                paths = paths.advance(rounds as f64, Sides::Two, boundary);
-                spent = self.spent(rounds);
-                level = integration::nominal_level(boundary, Sides::Two);
-            }
-            if self.planned.len() == 1 { SIGNIFICANCE } else { level }
-        })
     }
 
     /// What continues after the planned look `index`.
@@ -280,14 +267,6 @@ mod tests {
             assert_eq!((boundaries.two_sided(0.0312), boundaries.one_sided(0.0123)), (0.0312, 0.0123));
             assert_eq!(boundaries.level(0.05), 0.05);
         }
-    }
-
-    #[test]
-    fn intervals_are_at_the_level_of_the_last_look() {
-        assert_eq!(Looks::fixed(24).interval_level(), 0.05);
-        let looks = Looks::automatic(24);
-        let last = looks.after(24, true).level(0.05);
-        assert!((looks.interval_level() / last - 1.0).abs() < 1e-3, "{} {last}", looks.interval_level());
     }
 
     #[test]
