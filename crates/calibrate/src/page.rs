@@ -117,7 +117,7 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
          automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has five metrics \
          (load, cold start, latency, throughput, peak memory); latency and throughput come of the same decode \
          steps. \"Rounds taken\" is the mean, and in parentheses the 10, 50 and 90 % quantiles. The methods are \
-         described in `docs/measures.md` and `crates/statistics`.\n",
+         described in `docs/methodology.md` and `crates/statistics`.\n",
         env!("CARGO_PKG_VERSION"),
         judged - failed,
     );

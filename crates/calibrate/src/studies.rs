@@ -1,12 +1,12 @@
 //! What is simulated, and within which limits it has to come out.
 
 use engine_mock::Noise;
-use statistics::{Decision, Outcome};
+use statistics::{Decision, Outcome, quantile};
 
 use crate::comparison::{Comparison, METRICS, Order, Rounds, Scenario};
 use crate::page::{Limit, Table, percent};
 use crate::steady;
-use crate::study::{Share, mean, quantile, repeat, seed_of};
+use crate::study::{Share, mean, repeat, seed_of};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -208,6 +208,6 @@ fn shape(scenario: &Scenario, outcomes: &[Comparison]) -> [String; 3] {
 /// Mean and quantiles of the rounds that there were.
 fn taken(outcomes: &[Comparison]) -> String {
     let rounds: Vec<f64> = outcomes.iter().map(|outcome| outcome.rounds as f64).collect();
-    let [low, median, high] = [0.1, 0.5, 0.9].map(|share| quantile(&rounds, share));
+    let [low, median, high] = [0.1, 0.5, 0.9].map(|share| quantile(&rounds, share).unwrap_or(0.0));
     format!("{:.1} ({low:.0} · {median:.0} · {high:.0})", mean(&rounds))
 }

@@ -59,17 +59,6 @@ impl Share {
     }
 }
 
-/// Quantile by linear interpolation (type 7 of Hyndman & Fan 1996); 0 of nothing.
-pub fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
-    let position = share * last as f64;
-    let below = position as usize;
-    let above = (below + 1).min(last);
-    sorted[below] + position.fract() * (sorted[above] - sorted[below])
-}
-
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
@@ -92,11 +81,5 @@ mod tests {
         assert!((low - 0.2553).abs() < 1e-4 && (high - 0.3662).abs() < 1e-4, "{low} {high}");
         let (low, high) = Share { hits: 0, of: 20 }.interval();
         assert!(low == 0.0 && (high - 0.1611).abs() < 1e-4, "{low} {high}");
-    }
-
-    #[test]
-    fn quantiles_are_interpolated() {
-        assert_eq!(quantile(&[4.0, 1.0, 2.0], 0.5), 2.0);
-        assert_eq!(quantile(&[1.0, 2.0], 0.75), 1.75);
     }
 }

@@ -134,7 +134,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: Option<u32>,
     /// Rounds: in each, every framework runs once, in a process of its own. auto adds rounds, from 6 to
-    /// 24, until the verdicts on throughput are clear or --time-budget ends [default: auto]
+    /// 30, until the verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
     pub(crate) rounds: Option<RoundsArg>,
     /// Minutes after which automatic rounds end, once there are 6

@@ -13,6 +13,7 @@
 
 mod bootstrap;
 mod decision;
+mod descriptive;
 mod multiplicity;
 mod normal;
 mod order;
@@ -24,6 +25,7 @@ mod unpaired;
 
 pub use bootstrap::{RESAMPLES, Resamples};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
+pub use descriptive::{median, quantile};
 pub use multiplicity::holm;
 pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};

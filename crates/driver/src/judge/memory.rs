@@ -2,8 +2,8 @@
 
 use bundle::ModelConfig;
 use serde::Serialize;
+use statistics::median;
 
-use crate::judge::metrics::median;
 use crate::plan::Plan;
 use crate::record::Run;
 

@@ -2,6 +2,7 @@
 
 use protocol::CaseSample;
 use serde::Serialize;
+use statistics::{median, quantile};
 
 use crate::evidence::Evidence;
 use crate::plan::Plan;
@@ -102,12 +103,13 @@ impl Metric {
         let samples = || run.iterations().flat_map(|iteration| &iteration.cases);
         let gaps = || -> Vec<u64> { samples().flat_map(|case| case.gaps_ns.iter().copied()).collect() };
         let ms = |ns: u64| ns as f64 / 1e6;
+        let gap_ms = |share: f64| quantile(&gaps().into_iter().map(ms).collect::<Vec<_>>(), share);
         match self {
             Metric::Load => run.loaded().map(|loaded| loaded.load_ns as f64 / 1e9),
             Metric::ColdStart => run.cold_start().map(|cold| ms(cold.first_token_ns)),
-            Metric::Latency => quantile(gaps(), 0.5).map(|ns| ns / 1e6),
-            Metric::LatencyP90 => quantile(gaps(), 0.9).map(|ns| ns / 1e6),
-            Metric::LatencyP99 => quantile(gaps(), 0.99).map(|ns| ns / 1e6),
+            Metric::Latency => gap_ms(0.5),
+            Metric::LatencyP90 => gap_ms(0.9),
+            Metric::LatencyP99 => gap_ms(0.99),
             Metric::Throughput => {
                 let gaps = gaps();
                 let seconds = gaps.iter().sum::<u64>() as f64 / 1e9;
@@ -116,9 +118,7 @@ impl Metric {
             Metric::PeakMemory => Some(run.usage()?.peak_bytes? as f64 / 1e9),
             Metric::Startup => run.started()?.startup_ns.map(ms),
             Metric::SpawnToFirstToken => run.cold_start()?.since_spawn_ns.map(ms),
-            Metric::FirstToken => {
-                quantile(samples().map(|case| case.first_token_ns).collect(), 0.5).map(|ns| ns / 1e6)
-            }
+            Metric::FirstToken => median(&samples().map(|case| ms(case.first_token_ns)).collect::<Vec<_>>()),
             Metric::PrefillThroughput => {
                 let first: Vec<&CaseSample> = samples().collect();
                 let seconds = first.iter().map(|case| case.first_token_ns).sum::<u64>() as f64 / 1e9;
@@ -150,27 +150,6 @@ pub(crate) fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: 
     let runs = || evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
     let of_round = |round: usize| runs().find(|run| run.round == round).and_then(|run| metric.of(run, work));
     (0..evidence.rounds).map(of_round).collect()
-}
-
-/// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996).
-pub(crate) fn quantile(mut values: Vec<u64>, q: f64) -> Option<f64> {
-    values.sort_unstable();
-    let last = values.len().checked_sub(1)?;
-    let at = q * last as f64;
-    let (low, high) = (values[at.floor() as usize] as f64, values[at.ceil() as usize] as f64);
-    Some(low + (high - low) * at.fract())
-}
-
-/// The middle of a sample; between the two middle ones of an even number.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-    }
 }
 
 #[cfg(test)]
@@ -206,13 +185,5 @@ mod tests {
         assert_eq!(Metric::Throughput.of(&run, work), None);
         assert_eq!(Metric::PeakMemory.of(&run, work), None);
         assert_eq!(Metric::Load.of(&run, work), None);
-    }
-
-    #[test]
-    fn quantiles_interpolate() {
-        assert_eq!(quantile(vec![4, 1, 2, 3], 0.5), Some(2.5));
-        assert_eq!(quantile((0..=100).collect(), 0.99), Some(99.0));
-        assert_eq!(quantile(vec![], 0.5), None);
-        assert_eq!(median(&[3.0, 1.0]), Some(2.0));
     }
 }

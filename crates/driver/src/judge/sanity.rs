@@ -2,9 +2,10 @@
 //! the measurement, or with our idea of it.
 
 use serde::Serialize;
+use statistics::median;
 
 use crate::evidence::Evidence;
-use crate::judge::metrics::{Metric, by_round, median};
+use crate::judge::metrics::{Metric, by_round};
 use crate::plan::Plan;
 use crate::record::Run;
 

@@ -7,9 +7,9 @@
 
 use protocol::Iteration;
 use serde::Serialize;
+use statistics::median;
 use statistics::steady::{SteadyState, classify};
 
-use crate::judge::metrics::median;
 use crate::record::Run;
 
 /// Of the processes of one contender.

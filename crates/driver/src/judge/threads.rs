@@ -1,9 +1,9 @@
 //! How many threads really computed (rule R5).
 
 use serde::Serialize;
+use statistics::median;
 
 use crate::evidence::Evidence;
-use crate::judge::metrics::median;
 use crate::plan::Plan;
 use crate::record::Run;
 

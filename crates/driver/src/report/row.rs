@@ -3,11 +3,12 @@
 use bundle::{Bundle, Precision};
 use protocol::{Hello, InEffect};
 use serde::Serialize;
+use statistics::median;
 
 use crate::evidence::Evidence;
 use crate::judge::fairness::RuleState;
 use crate::judge::memory::{self, Parts};
-use crate::judge::metrics::{self, Metric, median};
+use crate::judge::metrics::{self, Metric};
 use crate::judge::parity::Agreement;
 use crate::judge::steady::{self, Steadiness};
 use crate::judge::threads::Threads;
