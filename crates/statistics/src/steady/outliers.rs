@@ -17,13 +17,13 @@ const LEAST_BAND: f64 = 0.01;
 pub(super) fn without(series: &[f64]) -> Vec<usize> {
     let half = (series.len() / 4).clamp(NARROWEST, WIDEST) / 2;
     let mut kept = Vec::with_capacity(series.len());
-    let mut window = Vec::with_capacity(2 * half);
+    let mut window = Window::new(&series[..2 * half]);
     let mut warming_up = true;
     for (index, &value) in series.iter().enumerate() {
-        let start = index.saturating_sub(half).min(series.len() - 2 * half);
-        window.clear();
-        window.extend_from_slice(&series[start..start + 2 * half]);
-        let absurd = is_absurd(value, &mut window);
+        if index > half && index + half <= series.len() {
+            window.replace(series[index - half - 1], series[index + half - 1]);
+        }
+        let absurd = window.finds_absurd(value);
         warming_up &= absurd && index < half;
         if !absurd || warming_up || index == 0 {
             kept.push(index);
@@ -32,11 +32,24 @@ pub(super) fn without(series: &[f64]) -> Vec<usize> {
     kept
 }
 
-fn is_absurd(value: f64, window: &mut [f64]) -> bool {
-    let mut quantile = |share: f64| {
-        let rank = (share * (window.len() - 1) as f64).round() as usize;
-        *window.select_nth_unstable_by(rank, f64::total_cmp).1
-    };
-    let (low, median, high) = (quantile(0.1), quantile(0.5), quantile(0.9));
-    (value - median).abs() > (3.0 * (high - low)).max(LEAST_BAND * median)
+/// Points in ascending order.
+struct Window(Vec<f64>);
+
+impl Window {
+    fn new(points: &[f64]) -> Self {
+        let mut points = points.to_vec();
+        points.sort_by(f64::total_cmp);
+        Self(points)
+    }
+
+    fn replace(&mut self, old: f64, new: f64) {
+        self.0.remove(self.0.partition_point(|&x| x < old));
+        self.0.insert(self.0.partition_point(|&x| x < new), new);
+    }
+
+    fn finds_absurd(&self, value: f64) -> bool {
+        let quantile = |share: f64| self.0[(share * (self.0.len() - 1) as f64).round() as usize];
+        let (low, median, high) = (quantile(0.1), quantile(0.5), quantile(0.9));
+        (value - median).abs() > (3.0 * (high - low)).max(LEAST_BAND * median)
+    }
 }
