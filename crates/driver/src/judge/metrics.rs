@@ -144,12 +144,14 @@ impl Work {
     }
 }
 
-/// The figures of one contender, by round; `None` for a round that has none.
+/// The figures of one contender, by round; `None` for a round that has none. The last may be one that the
+/// user interrupted.
 pub(crate) fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     let work = Work::of(plan);
     let runs = || evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
     let of_round = |round: usize| runs().find(|run| run.round == round).and_then(|run| metric.of(run, work));
-    (0..evidence.rounds).map(of_round).collect()
+    let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+    (0..rounds).map(of_round).collect()
 }
 
 #[cfg(test)]
@@ -185,5 +187,19 @@ mod tests {
         assert_eq!(Metric::Throughput.of(&run, work), None);
         assert_eq!(Metric::PeakMemory.of(&run, work), None);
         assert_eq!(Metric::Load.of(&run, work), None);
+    }
+
+    #[test]
+    fn a_round_that_was_interrupted_keeps_what_it_had() {
+        let loaded = || vec![Event::Loaded(testing::loaded(1))];
+        let runs = vec![
+            testing::run("a", 0, loaded()),
+            testing::run("b", 0, loaded()),
+            testing::run("b", 1, loaded()),
+        ];
+        let evidence = Evidence { runs, rounds: 1, ..Evidence::default() };
+        let plan = testing::plan(&["a", "b"]);
+        assert_eq!(by_round(Metric::Load, &plan, &evidence, "a"), [Some(0.001), None]);
+        assert_eq!(by_round(Metric::Load, &plan, &evidence, "b"), [Some(0.001), Some(0.001)]);
     }
 }
