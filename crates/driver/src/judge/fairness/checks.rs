@@ -116,14 +116,28 @@ pub(super) fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> 
 }
 
 pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let contender = judged.plan.contenders.iter().find(|contender| contender.label == label)?;
     let budget = judged.plan.threads;
-    // Whatever its runtime is called: a variable of the configuration that counts threads.
-    let mut counts = contender.engine.env.iter().filter(|(name, _)| name.contains("THREADS"));
-    let other = counts.find(|(_, value)| value.parse() != Ok(budget));
-    let own =
-        other.map(|(name, value)| format!("its configuration sets {name}={value}, the budget is {budget}"));
+    let own = own_thread_setting(judged, label, |count| count.is_none_or(|count| count > budget));
     own.or_else(|| Threads::of(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
+}
+
+/// Departures from the thread budget that are nobody's advantage.
+pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let budget = judged.plan.threads;
+    let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
+    own.or_else(|| Threads::of(judged.plan, judged.evidence, label).shortfall())
+}
+
+/// A variable of the configuration that counts threads, whatever its runtime is called, and is `departing`.
+fn own_thread_setting(
+    judged: &Judged<'_>,
+    label: &str,
+    departing: impl Fn(Option<usize>) -> bool,
+) -> Option<String> {
+    let contender = judged.plan.contenders.iter().find(|contender| contender.label == label)?;
+    let mut counts = contender.engine.env.iter().filter(|(name, _)| name.contains("THREADS"));
+    let (name, value) = counts.find(|(_, value)| departing(value.parse().ok()))?;
+    Some(format!("its configuration sets {name}={value}, the budget is {}", judged.plan.threads))
 }
 
 pub(super) fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {

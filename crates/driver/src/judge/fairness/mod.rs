@@ -104,7 +104,7 @@ pub(crate) fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
 
 fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
     match rule.id {
-        "R5" => Threads::of(judged.plan, judged.evidence, label).shortfall(),
+        "R5" => checks::fewer_threads(judged, label),
         _ => None,
     }
 }

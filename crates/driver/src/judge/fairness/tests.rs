@@ -63,6 +63,15 @@ fn r5_strikes_a_thread_variable_of_a_configuration_whatever_came_of_it() {
 }
 
 #[test]
+fn r5_only_notes_a_variable_that_asks_for_fewer() {
+    let mut plan = testing::plan(&["a", "b"]);
+    plan.contenders[0].engine.env.insert("OMP_NUM_THREADS".into(), "1".into());
+    let state = state("R5", &plan, &evidence(&["a", "b"], |_, _, _| {}));
+    assert_eq!(breakers(&state), [""; 0]);
+    assert!(state.notes[0].finding.contains("OMP_NUM_THREADS=1"), "{state:?}");
+}
+
+#[test]
 fn r5_says_so_where_the_system_does_not_tell() {
     let plan = testing::plan(&["a", "b"]);
     let silent = evidence(&["a", "b"], |_, _, usage| usage.run_queue_ns = None);
