@@ -200,8 +200,9 @@ fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) 
         // The interval is of this pair alone; the p value answers for the whole table, and decides.
         (Outcome::Inconclusive, _) => {
             let p = decision.p_adjusted;
-            let detectable = decision.detectable.map_or(String::new(), |ratio| {
-                format!("; so much noise hides differences below {:.0} %", (ratio - 1.0) * 100.0)
+            let detectable = decision.detectable.map_or(String::new(), |ratio| match ratio < 2.0 {
+                true => format!("; so much noise hides differences below {:.0} %", (ratio - 1.0) * 100.0),
+                false => format!("; so much noise hides differences below {ratio:.1}x"),
             });
             format!(
                 "{a} and {b}: inconclusive in {title} (95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
