@@ -16,6 +16,8 @@
 
 mod config;
 mod manifest;
+mod precision;
+pub mod quantised;
 pub mod rotary;
 mod weights;
 
@@ -23,61 +25,12 @@ use std::path::{Path, PathBuf};
 
 pub use config::{
     Activation, Architecture, LayerNames, LinearNames, Llama3Scaling, ModelConfig, NormNames, Position,
-    Rotary, TensorSpec,
+    Rotary, StoredTensor, TensorSpec,
 };
 pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source, sha256_of};
+pub use precision::{Element, Precision};
+pub use quantised::Quantised;
 pub use weights::{TensorView, Weights};
-
-/// Storage type of a model's weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    F32,
-    Bf16,
-    F16,
-}
-
-impl Precision {
-    pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-            Precision::Bf16 => "bf16",
-            Precision::F16 => "f16",
-        }
-    }
-
-    /// Bytes of one element.
-    pub fn bytes(self) -> usize {
-        match self {
-            Precision::F32 => 4,
-            Precision::Bf16 | Precision::F16 => 2,
-        }
-    }
-
-    /// The file of a bundle that holds the weights at this precision.
-    pub fn file_name(self) -> String {
-        format!("{}.safetensors", self.name())
-    }
-}
-
-impl std::fmt::Display for Precision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Precision {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Precision::ALL
-            .into_iter()
-            .find(|p| p.name() == text)
-            .ok_or_else(|| format!("unknown precision {text:?}; there are f32, bf16 and f16"))
-    }
-}
 
 /// What can be wrong with a bundle, or with a `config.json` on its way into one.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +50,9 @@ pub enum BundleError {
     #[error("tensor {name:?} in {path} has shape {found:?}, but config.json calls for {expected:?}")]
     Shape { path: PathBuf, name: String, found: Vec<usize>, expected: Vec<usize> },
     #[error("tensor {name:?} in {path} is stored as {found}, not as {expected}")]
-    ElementType { path: PathBuf, name: String, found: String, expected: Precision },
+    ElementType { path: PathBuf, name: String, found: String, expected: Element },
+    #[error("{precision} needs rows of a multiple of {multiple}, but tensor {name:?} has rows of {columns}")]
+    Quantisation { precision: Precision, name: String, columns: usize, multiple: usize },
     #[error("{path} holds no {wanted} weights; it holds {held}")]
     PrecisionNotHeld { path: PathBuf, wanted: Precision, held: String },
     #[error("{path} has sha256 {found}, but the bundle's manifest says {expected}: delete {} and prepare the model again", path.parent().unwrap_or(path).display())]
@@ -166,7 +121,8 @@ impl Bundle {
     /// Maps the weights at `precision` and checks every tensor's presence, shape and element type
     /// against the configuration. Pages are not touched: see [`Weights::touch`].
     pub fn weights(&self, precision: Precision) -> Result<Weights, BundleError> {
-        Weights::map(&self.weights_path(precision)?, precision, &self.config.tensors())
+        let stored = self.config.stored(precision)?;
+        Weights::map(&self.weights_path(precision)?, precision, &stored)
     }
 
     /// Reads a file of the bundle and compares its sha256 with the manifest's.

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 
-use crate::{BundleError, Precision, TensorSpec};
+use crate::quantised::{Quantised, scale_name};
+use crate::{BundleError, Element, Precision, StoredTensor};
 
 /// A mapped weights file. Dropping it unmaps the pages: whoever builds tensors over
 /// [`TensorView::bytes`] without copying keeps it alive.
@@ -24,6 +25,7 @@ pub struct Weights {
 #[derive(Debug)]
 struct Entry {
     shape: Vec<usize>,
+    element: Element,
     range: Range<usize>,
 }
 
@@ -31,6 +33,7 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub struct TensorView<'a> {
     pub shape: Vec<usize>,
+    pub element: Element,
     pub bytes: &'a [u8],
     /// Where `bytes` begins in the file: what ONNX Runtime calls an external initialiser's offset.
     pub file_offset: u64,
@@ -48,8 +51,8 @@ fn touch(bytes: &[u8]) -> u64 {
 }
 
 impl Weights {
-    /// Maps `path` and checks that it holds each of `expected` with its shape, stored as `precision`.
-    pub fn map(path: &Path, precision: Precision, expected: &[TensorSpec]) -> Result<Weights, BundleError> {
+    /// Maps `path` and checks that it holds each of `expected` ([`crate::ModelConfig::stored`]).
+    pub fn map(path: &Path, precision: Precision, expected: &[StoredTensor]) -> Result<Weights, BundleError> {
         let file = std::fs::File::open(path).map_err(BundleError::io(path))?;
         // SAFETY: bundles are immutable by contract; a file truncated by someone else while mapped
         // would fault, as it would under any framework that maps weights.
@@ -63,11 +66,6 @@ impl Weights {
         SafeTensors::deserialize(&map).map_err(malformed)?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(malformed)?;
         let data = 8 + header;
-        let wanted = match precision {
-            Precision::F32 => Dtype::F32,
-            Precision::Bf16 => Dtype::BF16,
-            Precision::F16 => Dtype::F16,
-        };
         let mut tensors = HashMap::with_capacity(expected.len());
         for spec in expected {
             let Some(info) = metadata.info(&spec.name) else {
@@ -81,16 +79,18 @@ impl Weights {
                     expected: spec.shape.clone(),
                 });
             }
-            if info.dtype != wanted {
+            let found = format!("{:?}", info.dtype);
+            if found != spec.element.name() {
                 return Err(BundleError::ElementType {
                     path: path.to_path_buf(),
                     name: spec.name.clone(),
-                    found: format!("{:?}", info.dtype),
-                    expected: precision,
+                    found,
+                    expected: spec.element,
                 });
             }
             let range = data + info.data_offsets.0..data + info.data_offsets.1;
-            tensors.insert(spec.name.clone(), Entry { shape: info.shape.clone(), range });
+            let entry = Entry { shape: info.shape.clone(), element: spec.element, range };
+            tensors.insert(spec.name.clone(), entry);
         }
         Ok(Weights { path: path.to_path_buf(), precision, map, tensors })
     }
@@ -116,6 +116,7 @@ impl Weights {
         let entry = self.entry(name)?;
         Ok(TensorView {
             shape: entry.shape.clone(),
+            element: entry.element,
             bytes: &self.map[entry.range.clone()],
             file_offset: entry.range.start as u64,
         })
@@ -129,7 +130,8 @@ impl Weights {
         let start = whole.file_offset as usize;
         for name in &names[1..] {
             let next = self.entry(name)?;
-            if next.range.start != end || next.shape[1..] != whole.shape[1..] {
+            let alike = next.shape[1..] == whole.shape[1..] && next.element == whole.element;
+            if next.range.start != end || !alike {
                 return Err(BundleError::Malformed {
                     path: self.path.clone(),
                     reason: format!(
@@ -143,6 +145,21 @@ impl Weights {
         }
         whole.bytes = &self.map[start..end];
         Ok(whole)
+    }
+
+    /// The codes and scales of quantised tensors that lie side by side, stacked like [`Weights::stacked`].
+    pub fn quantised(&self, names: &[String]) -> Result<Quantised<'_>, BundleError> {
+        let codes = self.stacked(names)?;
+        let scales: Vec<_> = names.iter().map(|name| scale_name(name)).collect();
+        let scales = self.stacked(&scales)?;
+        // Two weights to a byte.
+        let columns = codes.shape[1] * if self.precision.bits() == 4 { 2 } else { 1 };
+        Ok(Quantised { precision: self.precision, rows: codes.shape[0], columns, codes, scales })
+    }
+
+    /// Whether `name` is stored as codes with scales.
+    pub fn is_quantised(&self, name: &str) -> bool {
+        self.precision.is_quantised() && self.tensors.contains_key(&scale_name(name))
     }
 
     /// Reads one byte of every page, so that the cost of paging weights in falls into load and not

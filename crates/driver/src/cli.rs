@@ -46,6 +46,9 @@ pub(crate) enum PrecisionArg {
     F32,
     Bf16,
     F16,
+    Int8,
+    Int4,
+    Nf4,
 }
 
 impl From<PrecisionArg> for bundle::Precision {
@@ -54,6 +57,9 @@ impl From<PrecisionArg> for bundle::Precision {
             PrecisionArg::F32 => bundle::Precision::F32,
             PrecisionArg::Bf16 => bundle::Precision::Bf16,
             PrecisionArg::F16 => bundle::Precision::F16,
+            PrecisionArg::Int8 => bundle::Precision::Int8,
+            PrecisionArg::Int4 => bundle::Precision::Int4,
+            PrecisionArg::Nf4 => bundle::Precision::Nf4,
         }
     }
 }

@@ -270,6 +270,7 @@ pub(crate) fn settings(contender: &Contender, device: &str, hidden_states: bool)
         threads: contender.threads,
         jit: contender.jit,
         hidden_states,
+        dequantised: false,
         options: contender.engine.options.clone(),
         slowdown: contender.engine.settings.slowdown,
     }

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-use bundle::{LinearNames, Precision, TensorView, Weights};
+use bundle::{Element, LinearNames, TensorView, Weights};
 use candle_core::{Device, Tensor};
 use engine::{BundleError, EngineError};
 use half::{bf16, f16};
@@ -50,19 +50,19 @@ impl<'a> Reader<'a> {
 
     fn tensor(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
         let shape = view.shape.as_slice();
-        let tensor = match self.weights.precision() {
-            Precision::F32 => Tensor::from_vec(self.read(view, f32::from_le_bytes)?, shape, &Device::Cpu),
-            Precision::Bf16 => Tensor::from_vec(self.read(view, bf16::from_le_bytes)?, shape, &Device::Cpu),
-            Precision::F16 => Tensor::from_vec(self.read(view, f16::from_le_bytes)?, shape, &Device::Cpu),
+        let tensor = match view.element {
+            Element::Bf16 => Tensor::from_vec(self.read(view, bf16::from_le_bytes)?, shape, &Device::Cpu),
+            Element::F16 => Tensor::from_vec(self.read(view, f16::from_le_bytes)?, shape, &Device::Cpu),
+            _ => Tensor::from_vec(self.read(view, f32::from_le_bytes)?, shape, &Device::Cpu),
         };
         tensor.map_err(framework)
     }
 
     fn floats(&self, view: &TensorView<'_>) -> Result<Vec<f32>, EngineError> {
-        match self.weights.precision() {
-            Precision::F32 => self.read(view, f32::from_le_bytes),
-            Precision::Bf16 => self.read(view, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-            Precision::F16 => self.read(view, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        match view.element {
+            Element::Bf16 => self.read(view, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Element::F16 => self.read(view, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            _ => self.read(view, f32::from_le_bytes),
         }
     }
 

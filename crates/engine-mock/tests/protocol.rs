@@ -29,6 +29,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
         threads: 1,
         jit: true,
         hidden_states: false,
+        dequantised: false,
         options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>(),
         slowdown: 0.0,
     }

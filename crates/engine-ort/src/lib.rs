@@ -117,6 +117,9 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
         (Device::Cpu, Precision::Bf16) => {
             "ONNX Runtime's CPU execution provider implements no bf16 matrix product and no bf16 attention"
         }
+        (Device::Cpu, Precision::Int8 | Precision::Int4 | Precision::Nf4) => {
+            "this engine reads no quantised weights"
+        }
         (Device::Cuda(_), _) => {
             "this engine's graph is made for ONNX Runtime's CPU execution provider: the library that \
              `cargo xtask setup` installs has no CUDA provider, and the f32 attention operator of the graph has no \

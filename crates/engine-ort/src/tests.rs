@@ -18,6 +18,7 @@ fn settings() -> Settings {
         threads: 2,
         jit: true,
         hidden_states: true,
+        dequantised: false,
         options: Default::default(),
     }
 }

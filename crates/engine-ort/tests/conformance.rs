@@ -13,6 +13,7 @@ fn settings() -> Settings {
         threads: 2,
         jit: true,
         hidden_states: false,
+        dequantised: false,
         options: Default::default(),
     }
 }

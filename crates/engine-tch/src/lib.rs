@@ -37,6 +37,9 @@ impl InferenceEngine for Tch {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
         settings.check_options(&["fused", "packed"])?;
+        if settings.precision.is_quantised() {
+            return Err(EngineError::Unsupported("this engine reads no quantised weights".into()));
+        }
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
         let _guard = tch::no_grad_guard();

@@ -1,6 +1,6 @@
 //! A bundle's tensors as libtorch's, over the mapped file where the device is the CPU.
 
-use bundle::{Precision, TensorView, Weights};
+use bundle::{Element, Precision, TensorView, Weights};
 use engine::EngineError;
 use tch::{Device, Kind, Tensor};
 
@@ -70,19 +70,29 @@ impl Reader {
 
     fn over(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
         let shape: Vec<i64> = view.shape.iter().map(|&size| size as i64).collect();
-        // SAFETY: the bytes are those of `shape` elements of `kind`, as the bundle has checked, and stay
+        // SAFETY: the bytes are those of `shape` elements of this kind, as the bundle has checked, and stay
         // mapped for as long as the engine keeps the `Weights`. No operation here writes to a weight.
         #[allow(unsafe_code)]
         let tensor =
-            unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &shape, &[], self.kind(), Device::Cpu) };
+            unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &shape, &[], element_kind(view.element), Device::Cpu) };
         tensor.map_err(framework)
     }
 }
 
 pub(crate) fn kind(precision: Precision) -> Kind {
     match precision {
-        Precision::F32 => Kind::Float,
         Precision::Bf16 => Kind::BFloat16,
         Precision::F16 => Kind::Half,
+        Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 => Kind::Float,
+    }
+}
+
+fn element_kind(element: Element) -> Kind {
+    match element {
+        Element::F32 => Kind::Float,
+        Element::Bf16 => Kind::BFloat16,
+        Element::F16 => Kind::Half,
+        Element::I8 => Kind::Int8,
+        Element::U8 => Kind::Uint8,
     }
 }

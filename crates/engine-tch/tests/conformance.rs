@@ -11,6 +11,7 @@ fn settings(precision: Precision) -> Settings {
         threads: 2,
         jit: true,
         hidden_states: false,
+        dequantised: false,
         options: BTreeMap::new(),
     }
 }

@@ -13,7 +13,7 @@ pub mod conformance;
 
 use std::collections::BTreeMap;
 
-pub use bundle::{Bundle, BundleError, Precision};
+pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
 
 /// Where the computation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,10 @@ pub struct Settings {
     /// Whether [`InferenceEngine::hidden_states`] will be asked for. Where keeping them costs
     /// speed, an engine keeps them only then.
     pub hidden_states: bool,
+    /// Of a quantised precision: multiply by the dequantised weights in f32, however much faster the
+    /// framework's quantised kernels are. It is what those are held against, and what a framework without
+    /// kernels for the precision does in any case.
+    pub dequantised: bool,
     /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine refuses
     /// those that it does not know: see [`Settings::check_options`].
     pub options: BTreeMap<String, String>,
@@ -166,6 +170,12 @@ pub trait InferenceEngine: Sized {
 
     /// Initialises the framework in this process and says what it is. Timed as part of start-up.
     fn runtime() -> Result<Runtime, EngineError>;
+
+    /// The file that [`load`](Self::load) will read: the bundle's own. What cannot read a bundle derives its file
+    /// here, once. Not timed.
+    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf, EngineError> {
+        Ok(bundle.weights_path(settings.precision)?)
+    }
 
     /// Makes the model's weights resident and ready to compute with. Timed as model load. Pages of
     /// a mapped file are touched here ([`bundle::Weights::touch`]), or their cost would move

@@ -169,7 +169,7 @@ struct Weights {
 struct Place {
     shard: usize,
     entry: Entry,
-    stored: bundle::Precision,
+    stored: bundle::Element,
     transposed: bool,
 }
 
@@ -249,7 +249,7 @@ impl Place {
             return Err(format!("has shape {:?}, but config.json calls for {expected:?}", entry.shape));
         }
         let stored = entry
-            .precision()
+            .element()
             .ok_or_else(|| format!("is stored as {}; weights must be F32, BF16 or F16", entry.dtype))?;
         Ok(Place { shard, entry, stored, transposed })
     }

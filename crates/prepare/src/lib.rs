@@ -12,6 +12,7 @@ mod hub;
 mod huggingface;
 mod model;
 mod progress;
+mod quantise;
 mod safetensors;
 mod store;
 
@@ -66,7 +67,7 @@ impl Source {
 /// directory.
 pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     if request.precisions.is_empty() {
-        return Err(PrepareError::Request("no precision was asked for; there are f32, bf16 and f16".into()));
+        return Err(PrepareError::Request(format!("no precision was asked for; there are {}", Precision::names())));
     }
     let model = match &request.source {
         Source::Directory(directory) if directory.join(MANIFEST).is_file() => {

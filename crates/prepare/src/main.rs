@@ -16,7 +16,7 @@ struct Arguments {
     /// A Hugging Face directory, a .gguf file, hf:owner/name, or a bundle
     source: String,
     /// The precisions that the bundle must hold
-    #[arg(long, value_delimiter = ',', required = true, value_name = "f32,bf16,f16")]
+    #[arg(long, value_delimiter = ',', required = true, value_name = "f32,bf16,f16,int8,int4,nf4")]
     precision: Vec<Precision>,
     /// The directory in which all bundles lie
     #[arg(long, value_name = "DIR")]

@@ -130,7 +130,7 @@ fn write_weights(
     let mut writers = Vec::new();
     for &precision in precisions {
         let path = directory.join(precision.file_name());
-        writers.push((precision, Writer::create(&path, precision, &specs)?));
+        writers.push((precision, Writer::create(&path, precision, model.config.stored(precision)?)?));
     }
     if writers.is_empty() {
         return Ok(BTreeMap::new());
@@ -146,7 +146,7 @@ fn write_weights(
             return Err(PrepareError::tensor(source, &spec.name, reason));
         }
         for (_, writer) in &mut writers {
-            writer.append(&spec.name, &values, source)?;
+            writer.append(spec, &values, source)?;
         }
         reporter.advance(4 * values.len() as u64);
     }
@@ -162,6 +162,9 @@ fn derived(model: &Model, precision: Precision) -> String {
     let rounding = match precision {
         Precision::F32 => "",
         Precision::Bf16 | Precision::F16 => " by way of f32, rounded to nearest even",
+        Precision::Int8 => ": linear layers in codes by rounding to nearest, a scale for each row",
+        Precision::Int4 => ": linear layers in codes by rounding to nearest, a scale for each group of 32",
+        Precision::Nf4 => ": linear layers in codes by rounding to nearest, a scale for each block of 64",
     };
     let mut text = format!("weights {}, stored as {precision}{rounding}", model.derived);
     if let Err(reason) = &model.tokenizer {

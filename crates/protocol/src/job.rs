@@ -31,6 +31,10 @@ pub struct Settings {
     pub jit: bool,
     #[serde(default)]
     pub hidden_states: bool,
+    /// Of a quantised precision: multiply by the dequantised weights, in f32. What quantised kernels are held
+    /// against.
+    #[serde(default)]
+    pub dequantised: bool,
     /// Options of the engine variant.
     #[serde(default)]
     pub options: BTreeMap<String, String>,

@@ -10,6 +10,7 @@ pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineErro
         threads: wire.threads,
         jit: wire.jit,
         hidden_states: wire.hidden_states,
+        dequantised: wire.dequantised,
         options: wire.options.clone(),
     })
 }

@@ -6,6 +6,7 @@
 mod fields;
 mod names;
 mod read;
+mod stored;
 
 use std::path::Path;
 
@@ -15,6 +16,7 @@ use crate::BundleError;
 use fields::Fields;
 
 pub use names::{LayerNames, LinearNames, NormNames, TensorSpec};
+pub use stored::StoredTensor;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {

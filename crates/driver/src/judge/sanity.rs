@@ -105,9 +105,9 @@ fn wider_is_faster(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
         median(&by_round(Metric::Throughput, plan, evidence, label).into_iter().flatten().collect::<Vec<_>>())
     };
     let mut flags = Vec::new();
-    for wide in plan.contenders.iter().filter(|c| c.precision.bytes() == 4) {
+    for wide in plan.contenders.iter().filter(|c| c.precision == bundle::Precision::F32) {
         let narrow = plan.contenders.iter().filter(|c| {
-            c.precision.bytes() < 4
+            c.precision != bundle::Precision::F32
                 && c.engine.framework == wide.engine.framework
                 && c.engine.options == wide.engine.options
         });
@@ -119,7 +119,7 @@ fn wider_is_faster(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
                     framework: narrow.label.clone(),
                     kind: Kind::WiderIsFaster,
                     finding: format!(
-                        "{of_narrow:.1} tok/s in {}, but {of_wide:.1} in f32, which reads twice the bytes",
+                        "{of_narrow:.1} tok/s in {}, but {of_wide:.1} in f32, which reads more bytes",
                         narrow.precision.name()
                     ),
                 });

@@ -146,7 +146,7 @@ fn write_model(directory: &Path) {
         let mut header = serde_json::Map::new();
         let mut end = 0;
         for tensor in config.tensors() {
-            let bytes = tensor.shape.iter().product::<usize>() * precision.bytes();
+            let bytes = tensor.shape.iter().product::<usize>() * precision.element().bytes();
             let entry =
                 serde_json::json!({"dtype": kind, "shape": tensor.shape, "data_offsets": [end, end + bytes]});
             header.insert(tensor.name, entry);

@@ -11,7 +11,7 @@ mod tokenizer;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bundle::{Architecture, ModelConfig, Precision, TensorSpec};
+use bundle::{Architecture, Element, ModelConfig, TensorSpec};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 
@@ -136,9 +136,9 @@ fn dequantise(info: &TensorInfo, file: &[u8]) -> Result<Vec<f32>, String> {
     let bytes = &file[info.range.clone()];
     let dtype = info.dtype.map_err(cannot_dequantise)?;
     let stored = match dtype {
-        GgmlDType::F32 => Some(Precision::F32),
-        GgmlDType::F16 => Some(Precision::F16),
-        GgmlDType::BF16 => Some(Precision::Bf16),
+        GgmlDType::F32 => Some(Element::F32),
+        GgmlDType::F16 => Some(Element::F16),
+        GgmlDType::BF16 => Some(Element::Bf16),
         _ => None,
     };
     if let Some(stored) = stored {

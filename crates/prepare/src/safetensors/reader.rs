@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use bundle::Precision;
+use bundle::Element;
 use serde::Deserialize;
 
 use crate::PrepareError;
@@ -87,14 +87,9 @@ impl RawEntry {
 }
 
 impl Entry {
-    /// The element type, if it is one that weights may have.
-    pub(crate) fn precision(&self) -> Option<Precision> {
-        match self.dtype.as_str() {
-            "F32" => Some(Precision::F32),
-            "BF16" => Some(Precision::Bf16),
-            "F16" => Some(Precision::F16),
-            _ => None,
-        }
+    /// The element type, if it is one that a source's weights may have.
+    pub(crate) fn element(&self) -> Option<Element> {
+        Element::from_name(&self.dtype).filter(|element| !matches!(element, Element::I8 | Element::U8))
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
             threads: 2,
             jit: true,
             hidden_states: false,
+            dequantised: false,
             options: Default::default(),
             slowdown: 0.0,
         },
