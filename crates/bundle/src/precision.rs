@@ -16,14 +16,8 @@ pub enum Precision {
 }
 
 impl Precision {
-    pub const ALL: [Precision; 6] = [
-        Precision::F32,
-        Precision::Bf16,
-        Precision::F16,
-        Precision::Int8,
-        Precision::Int4,
-        Precision::Nf4,
-    ];
+    pub const ALL: [Precision; 6] =
+        [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4];
 
     pub fn name(self) -> &'static str {
         match self {

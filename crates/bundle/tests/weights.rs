@@ -18,7 +18,8 @@ fn tensor(kind: &str, shape: &[usize], from: usize, to: usize) -> Value {
 }
 
 fn expected(names: &[&str]) -> Vec<StoredTensor> {
-    let stored = |name: &&str| StoredTensor { name: (*name).into(), shape: vec![1, 2], element: Element::F32 };
+    let stored =
+        |name: &&str| StoredTensor { name: (*name).into(), shape: vec![1, 2], element: Element::F32 };
     names.iter().map(stored).collect()
 }
 
@@ -81,7 +82,13 @@ fn a_truncated_header_is_refused() {
 }
 
 /// A file of one quantised tensor `w` of `[rows, columns]`.
-fn quantised_file(precision: Precision, rows: usize, columns: usize, codes: &[u8], scales: &[f32]) -> Weights {
+fn quantised_file(
+    precision: Precision,
+    rows: usize,
+    columns: usize,
+    codes: &[u8],
+    scales: &[f32],
+) -> Weights {
     let packed = if precision == Precision::Int8 { columns } else { columns / 2 };
     let element = if precision == Precision::Int8 { Element::I8 } else { Element::U8 };
     let scale_shape = match precision {

@@ -36,12 +36,8 @@ fn check<T>(values: &[T], finite: impl Fn(&T) -> bool) -> Result<(), usize> {
 /// The inverse of [`encode`]; every value of these types is exact in f32.
 pub(crate) fn decode(bytes: &[u8], stored: Element) -> Vec<f32> {
     match stored {
-        Element::F32 => {
-            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-        }
-        Element::Bf16 => {
-            bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect()
-        }
+        Element::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        Element::Bf16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
         Element::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
         Element::I8 | Element::U8 => unreachable!("a source's weights are floats"),
     }

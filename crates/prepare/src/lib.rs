@@ -67,7 +67,10 @@ impl Source {
 /// directory.
 pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     if request.precisions.is_empty() {
-        return Err(PrepareError::Request(format!("no precision was asked for; there are {}", Precision::names())));
+        return Err(PrepareError::Request(format!(
+            "no precision was asked for; there are {}",
+            Precision::names()
+        )));
     }
     let model = match &request.source {
         Source::Directory(directory) if directory.join(MANIFEST).is_file() => {

@@ -118,7 +118,8 @@ fn header(stored: &[StoredTensor]) -> Vec<u8> {
     let mut entries = vec![r#""__metadata__":{"format":"pt"}"#.to_owned()];
     for tensor in stored {
         let end = offset + tensor.bytes();
-        let entry = json!({ "dtype": tensor.element.name(), "shape": tensor.shape, "data_offsets": [offset, end] });
+        let entry =
+            json!({ "dtype": tensor.element.name(), "shape": tensor.shape, "data_offsets": [offset, end] });
         entries.push(format!("{}:{entry}", json!(tensor.name)));
         offset = end;
     }

@@ -181,3 +181,34 @@ fn shards_are_put_together_with_and_without_an_index() {
         assert_eq!(bundle.manifest().source.sha256.len(), 3 + usize::from(index));
     }
 }
+
+#[test]
+fn quantised_weights_are_the_nearest_that_their_scales_allow() {
+    let bundles = tempfile::tempdir().unwrap();
+    // Relative error of a whole tensor: a step of 2/255, of 2/15, and nf4's, finer near zero.
+    let quantised = [(Precision::Int8, 0.012), (Precision::Int4, 0.15), (Precision::Nf4, 0.15)];
+    let precisions = quantised.map(|(precision, _)| precision);
+    for name in names() {
+        let source = Source::Directory(tiny(&name));
+        let bundle = Bundle::open(prepare(&request(source, &precisions, bundles.path())).unwrap()).unwrap();
+        let codes = bundle.config().quantised();
+        assert!(codes.contains(&bundle.config().lm_head()), "{name}");
+        for (precision, limit) in quantised {
+            let weights = bundle.weights(precision).unwrap();
+            for (tensor, expected) in &expected(&name).tensors {
+                assert_eq!(weights.is_quantised(tensor), codes.contains(tensor), "{tensor}");
+                if !codes.contains(tensor) {
+                    assert_eq!(weights.tensor(tensor).unwrap().bytes, expected.bytes, "{tensor}");
+                    continue;
+                }
+                let held = weights.quantised(std::slice::from_ref(tensor)).unwrap();
+                assert_eq!([held.rows, held.columns], expected.shape[..], "{tensor}");
+                let (held, values) = (held.dequantised(), expected.values());
+                let squares =
+                    |of: &dyn Fn(usize) -> f32| (0..values.len()).map(|i| of(i).powi(2)).sum::<f32>();
+                let error = (squares(&|i| held[i] - values[i]) / squares(&|i| values[i])).sqrt();
+                assert!(error < limit, "{name} {tensor} {precision}: {error}");
+            }
+        }
+    }
+}
