@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use protocol::Probed;
 use serde::Serialize;
 
 use crate::machine::Noise;
@@ -61,16 +62,54 @@ impl End {
     }
 }
 
-/// The machine's own speed after a round.
+/// The machine's own speed at one moment, between two processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Probe {
-    /// Rounds complete by then; 0 is before the first.
-    pub(crate) round: usize,
+    /// The process that had just ended, and the one that came next, if nothing ran in between.
+    pub(crate) after: Option<Process>,
+    pub(crate) before: Option<Process>,
     pub(crate) compute_ns: u64,
     /// How much slower than the fastest so far, as a share.
     pub(crate) drift: f64,
-    /// Bytes per second.
+    /// Bytes per second: of all sweeps together, and of the fastest.
     pub(crate) read_bandwidth: f64,
+    pub(crate) best_read_bandwidth: f64,
+    /// f32 operations per second: of all bursts together, and of the fastest.
+    pub(crate) arithmetic: f64,
+    pub(crate) best_arithmetic: f64,
+    /// What one sweep read.
     pub(crate) bytes: u64,
     pub(crate) threads: usize,
+}
+
+/// A measuring process, by what tells it from others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Process {
+    pub(crate) round: usize,
+    pub(crate) attempt: usize,
+    pub(crate) framework: String,
+}
+
+impl Probe {
+    pub(crate) fn of(probed: &Probed, drift: f64) -> Probe {
+        let rate = |work: u64, times: &[u64]| {
+            let (mean, best) = (times.iter().sum::<u64>() as f64, times.iter().min().copied().unwrap_or(0));
+            let per_second = |ns: f64, count: usize| work as f64 * count as f64 / (ns.max(1.0) / 1e9);
+            (per_second(mean, times.len()), per_second(best as f64, 1))
+        };
+        let (read_bandwidth, best_read_bandwidth) = rate(probed.bytes, &probed.sweeps_ns);
+        let (arithmetic, best_arithmetic) = rate(probed.operations, &probed.multiply_adds_ns);
+        Probe {
+            after: None,
+            before: None,
+            compute_ns: probed.compute_ns,
+            drift,
+            read_bandwidth,
+            best_read_bandwidth,
+            arithmetic,
+            best_arithmetic,
+            bytes: probed.bytes,
+            threads: probed.threads,
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod judge;
 mod machine;
 mod places;
 mod plan;
+mod probing;
 mod process;
 mod progress;
 mod prompts;

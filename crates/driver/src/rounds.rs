@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bundle::Bundle;
-use protocol::{Event, Hello, Job, Measure, ParityTask, Task, Warmup};
+use protocol::{Hello, Job, Measure, ParityTask, Task, Warmup};
 use statistics::BalancedOrder;
 
-use crate::evidence::{End, Evidence, Probe};
+use crate::evidence::{End, Evidence};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::judge::parity::{self, Reference, Tolerance};
@@ -16,6 +16,7 @@ use crate::judge::verdicts;
 use crate::machine::{self, Guard};
 use crate::places::Places;
 use crate::plan::{self, Contender, Plan, Rounds};
+use crate::probing::Prober;
 use crate::process::{Ending, Worker};
 use crate::progress::Progress;
 use crate::record::{FailureKind, Place, Purpose, Run, RunFailure};
@@ -29,9 +30,6 @@ const WARMUP: Warmup =
     Warmup { min_iterations: 1, max_iterations: 10, max_ns: 30_000_000_000, settled_within: 0.05 };
 /// How often one round is done again before the machine is called too noisy.
 const MAX_REPEATS: usize = 2;
-/// The probe reads as much as a decode step does, within these sizes.
-const PROBE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=512 << 20;
-const PROBE_REPEATS: usize = 3;
 
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
@@ -40,7 +38,8 @@ pub(crate) struct Session<'a> {
     /// For logits on their way from worker to driver.
     pub(crate) scratch: tempfile::TempDir,
     pub(crate) progress: Progress,
-    guard: Guard,
+    pub(crate) guard: Guard,
+    pub(crate) prober: Prober,
 }
 
 /// What becomes of a round.
@@ -67,7 +66,8 @@ impl<'a> Session<'a> {
         let workers = plan.contenders.iter().map(worker).collect();
         let progress = Progress::new(plan.contenders.len() * plan.rounds.max(), quiet);
         let guard = Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device);
-        Ok(Session { plan, bundle, workers, scratch, progress, guard })
+        let prober = Prober::new(plan, bundle);
+        Ok(Session { plan, bundle, workers, scratch, progress, guard, prober })
     }
 
     /// Measures. Evidence is complete as far as it goes, whatever happens.
@@ -84,7 +84,6 @@ impl<'a> Session<'a> {
             // Nobody to take a trace from: the prompts' own tokens serve, so that work stays equal.
             None => self.fallback_traces(),
         };
-        self.probe(&mut evidence);
         let mut orders = BalancedOrder::new(self.plan.contenders.len(), self.plan.seed);
         let mut longest = Duration::ZERO;
         evidence.end = loop {
@@ -146,7 +145,9 @@ impl<'a> Session<'a> {
                     let place = Place { round, attempt, position };
                     if round < self.plan.cold_loads && attempt == 0 {
                         evidence.cold_loads.push(self.cold_load(index, place, results));
+                        self.prober.forget();
                     }
+                    complaints.extend(self.probe_before(index, place, evidence));
                     let watch = self.guard.watch();
                     let mut run = self.run(index, place, traces, reference, results);
                     let noise = watch.end();
@@ -157,6 +158,7 @@ impl<'a> Session<'a> {
                     results.append(&run);
                     self.note(contender, &run, evidence);
                     evidence.runs.push(run);
+                    complaints.extend(self.probe_after(index, place, evidence));
                 }
             }
             if interrupt::requested() {
@@ -168,7 +170,6 @@ impl<'a> Session<'a> {
             {
                 complaints.extend(whole.complaints());
             }
-            complaints.extend(self.probe(evidence));
             evidence.noises.push(whole);
             if complaints.is_empty() {
                 break;
@@ -199,44 +200,6 @@ impl<'a> Session<'a> {
                 self.progress.say(&format!("waiting up to {limit} s for a quiet machine: {complaints}"));
             }
         })
-    }
-
-    /// Asks a worker how fast the machine is just now. A complaint if it has slowed down.
-    fn probe(&mut self, evidence: &mut Evidence) -> Option<String> {
-        if evidence.no_probe.is_some() {
-            return None;
-        }
-        let present = |index: &usize| !evidence.absent.contains_key(&self.plan.contenders[*index].label);
-        let index = (0..self.workers.len()).find(present)?;
-        let weights = self.bundle.weights_path(self.plan.precision).ok()?;
-        let bytes = std::fs::metadata(weights).map_or(0, |file| file.len());
-        let bytes = bytes.clamp(*PROBE_BYTES.start(), *PROBE_BYTES.end());
-        let task = Task::Probe(protocol::Probe { bytes, repeats: PROBE_REPEATS });
-        let mut job = self.job(&self.plan.contenders[index], task);
-        job.settings.threads = self.plan.threads;
-        let outcome = self.workers[index].run(&job);
-        let probed = outcome.events.iter().find_map(|event| match event {
-            Event::Probed(probed) => Some(probed.clone()),
-            _ => None,
-        });
-        let Some(probed) = probed else {
-            let label = &self.plan.contenders[index].label;
-            let reason = RunFailure::of(outcome.ending)
-                .map_or_else(|| "it said nothing".into(), |failure| failure.sentence());
-            evidence.no_probe = Some(format!("{label}'s worker cannot probe the machine: {reason}"));
-            return None;
-        };
-        let drift = self.guard.drift(&probed);
-        evidence.probes.push(Probe {
-            round: evidence.rounds,
-            compute_ns: probed.compute_ns,
-            drift,
-            read_bandwidth: probed.bytes as f64 / (probed.sweep_ns.max(1) as f64 / 1e9),
-            bytes: probed.bytes,
-            threads: probed.threads,
-        });
-        (drift > machine::LIMITS.drift)
-            .then(|| format!("the CPU was {:.0} % slower than at its best", drift * 100.0))
     }
 
     /// Asks every worker what it is. One that cannot say is a row with its reason; one that was pointed

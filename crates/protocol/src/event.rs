@@ -204,14 +204,21 @@ pub struct Energy {
     pub method: String,
 }
 
-/// What the machine did just now: see [`Probe`](crate::Probe). `bytes / sweep_ns` is the bandwidth in GB/s.
+/// What the machine did just now: see [`Probe`](crate::Probe). Times are of all threads together, from the first
+/// one's begin to the last one's end. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,
+/// `operations / multiply_adds_ns[i]` a speed in GFLOP/s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// Best time of the fixed arithmetic, of the slowest thread.
+    /// Best time of fixed arithmetic.
     pub compute_ns: u64,
-    /// Best time of one sweep over `bytes`, all threads together.
-    pub sweep_ns: u64,
+    /// What one sweep reads: the buffer, or a small one several times.
     pub bytes: u64,
+    /// Of every sweep, in order.
+    pub sweeps_ns: Vec<u64>,
+    /// Floating-point operations of one burst of f32 multiply-adds, two for each.
+    pub operations: u64,
+    /// Of every burst.
+    pub multiply_adds_ns: Vec<u64>,
     pub threads: usize,
 }
 

@@ -114,7 +114,9 @@ pub enum KvCache {
 pub struct Probe {
     /// Size of the buffer that is read to measure memory bandwidth.
     pub bytes: u64,
-    /// How often the arithmetic and the sweep are repeated; the best of each is reported.
+    /// The buffer is swept until so much time has passed; once at least.
+    pub sweep_ns: u64,
+    /// How often the arithmetic and the multiply-adds are repeated.
     pub repeats: usize,
 }
 

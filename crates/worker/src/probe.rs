@@ -1,16 +1,24 @@
-//! What the machine can do just now: fixed arithmetic and a sweep over memory, the same for every framework.
+//! What the machine can do just now: fixed arithmetic, sweeps over memory, multiply-adds; the same for every
+//! framework, by as many threads as it gets.
+
+mod multiply_add;
 
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memmap2::MmapMut;
 use protocol::{Probe, Probed};
 
-use crate::clock;
 use crate::serve::ServeError;
+use crate::{clock, threads};
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
 const ROUNDS: u64 = 6_000_000;
+
+/// A sweep goes over a small buffer so often that this much is read: shorter ones would measure how soon
+/// threads wake.
+const SWEEP_BYTES: usize = 64 << 20;
 
 /// More are taken for a mistake: they wait for one another, so all must come to be.
 const MOST_THREADS: usize = 1024;
@@ -34,47 +42,104 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
 
     // Whole pages for each thread, so that no two threads write one line.
     let share = buffer.len().div_ceil(threads).next_multiple_of(1 << 12);
-    let barrier = Barrier::new(threads);
+    let passes = SWEEP_BYTES.div_ceil(buffer.len()).max(1);
     let mut parts: Vec<&mut [u8]> = buffer.chunks_mut(share).collect();
     parts.resize_with(threads, Default::default);
-    let readings: Vec<Vec<Reading>> = std::thread::scope(|scope| {
-        let barrier = &barrier;
-        let start = |part| scope.spawn(move || run(part, task.repeats, barrier));
+    // Two threads that the scheduler starts on one CPU would halve the first readings: it took longer to part them
+    // than a burst lasts.
+    let cpus = threads::cpus().filter(|cpus| cpus.len() >= threads);
+    let bench = Bench { task, passes, barrier: Barrier::new(threads), enough: AtomicBool::new(false) };
+    let readings: Vec<Readings> = std::thread::scope(|scope| {
+        let bench = &bench;
+        let start = |(index, part)| {
+            let cpu = cpus.as_ref().map(|cpus| cpus[index]);
+            scope.spawn(move || {
+                cpu.into_iter().for_each(threads::pin);
+                bench.run(part, index == 0)
+            })
+        };
         // All are started before the first is waited for.
-        let threads: Vec<_> = parts.into_iter().map(start).collect();
+        let threads: Vec<_> = parts.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("the probe does not panic")).collect()
     });
-    let (mut compute_ns, mut sweep_ns) = (u64::MAX, u64::MAX);
-    for repeat in 0..task.repeats {
-        let of_all = || readings.iter().map(|thread| &thread[repeat]);
-        compute_ns = compute_ns.min(of_all().map(|r| r.compute_ns).max().unwrap_or(0));
-        let begin = of_all().map(|r| r.sweep_begin).min().unwrap_or(0);
-        let end = of_all().map(|r| r.sweep_end).max().unwrap_or(0);
-        sweep_ns = sweep_ns.min(end - begin);
-    }
-    Ok(Probed { compute_ns, sweep_ns, bytes: task.bytes, threads })
+    let slowest = |of: fn(&Readings) -> &Vec<Span>| together(&readings, of);
+    Ok(Probed {
+        compute_ns: slowest(|r| &r.arithmetic).into_iter().min().unwrap_or(0),
+        bytes: task.bytes * passes as u64,
+        sweeps_ns: slowest(|r| &r.sweeps),
+        operations: multiply_add::OPERATIONS * threads as u64,
+        multiply_adds_ns: slowest(|r| &r.multiply_adds),
+        threads,
+    })
 }
 
-/// One repeat of one thread.
-struct Reading {
-    compute_ns: u64,
-    sweep_begin: u64,
-    sweep_end: u64,
+/// What the threads of a probe share.
+struct Bench<'a> {
+    task: &'a Probe,
+    passes: usize,
+    barrier: Barrier,
+    /// Set by the first thread once the sweeps have lasted as long as was asked for.
+    enough: AtomicBool,
 }
 
-fn run(part: &mut [u8], repeats: usize, barrier: &Barrier) -> Vec<Reading> {
-    part.fill(1);
-    let one = || {
-        barrier.wait();
-        let before = clock::now_ns();
-        black_box(arithmetic(black_box(1)));
-        let compute_ns = clock::now_ns() - before;
-        barrier.wait();
-        let sweep_begin = clock::now_ns();
-        black_box(sum(black_box(part)));
-        Reading { compute_ns, sweep_begin, sweep_end: clock::now_ns() }
+/// Begin and end.
+type Span = (u64, u64);
+
+/// Of one thread.
+#[derive(Default)]
+struct Readings {
+    arithmetic: Vec<Span>,
+    sweeps: Vec<Span>,
+    multiply_adds: Vec<Span>,
+}
+
+/// From the first thread's begin to the last one's end, of each repeat.
+fn together(readings: &[Readings], of: fn(&Readings) -> &Vec<Span>) -> Vec<u64> {
+    let repeats = readings.iter().map(|thread| of(thread).len()).min().unwrap_or(0);
+    let of_all = |repeat: usize| {
+        let spans = || readings.iter().map(|thread| of(thread)[repeat]);
+        let (begin, end) = (spans().map(|s| s.0).min(), spans().map(|s| s.1).max());
+        end.unwrap_or(0) - begin.unwrap_or(0)
     };
-    (0..repeats).map(|_| one()).collect()
+    (0..repeats).map(of_all).collect()
+}
+
+impl Bench<'_> {
+    /// What one thread does; `first` is one of them.
+    fn run(&self, part: &mut [u8], first: bool) -> Readings {
+        part.fill(1);
+        let mut readings = Readings::default();
+        for _ in 0..self.task.repeats {
+            readings.arithmetic.push(self.timed(|| {
+                black_box(arithmetic(black_box(1)));
+            }));
+            readings.multiply_adds.push(self.timed(multiply_add::burst));
+        }
+        let mut swept_ns = 0;
+        while !self.enough.load(Ordering::Relaxed) {
+            let (begin, end) = self.timed(|| {
+                for _ in 0..self.passes {
+                    black_box(sum(black_box(part)));
+                }
+            });
+            readings.sweeps.push((begin, end));
+            swept_ns += end - begin;
+            if first && swept_ns >= self.task.sweep_ns {
+                self.enough.store(true, Ordering::Relaxed);
+            }
+            // All have seen the first one's decision before any asks for it again.
+            self.barrier.wait();
+        }
+        readings
+    }
+
+    /// Begun by all at once.
+    fn timed(&self, work: impl FnOnce()) -> Span {
+        self.barrier.wait();
+        let begin = clock::now_ns();
+        work();
+        (begin, clock::now_ns())
+    }
 }
 
 /// Two chains side by side, one of integers and one of floats, of which each link waits for the one before.

@@ -84,6 +84,20 @@ fn parse_stat(text: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
+/// Keeps the calling thread on one CPU, where the system lets it.
+pub(crate) fn pin(cpu: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::thread::{CpuSet, sched_setaffinity};
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        // A probe without it is less sharp, no more.
+        let _ = sched_setaffinity(None, &set);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = cpu;
+}
+
 /// CPUs that any thread of this process may run on, in order, where the system tells. A framework that
 /// pins each of its threads to a CPU does not hide the others.
 pub(crate) fn cpus() -> Option<Vec<usize>> {

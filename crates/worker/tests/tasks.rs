@@ -44,26 +44,40 @@ fn loading_alone_loads_and_ends() {
 
 #[test]
 fn a_probe_needs_no_bundle_and_initialises_nothing() {
-    let task = Task::Probe(Probe { bytes: 1 << 20, repeats: 2 });
+    let task = Task::Probe(Probe { bytes: 1 << 20, sweep_ns: 1, repeats: 2 });
     let events = serve(&job("nowhere".as_ref(), task));
     let [Event::Probed(probed), Event::Done] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!((probed.bytes, probed.threads), (1 << 20, 2));
-    assert!(probed.compute_ns > 0 && probed.sweep_ns > 0);
+    assert_eq!((probed.multiply_adds_ns.len(), probed.threads), (2, 2));
+    let times = probed.sweeps_ns.iter().chain(&probed.multiply_adds_ns).chain([&probed.compute_ns]);
+    assert!(times.copied().all(|ns| ns > 0), "{probed:?}");
+    assert!(probed.bytes >= 1 << 20 && probed.bytes % (1 << 20) == 0, "whole sweeps: {probed:?}");
+}
+
+#[test]
+fn a_probe_sweeps_until_the_time_is_up() {
+    let sweeps = |sweep_ns| {
+        let task = Task::Probe(Probe { bytes: 1 << 20, sweep_ns, repeats: 1 });
+        let events = serve(&job("nowhere".as_ref(), task));
+        let [Event::Probed(probed), Event::Done] = events.as_slice() else { panic!("{events:?}") };
+        probed.sweeps_ns.clone()
+    };
+    assert_eq!(sweeps(0).len(), 1);
+    assert!(sweeps(30_000_000).iter().sum::<u64>() >= 30_000_000);
 }
 
 #[test]
 fn a_buffer_too_small_to_share_is_swept_by_some_of_the_threads() {
-    let task = Task::Probe(Probe { bytes: 5, repeats: 1 });
+    let task = Task::Probe(Probe { bytes: 5, sweep_ns: 0, repeats: 1 });
     assert_eq!(serve(&job("nowhere".as_ref(), task)).last(), Some(&Event::Done));
 }
 
 #[test]
 fn a_probe_of_nothing_is_refused() {
     for (bytes, repeats) in [(0, 1), (1, 0), (u64::MAX, 1)] {
-        let reason = refusal(&job("nowhere".as_ref(), Task::Probe(Probe { bytes, repeats })));
+        let reason = refusal(&job("nowhere".as_ref(), Task::Probe(Probe { bytes, sweep_ns: 0, repeats })));
         assert!(reason.starts_with("a probe"), "{reason}");
     }
-    let mut job = job("nowhere".as_ref(), Task::Probe(Probe { bytes: 1, repeats: 1 }));
+    let mut job = job("nowhere".as_ref(), Task::Probe(Probe { bytes: 1, sweep_ns: 0, repeats: 1 }));
     job.settings.threads = 0;
     assert!(refusal(&job).contains("threads"));
 }

@@ -21,6 +21,9 @@ pub(crate) struct Parts {
     /// loading gave memory back before the peak.
     pub(crate) activations: f64,
     pub(crate) peak: f64,
+    /// What must be there: the weights as stored, once, and the KV cache; and how many times that the peak is.
+    pub(crate) needed: f64,
+    pub(crate) times_needed: f64,
     /// At the end of the measured iterations: private to the process, of files, and its share of all.
     pub(crate) anonymous: Option<f64>,
     pub(crate) file_backed: Option<f64>,
@@ -31,8 +34,14 @@ pub(crate) struct Parts {
 }
 
 /// Bytes of keys and values of `capacity` positions of `batch` sequences.
-fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, element: usize) -> usize {
+pub(crate) fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, element: usize) -> usize {
     2 * config.layers * batch * config.kv_heads * config.head_dim * capacity * element
+}
+
+/// Bytes of one element of the KV cache that the worker reported; 4 where it names no type of ours.
+pub(crate) fn kv_cache_element(run: &Run) -> Option<usize> {
+    let name = &run.loaded()?.in_effect.kv_cache_precision;
+    Some(if name.contains("16") { 2 } else { 4 })
 }
 
 pub(crate) fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> {
@@ -42,17 +51,18 @@ pub(crate) fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<
     let started = over(&|run| run.started()?.memory.resident_bytes)?;
     let loaded = over(&|run| run.loaded()?.memory.resident_bytes)?;
     let peak = over(&|run| run.usage()?.peak_bytes)?;
-    let element = runs.iter().find_map(|run| {
-        let name = &run.loaded()?.in_effect.kv_cache_precision;
-        Some(if name.contains("16") { 2 } else { 4 })
-    })?;
+    let element = runs.iter().find_map(|run| kv_cache_element(run))?;
     let capacity = plan.prompts.iter().map(|prompt| prompt.tokens.len() + plan.new_tokens).max()?;
     let kv_cache = kv_cache_bytes(config, plan.batch, capacity, element) as f64;
+    let weights_file = over(&|run| Some(run.loaded()?.weights_bytes))?;
+    let needed = weights_file + kv_cache;
     Some(Parts {
         framework: started,
         weights: loaded - started,
-        weights_file: over(&|run| Some(run.loaded()?.weights_bytes))?,
+        weights_file,
         kv_cache,
+        needed,
+        times_needed: peak / needed,
         activations: peak - loaded - kv_cache,
         peak,
         anonymous: over(&|run| run.usage()?.memory.anonymous_bytes),

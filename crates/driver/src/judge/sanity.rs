@@ -1,10 +1,13 @@
 //! Results that cannot be: each is flagged in the report, whatever the rules say. Something is wrong with
 //! the measurement, or with our idea of it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use statistics::median;
 
 use crate::evidence::Evidence;
+use crate::judge::limit::Limit;
 use crate::judge::metrics::{Metric, by_round};
 use crate::plan::Plan;
 use crate::record::Run;
@@ -35,7 +38,7 @@ const BANDWIDTH_SLACK: f64 = 1.25;
 /// A whole iteration is its samples, a few microseconds for each case, and a moment off the CPU now and then.
 const SAMPLE_SLACK: f64 = 0.05;
 
-pub(crate) fn flags(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
+pub(crate) fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>) -> Vec<Flag> {
     let mut flags = Vec::new();
     for contender in &plan.contenders {
         let label = contender.label.as_str();
@@ -44,7 +47,8 @@ pub(crate) fn flags(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
         let mut flag = |kind: Kind, finding: Option<String>| {
             flags.extend(finding.map(|finding| Flag { framework: label.to_owned(), kind, finding }));
         };
-        flag(Kind::AboveBandwidth, above_bandwidth(plan, evidence, label, &runs));
+        let limit = limits.get(label);
+        flag(Kind::AboveBandwidth, limit.and_then(|limit| above_bandwidth(plan, evidence, label, limit)));
         flag(Kind::SamplesDisagree, runs.iter().find_map(|run| samples_disagree(plan, run)));
         flag(Kind::BelowWeights, runs.iter().find_map(|run| below_weights(run)));
     }
@@ -53,9 +57,9 @@ pub(crate) fn flags(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
 }
 
 /// A decode step of a dense model reads every weight once, for all sequences of the batch.
-fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, runs: &[&Run]) -> Option<String> {
-    let best = evidence.probes.iter().map(|probe| probe.read_bandwidth).reduce(f64::max)?;
-    let bytes = runs.iter().find_map(|run| Some(run.loaded()?.weights_bytes))? as f64;
+fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit) -> Option<String> {
+    let best = evidence.probes.iter().map(|probe| probe.best_read_bandwidth).reduce(f64::max)?;
+    let bytes = limit.weights;
     let rates = by_round(Metric::Throughput, plan, evidence, label).into_iter().flatten();
     let steps = rates.reduce(f64::max)? / plan.batch as f64;
     let needed = steps * bytes;
@@ -146,24 +150,22 @@ mod tests {
             Event::Iteration(Iteration { index: 0, cases: vec![case] }),
             Event::Usage(usage),
         ];
-        let probe = crate::evidence::Probe {
-            round: 0,
-            compute_ns: 1,
-            drift: 0.0,
-            read_bandwidth: bandwidth,
-            bytes: 1,
-            threads: 2,
-        };
         Evidence {
             runs: vec![testing::run("a", 0, events)],
-            probes: vec![probe],
+            probes: vec![testing::probe(bandwidth, 1.0)],
             rounds: 1,
             ..Evidence::default()
         }
     }
 
+    /// One megabyte of weights.
+    fn limits() -> BTreeMap<String, Limit> {
+        let limit = Limit { weights: 1e6, kv_cache: 0.0, operations: 0.0, decode: None, prefill: None };
+        BTreeMap::from([("a".to_owned(), limit)])
+    }
+
     fn kinds(evidence: &Evidence) -> Vec<Kind> {
-        flags(&testing::plan(&["a"]), evidence).into_iter().map(|flag| flag.kind).collect()
+        flags(&testing::plan(&["a"]), evidence, &limits()).into_iter().map(|flag| flag.kind).collect()
     }
 
     #[test]
@@ -193,7 +195,8 @@ mod tests {
         let mut plan = testing::plan(&["a", "b"]);
         plan.contenders[1].precision = bundle::Precision::F16;
         plan.contenders[1].engine.framework = "a".into();
-        let found: Vec<_> = flags(&plan, &evidence).into_iter().map(|f| (f.framework, f.kind)).collect();
+        let found: Vec<_> =
+            flags(&plan, &evidence, &limits()).into_iter().map(|f| (f.framework, f.kind)).collect();
         assert_eq!(found, [("b".to_owned(), Kind::WiderIsFaster)]);
     }
 }

@@ -6,6 +6,7 @@ use bundle::Precision;
 use protocol::{Decode, Event, InEffect, KvCache, Loaded, Usage};
 
 use crate::configs::{Engine, EngineSettings};
+use crate::evidence::Probe;
 use crate::plan::{Contender, Plan, Rounds};
 use crate::process::{Ending, Outcome};
 use crate::prompts::Prompt;
@@ -52,6 +53,22 @@ pub(crate) fn usage() -> Usage {
         cpus: Some(vec![0, 1]),
         energy: None,
         weights_sha256: String::new(),
+    }
+}
+
+/// A steady one, beside no process.
+pub(crate) fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
+    Probe {
+        after: None,
+        before: None,
+        compute_ns: 1,
+        drift: 0.0,
+        read_bandwidth,
+        best_read_bandwidth: read_bandwidth,
+        arithmetic,
+        best_arithmetic: arithmetic,
+        bytes: 1,
+        threads: 2,
     }
 }
 

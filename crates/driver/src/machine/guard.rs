@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::Probed;
 use serde::Serialize;
 
 use super::counters::{self, Counters};
@@ -74,8 +73,8 @@ pub(crate) struct Guard {
 }
 
 /// A stretch of time that is being watched.
-pub(crate) struct Watch<'a> {
-    guard: &'a Guard,
+pub(crate) struct Watch {
+    cpus: Vec<usize>,
     since: Instant,
     before: Counters,
     foreign_gpu_processes: Option<usize>,
@@ -87,9 +86,9 @@ impl Guard {
         Guard { cpus, device: device.to_owned(), best_compute_ns: None }
     }
 
-    pub(crate) fn watch(&self) -> Watch<'_> {
+    pub(crate) fn watch(&self) -> Watch {
         Watch {
-            guard: self,
+            cpus: self.cpus.clone(),
             since: now(),
             before: counters::read(&self.cpus),
             foreign_gpu_processes: gpu::foreign_processes(&self.device),
@@ -112,22 +111,22 @@ impl Guard {
     }
 
     /// How much slower the probe's arithmetic was than at its best, as a share.
-    pub(crate) fn drift(&mut self, probed: &Probed) -> f64 {
-        let best = self.best_compute_ns.map_or(probed.compute_ns, |best| best.min(probed.compute_ns)).max(1);
+    pub(crate) fn drift(&mut self, compute_ns: u64) -> f64 {
+        let best = self.best_compute_ns.map_or(compute_ns, |best| best.min(compute_ns)).max(1);
         self.best_compute_ns = Some(best);
-        probed.compute_ns as f64 / best as f64 - 1.0
+        compute_ns as f64 / best as f64 - 1.0
     }
 }
 
-impl Watch<'_> {
+impl Watch {
     pub(crate) fn end(self) -> Noise {
-        let (elapsed, after) = (self.since.elapsed(), counters::read(&self.guard.cpus));
+        let (elapsed, after) = (self.since.elapsed(), counters::read(&self.cpus));
         let (runnable, load) = counters::load().unzip();
         Noise {
             foreign_gpu_processes: self.foreign_gpu_processes,
             runnable,
             load,
-            ..between(self.before, after, elapsed, self.guard.cpus.len())
+            ..between(self.before, after, elapsed, self.cpus.len())
         }
     }
 }
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn drift_is_held_against_the_best_so_far() {
         let mut guard = Guard::new(vec![0], "cpu");
-        let mut drift = |compute_ns| guard.drift(&Probed { compute_ns, sweep_ns: 1, bytes: 1, threads: 1 });
+        let mut drift = |compute_ns| guard.drift(compute_ns);
         assert_eq!(drift(100), 0.0);
         assert!((drift(120) - 0.2).abs() < 1e-12);
         assert_eq!(drift(80), 0.0);

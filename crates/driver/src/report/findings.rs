@@ -1,8 +1,9 @@
 //! What stands below the table: reasons, verdicts, details, warnings; a sentence each.
 
-use super::{Report, Row, State};
+use super::{Report, Row, Spread, State};
 use crate::evidence::{End, Evidence};
 use crate::judge::fairness::RuleState;
+use crate::judge::limit::{Bound, Limit, Share};
 use crate::judge::metrics::Metric;
 use crate::judge::verdicts::{Comparison, Verdict};
 use crate::plan::Plan;
@@ -26,6 +27,7 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
     lines.extend(loads(report));
     lines.extend(memory(report));
+    lines.extend(limits(report));
     lines.extend(steadiness(report));
     lines.extend(energy(report));
     lines.extend(libraries(report));
@@ -119,7 +121,39 @@ fn loads(report: &Report) -> Vec<String> {
     }
 }
 
-fn memory(report: &Report) -> Option<String> {
+/// What the machine's probes say, and which share of it each contender reached.
+fn limits(report: &Report) -> Vec<String> {
+    let of_phase = |phase: &str, of: fn(&Limit) -> Option<&Share>| {
+        let of_row = |row: &Row| {
+            let share = of(row.limit.as_ref()?)?;
+            let (limit, unit) =
+                (share.limit / 1e9, if share.bound == Bound::Memory { "GB/s" } else { "GFLOP/s" });
+            Some(format!("{} {} of {limit:.0} {unit}", row.framework, percent(share.median)))
+        };
+        let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+        (!known.is_empty()).then(|| format!("share of the machine's limit, {phase}: {}", known.join("; ")))
+    };
+    let phases = [
+        of_phase("decode", |limit| limit.decode.as_ref()),
+        of_phase("prefill", |limit| limit.prefill.as_ref()),
+    ];
+    phases.into_iter().flatten().chain(machine(report)).collect()
+}
+
+fn machine(report: &Report) -> Option<String> {
+    let machine = &report.machine;
+    let of = |spread: &Spread, unit: &str| {
+        let [median, min, best] = [spread.median, spread.min, spread.best].map(|value| value / 1e9);
+        format!("{median:.0} {unit} (from {min:.0} on, at best {best:.0})")
+    };
+    Some(format!(
+        "probes of the machine: reads {}, f32 arithmetic {}",
+        of(machine.read_bandwidth.as_ref()?, "GB/s"),
+        of(machine.arithmetic.as_ref()?, "GFLOP/s")
+    ))
+}
+
+fn memory(report: &Report) -> Vec<String> {
     let of_row = |row: &Row| {
         let parts = row.memory.as_ref()?;
         let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
@@ -133,7 +167,16 @@ fn memory(report: &Report) -> Option<String> {
         ))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
-    (!known.is_empty()).then(|| format!("peak memory by part (MB): {}", known.join("; ")))
+    let against = |row: &Row| {
+        let parts = row.memory.as_ref()?;
+        Some(format!("{} {:.2}x of {:.0} MB", row.framework, parts.times_needed, parts.needed / 1e6))
+    };
+    let times: Vec<String> = report.rows.iter().filter_map(against).collect();
+    let lines = [
+        format!("peak memory by part (MB): {}", known.join("; ")),
+        format!("peak memory against weights + KV cache: {}", times.join("; ")),
+    ];
+    if known.is_empty() { Vec::new() } else { lines.into() }
 }
 
 fn steadiness(report: &Report) -> Option<String> {

@@ -11,11 +11,13 @@ mod tests;
 use bundle::Bundle;
 use serde::Serialize;
 
+use statistics::median;
 use crate::environment::Environment;
 use crate::evidence::{End, Evidence, Probe};
 use crate::judge::fairness::{self, MACHINE, RuleState};
 use crate::judge::floor::{self, Floor};
 use crate::judge::sanity::{self, Flag};
+use crate::judge::limit;
 use crate::judge::verdicts::{self, Comparison};
 use crate::machine::Noise;
 use crate::plan::Plan;
@@ -64,10 +66,11 @@ pub(crate) struct Machine {
     pub(crate) before: Option<Noise>,
     /// Of each round, those done again included.
     pub(crate) rounds: Vec<Noise>,
-    /// After each round, and before the first.
+    /// Between processes.
     pub(crate) probes: Vec<Probe>,
-    /// The fastest sweep over memory that a probe saw, bytes per second.
-    pub(crate) read_bandwidth: Option<f64>,
+    /// Over all probes: bytes and f32 operations per second.
+    pub(crate) read_bandwidth: Option<Spread>,
+    pub(crate) arithmetic: Option<Spread>,
     /// Largest drift that a probe saw, as a share.
     pub(crate) drift: Option<f64>,
     /// Why rounds were done again, or were noisy and accepted.
@@ -77,13 +80,29 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+/// A speed that changes: median and least of what probes saw on average, and the most that one saw at once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) best: f64,
+}
+
     fn of(evidence: &Evidence) -> Machine {
-        let over = |of: fn(&Probe) -> f64| evidence.probes.iter().map(of).reduce(f64::max);
+        let spread = |mean: fn(&Probe) -> f64, best: fn(&Probe) -> f64| {
+            let means: Vec<f64> = evidence.probes.iter().map(mean).collect();
+            Some(Spread {
+                median: median(&means)?,
+                min: means.iter().copied().reduce(f64::min)?,
+                best: evidence.probes.iter().map(best).reduce(f64::max)?,
+            })
+        };
         Machine {
             before: evidence.before.clone(),
             rounds: evidence.noises.clone(),
-            read_bandwidth: over(|probe| probe.read_bandwidth),
-            drift: over(|probe| probe.drift),
+            read_bandwidth: spread(|probe| probe.read_bandwidth, |probe| probe.best_read_bandwidth),
+            arithmetic: spread(|probe| probe.arithmetic, |probe| probe.best_arithmetic),
+            drift: evidence.probes.iter().map(|probe| probe.drift).reduce(f64::max),
             probes: evidence.probes.clone(),
             complaints: evidence.complaints.clone(),
             put_aside: evidence.repeated.len(),
@@ -107,9 +126,14 @@ impl Report {
         };
         let rules = fairness::judge(&judged);
         let rows: Vec<Row> = plan
+        let mut limits = limit::limits(plan, bundle.config(), evidence);
+        let sanity = sanity::flags(plan, evidence, &limits);
             .contenders
             .iter()
-            .map(|contender| Row::new(contender, plan, bundle, evidence, &rules))
+            .map(|contender| {
+                let limit = limits.remove(&contender.label);
+                Row::new(contender, plan, bundle, evidence, &rules, limit)
+            })
             .collect();
         let compared = rows.iter().filter(|row| row.is_compared()).map(|row| row.framework.clone());
         let comparisons =
@@ -131,7 +155,7 @@ impl Report {
             rows,
             comparisons,
             rules,
-            sanity: sanity::flags(plan, evidence),
+            sanity,
             machine: Machine::of(evidence),
             interrupted: evidence.end == End::Interrupted,
             results: results.display().to_string(),

@@ -7,6 +7,7 @@ use statistics::median;
 
 use crate::evidence::Evidence;
 use crate::judge::fairness::RuleState;
+use crate::judge::limit::Limit;
 use crate::judge::memory::{self, Parts};
 use crate::judge::metrics::{self, Metric};
 use crate::judge::parity::Agreement;
@@ -25,6 +26,8 @@ pub(crate) struct Row {
     pub(crate) rounds: usize,
     pub(crate) metrics: Vec<Figure>,
     pub(crate) load: Loads,
+    /// How near it came to what the machine can do.
+    pub(crate) limit: Option<Limit>,
     pub(crate) memory: Option<Parts>,
     pub(crate) threads: Option<Threads>,
     pub(crate) steadiness: Steadiness,
@@ -100,6 +103,7 @@ impl Row {
         bundle: &Bundle,
         evidence: &Evidence,
         rules: &[RuleState],
+        limit: Option<Limit>,
     ) -> Row {
         let label = &contender.label;
         let runs: Vec<&Run> = evidence.runs.iter().filter(|run| run.framework == *label).collect();
@@ -117,6 +121,7 @@ impl Row {
             rounds: complete.len(),
             metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, evidence, label)).collect(),
             load: loads(plan, evidence, label, &complete),
+            limit,
             memory: memory::parts(plan, bundle.config(), &complete),
             threads: (!complete.is_empty()).then(|| Threads::of(plan, evidence, label)),
             steadiness: steady::steadiness(&complete),

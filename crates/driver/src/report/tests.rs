@@ -35,6 +35,7 @@ fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str
             cold_resident_before: Some(0.0),
             cold_unavailable: None,
         },
+        limit: None,
         memory: None,
         threads: None,
         steadiness: Steadiness::default(),

@@ -1,0 +1,130 @@
+//! The probe of the machine, by a worker, beside every measuring process.
+//!
+//! Read bandwidth is not a constant: on the virtual machine this was developed on it changed between 36 and 67 GB/s
+//! for some tenths of a second or for tens of seconds, while arithmetic stayed as fast. A probe after every round
+//! therefore said little of the processes in it; one right before and one right after each process does.
+
+use bundle::Bundle;
+use protocol::{Event, Probed, Task};
+
+use crate::evidence::{Evidence, Probe, Process};
+use crate::interrupt;
+use crate::judge::limit::Work;
+use crate::machine;
+use crate::plan::{Contender, Plan};
+use crate::record::{Place, RunFailure};
+use crate::rounds::Session;
+
+/// As much is read as a decode step reads, within these sizes: beyond the caches more makes no difference.
+const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
+/// With the buffer's first touch, 60 ms for 540 MB, and the arithmetic a probe takes 0.2 s: a twentieth of the time
+/// of the process beside it.
+const SWEEP_NS: u64 = 80_000_000;
+const REPEATS: usize = 2;
+
+/// What the session remembers from one probe to the next.
+#[derive(Default)]
+pub(crate) struct Prober {
+    /// By contender.
+    bytes: Vec<u64>,
+    /// The first worker that may be able to: one that cannot is not asked again.
+    worker: usize,
+    /// What the latest probe read, until something else has run.
+    fresh: Option<u64>,
+}
+
+impl Prober {
+    pub(crate) fn new(plan: &Plan, bundle: &Bundle) -> Prober {
+        let bytes = |contender: &Contender| {
+            // An estimate of the cache's elements: what they are is known after a load.
+            let element = if contender.precision.name().contains("16") { 2 } else { 4 };
+            let work = Work::of(bundle.config(), plan, contender.precision, element);
+            work.map_or(0, |work| work.step_bytes() as u64).clamp(*BYTES.start(), *BYTES.end())
+        };
+        Prober { bytes: plan.contenders.iter().map(bytes).collect(), ..Prober::default() }
+    }
+
+    /// Something else has run since the latest probe.
+    pub(crate) fn forget(&mut self) {
+        self.fresh = None;
+    }
+}
+
+impl Session<'_> {
+    /// Before the process of contender `index`. A complaint if the machine has slowed down.
+    pub(crate) fn probe_before(
+        &mut self,
+        index: usize,
+        place: Place,
+        evidence: &mut Evidence,
+    ) -> Option<String> {
+        let is_fresh = self.prober.fresh == Some(self.prober.bytes[index]);
+        let complaint = if is_fresh { None } else { self.probe(index, evidence) };
+        if let Some(probe) = evidence.probes.last_mut().filter(|_| self.prober.fresh.is_some()) {
+            probe.before = Some(self.process(index, place));
+        }
+        self.prober.forget();
+        complaint
+    }
+
+    /// After it.
+    pub(crate) fn probe_after(
+        &mut self,
+        index: usize,
+        place: Place,
+        evidence: &mut Evidence,
+    ) -> Option<String> {
+        let complaint = self.probe(index, evidence);
+        if let Some(probe) = evidence.probes.last_mut().filter(|_| self.prober.fresh.is_some()) {
+            probe.after = Some(self.process(index, place));
+        }
+        complaint
+    }
+
+    fn process(&self, index: usize, place: Place) -> Process {
+        let framework = self.plan.contenders[index].label.clone();
+        Process { round: place.round, attempt: place.attempt, framework }
+    }
+
+    fn probe(&mut self, index: usize, evidence: &mut Evidence) -> Option<String> {
+        self.prober.forget();
+        let bytes = self.prober.bytes[index];
+        let probed = self.probed(bytes, evidence)?;
+        let drift = self.guard.drift(probed.compute_ns);
+        evidence.probes.push(Probe::of(&probed, drift));
+        self.prober.fresh = Some(bytes);
+        (drift > machine::LIMITS.drift)
+            .then(|| format!("the CPU was {:.0} % slower than at its best", drift * 100.0))
+    }
+
+    /// Asks the first worker that can. A worker in another language need not be able to.
+    fn probed(&mut self, bytes: u64, evidence: &mut Evidence) -> Option<Probed> {
+        while let Some(worker) = self.workers.get(self.prober.worker) {
+            if interrupt::requested() {
+                return None;
+            }
+            let task = Task::Probe(protocol::Probe { bytes, sweep_ns: SWEEP_NS, repeats: REPEATS });
+            let contender = &self.plan.contenders[self.prober.worker];
+            let mut job = self.job(contender, task);
+            job.settings.threads = self.plan.threads;
+            let outcome = worker.run(&job);
+            let probed = outcome.events.into_iter().find_map(|event| match event {
+                Event::Probed(probed) => Some(probed),
+                _ => None,
+            });
+            if probed.is_some() {
+                evidence.no_probe = None;
+                return probed;
+            }
+            if interrupt::requested() {
+                return None;
+            }
+            let reason = RunFailure::of(outcome.ending)
+                .map_or_else(|| "it said nothing".into(), |failure| failure.sentence());
+            evidence.no_probe =
+                Some(format!("{}'s worker cannot probe the machine: {reason}", contender.label));
+            self.prober.worker += 1;
+        }
+        None
+    }
+}
