@@ -92,7 +92,7 @@ pub(crate) struct ModelArgs {
     /// A name from configs/models, a directory, a .gguf file, or hf:owner/name
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     pub(crate) model: String,
-    /// [default: f32 on a CPU]
+    /// [default: f32 on a CPU, f16 on CUDA]
     #[arg(long, value_enum)]
     pub(crate) precision: Option<PrecisionArg>,
     /// auto, cpu or cuda[:N]; auto is the CPU
@@ -133,6 +133,11 @@ pub(crate) struct CompareArgs {
     /// Prompts and settings by name from configs/suites
     #[arg(long, value_name = "NAME")]
     pub(crate) suite: Option<String>,
+    /// Compare at each of these precisions in turn, each a comparison of its own, and tell what each costs and
+    /// saves: speed, memory, agreement with f32
+    #[arg(long, value_name = "int8,int4,nf4", value_enum, value_delimiter = ',',
+          conflicts_with_all = ["precision", "no_half"])]
+    pub(crate) quantize: Vec<PrecisionArg>,
     /// Cut or extend every prompt to exactly this many tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) prompt_tokens: Option<u32>,

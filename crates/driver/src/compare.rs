@@ -14,18 +14,67 @@ use crate::{environment, interrupt, plan};
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
     let places = Places::find(&args.model.places)?;
+    if args.quantize.is_empty() {
+        let (report, unsaved) = measure(args, &places)?;
+        print(&report, args.format)?;
+        return ended(&report, unsaved);
+    }
+    precisions(args, &places)
+}
+
+/// `--quantize`: a comparison at each precision, then what they have in common.
+fn precisions(args: &CompareArgs, places: &Places) -> Result<u8> {
+    let mut reports = Vec::new();
+    let mut worst = Ok(0);
+    for &precision in &args.quantize {
+        let mut args = args.clone();
+        args.model.precision = Some(precision);
+        let (report, unsaved) = measure(&args, places)?;
+        // Tables are shown as they come; the other formats are one document.
+        if args.format == Format::Table {
+            crate::print(&format!("{}\n", report::table(&report)))?;
+        }
+        let ended = ended(&report, unsaved);
+        reports.push(report);
+        match (ended, &mut worst) {
+            (Ok(code), Ok(worst)) => *worst = code.max(*worst),
+            (Err(failure), worst) => {
+                *worst = Err(failure);
+                break;
+            }
+            (Ok(_), Err(_)) => unreachable!("a failure ends the loop"),
+        }
+    }
+    let text = match args.format {
+        Format::Table => report::precisions::table(&reports),
+        Format::Json => report::precisions::json(&reports) + "\n",
+        Format::Markdown => {
+            let each: String = reports.iter().map(|report| report::markdown(report) + "\n").collect();
+            each + &report::precisions::markdown(&reports)
+        }
+        Format::Csv => report::precisions::csv(&reports),
+    };
+    crate::print(&text)?;
+    worst
+}
+
+/// One comparison, saved; with the reason why something could not be.
+fn measure(args: &CompareArgs, places: &Places) -> Result<(Report, Option<String>)> {
     let started = OffsetDateTime::now_utc();
-    let (plan, bundle) = plan::resolve(args, &places)?;
+    let (plan, bundle) = plan::resolve(args, places)?;
     let parent = args.results_dir.clone().unwrap_or_else(|| places.results());
-    let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());
-    let mut session = Session::new(&plan, &bundle, &places, args.model.quiet)?;
+    let environment = environment::read(places, started.format(&Rfc3339).unwrap_or_default());
+    let mut session = Session::new(&plan, &bundle, places, args.model.quiet)?;
     let mut results = Results::create(&parent, started)?;
     results.write("environment.json", &pretty(&environment));
     results.write("plan.json", &pretty(&plan));
     let evidence = session.measure(&mut results)?;
     let report = Report::new(&plan, &bundle, &evidence, environment, results.directory());
     let unsaved = save(&report, &mut results);
-    print(&report, args.format)?;
+    Ok((report, unsaved))
+}
+
+fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
     }

@@ -252,10 +252,13 @@ pub(crate) fn contender(label: String, engine: Engine, precision: Precision, mod
     }
 }
 
-/// `--no-half` is f32 spelt out; without either, f32, the default on a CPU.
+/// `--no-half` is f32 spelt out; without either, f32 on a CPU and f16 on a GPU, where people run that.
 pub(crate) fn precision(model: &ModelArgs) -> Precision {
-    let asked = if model.no_half { None } else { model.precision };
-    asked.map_or(Precision::F32, Precision::from)
+    match model.precision {
+        Some(asked) => Precision::from(asked),
+        None if model.device.starts_with("cuda") && !model.no_half => Precision::F16,
+        None => Precision::F32,
+    }
 }
 
 pub(crate) fn threads(model: &ModelArgs) -> usize {

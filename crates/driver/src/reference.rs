@@ -1,17 +1,18 @@
 //! The reference run: what everyone is fed while being timed, and held against afterwards.
 
 use bundle::Precision;
-use protocol::{Event, Generate, ParityTask, Task};
+use protocol::{Event, Generate, ParityTask, Score, Task};
 
 use crate::evidence::Evidence;
 use crate::interrupt;
-use crate::judge::parity::{self, Reference};
+use crate::judge::parity::{self, Logits, Reference};
 use crate::plan::Contender;
 use crate::record::RunFailure;
 use crate::rounds::{PARITY_STEPS, Session};
 
 impl Session<'_> {
-    /// Lets the first contender that can do it continue the prompts in f32.
+    /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves, or, at
+    /// a quantised precision, with what their codes and scales stand for.
     pub(crate) fn reference(&self, evidence: &mut Evidence) -> Option<Reference> {
         let mut candidates: Vec<usize> = (0..self.plan.contenders.len()).collect();
         if let Some(asked) = &self.plan.reference {
@@ -36,18 +37,16 @@ impl Session<'_> {
     }
 
     fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
-        let contender = Contender { precision: Precision::F32, ..self.plan.contenders[index].clone() };
+        let quantised = self.plan.precision.is_quantised();
+        let precision = if quantised { self.plan.precision } else { Precision::F32 };
         let file = self.scratch.path().join("reference.safetensors");
         let task = Task::Generate(Generate {
             prompts: self.plan.case_prompts(),
             new_tokens: self.plan.new_tokens,
             parity: Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string() }),
         });
-        let outcome = self.workers[index].run(&self.job(&contender, task));
-        if let Some(failure) = RunFailure::of(outcome.ending) {
-            return Err(failure.sentence());
-        }
-        let traces = outcome.events.into_iter().find_map(|event| match event {
+        let events = self.reference_job(index, precision, task)?;
+        let traces = events.into_iter().find_map(|event| match event {
             Event::Generated(generated) => Some(generated.tokens),
             _ => None,
         });
@@ -59,13 +58,59 @@ impl Session<'_> {
             return Err("it did not generate the tokens asked for".into());
         }
         let logits = parity::read_logits(&file)?;
-        let positions = |(case, prompt): (&parity::Logits, &crate::prompts::Prompt)| {
-            case.batch == self.plan.batch && case.positions == prompt.tokens.len() + self.plan.new_tokens
-        };
-        if logits.len() != traces.len() || !logits.iter().zip(&self.plan.prompts).all(positions) {
+        if logits.len() != traces.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
-        Ok(Reference { framework: contender.label, traces, logits })
+        for (case, logits) in logits.iter().enumerate() {
+            self.check_shape(case, logits)?;
+        }
+        let unquantised = quantised.then(|| self.unquantised(index, &traces)).transpose()?;
+        Ok(Reference { framework: self.plan.contenders[index].label.clone(), traces, logits, unquantised })
+    }
+
+    /// Logits of the model before it was quantised, along `traces`.
+    fn unquantised(
+        &self,
+        index: usize,
+        traces: &[Vec<Vec<u32>>],
+    ) -> std::result::Result<Vec<Logits>, String> {
+        let file = self.scratch.path().join("unquantised.safetensors");
+        let cases = self.plan.case_prompts().into_iter().zip(traces).enumerate();
+        let score = |(case, (prompts, traces)): (usize, (Vec<Vec<u32>>, &Vec<Vec<u32>>))| {
+            let sequences =
+                prompts.into_iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat());
+            let file_name = file.display().to_string();
+            let task = Task::Score(Score { sequences: sequences.collect(), piece: 0, file: file_name });
+            self.reference_job(index, Precision::F32, task)?;
+            let logits = parity::read_score(&file)?;
+            self.check_shape(case, &logits)?;
+            Ok(logits)
+        };
+        cases.map(score).collect()
+    }
+
+    fn reference_job(
+        &self,
+        index: usize,
+        precision: Precision,
+        task: Task,
+    ) -> std::result::Result<Vec<Event>, String> {
+        let contender = Contender { precision, ..self.plan.contenders[index].clone() };
+        let mut job = self.job(&contender, task);
+        job.settings.dequantised = precision.is_quantised();
+        let outcome = self.workers[index].run(&job);
+        match RunFailure::of(outcome.ending) {
+            Some(failure) => Err(failure.sentence()),
+            None => Ok(outcome.events),
+        }
+    }
+
+    fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
+        let positions = self.plan.prompts[case].tokens.len() + self.plan.new_tokens;
+        if (logits.batch, logits.positions) == (self.plan.batch, positions) {
+            return Ok(());
+        }
+        Err("its logits do not have the shape of the prompts".into())
     }
 
     pub(crate) fn fallback_traces(&self) -> Vec<Vec<Vec<u32>>> {

@@ -15,6 +15,7 @@
 //! | `memory_step_mib`, `memory_step_at` | allocated in addition, and touched, at this call of `append` (default 1) |
 //! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
+//! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
 //! | `claimed_precision` | reported as in effect, whatever was asked |
 //! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
@@ -157,7 +158,8 @@ impl InferenceEngine for Mock {
                 self.states[sequence] = mix(self.states[sequence] ^ u64::from(token));
                 if want == Want::All || position + 1 == count {
                     let state = self.states[sequence];
-                    let perturb = self.script.perturb;
+                    let quantised = self.settings.precision.is_quantised();
+                    let perturb = self.script.perturb + if quantised { self.script.quantised } else { 0.0 };
                     self.logits.extend((0..self.config.vocab_size).map(|id| {
                         let hash = mix(state ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                         (hash >> 40) as f32 / (1 << 20) as f32 + if id % 2 == 1 { perturb } else { 0.0 }

@@ -53,7 +53,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 24] = [
+const OPTIONS: [&str; 25] = [
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -73,6 +73,7 @@ const OPTIONS: [&str; 24] = [
     "memory_step_at",
     "busy_threads",
     "perturb",
+    "quantised",
     "optimised",
     "seed",
     "fault",
@@ -91,6 +92,7 @@ pub struct Script {
     pub memory_step_at: usize,
     pub busy_threads: usize,
     pub perturb: f32,
+    pub quantised: f32,
     /// What it claims of its graph, if anything.
     pub optimised: Option<bool>,
     pub fault: Option<Fault>,
@@ -122,6 +124,7 @@ impl Script {
             memory_step_at: options.number("memory_step_at", 1.0)? as usize,
             busy_threads: options.number("busy_threads", 0.0)? as usize,
             perturb: options.number("perturb", 0.0)? as f32,
+            quantised: options.number("quantised", 0.0)? as f32,
             optimised: options.parsed("optimised", "true or false")?,
             fault: options.text("fault").map(str::parse).transpose()?,
             fault_at: options.number("fault_at", 0.0)? as usize,

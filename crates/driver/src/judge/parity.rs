@@ -7,7 +7,8 @@ use std::path::Path;
 
 use bundle::Precision;
 use protocol::Decode;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Serialize;
 
 use crate::record::Run;
@@ -64,29 +65,57 @@ impl Logits {
 /// Reads the file of a [`protocol::ParityTask`].
 pub(crate) fn read_logits(path: &Path) -> Result<Vec<Logits>, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read its logits: {e}"))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| format!("its logits are malformed: {e}"))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
     let mut cases = Vec::new();
     while let Ok(tensor) = file.tensor(&format!("case.{}", cases.len())) {
-        let &[batch, positions, vocabulary] = tensor.shape() else {
-            return Err(format!("its logits have shape {:?}", tensor.shape()));
-        };
-        if tensor.dtype() != Dtype::F32 {
-            return Err(format!("its logits are {:?}, not F32", tensor.dtype()));
-        }
-        let (numbers, _) = tensor.data().as_chunks::<4>();
-        let values = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        cases.push(Logits { batch, positions, vocabulary, values });
+        cases.push(logits(&tensor)?);
     }
     Ok(cases)
 }
 
-/// What everyone is held against: the reference engine's own greedy trace and logits, in f32.
+/// Reads the file of a [`protocol::Score`].
+pub(crate) fn read_score(path: &Path) -> Result<Logits, String> {
+    let bytes = std::fs::read(path).map_err(|e| format!("cannot read its logits: {e}"))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
+    logits(&file.tensor("logits").map_err(malformed)?)
+}
+
+fn malformed(error: SafeTensorError) -> String {
+    format!("its logits are malformed: {error}")
+}
+
+fn logits(tensor: &TensorView<'_>) -> Result<Logits, String> {
+    let &[batch, positions, vocabulary] = tensor.shape() else {
+        return Err(format!("its logits have shape {:?}", tensor.shape()));
+    };
+    if tensor.dtype() != Dtype::F32 {
+        return Err(format!("its logits are {:?}, not F32", tensor.dtype()));
+    }
+    let (numbers, _) = tensor.data().as_chunks::<4>();
+    let values = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    Ok(Logits { batch, positions, vocabulary, values })
+}
+
+/// What everyone is held against: the reference engine's own greedy trace and logits, computed in f32. At a
+/// quantised precision, from the same codes and scales, dequantised: so that the gate is as narrow as the
+/// kernels' arithmetic, and not as wide as what quantising costs.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
     pub(crate) framework: String,
     /// `[case][batch][new tokens]`
     pub(crate) traces: Vec<Vec<Vec<u32>>>,
     pub(crate) logits: Vec<Logits>,
+    /// At a quantised precision: those of the model before it was quantised, along the same traces.
+    pub(crate) unquantised: Option<Vec<Logits>>,
+}
+
+/// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct QuantisationLoss {
+    /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
+    pub(crate) mean_kl: f64,
+    /// Share of positions whose most likely token is the unquantised model's.
+    pub(crate) top1: f64,
 }
 
 /// How well one run agrees with the reference.
@@ -103,6 +132,8 @@ pub(crate) struct Agreement {
     /// Tokens of timed iterations, and how many of them the reference would not have chosen.
     pub(crate) timed_tokens: usize,
     pub(crate) timed_mismatches: usize,
+    /// At a quantised precision.
+    pub(crate) quantisation_loss: Option<QuantisationLoss>,
     /// `None` if the run agrees; otherwise what does not.
     pub(crate) broken: Option<String>,
 }
@@ -125,26 +156,21 @@ pub(crate) fn compare(
             shapes(&reference.logits)
         ));
     }
-    let mut sums = Sums::default();
-    for (theirs, ours) in reference.logits.iter().zip(logits) {
-        for sequence in 0..theirs.batch {
-            for position in 0..theirs.positions {
-                sums.add(theirs.row(sequence, position), ours.row(sequence, position), tolerance.tie);
-            }
-        }
-    }
+    let sums = Sums::of(&reference.logits, logits, tolerance.tie);
+    let unquantised = reference.unquantised.as_ref().map(|unquantised| Sums::of(unquantised, logits, 0.0));
     let (timed_tokens, timed_mismatches) = timed(reference, run, decode, tolerance.tie);
-    let positions = sums.positions.max(1) as f64;
     let mut agreement = Agreement {
         reference: reference.framework.clone(),
         tolerance,
         positions: sums.positions,
         max_abs: sums.max_abs,
         rmse: (sums.squares / sums.numbers.max(1) as f64).sqrt(),
-        mean_kl: sums.kl / positions,
-        top1: sums.top1 as f64 / positions,
+        mean_kl: sums.mean_kl(),
+        top1: sums.top1(),
         timed_tokens,
         timed_mismatches,
+        quantisation_loss: unquantised
+            .map(|sums| QuantisationLoss { mean_kl: sums.mean_kl(), top1: sums.top1() }),
         broken: None,
     };
     agreement.broken = objection(&agreement, sums.largest, sums.not_finite);
@@ -189,12 +215,33 @@ struct Sums {
     max_abs: f64,
     squares: f64,
     kl: f64,
-    top1: usize,
+    choices: usize,
     largest: f32,
     not_finite: usize,
 }
 
 impl Sums {
+    /// Over all positions of cases of the same shapes.
+    fn of(reference: &[Logits], ours: &[Logits], tie: f32) -> Sums {
+        let mut sums = Sums::default();
+        for (theirs, ours) in reference.iter().zip(ours) {
+            for sequence in 0..theirs.batch {
+                for position in 0..theirs.positions {
+                    sums.add(theirs.row(sequence, position), ours.row(sequence, position), tie);
+                }
+            }
+        }
+        sums
+    }
+
+    fn mean_kl(&self) -> f64 {
+        self.kl / self.positions.max(1) as f64
+    }
+
+    fn top1(&self) -> f64 {
+        self.choices as f64 / self.positions.max(1) as f64
+    }
+
     fn add(&mut self, reference: &[f32], ours: &[f32], tie: f32) {
         self.positions += 1;
         self.numbers += reference.len();
@@ -206,7 +253,7 @@ impl Sums {
             self.largest = self.largest.max(theirs.abs());
         }
         self.kl += kl_divergence(reference, ours);
-        self.top1 += usize::from(is_choice(reference, argmax(ours), tie));
+        self.choices += usize::from(is_choice(reference, argmax(ours), tie));
     }
 }
 
@@ -274,6 +321,7 @@ mod tests {
             framework: "r".into(),
             traces: vec![vec![vec![1, 0]]],
             logits: vec![Logits { batch: 1, positions: 3, vocabulary: 3, values }],
+            unquantised: None,
         }
     }
 
@@ -287,8 +335,12 @@ mod tests {
         let reference = reference();
         let mut logits = reference.logits.clone();
         change(&mut logits[0].values);
+        compare(&reference, &logits, &run(tokens), Decode::Forced, Tolerance::of(Precision::F32)).unwrap()
+    }
+
+    fn compared(reference: &Reference, logits: &[Logits]) -> Agreement {
         let tolerance = Tolerance::of(Precision::F32);
-        compare(&reference, &logits, &run(tokens), Decode::Forced, tolerance).unwrap()
+        compare(reference, logits, &run(&[1, 0]), Decode::Forced, tolerance).unwrap()
     }
 
     #[test]
@@ -303,6 +355,20 @@ mod tests {
         assert!(broken.starts_with("a logit differs by 1.00e-1"), "{broken}");
         let broken = judge(|values| values[0] = f32::NAN, &[1, 0]).broken.unwrap();
         assert_eq!(broken, "1 logits are not finite");
+    }
+
+    #[test]
+    fn what_quantising_costs_is_told_beside_the_gate_and_is_no_part_of_it() {
+        let mut reference = reference();
+        let ours = reference.logits.clone();
+        assert_eq!(compared(&reference, &ours).quantisation_loss, None);
+        let mut unquantised = ours.clone();
+        unquantised[0].values.swap(0, 1); // the first of three positions preferred another token
+        reference.unquantised = Some(unquantised);
+        let agreement = compared(&reference, &ours);
+        let loss = agreement.quantisation_loss.unwrap();
+        assert!((loss.top1 - 2.0 / 3.0).abs() < 1e-12 && loss.mean_kl > 1.0, "{loss:?}");
+        assert_eq!((agreement.top1, agreement.broken), (1.0, None));
     }
 
     #[test]

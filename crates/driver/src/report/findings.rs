@@ -25,6 +25,7 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     lines.extend(floor(report));
     lines
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
+    lines.extend(quantisation(report));
     lines.extend(loads(report));
     lines.extend(memory(report));
     lines.extend(limits(report));
@@ -199,6 +200,17 @@ fn steadiness(report: &Report) -> Option<String> {
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     (!known.is_empty()).then(|| format!("processes: {}", known.join("; ")))
+}
+
+/// What quantising cost: no matter of parity, which holds engines to the same codes and scales.
+fn quantisation(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let loss = row.agreement.as_ref()?.quantisation_loss?;
+        let top1 = 100.0 * loss.top1;
+        Some(format!("{} {top1:.1} % of its top-1 tokens, mean KL {:.1e}", row.framework, loss.mean_kl))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("against the unquantised model in f32: {}", known.join("; ")))
 }
 
 fn energy(report: &Report) -> Option<String> {

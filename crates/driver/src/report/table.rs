@@ -68,7 +68,7 @@ fn grid(report: &Report, style: TableStyle) -> String {
 }
 
 /// What is not measured is a dash; the reason stands below the table.
-fn figure(row: &Row, metric: Metric) -> String {
+pub(super) fn figure(row: &Row, metric: Metric) -> String {
     match row.median(metric) {
         None if row.rounds == 0 => "–".into(),
         None => "not available".into(),
@@ -87,7 +87,7 @@ fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-fn precision(row: &Row) -> String {
+pub(super) fn precision(row: &Row) -> String {
     let requested = row.precision.requested.name();
     match &row.precision.observed {
         Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
@@ -95,7 +95,7 @@ fn precision(row: &Row) -> String {
     }
 }
 
-fn parity(row: &Row) -> String {
+pub(super) fn parity(row: &Row) -> String {
     match (row.state, &row.agreement) {
         (State::Unsupported, _) => "unsupported".into(),
         (State::Failed, _) => "failed".into(),

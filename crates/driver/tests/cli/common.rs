@@ -137,20 +137,21 @@ impl Ran {
 /// A bundle of a model with a vocabulary of 16 and a context of 64. The mock reads no weights, but the
 /// driver checks their shapes and hash, so they are real: zeros.
 fn write_model(directory: &Path) {
-    let config = r#"{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
+    let config = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
         "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 64, "tie_word_embeddings": true}"#;
     std::fs::write(directory.join("config.json"), config).unwrap();
     let config = bundle::ModelConfig::read(&directory.join("config.json")).unwrap();
     let mut files = serde_json::Map::new();
-    for (precision, kind) in [(bundle::Precision::F32, "F32"), (bundle::Precision::Bf16, "BF16")] {
+    use bundle::Precision::{Bf16, F16, F32, Int8};
+    for precision in [F32, Bf16, F16, Int8] {
         let mut header = serde_json::Map::new();
         let mut end = 0;
-        for tensor in config.tensors() {
-            let bytes = tensor.shape.iter().product::<usize>() * precision.element().bytes();
+        for tensor in config.stored(precision).unwrap() {
+            let (kind, next) = (tensor.element.name(), end + tensor.bytes() as usize);
             let entry =
-                serde_json::json!({"dtype": kind, "shape": tensor.shape, "data_offsets": [end, end + bytes]});
+                serde_json::json!({"dtype": kind, "shape": tensor.shape, "data_offsets": [end, next]});
             header.insert(tensor.name, entry);
-            end += bytes;
+            end = next;
         }
         let header = serde_json::to_string(&header).unwrap();
         let mut file = (header.len() as u64).to_le_bytes().to_vec();

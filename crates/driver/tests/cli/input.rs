@@ -25,7 +25,9 @@ fn numbers_that_make_no_sense_are_refused() {
     installation.run(&["--new-tokens", "0"]).refused(&["--new-tokens"]);
     installation.run(&["--threads", "0"]).refused(&["--threads"]);
     installation.run(&["--batch", "-1"]).refused(&["-1"]);
-    installation.run(&["--precision", "f8"]).refused(&["f32, bf16, f16"]);
+    installation.run(&["--precision", "f8"]).refused(&["f32, bf16, f16, int8, int4, nf4"]);
+    installation.run(&["--quantize", "int8,int3"]).refused(&["int3", "nf4"]);
+    installation.run(&["--quantize", "int8", "--precision", "f32"]).refused(&["--quantize", "--precision"]);
     installation.run(&["--device", "tpu"]).refused(&["cuda[:N]"]);
 }
 
@@ -62,8 +64,8 @@ fn weights_that_changed_are_refused() {
 #[test]
 fn a_precision_that_the_model_does_not_hold_is_refused() {
     installation()
-        .run(&["--frameworks", "one", "--precision", "f16"])
-        .refused(&["no f16 weights", "f32, bf16"]);
+        .run(&["--frameworks", "one", "--precision", "int4"])
+        .refused(&["no int4 weights", "f32, bf16, f16, int8"]);
 }
 
 #[test]
