@@ -16,9 +16,13 @@ pub(crate) struct Engine {
     pub(crate) name: String,
     /// What the worker must say it is.
     pub(crate) framework: String,
-    /// Package and binary.
+    /// Package and binary; a path below `{root}`, the checkout, for one that cargo does not build.
     pub(crate) worker: String,
     pub(crate) summary: String,
+    /// Whether this is a framework's own implementation, set beside the engines so that they can be held against
+    /// it: it is compared when asked for, and its own ways are noted rather than struck.
+    #[serde(default)]
+    pub(crate) reference: bool,
     /// Pieces of `cargo xtask setup` that it needs.
     #[serde(default)]
     pub(crate) native: Vec<String>,
@@ -93,15 +97,15 @@ pub(crate) fn engine(configs: &Path, name: &str) -> Result<Engine> {
     Ok(engine)
 }
 
-/// The frameworks that are compared when none is named: those of `configs/engines` that are no
-/// variants, `candle`, `tch`, `ort` first.
+/// The frameworks that are compared when none is named: those of `configs/engines` that are neither
+/// variants nor references, `candle`, `tch`, `ort` first.
 pub(crate) fn default_engines(configs: &Path) -> Result<Vec<Engine>> {
     let names = names(&configs.join("engines"))?;
     let mut engines = Vec::new();
     for name in names {
         engines.push(engine(configs, &name)?);
     }
-    engines.retain(|engine| engine.is_plain());
+    engines.retain(|engine| engine.is_plain() && !engine.reference);
     let usual = ["candle", "tch", "ort"];
     engines.sort_by_key(|engine| usual.iter().position(|name| *name == engine.name).unwrap_or(usual.len()));
     Ok(engines)
@@ -164,6 +168,20 @@ mod tests {
         std::fs::write(directory.path().join("engines/quick.toml"), "").unwrap();
         let error = engine(directory.path(), "slow").unwrap_err().to_string();
         assert_eq!(error, "unknown framework \"slow\"; there are quick");
+    }
+
+    #[test]
+    fn references_and_variants_are_compared_only_when_named() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("engines")).unwrap();
+        for (name, more) in [("plain", ""), ("variant", ""), ("known", "reference = true")] {
+            let framework = if name == "variant" { "plain" } else { name };
+            let text = format!("framework = {framework:?}\nworker = \"w\"\nsummary = \"\"\n{more}");
+            std::fs::write(directory.path().join(format!("engines/{name}.toml")), text).unwrap();
+        }
+        let names = default_engines(directory.path()).unwrap().into_iter().map(|engine| engine.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["plain"]);
+        assert!(engine(directory.path(), "known").unwrap().reference);
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl Places {
 
     /// Path of a worker's or tool's binary.
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
+        if let Some(path) = name.strip_prefix("{root}/") {
+            // Started by a script of the checkout, whose configuration names it.
+            return self.configs.parent().unwrap_or(&self.configs).join(path);
+        }
         self.workers.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
     }
 

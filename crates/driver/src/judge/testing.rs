@@ -78,6 +78,7 @@ pub(crate) fn contender(label: &str) -> Contender {
         framework: label.into(),
         worker: "engine-mock".into(),
         summary: String::new(),
+        reference: false,
         native: Vec::new(),
         settings: EngineSettings::default(),
         options: BTreeMap::new(),

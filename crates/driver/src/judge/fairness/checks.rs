@@ -1,8 +1,10 @@
 //! What each rule finds in the evidence: `Some` is an objection.
 
+use std::path::Path;
+
 use protocol::Build;
 
-use super::Judged;
+use super::{Judged, derived};
 use crate::evidence::End;
 use crate::judge::threads::Threads;
 use crate::record::Run;
@@ -11,15 +13,12 @@ pub(super) fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
     let files = &judged.manifest.files;
     judged.of(label).find_map(|run| {
         let (loaded, usage) = (run.loaded()?, run.usage()?);
-        let file = std::path::Path::new(&loaded.weights_file).file_name()?.to_string_lossy().into_owned();
-        let expected = files.get(&file).map(|record| record.sha256.as_str());
-        (expected != Some(usage.weights_sha256.as_str())).then(|| {
-            format!(
-                "its weights have sha256 {}, the bundle's are {}",
-                usage.weights_sha256,
-                expected.unwrap_or("not listed")
-            )
-        })
+        let file = Path::new(&loaded.weights_file).file_name()?.to_string_lossy().into_owned();
+        let Some(record) = files.get(&file).filter(|record| record.sha256 != usage.weights_sha256) else {
+            return if files.contains_key(&file) { None } else { derived::objection(judged, run) };
+        };
+        let (theirs, ours) = (&usage.weights_sha256, &record.sha256);
+        Some(format!("its weights have sha256 {theirs}, the bundle's are {ours}"))
     })
 }
 

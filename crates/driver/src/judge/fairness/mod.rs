@@ -1,6 +1,7 @@
 //! The fairness rules, judged from the evidence.
 
 mod checks;
+mod derived;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -34,14 +35,20 @@ impl<'a> Judged<'a> {
         self.runs.iter().copied().filter(move |run| run.framework == label)
     }
 
-    /// An objection if `label`'s value differs from that of the first contender that ran.
+    /// Whether `label` is a framework's own implementation rather than an engine.
+    fn is_reference(&self, label: &str) -> bool {
+        self.plan.contenders.iter().any(|contender| contender.label == label && contender.engine.reference)
+    }
+
+    /// An objection if `label`'s value differs from that of the first engine that ran.
     fn same_for_all<T: PartialEq + std::fmt::Debug>(
         &self,
         label: &str,
         what: &str,
         value: impl Fn(&Run) -> Option<T>,
     ) -> Option<String> {
-        let first = self.runs.iter().find_map(|run| Some((&run.framework, value(run)?)))?;
+        let mut engines = self.runs.iter().filter(|run| !self.is_reference(&run.framework));
+        let first = engines.find_map(|run| Some((&run.framework, value(run)?)))?;
         let ours = self.of(label).filter_map(value);
         let mut other = ours.filter(|ours| *ours != first.1);
         other.next().map(|ours| format!("{what} is {ours:?}, but {:?} for {}", first.1, first.0))
@@ -71,6 +78,10 @@ pub(crate) struct Breach {
 /// In the place of a framework: what concerns all of them.
 pub(crate) const MACHINE: &str = "machine";
 
+/// What a reference does in its own way, being what is compared: its build, its KV cache, its compilation. Engines
+/// are struck for a departure, references have it noted.
+const OWN_WAYS: [&str; 3] = ["R10", "R13", "R14"];
+
 /// Judges every rule for every contender that has complete runs.
 pub(crate) fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
     let ran: BTreeSet<&str> = judged.runs.iter().map(|run| run.framework.as_str()).collect();
@@ -84,7 +95,8 @@ pub(crate) fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
     let state = |rule: &Rule| {
         let broken_by = match rule.check {
             OfEach(check) => {
-                labels.iter().filter_map(|label| Some(breach(label, check(judged, label)?, rule))).collect()
+                let held = labels.iter().filter(|label| !goes_its_own_way(rule, judged, label));
+                held.filter_map(|label| Some(breach(label, check(judged, label)?, rule))).collect()
             }
             OfMachine(check) => {
                 check(judged).map(|finding| breach(MACHINE, finding, rule)).into_iter().collect()
@@ -102,8 +114,18 @@ pub(crate) fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
     RULES.iter().map(state).collect()
 }
 
+fn goes_its_own_way(rule: &Rule, judged: &Judged<'_>, label: &str) -> bool {
+    OWN_WAYS.contains(&rule.id) && judged.is_reference(label)
+}
+
 fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
+    if let OfEach(check) = rule.check
+        && goes_its_own_way(rule, judged, label)
+    {
+        return Some(format!("{} (a reference: its own way)", check(judged, label)?));
+    }
     match rule.id {
+        "R1" => derived::note(judged, label),
         "R5" => checks::fewer_threads(judged, label),
         _ => None,
     }

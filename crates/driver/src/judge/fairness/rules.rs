@@ -27,7 +27,7 @@ pub(crate) const RULES: [Rule; 14] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
-        how: "One prepared bundle for all. Each worker hashes the weights file it mapped, after the last sample; the sha256 is held against the bundle's manifest.",
+        how: "One prepared bundle for all. Each worker hashes the weights file it mapped, after the last sample; the sha256 is held against the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
         remedy: "delete the bundle from the cache directory and run again",
         check: OfEach(same_weights),
     },
@@ -90,7 +90,7 @@ pub(crate) const RULES: [Rule; 14] = [
     Rule {
         id: "R10",
         sentence: "Same build: one release profile, target CPU, recorded",
-        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release.",
+        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. A reference's build is its own: noted.",
         remedy: "build all workers with `cargo xtask build`",
         check: OfEach(same_build),
     },
@@ -111,14 +111,14 @@ pub(crate) const RULES: [Rule; 14] = [
     Rule {
         id: "R13",
         sentence: "Same KV-cache policy",
-        how: "Engines report whether keys and values are preallocated, grown or recomputed.",
+        how: "Engines report whether keys and values are preallocated, grown or recomputed. A reference's policy is its own: noted.",
         remedy: "compare variants with the same policy",
         check: OfEach(same_kv_cache),
     },
     Rule {
         id: "R14",
         sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
-        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all.",
+        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all. A reference's mode is its own: noted.",
         remedy: "compare variants with --fair-comparison=false",
         check: OfEach(same_optimisation),
     },
@@ -133,6 +133,9 @@ pub(crate) fn markdown() -> String {
          the finding and the remedy, and takes no part in any verdict. With `--fair-comparison=false` the \
          breach is only labelled. On a machine that is not quiet (R12) nobody is struck, and there are no \
          verdicts.\n\n\
+         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, with its own \
+         build, cache and compilation, set beside the engines to hold them against: those departures (R10, R13, \
+         R14) are noted in its findings and strike nobody. All other rules hold for it as for everyone.\n\n\
          What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
          | rule | what holds | how it is brought about and checked |\n|---|---|---|\n",
     );

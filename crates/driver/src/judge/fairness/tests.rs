@@ -125,3 +125,95 @@ fn r14_is_for_those_who_can_optimise() {
     let off = Plan { jit: false, ..plan };
     assert_eq!(breakers(&state("R14", &off, &mixed)), ["b"]);
 }
+
+/// `ours` is an engine, `theirs` a reference.
+fn plan_with_reference() -> Plan {
+    let mut plan = testing::plan(&["theirs", "ours"]);
+    plan.contenders[0].engine.reference = true;
+    plan
+}
+
+#[test]
+fn a_reference_s_own_ways_are_noted_and_those_of_engines_struck() {
+    let departing = evidence(&["theirs", "ours"], |label, loaded, _| {
+        if label == "theirs" {
+            loaded.in_effect.kv_cache = "growing".into();
+            loaded.in_effect.optimised = Some(false);
+        }
+    });
+    for id in ["R13", "R14"] {
+        let of_reference = state(id, &plan_with_reference(), &departing);
+        assert_eq!(breakers(&of_reference), [""; 0], "{id}");
+        assert_eq!(of_reference.notes[0].framework, "theirs");
+        assert!(of_reference.notes[0].finding.contains("a reference"), "{of_reference:?}");
+        let of_engine = state(id, &testing::plan(&["theirs", "ours"]), &departing);
+        assert!(!of_engine.broken_by.is_empty(), "{id}");
+    }
+}
+
+#[test]
+fn a_reference_is_held_to_threads_and_work_like_everyone() {
+    let departing = evidence(&["theirs", "ours"], |label, loaded, _| {
+        if label == "theirs" {
+            loaded.in_effect.threads = 4;
+        }
+    });
+    for id in ["R4", "R5"] {
+        assert!(breakers(&state(id, &plan_with_reference(), &departing)).contains(&"theirs"), "{id}");
+    }
+}
+
+/// What R1 says of a reference that loaded a file of its own, with this record beside it.
+fn r1_of_derived(reference: bool, record: Option<&str>) -> RuleState {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("derived.gguf");
+    if let Some(record) = record {
+        std::fs::write(directory.path().join("derived.gguf.json"), record).unwrap();
+    }
+    let mut plan = plan_with_reference();
+    plan.contenders[0].engine.reference = reference;
+    let evidence = evidence(&["theirs", "ours"], |label, loaded, usage| {
+        usage.weights_sha256 = "b".into();
+        if label == "theirs" {
+            loaded.weights_file = file.display().to_string();
+            usage.weights_sha256 = "d".into();
+        }
+    });
+    let source =
+        bundle::Source { kind: "test".into(), sha256: BTreeMap::from([("s.gguf".into(), "s".into())]) };
+    let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
+    let files = BTreeMap::from([("f32.safetensors".into(), record)]);
+    let manifest = Manifest { format: 1, name: "m".into(), source, files };
+    let runs = evidence.runs.iter().collect();
+    judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
+}
+
+fn derived(from_sha256: &str, sha256: &str, same_values: bool) -> String {
+    let record = serde_json::json!({
+        "from": "f32.safetensors", "from_sha256": from_sha256, "sha256": sha256, "by": "x 1", "same_values": same_values
+    });
+    record.to_string()
+}
+
+#[test]
+fn r1_holds_for_a_reference_by_the_record_of_what_its_file_was_derived_from() {
+    let kept = r1_of_derived(true, Some(&derived("b", "d", true)));
+    assert_eq!(breakers(&kept), [""; 0]);
+    assert!(kept.notes[0].finding.contains("derived from the bundle's f32.safetensors by x 1"), "{kept:?}");
+    for (record, said) in [
+        (None, "no file of the bundle"),
+        (Some(derived("other", "d", true)), "another f32.safetensors"),
+        (Some(derived("b", "other", true)), "changed since"),
+        (Some(derived("b", "d", false)), "x 1's own"),
+    ] {
+        let broken = r1_of_derived(true, record.as_deref());
+        assert_eq!(breakers(&broken), ["theirs"]);
+        assert!(broken.broken_by[0].finding.contains(said), "{broken:?}");
+        assert_eq!(broken.notes, []);
+    }
+}
+
+#[test]
+fn r1_takes_no_derived_file_of_an_engine() {
+    assert_eq!(breakers(&r1_of_derived(false, Some(&derived("b", "d", true)))), ["theirs"]);
+}
