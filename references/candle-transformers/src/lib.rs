@@ -1,0 +1,201 @@
+//! [`InferenceEngine`] on candle-transformers' own llama models, as its examples drive them: what people get who
+//! use candle without writing a model themselves. Nothing is made faster here; see docs/references.md.
+
+mod model;
+
+use std::path::PathBuf;
+
+use bundle::ModelConfig;
+use candle_core::{DType, Device as CandleDevice, Tensor, utils};
+use engine::{
+    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings,
+    Want, check_append, check_begin,
+};
+
+use model::Model;
+
+/// The version that the workspace pins; candle does not tell its own.
+const VERSION: &str = "candle-transformers 0.11.1";
+
+/// Where derived files are kept: set by configs/engines.
+const REFERENCES: &str = "PHOTOFINISH_REFERENCES";
+/// The GGUF file that the option `weights = "source"` loads.
+const SOURCE: &str = "PHOTOFINISH_SOURCE_GGUF";
+
+/// Which file is loaded, and by which of candle-transformers' models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    /// The bundle's, by `models::llama`.
+    Bundle,
+    /// A GGUF derived from the bundle's, by `models::quantized_llama`.
+    Derived,
+    /// A GGUF of the user's, by the same.
+    Source,
+}
+
+impl Weights {
+    fn of(settings: &Settings) -> Result<Weights, EngineError> {
+        settings.check_options(&["weights"])?;
+        match settings.options.get("weights").map(String::as_str) {
+            None | Some("bundle") => Ok(Weights::Bundle),
+            Some("derived") => Ok(Weights::Derived),
+            Some("source") => Ok(Weights::Source),
+            Some(other) => {
+                Err(EngineError::Input(format!("option weights is {other:?}, not bundle, derived or source")))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct CandleTransformers {
+    config: ModelConfig,
+    model: Model,
+    in_effect: InEffect,
+    batch: usize,
+    capacity: usize,
+    filled: usize,
+    logits: Vec<f32>,
+}
+
+impl InferenceEngine for CandleTransformers {
+    const FRAMEWORK: &'static str = "candle-transformers";
+
+    fn runtime() -> Result<Runtime, EngineError> {
+        Ok(Runtime {
+            binding: VERSION.into(),
+            library: VERSION.into(),
+            library_path: None,
+            cpu_capability: utils::with_avx().then(|| "AVX2".into()),
+        })
+    }
+
+    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<PathBuf, EngineError> {
+        match Weights::of(settings)? {
+            Weights::Bundle => Ok(bundle.weights_path(settings.precision)?),
+            Weights::Source => Ok(variable(SOURCE)?),
+            Weights::Derived => {
+                let directory = variable(REFERENCES)?.join("derived");
+                let derived = reference_gguf::derive(bundle, settings.precision, &directory);
+                derived.map_err(|error| match error {
+                    reference_gguf::Error::Bundle(error) => error.into(),
+                    reference_gguf::Error::Unsupported(reason) => EngineError::Unsupported(reason),
+                    other => EngineError::Framework(other.to_string()),
+                })
+            }
+        }
+    }
+
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+        let weights = Weights::of(settings)?;
+        if let Device::Cuda(_) = settings.device {
+            return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
+        }
+        let config = bundle.config().clone();
+        let file = Self::weights_file(bundle, settings)?;
+        let model = if weights == Weights::Bundle {
+            Model::llama(&file, &config, dtype(settings.precision)?)?
+        } else {
+            Model::quantized_llama(&file)?
+        };
+        let in_effect = in_effect(weights, settings.precision);
+        Ok(Self { config, model, in_effect, batch: 0, capacity: 0, filled: 0, logits: Vec::new() })
+    }
+
+    fn in_effect(&self) -> InEffect {
+        self.in_effect.clone()
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        check_begin(&self.config, batch, capacity)?;
+        self.model.forget();
+        (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
+        Ok(())
+    }
+
+    /// candle-transformers gives the logits of the last position alone: those of all are taken one by one.
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
+        match want {
+            Want::Last => self.logits = self.forward(tokens, count)?,
+            Want::All => {
+                let vocabulary = self.config.vocab_size;
+                let mut logits = vec![0.0; tokens.len() * vocabulary];
+                for position in 0..count {
+                    let column: Vec<u32> = tokens.iter().skip(position).step_by(count).copied().collect();
+                    let step = self.forward(&column, 1)?;
+                    for (sequence, row) in step.chunks_exact(vocabulary).enumerate() {
+                        let at = (sequence * count + position) * vocabulary;
+                        logits[at..at + vocabulary].copy_from_slice(row);
+                    }
+                }
+                self.logits = logits;
+            }
+        }
+        Ok(&self.logits)
+    }
+}
+
+impl CandleTransformers {
+    fn forward(&mut self, tokens: &[u32], count: usize) -> Result<Vec<f32>, EngineError> {
+        let tokens = Tensor::from_slice(tokens, (self.batch, count), &CandleDevice::Cpu);
+        let logits = tokens.and_then(|tokens| self.model.forward(&tokens, self.filled));
+        self.filled += count;
+        logits.and_then(|logits| logits.flatten_all()?.to_vec1()).map_err(framework)
+    }
+}
+
+fn variable(name: &str) -> Result<PathBuf, EngineError> {
+    let set = std::env::var_os(name).filter(|value| !value.is_empty());
+    set.map(PathBuf::from)
+        .ok_or_else(|| EngineError::Input(format!("{name} is not set: name it in configs/engines")))
+}
+
+fn dtype(precision: Precision) -> Result<DType, EngineError> {
+    match precision {
+        Precision::F32 => Ok(DType::F32),
+        Precision::Bf16 => Ok(DType::BF16),
+        Precision::F16 => Ok(DType::F16),
+        other => Err(EngineError::Unsupported(format!(
+            "candle-transformers reads {other} from GGUF alone: compare candle-transformers-gguf"
+        ))),
+    }
+}
+
+fn in_effect(weights: Weights, precision: Precision) -> InEffect {
+    let activations = if weights == Weights::Bundle { precision.name() } else { "f32" };
+    let (weight_storage, kernels) = match weights {
+        Weights::Bundle => ("copied from the mapped file", "models::llama: Tensor::matmul, attention in f32"),
+        Weights::Derived => ("GGUF derived from the bundle", "models::quantized_llama: QMatMul"),
+        Weights::Source => ("GGUF of the source, not the bundle's", "models::quantized_llama: QMatMul"),
+    };
+    InEffect {
+        weights: precision,
+        activations: activations.into(),
+        kv_cache: activations.into(),
+        kv_cache_policy: KvCachePolicy::Growing,
+        device: Device::Cpu,
+        threads: utils::get_num_threads(),
+        jit: "none (candle has no JIT)".into(),
+        optimised: None,
+        weight_storage: weight_storage.into(),
+        kernels: vec![kernels.into()],
+    }
+}
+
+/// candle appends a backtrace where the environment asks for them; the cause is the first line.
+fn framework(error: candle_core::Error) -> EngineError {
+    EngineError::Framework(error.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_reported_is_the_one_that_is_pinned() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let version = VERSION.strip_prefix("candle-transformers ").unwrap();
+        assert!(manifest.contains(&format!("candle-transformers = {{ version = \"={version}\"")));
+    }
+}

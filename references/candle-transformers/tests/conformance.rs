@@ -1,0 +1,116 @@
+//! The reference computes the model that the engines compute, from the same numbers.
+
+use std::collections::BTreeMap;
+
+use candle_core::Device as CandleDevice;
+use candle_core::quantized::gguf_file;
+use engine::conformance::{Reference, check_model, fixtures};
+use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings};
+use reference_candle_transformers::CandleTransformers;
+
+fn settings(precision: Precision) -> Settings {
+    Settings {
+        precision,
+        device: Device::Cpu,
+        // candle's own count; more or fewer can be asked for in the environment alone.
+        threads: candle_core::utils::get_num_threads(),
+        jit: true,
+        hidden_states: false,
+        options: BTreeMap::new(),
+    }
+}
+
+fn model(name: &str, directory: &std::path::Path) -> (Bundle, Reference) {
+    let source = fixtures().join(name);
+    let request = prepare::Request {
+        source: prepare::Source::Directory(source.clone()),
+        name: None,
+        precisions: vec![Precision::F32, Precision::Int8, Precision::Int4],
+        bundles: directory.into(),
+        progress: prepare::Progress::Silent,
+    };
+    let bundle = Bundle::open(prepare::prepare(&request).expect("prepares")).expect("opens");
+    (bundle, Reference::read(&source))
+}
+
+#[test]
+fn llama_conforms_from_the_bundle() {
+    for name in ["llama-gqa-tied", "llama3-rope-scaled"] {
+        let directory = tempfile::tempdir().unwrap();
+        let (bundle, reference) = model(name, directory.path());
+        check_model::<CandleTransformers>(&bundle, &reference, &settings(Precision::F32));
+    }
+}
+
+#[test]
+fn a_derived_gguf_holds_the_very_numbers_of_the_bundle() {
+    let directory = tempfile::tempdir().unwrap();
+    let (bundle, _) = model("llama-gqa-tied", directory.path());
+    for precision in [Precision::F32, Precision::Int8, Precision::Int4] {
+        let file = reference_gguf::derive(&bundle, precision, directory.path()).unwrap();
+        let mut reader = std::fs::File::open(&file).unwrap();
+        let content = gguf_file::Content::read(&mut reader).unwrap();
+        let weights = bundle.weights(precision).unwrap();
+        let layer = bundle.config().layer(1);
+        let pairs =
+            [("token_embd", bundle.config().embedding()), ("blk.1.ffn_down", layer.down.weights[0].clone())];
+        for (gguf, ours) in pairs {
+            let tensor = content.tensor(&mut reader, &format!("{gguf}.weight"), &CandleDevice::Cpu).unwrap();
+            let tensor = tensor.dequantize(&CandleDevice::Cpu).unwrap().flatten_all().unwrap();
+            let expected: Vec<f32> = match precision {
+                Precision::F32 => {
+                    let bytes = weights.tensor(&ours).unwrap().bytes;
+                    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+                }
+                _ => weights.quantised(&[ours]).unwrap().dequantised(),
+            };
+            assert_eq!(tensor.to_vec1::<f32>().unwrap(), expected, "{gguf} at {precision}");
+        }
+    }
+}
+
+/// Of what candle reads, f32 is exact: so the order of rows, the names and the metadata are right.
+#[test]
+fn quantized_llama_conforms_from_a_derived_gguf_of_f32() {
+    let directory = tempfile::tempdir().unwrap();
+    let (bundle, reference) = model("llama-gqa-tied", directory.path());
+    let file = reference_gguf::derive(&bundle, Precision::F32, directory.path()).unwrap();
+    // SAFETY: no other test of this binary reads or writes this variable.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::env::set_var("PHOTOFINISH_SOURCE_GGUF", &file);
+    }
+    let options = BTreeMap::from([("weights".to_owned(), "source".to_owned())]);
+    let settings = Settings { options, ..settings(Precision::F32) };
+    assert_eq!(CandleTransformers::weights_file(&bundle, &settings).unwrap(), file);
+    check_model::<CandleTransformers>(&bundle, &reference, &settings);
+}
+
+#[test]
+fn a_derived_file_is_recorded_with_what_it_came_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let (bundle, _) = model("llama-gqa-tied", directory.path());
+    let file = reference_gguf::derive(&bundle, Precision::Int8, directory.path()).unwrap();
+    let text = std::fs::read(reference_gguf::record_path(&file)).unwrap();
+    let record: reference_gguf::Record = serde_json::from_slice(&text).unwrap();
+    assert_eq!(record.from_sha256, bundle.manifest().files["int8.safetensors"].sha256);
+    assert_eq!(record.sha256, bundle::sha256_of(&file).unwrap());
+    let written = std::fs::metadata(&file).unwrap().modified().unwrap();
+    reference_gguf::derive(&bundle, Precision::Int8, directory.path()).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), written, "it is written once");
+}
+
+#[test]
+fn what_the_reference_cannot_do_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (bundle, _) = model("llama-gqa-tied", directory.path());
+    let refused = |settings: Settings| CandleTransformers::load(&bundle, &settings).expect_err("is refused");
+    assert!(
+        matches!(refused(settings(Precision::Int8)), EngineError::Unsupported(reason) if reason.contains("gguf"))
+    );
+    let cuda = Settings { device: Device::Cuda(0), ..settings(Precision::F32) };
+    assert!(matches!(refused(cuda), EngineError::Unsupported(_)));
+    let (qwen, _) = model("qwen3-qknorm", directory.path());
+    let refused = CandleTransformers::load(&qwen, &settings(Precision::F32));
+    assert!(matches!(refused, Err(EngineError::Unsupported(_))));
+}

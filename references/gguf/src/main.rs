@@ -1,0 +1,28 @@
+//! `reference-gguf BUNDLE PRECISION DIRECTORY`: prints the path of the derived file, written if it is not there.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bundle::Bundle;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [bundle, precision, directory] = arguments.as_slice() else {
+        eprintln!("usage: reference-gguf BUNDLE PRECISION DIRECTORY");
+        return ExitCode::from(2);
+    };
+    let derived = precision.parse().map_err(reference_gguf::Error::Unsupported).and_then(|precision| {
+        let bundle = Bundle::open(bundle)?;
+        reference_gguf::derive(&bundle, precision, Path::new(directory))
+    });
+    match derived {
+        Ok(path) => {
+            println!("{}", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

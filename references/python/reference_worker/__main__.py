@@ -1,0 +1,59 @@
+"""`python -m reference_worker ADAPTER [--hello]`."""
+
+from . import clock
+
+START_NS = clock.now_ns()
+
+import ctypes
+import importlib
+import os
+import sys
+
+from . import serve
+
+
+def main(arguments):
+    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--hello"]):
+        return fail("usage: python -m reference_worker ADAPTER [--hello], a Job on stdin")
+    _die_with_the_driver()
+    output = _claim_stdout()
+    load = lambda: importlib.import_module(f".adapters.{arguments[0]}", __package__).Adapter
+    try:
+        if arguments[1:]:
+            output.write(serve.line(serve.hello(load().runtime(), load().FRAMEWORK)))
+            output.flush()
+        elif sys.stdin.isatty():
+            return fail("a worker is started by the driver: give one Job as JSON on stdin (docs/protocol.md), or --hello")
+        else:
+            serve.serve(load, sys.stdin.buffer.read(), START_NS, output)
+    except serve.WorkerError as error:
+        return fail(str(error))
+    except Exception as error:  # a framework's own: one line, for the driver shows the last one of stderr
+        return fail(f"{type(error).__name__}: {error}")
+    return 0
+
+
+def fail(reason):
+    print(" ".join(reason.split()), file=sys.stderr)
+    return 1
+
+
+def _claim_stdout():
+    """Takes file descriptor 1 for the protocol and points everyone else's stdout at stderr."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+    os.dup2(2, 1)
+    return output
+
+
+def _die_with_the_driver():
+    """A killed driver must leave no process behind."""
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG, SIGKILL = 1, 9
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    # The job is done and flushed; what frameworks do at exit concerns nobody.
+    os._exit(status)

@@ -1,0 +1,46 @@
+"""One module for each framework, with a class `Adapter`: the counterpart of the trait `InferenceEngine`.
+
+An adapter drives its framework as that framework's own documentation would for speed. It contains no timing.
+"""
+
+
+class Base:
+    """What every adapter is asked, in this order: `runtime`, `weights_file`, the constructor (timed as load), then any
+    number of times `begin` followed by `append`s, of which `begin` and `append` are timed."""
+
+    FRAMEWORK: str
+    #: Names of the variant's options that the adapter knows.
+    OPTIONS: tuple = ()
+
+    @staticmethod
+    def runtime():
+        """Initialises the framework: `binding`, `library`, `library_path`, `cpu_capability`."""
+        raise NotImplementedError
+
+    @classmethod
+    def weights_file(cls, bundle, settings):
+        """The file that loading will read; what cannot read a bundle derives its file here, once. Not timed."""
+        return bundle.weights_path(settings["precision"])
+
+    def __init__(self, bundle, settings, weights_file):
+        raise NotImplementedError
+
+    def in_effect(self):
+        """What is in effect, observed: the fields of the event `loaded`."""
+        raise NotImplementedError
+
+    def begin(self, batch, capacity):
+        """Forgets all sequences and makes room for `batch` new ones of `capacity` tokens each."""
+        raise NotImplementedError
+
+    def append(self, tokens, every):
+        """Appends `[batch][n]` tokens; the logits, complete on the host, of every position or of the last."""
+        raise NotImplementedError
+
+    def argmax(self, logits):
+        """The most likely token of each sequence, from logits of the last position."""
+        raise NotImplementedError
+
+    def values(self, logits):
+        """The logits as f32 bytes, `[batch, positions, vocabulary]` row-major. Not timed."""
+        raise NotImplementedError

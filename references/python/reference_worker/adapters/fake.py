@@ -1,0 +1,60 @@
+"""A framework for tests: what it computes is what the crate `engine-mock` computes, so that the two agree."""
+
+import time
+from array import array
+
+from . import Base
+
+MASK = (1 << 64) - 1
+
+
+def mix(z):
+    """The finaliser of splitmix64 (Steele, Lea & Flood 2014)."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+class Adapter(Base):
+    FRAMEWORK = "fake"
+    OPTIONS = ("perturb", "kv_cache", "step_ms")
+
+    @staticmethod
+    def runtime():
+        return {"binding": "fake 1", "library": "fake", "library_path": None, "cpu_capability": None}
+
+    def __init__(self, bundle, settings, weights_file):
+        self._vocabulary, self._settings = bundle.vocabulary, settings
+        options = settings.get("options", {})
+        self._perturb = float(options.get("perturb", 0))
+        self._policy = options.get("kv_cache", "growing")
+        self._step_s = float(options.get("step_ms", 0)) / 1e3
+
+    def in_effect(self):
+        return {
+            "precision": self._settings["precision"], "activations": "f32", "kv_cache_precision": "f32",
+            "kv_cache": self._policy, "device": "cpu", "threads": self._settings["threads"], "jit": "none (fake)",
+            "optimised": None, "weight_storage": "none (fake)", "kernels": ["arithmetic"],
+        }
+
+    def begin(self, batch, capacity):
+        self._states = [0xCBF29CE484222325] * batch
+
+    def append(self, tokens, every):
+        time.sleep(self._step_s)
+        logits = array("f")
+        for sequence, row in enumerate(tokens):
+            for position, token in enumerate(row):
+                state = self._states[sequence] = mix(self._states[sequence] ^ token)
+                if every or position + 1 == len(row):
+                    for index in range(self._vocabulary):
+                        spread = mix(state ^ (index * 0x9E3779B97F4A7C15 & MASK))
+                        logits.append((spread >> 40) / (1 << 20) + (self._perturb if index % 2 else 0.0))
+        return logits
+
+    def argmax(self, logits):
+        rows = (logits[at : at + self._vocabulary] for at in range(0, len(logits), self._vocabulary))
+        return [row.index(max(row)) for row in rows]
+
+    def values(self, logits):
+        return logits.tobytes()

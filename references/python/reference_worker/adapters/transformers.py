@@ -1,0 +1,109 @@
+"""Hugging Face transformers on PyTorch, as `generate` drives a model: eager with a `DynamicCache`, or, with the option
+`compile`, decode steps through the model's own `get_compiled_call` with a `StaticCache`."""
+
+import json
+import os
+
+# Models are prepared bundles; nothing is to be looked for elsewhere.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, CompileConfig, DynamicCache, StaticCache
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ..bundle import references_directory, unsupported
+from . import Base
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+class Adapter(Base):
+    FRAMEWORK = "transformers"
+    OPTIONS = ("compile",)
+
+    @staticmethod
+    def runtime():
+        return {
+            "binding": f"transformers {transformers.__version__}", "library": f"PyTorch {torch.__version__}",
+            "library_path": torch._C.__file__, "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        }
+
+    @classmethod
+    def weights_file(cls, bundle, settings):
+        if settings["precision"] not in DTYPES:
+            raise unsupported(f"transformers reads no {settings['precision']} weights of this form")
+        return bundle.weights_path(settings["precision"])
+
+    def __init__(self, bundle, settings, weights_file):
+        torch.set_num_threads(settings["threads"])
+        torch.set_num_interop_threads(1)
+        # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.
+        self._inference_mode = torch.inference_mode()
+        self._inference_mode.__enter__()
+        self._dtype = DTYPES[settings["precision"]]
+        directory = checkpoint(bundle, weights_file, settings["precision"])
+        self._model = AutoModelForCausalLM.from_pretrained(directory, dtype=self._dtype).eval()
+        self._compiled = settings.get("options", {}).get("compile") == "true" and settings["jit"]
+        self._decode = self._model
+        if self._compiled:
+            # What generate() compiles, by generate's own means.
+            self._decode = self._model.get_compiled_call(CompileConfig(fullgraph=True))
+        self._cache, self._room = None, None
+
+    def in_effect(self):
+        dtype = next(self._model.parameters()).dtype
+        name = next(name for name, known in DTYPES.items() if known == dtype)
+        attention = self._model.config._attn_implementation
+        return {
+            "precision": name, "activations": name, "kv_cache_precision": name,
+            "kv_cache": "preallocated" if self._compiled else "growing",
+            "device": str(self._model.device), "threads": torch.get_num_threads(),
+            "jit": "torch.compile (inductor) for decode, eager for prefill" if self._compiled else "eager",
+            "optimised": self._compiled, "weight_storage": "as from_pretrained loads them",
+            "kernels": ["oneDNN or MKL by PyTorch's choice", f"attention: {attention}"],
+        }
+
+    def begin(self, batch, capacity):
+        if not self._compiled:
+            self._cache = DynamicCache(config=self._model.config)
+        elif self._room == (batch, capacity):
+            self._cache.reset()
+        else:
+            self._cache = StaticCache(config=self._model.config, max_cache_len=capacity)
+            self._room = (batch, capacity)
+        self._filled = 0
+
+    def append(self, tokens, every):
+        ids = torch.tensor(tokens)
+        count = ids.shape[1]
+        call = self._decode if count == 1 else self._model
+        positions = torch.arange(self._filled, self._filled + count).unsqueeze(0)
+        self._filled += count
+        return call(
+            input_ids=ids, position_ids=positions, past_key_values=self._cache, use_cache=True,
+            logits_to_keep=0 if every else 1,
+        ).logits
+
+    def argmax(self, logits):
+        return logits[:, -1].argmax(dim=-1).tolist()
+
+    def values(self, logits):
+        return logits.float().contiguous().numpy().tobytes()
+
+
+def checkpoint(bundle, weights_file, precision):
+    """A directory as from_pretrained wants it: links to the bundle's own files, and its configuration with the one
+    field that exporters look for beside."""
+    directory = references_directory() / "derived" / f"huggingface-{bundle.address(precision)}"
+    directory.mkdir(parents=True, exist_ok=True)
+    architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(bundle.config["model_type"])
+    (directory / "config.json").write_text(json.dumps({"architectures": [architecture], **bundle.config}))
+    files = {"model.safetensors": weights_file, "tokenizer.json": bundle.directory / "tokenizer.json"}
+    for name, target in files.items():
+        link = directory / name
+        # The bundle may have been moved since.
+        link.unlink(missing_ok=True)
+        if target.is_file():
+            link.symlink_to(target.resolve())
+    return directory

@@ -1,0 +1,105 @@
+"""The phases of a measurement, in order, and what is read at their ends."""
+
+import time
+
+from . import clock, score, threads
+from .bundle import bad_input, sha256_of
+from .memory import Phase
+from .runner import Runner
+from .warmup import warm_up
+
+
+def measure(adapter, task, context, send):
+    """`context`: vocabulary, context (longest), spawned_at_ns, weights_file, earlier_peak."""
+    _check(task, context)
+    runner = Runner(adapter, task["cases"], task["new_tokens"], task["decode"], task["kv_cache"])
+
+    phase = Phase()
+    before = clock.now_ns()
+    runner.first_token(task["cases"][0])
+    now = clock.now_ns()
+    spawned = context["spawned_at_ns"]
+    memory = phase.end()
+    since_spawn = None if spawned is None else max(now - spawned, 0)
+    send("cold_start", first_token_ns=now - before, since_spawn_ns=since_spawn, memory=memory)
+    peaks = [context["earlier_peak"], memory["peak_bytes"]]
+
+    phase = Phase()
+    iterations, settled = warm_up(runner, task["warmup"])
+    memory = phase.end()
+    peaks.append(memory["peak_bytes"])
+    send("warmup", iterations=iterations, settled=settled, memory=memory)
+
+    iterations, usage = _iterations(runner, task)
+    for iteration in iterations:
+        send("iteration", **iteration)
+    peaks.append(usage["memory"]["peak_bytes"])
+    peak = max((peak for peak in peaks if peak is not None), default=None)
+    send("usage", **usage, peak_bytes=peak, weights_sha256=sha256_of(context["weights_file"]))
+
+    parity = task.get("parity")
+    if parity:
+        score.along_trace(adapter, task["cases"], parity["steps"], context["vocabulary"], parity["file"])
+        send("parity", file=parity["file"])
+
+
+def _iterations(runner, task):
+    phase, iterations = Phase(), []
+    cpu_ns = wall_ns = 0
+    before = threads.cpu_times()
+    for index in range(task["iterations"]):
+        if task.get("delay_ns"):
+            time.sleep(task["delay_ns"] / 1e9)
+        cpu, wall = clock.cpu_ns(), clock.now_ns()
+        iterations.append(runner.iteration(index))
+        wall_ns += clock.now_ns() - wall
+        cpu_ns += clock.cpu_ns() - cpu
+    thread_cpu_ns, run_queue_ns = threads.since(before, threads.cpu_times())
+    usage = {
+        "memory": phase.end(), "cpu_ns": cpu_ns, "wall_ns": wall_ns, "thread_cpu_ns": thread_cpu_ns,
+        "run_queue_ns": run_queue_ns, "threads": threads.count(), "cpus": threads.cpus(),
+        # Not read here: see docs/references.md.
+        "energy": None,
+    }
+    return iterations, usage
+
+
+def generate(adapter, task, context, send):
+    """Greedy continuation, untimed, and the logits along it where they are asked for."""
+    cases = [{"prompts": prompts, "trace": []} for prompts in task["prompts"]]
+    for case in cases:
+        _check_case(case, task["new_tokens"], context)
+    iteration = Runner(adapter, cases, task["new_tokens"], "greedy", "on").iteration(0)
+    for case, sample in zip(cases, iteration["cases"]):
+        case["trace"] = sample["tokens"]
+    parity = task.get("parity")
+    if parity:
+        score.along_trace(adapter, cases, parity["steps"], context["vocabulary"], parity["file"])
+        send("parity", file=parity["file"])
+    send("generated", tokens=[case["trace"] for case in cases])
+
+
+def _check(task, context):
+    if not task["cases"] or not task["iterations"] or not task["warmup"]["max_iterations"]:
+        raise bad_input("a measurement needs cases, warm-up and iterations")
+    for case in task["cases"]:
+        _check_case(case, task["new_tokens"], context)
+        fits = len(case["trace"]) == len(case["prompts"])
+        if not fits or any(len(row) != task["new_tokens"] for row in case["trace"]):
+            raise bad_input("each prompt needs a trace as long as the new tokens")
+
+
+def _check_case(case, new_tokens, context):
+    lengths = {len(prompt) for prompt in case["prompts"]}
+    if len(lengths) != 1 or 0 in lengths or not new_tokens:
+        raise bad_input("a case needs at least one token to continue, one to add, and prompts of one length")
+    check_tokens(case["prompts"] + case["trace"], lengths.pop() + new_tokens, context)
+
+
+def check_tokens(rows, capacity, context):
+    """What engines refuse, refused here once for all adapters."""
+    if capacity > context["context"]:
+        raise bad_input(f"{capacity} tokens do not fit the model's context of {context['context']} tokens")
+    outside = [token for row in rows for token in row if not 0 <= token < context["vocabulary"]]
+    if outside:
+        raise bad_input(f"token id {outside[0]} is outside the vocabulary of {context['vocabulary']} tokens")

@@ -1,0 +1,72 @@
+"""Logits of given sequences, to a safetensors file: what parity is judged from."""
+
+import json
+import struct
+
+from .bundle import WorkerError
+
+
+class Rows:
+    """f32 `[batch, positions, width]`, filled by ranges of positions."""
+
+    def __init__(self, batch, positions, width):
+        self.shape = [batch, positions, width]
+        self.bytes = bytearray(4 * batch * positions * width)
+
+    def put(self, start, end, values):
+        """`values` are `[batch, end - start, width]`."""
+        batch, positions, width = self.shape
+        length = 4 * (end - start) * width
+        if len(values) != batch * length:
+            raise WorkerError(f"{len(values)} bytes of logits where {batch * length} were asked for")
+        for sequence in range(batch):
+            at = 4 * (sequence * positions + start) * width
+            self.bytes[at : at + length] = values[sequence * length : (sequence + 1) * length]
+
+
+def score(adapter, task, vocabulary):
+    sequences = task["sequences"]
+    positions = len(sequences[0])
+    piece = task.get("piece") or positions
+    logits = Rows(len(sequences), positions, vocabulary)
+    adapter.begin(len(sequences), positions)
+    for start in range(0, positions, piece):
+        _put(adapter, logits, sequences, start, min(start + piece, positions))
+    write({"logits": logits}, task["file"])
+
+
+def along_trace(adapter, cases, steps, vocabulary, file):
+    """The prompt in one piece, the first `steps` tokens of the trace one at a time, the rest in one piece."""
+    tensors = {}
+    for index, case in enumerate(cases):
+        sequences = [prompt + trace for prompt, trace in zip(case["prompts"], case["trace"])]
+        prompt, positions = len(case["prompts"][0]), len(sequences[0])
+        logits = tensors[f"case.{index}"] = Rows(len(sequences), positions, vocabulary)
+        adapter.begin(len(sequences), positions)
+        single = min(prompt + steps, positions)
+        ends = [prompt, *range(prompt + 1, single + 1), positions]
+        for start, end in zip([0] + ends, ends):
+            if start < end:
+                _put(adapter, logits, sequences, start, end)
+    write(tensors, file)
+
+
+def _put(adapter, logits, sequences, start, end):
+    piece = [sequence[start:end] for sequence in sequences]
+    logits.put(start, end, adapter.values(adapter.append(piece, True)))
+
+
+def write(tensors, path):
+    header, end = {}, 0
+    for name, rows in tensors.items():
+        header[name] = {"dtype": "F32", "shape": rows.shape, "data_offsets": [end, end + len(rows.bytes)]}
+        end += len(rows.bytes)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    try:
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for rows in tensors.values():
+                file.write(rows.bytes)
+    except OSError as error:
+        raise WorkerError(f"cannot write {path}: {error}") from None

@@ -1,0 +1,116 @@
+"""The job loop: one Job, its events, the end."""
+
+import json
+import os
+import platform
+
+from . import clock, measure, page_cache, score
+from .bundle import Bundle, WorkerError, bad_input, unsupported
+from .memory import Phase
+from .runner import Slowed
+
+VERSION = 2
+LARGEST_SLOWDOWN = 10
+
+
+def line(value):
+    return json.dumps(value) + "\n"
+
+
+def hello(runtime, framework):
+    """What the framework is. Rule R10 holds builds against each other; a reference's build is its own."""
+    build = {
+        "profile": "release", "rustc": f"none: Python {platform.python_version()}", "rustflags": "",
+        "target_features": [], "target": f"{platform.machine()}-{platform.system().lower()}",
+    }
+    return {"protocol": VERSION, "framework": framework, **runtime, "build": build}
+
+
+def serve(load_adapter, text, start_ns, output):
+    """Does the job that `text` holds and writes its events. `start_ns` is the clock at the start of main."""
+
+    def send(event, **fields):
+        output.write(line({"event": event, **fields}))
+        output.flush()
+
+    try:
+        _work(load_adapter, text, start_ns, send)
+    except WorkerError as error:
+        send("failed", kind=error.kind, reason=str(error))
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        send("failed", kind="failed", reason=reason)
+        raise
+
+
+def _work(load_adapter, text, start_ns, send):
+    try:
+        job = json.loads(text)
+    except ValueError as error:
+        raise bad_input(f"the job does not parse: {error}") from None
+    if job["protocol"] != VERSION:
+        raise bad_input(f"the driver speaks protocol {job['protocol']}, this worker {VERSION}: build both again")
+    task, settings = job["task"], job["settings"]
+    if task["kind"] == "probe":
+        raise unsupported("the machine is probed by workers in Rust: name one of the engines first")
+    slowdown = settings.get("slowdown", 0.0)
+    if not 0 <= slowdown <= LARGEST_SLOWDOWN:
+        raise bad_input(f"settings.slowdown is {slowdown}: give a share of the time from 0 to {LARGEST_SLOWDOWN}")
+    if settings["device"] != "cpu":
+        raise unsupported(f"this reference is set up for the CPU, not for {settings['device']}")
+    if settings.get("hidden_states"):
+        raise unsupported("references give no access to hidden states")
+    spawned = job.get("spawned_at_ns")
+
+    phase = Phase()
+    adapter_class = load_adapter()
+    receipt = hello(adapter_class.runtime(), adapter_class.FRAMEWORK)
+    ready_ns = clock.now_ns()
+    started = phase.end()
+    send("hello", **receipt)
+    startup = None if spawned is None else max(ready_ns - spawned, 0)
+    send("started", startup_ns=startup, runtime_ns=ready_ns - start_ns, memory=started)
+
+    unknown = [name for name in settings.get("options", {}) if name not in adapter_class.OPTIONS]
+    if unknown:
+        raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
+    bundle = Bundle(job["bundle"])
+    weights_file = adapter_class.weights_file(bundle, settings)
+    cache = page_cache.prepare(weights_file, job.get("evict", False))
+    phase = Phase()
+    before_ns = clock.now_ns()
+    adapter = adapter_class(bundle, settings, weights_file)
+    after_ns = clock.now_ns()
+    memory = phase.end()
+    if slowdown > 0:
+        adapter = Slowed(adapter, slowdown)
+    in_effect = adapter.in_effect()
+    if task["kind"] == "measure" and task["kv_cache"] == "off":
+        in_effect["kv_cache"] = "recomputed"
+    send(
+        "loaded", load_ns=after_ns - before_ns, memory=memory, in_effect=in_effect, weights_file=str(weights_file),
+        weights_bytes=os.path.getsize(weights_file), page_cache=cache,
+    )
+
+    context = {
+        "vocabulary": bundle.vocabulary, "context": bundle.context, "weights_file": weights_file,
+        "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),
+        # Put later by what the worker's own readings have taken since.
+        "spawned_at_ns": None if spawned is None else spawned + before_ns - ready_ns + clock.now_ns() - after_ns,
+    }
+    kind = task["kind"]
+    if kind == "measure":
+        measure.measure(adapter, task, context, send)
+    elif kind == "generate":
+        measure.generate(adapter, task, context, send)
+    elif kind == "score":
+        lengths = {len(row) for row in task["sequences"]}
+        if len(lengths) != 1 or 0 in lengths:
+            raise bad_input("sequences of a batch are of one length, of one token at least")
+        measure.check_tokens(task["sequences"], lengths.pop(), context)
+        score.score(adapter, task, bundle.vocabulary)
+        send("scored", file=task["file"])
+    elif kind != "load":
+        raise bad_input(f"unknown task {kind!r}")
+    send("done")

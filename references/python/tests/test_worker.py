@@ -1,0 +1,205 @@
+"""The worker's rules, with the standard library alone: python3 -m unittest discover -s references/python/tests."""
+
+import io
+import json
+import struct
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from reference_worker import bundle, memory, page_cache, runner, score, serve, threads, warmup
+from reference_worker.adapters.fake import Adapter
+
+FALLING = [150, 140, 130, 120, 100, 100, 100, 100]
+RISING = [100, 110, 120, 130, 140, 150, 160, 170]
+
+
+def settled(*iterations):
+    made = [{"cases": [{"first_token_ns": 9, "gaps_ns": list(gaps)}]} for gaps in iterations]
+    return warmup.has_settled(made, 0.05)
+
+
+class Warmup(unittest.TestCase):
+    """As in the crate `worker`, case for case."""
+
+    def test_an_iteration_whose_halves_agree_has_settled(self):
+        self.assertTrue(settled([100, 101, 99, 100, 100, 102, 100, 100]))
+        self.assertFalse(settled(FALLING))
+
+    def test_an_iteration_like_the_one_before_has_settled_though_its_tokens_slow_down(self):
+        self.assertFalse(settled(RISING))
+        self.assertTrue(settled(RISING, [gap + 3 for gap in RISING]))
+        self.assertFalse(settled([gap + 30 for gap in RISING], RISING))
+        self.assertFalse(settled(RISING, [gap + 30 for gap in RISING]))
+
+    def test_one_odd_token_unsettles_nothing(self):
+        odd = RISING[:3] + [900] + RISING[4:]
+        self.assertTrue(settled(odd, RISING))
+
+    def test_few_gaps_are_compared_with_those_before_alone(self):
+        self.assertFalse(settled([100, 100]))
+        self.assertTrue(settled([100, 100], [101, 99]))
+
+    def test_requests_for_one_token_are_compared_by_it(self):
+        self.assertFalse(settled([]))
+        self.assertTrue(settled([], []))
+
+    def test_warm_up_ends_when_settled_or_at_a_limit(self):
+        limits = {"min_iterations": 2, "max_iterations": 5, "max_ns": 100}
+        goes_on = lambda done, settled, elapsed: warmup.goes_on(limits, done, settled, elapsed)
+        self.assertTrue(goes_on(1, True, 0))
+        self.assertFalse(goes_on(2, True, 0))
+        self.assertTrue(goes_on(4, False, 0))
+        self.assertFalse(goes_on(5, False, 0))
+        self.assertFalse(goes_on(1, False, 100))
+        self.assertTrue(goes_on(0, False, 100))
+
+
+class Readings(unittest.TestCase):
+    def test_threads_that_came_since_count_from_zero_and_idle_ones_not_at_all(self):
+        before = {"1": (50, 5), "2": (70, 0), "3": (10, 0)}
+        after = {"1": (60, 8), "2": (70, 0), "4": (30, 4)}
+        self.assertEqual(threads.since(before, after), ([30, 10], 3 + 4))
+        self.assertEqual(threads.since(None, after), (None, None))
+
+    def test_fields_of_status_are_told_apart(self):
+        text = "VmPeak:\t  90 kB\nVmHWM:\t  12 kB\n"
+        self.assertEqual(memory.kibibytes(text, "VmHWM"), 12 * 1024)
+        self.assertIsNone(memory.kibibytes(text, "Vm"))
+
+    @unittest.skipUnless(sys.platform == "linux", "Linux alone tells")
+    def test_the_peak_of_a_phase_is_its_own(self):
+        block = bytearray(64 << 20)
+        del block
+        before = memory.Phase().end()
+        self.assertLess(before["peak_bytes"] - before["resident_bytes"], 32 << 20)
+        self.assertTrue(0 < before["pss_bytes"] <= before["resident_bytes"])
+
+    @unittest.skipUnless(sys.platform == "linux", "Linux alone tells")
+    def test_a_file_just_written_is_in_the_page_cache(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(1 << 20))
+            file.flush()
+            self.assertEqual(page_cache.prepare(file.name, False), {"evicted": False, "resident_before": 1.0})
+
+
+class Derived(unittest.TestCase):
+    def test_a_file_is_derived_once_and_its_hash_recorded(self):
+        made = []
+
+        def make(staging):
+            made.append(staging)
+            (staging / "w").write_bytes(b"weights")
+            return {"from": "f32.safetensors"}
+
+        with tempfile.TemporaryDirectory() as directory:
+            for _ in range(2):
+                file = bundle.derive(Path(directory) / "d", "w", make)
+            self.assertEqual(len(made), 1)
+            record = json.loads(Path(f"{file}.json").read_text())
+            self.assertEqual(record["sha256"], bundle.sha256_of(file))
+            self.assertEqual([path.name for path in Path(directory).iterdir()], ["d"], "nothing staged is left")
+
+
+def write_bundle(directory):
+    (directory / "f32.safetensors").write_bytes(b"none")
+    config = {"model_type": "llama", "vocab_size": 16, "max_position_embeddings": 64}
+    (directory / "config.json").write_text(json.dumps(config))
+    record = {"sha256": bundle.sha256_of(directory / "f32.safetensors"), "bytes": 4, "derived": ""}
+    manifest = {"format": 1, "name": "n", "files": {"f32.safetensors": record, "config.json": record}}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+class Jobs(unittest.TestCase):
+    """Whole jobs, in memory, on the fake framework."""
+
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.directory = Path(self.temporary.name)
+        self.addCleanup(self.temporary.cleanup)
+        write_bundle(self.directory)
+
+    def serve(self, task, **changes):
+        settings = {"precision": "f32", "device": "cpu", "threads": 1, "jit": True, **changes.pop("settings", {})}
+        job = {"protocol": serve.VERSION, "bundle": str(self.directory), "settings": settings, "task": task, **changes}
+        output, error = io.StringIO(), None
+        try:
+            serve.serve(lambda: Adapter, json.dumps(job), 0, output)
+        except bundle.WorkerError as failure:
+            error = failure
+        return [json.loads(line) for line in output.getvalue().splitlines()], error
+
+    def measure(self, **changes):
+        case = {"prompts": [[1, 2, 3], [3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
+        limits = {"min_iterations": 1, "max_iterations": 2, "max_ns": 10**9, "settled_within": 0.05}
+        parity = {"steps": 2, "file": str(self.directory / "parity")}
+        task = {
+            "kind": "measure", "cases": [case], "new_tokens": 4, "decode": "forced", "kv_cache": "on",
+            "warmup": limits, "iterations": 2, "parity": parity, **changes,
+        }
+        return task
+
+    def test_a_measurement_sends_every_event_in_order(self):
+        events, error = self.serve(self.measure())
+        self.assertIsNone(error)
+        kinds = [event["event"] for event in events]
+        expected = ["hello", "started", "loaded", "cold_start", "warmup", "iteration", "iteration", "usage", "parity"]
+        self.assertEqual(kinds, expected + ["done"])
+        case = events[5]["cases"][0]
+        self.assertEqual((len(case["gaps_ns"]), [len(row) for row in case["tokens"]]), (3, [4, 4]))
+        self.assertEqual(events[7]["weights_sha256"], bundle.sha256_of(self.directory / "f32.safetensors"))
+
+    def test_forced_and_greedy_feed_what_they_say_and_the_cache_changes_nothing(self):
+        tokens = {}
+        for decode in ("forced", "greedy"):
+            for kv_cache in ("on", "off"):
+                events, _ = self.serve(self.measure(decode=decode, kv_cache=kv_cache))
+                tokens[decode, kv_cache] = events[5]["cases"][0]["tokens"]
+                policy = "recomputed" if kv_cache == "off" else "growing"
+                self.assertEqual(events[2]["in_effect"]["kv_cache"], policy)
+        self.assertEqual(tokens["forced", "on"], tokens["forced", "off"])
+        self.assertEqual(tokens["greedy", "on"], tokens["greedy", "off"])
+        self.assertNotEqual(tokens["forced", "on"], tokens["greedy", "on"])
+
+    def test_parity_s_logits_are_those_of_a_score_of_the_same_tokens(self):
+        self.serve(self.measure())
+        rows = [[1, 2, 3, 4, 5, 6, 7], [3, 2, 1, 7, 6, 5, 4]]
+        self.serve({"kind": "score", "sequences": rows, "piece": 3, "file": str(self.directory / "score")})
+        parity, scored = ((self.directory / name).read_bytes() for name in ("parity", "score"))
+        length = struct.unpack("<Q", parity[:8])[0]
+        self.assertEqual(json.loads(parity[8 : 8 + length])["case.0"]["shape"], [2, 7, 16])
+        self.assertEqual(parity[8 + length :][-448:], scored[-448:])
+        self.assertEqual(len(parity) - 8 - length, 2 * 7 * 16 * 4)
+
+    def test_generate_continues_with_its_own_tokens(self):
+        events, _ = self.serve({"kind": "generate", "prompts": [[[1, 2, 3]]], "new_tokens": 4})
+        whole, _ = self.serve(self.measure(decode="greedy"))
+        self.assertEqual(events[-2]["tokens"][0][0], whole[5]["cases"][0]["tokens"][0])
+
+    def test_a_slowdown_is_told_and_felt(self):
+        events, _ = self.serve(self.measure(), settings={"slowdown": 0.05})
+        self.assertIn("slowed by 5 % (positive control)", events[2]["in_effect"]["kernels"])
+
+    def test_what_cannot_be_done_is_said_with_its_kind(self):
+        load = {"kind": "load"}
+        refusals = [
+            ({"task": {"kind": "probe", "bytes": 1, "repeats": 1}}, "unsupported", "in Rust"),
+            ({"settings": {"device": "cuda:0"}}, "unsupported", "cuda:0"),
+            ({"settings": {"precision": "bf16"}}, "input", "holds f32"),
+            ({"settings": {"options": {"x": "1"}}}, "input", "unknown option 'x'"),
+            ({"protocol": 1}, "input", "protocol 1"),
+            ({"task": {"kind": "score", "sequences": [[99]], "file": "x"}}, "input", "token id 99"),
+            ({"task": {"kind": "score", "sequences": [[1] * 65], "file": "x"}}, "input", "context of 64"),
+        ]
+        for changes, kind, said in refusals:
+            events, error = self.serve(**{"task": load, **changes})
+            self.assertEqual((events[-1]["event"], events[-1]["kind"]), ("failed", kind))
+            self.assertIn(said, events[-1]["reason"])
+            self.assertEqual(str(error), events[-1]["reason"])
+
+
+if __name__ == "__main__":
+    unittest.main()
