@@ -23,6 +23,8 @@ pub(crate) struct Environment {
     /// CPUs' worth of time that a cgroup allows; `null` without a limit.
     pub(crate) cpu_quota: Option<f64>,
     pub(crate) memory_bytes: u64,
+    /// NVIDIA's, by NVML.
+    pub(crate) gpus: Vec<machine::Gpu>,
     /// `None` outside a checkout with git.
     pub(crate) git_commit: Option<String>,
     /// Whether tracked files differ from the commit.
@@ -51,6 +53,7 @@ pub(crate) fn read(places: &Places, started: String) -> Environment {
         governor: machine::governor(&machine::allowed().unwrap_or_default()),
         cpu_quota: machine::quota(),
         memory_bytes: system.total_memory(),
+        gpus: machine::gpus(),
         git_commit: checkout.and_then(|checkout| git(checkout, &["rev-parse", "HEAD"])),
         git_modified: checkout
             .and_then(|checkout| git(checkout, &["status", "--porcelain", "--untracked-files=no"]))
@@ -58,6 +61,14 @@ pub(crate) fn read(places: &Places, started: String) -> Environment {
         driver_version: env!("CARGO_PKG_VERSION"),
         command: std::env::args().collect(),
         started,
+    }
+}
+
+impl Environment {
+    /// What computes, for people.
+    pub(crate) fn processor(&self, device: &str) -> &str {
+        let index = device.strip_prefix("cuda:").and_then(|index| index.parse::<usize>().ok());
+        index.and_then(|index| self.gpus.get(index)).map_or(&self.cpu, |gpu| &gpu.name)
     }
 }
 

@@ -110,6 +110,7 @@ const DEFAULT_ITERATIONS: u32 = 2;
 
 /// Resolves arguments, provisioning what is missing on the way.
 pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bundle)> {
+    check_device(&args.model)?;
     let engines = engines(&args.frameworks, places)?;
     if let Some(reference) = &args.reference
         && !engines.iter().any(|engine| engine.name == *reference)
@@ -250,6 +251,11 @@ pub(crate) fn contender(label: String, engine: Engine, precision: Precision, mod
         threads: engine.settings.threads.unwrap_or_else(|| threads(model)),
         engine,
     }
+}
+
+/// A device that is not there costs a sentence before anything is built or prepared for it.
+pub(crate) fn check_device(model: &ModelArgs) -> Result<()> {
+    machine::objection(&model.device).map_or(Ok(()), |objection| Err(Failure::usage(objection)))
 }
 
 /// `--no-half` is f32 spelt out; without either, f32 on a CPU and f16 on a GPU, where people run that.

@@ -22,6 +22,7 @@ struct Setting {
 impl Setting {
     fn resolve(framework: &str, model: &ModelArgs) -> Result<Setting> {
         interrupt::listen()?;
+        plan::check_device(model)?;
         let places = Places::find(&model.places)?;
         let engine = configs::engine(&places.configs, framework)?;
         provision::workers(&places, std::slice::from_ref(&engine), model.quiet)?;

@@ -16,6 +16,7 @@
 //! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
 //! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
+//! | `unsupported` | the reason for which it loads nothing |
 //! | `claimed_precision` | reported as in effect, whatever was asked |
 //! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
@@ -97,6 +98,9 @@ impl InferenceEngine for Mock {
             return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
         }
         let script = Script::read(settings)?;
+        if let Some(reason) = settings.options.get("unsupported") {
+            return Err(EngineError::Unsupported(reason.clone()));
+        }
         script.wait(script.load);
         let mock = Mock {
             config: bundle.config().clone(),

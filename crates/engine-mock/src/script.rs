@@ -53,7 +53,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 25] = [
+const OPTIONS: [&str; 26] = [
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -74,6 +74,7 @@ const OPTIONS: [&str; 25] = [
     "busy_threads",
     "perturb",
     "quantised",
+    "unsupported",
     "optimised",
     "seed",
     "fault",

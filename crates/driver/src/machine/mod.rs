@@ -10,4 +10,5 @@ mod guard;
 
 pub(crate) use affinity::{Pinned, allowed, choose};
 pub(crate) use counters::{governor, quota};
+pub(crate) use gpu::{Gpu, gpus, objection};
 pub(crate) use guard::{Guard, LIMITS, Noise};

@@ -27,8 +27,8 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
     lines.extend(quantisation(report));
     lines.extend(loads(report));
-    lines.extend(memory(report));
     lines.extend(limits(report));
+    lines.extend(memory(report));
     lines.extend(steadiness(report));
     lines.extend(energy(report));
     lines.extend(libraries(report));

@@ -11,14 +11,14 @@ mod tests;
 
 use bundle::Bundle;
 use serde::Serialize;
-
 use statistics::median;
+
 use crate::environment::Environment;
 use crate::evidence::{End, Evidence, Probe};
 use crate::judge::fairness::{self, MACHINE, RuleState};
 use crate::judge::floor::{self, Floor};
-use crate::judge::sanity::{self, Flag};
 use crate::judge::limit;
+use crate::judge::sanity::{self, Flag};
 use crate::judge::verdicts::{self, Comparison};
 use crate::machine::Noise;
 use crate::plan::Plan;
@@ -80,7 +80,6 @@ pub(crate) struct Machine {
     pub(crate) put_aside: usize,
 }
 
-impl Machine {
 /// A speed that changes: median and least of what probes saw on average, and the most that one saw at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spread {
@@ -89,6 +88,7 @@ pub(crate) struct Spread {
     pub(crate) best: f64,
 }
 
+impl Machine {
     fn of(evidence: &Evidence) -> Machine {
         let spread = |mean: fn(&Probe) -> f64, best: fn(&Probe) -> f64| {
             let means: Vec<f64> = evidence.probes.iter().map(mean).collect();
@@ -126,9 +126,9 @@ impl Report {
             runs: evidence.runs.iter().filter(|run| run.is_complete()).collect(),
         };
         let rules = fairness::judge(&judged);
-        let rows: Vec<Row> = plan
         let mut limits = limit::limits(plan, bundle.config(), evidence);
         let sanity = sanity::flags(plan, evidence, &limits);
+        let rows: Vec<Row> = plan
             .contenders
             .iter()
             .map(|contender| {

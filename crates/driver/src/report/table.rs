@@ -44,7 +44,7 @@ fn heading(report: &Report) -> String {
     format!(
         "{} on {} with {}: {tokens}{batch}, {}{why}",
         plan.model,
-        report.environment.cpu,
+        report.environment.processor(&plan.device),
         count(plan.threads, "thread"),
         count(report.rounds, "round"),
     )

@@ -57,6 +57,7 @@ fn report() -> Report {
         governor: None,
         cpu_quota: None,
         memory_bytes: 1 << 34,
+        gpus: Vec::new(),
         git_commit: None,
         git_modified: None,
         driver_version: "0",

@@ -29,6 +29,10 @@ fn numbers_that_make_no_sense_are_refused() {
     installation.run(&["--quantize", "int8,int3"]).refused(&["int3", "nf4"]);
     installation.run(&["--quantize", "int8", "--precision", "f32"]).refused(&["--quantize", "--precision"]);
     installation.run(&["--device", "tpu"]).refused(&["cuda[:N]"]);
+    // No machine has so many.
+    installation
+        .run(&["--frameworks", "one", "--device", "cuda:60000"])
+        .refused(&["--device cuda:60000", "NVIDIA"]);
 }
 
 #[test]
