@@ -10,6 +10,7 @@ use anyhow::{Error, Result, anyhow};
 
 use crate::catalog::{Engine, Engines};
 use crate::process::{self, cargo, succeeds};
+use crate::references::Reference;
 use crate::report::Reporter;
 use crate::setup::{Piece, Provided, Provision};
 use crate::workspace::Workspace;
@@ -40,9 +41,9 @@ pub(crate) fn workers(
     for &piece in engines.iter().flat_map(|engine| &engine.native) {
         provision.check_given(piece)?;
     }
-    // Variants share a worker.
-    let workers: BTreeMap<&str, &Engine> =
-        engines.iter().map(|engine| (engine.worker.as_str(), *engine)).collect();
+    // Variants share a worker; references in Python share a launcher, too, but not what it starts.
+    let workers: BTreeMap<(&str, &str), &Engine> =
+        engines.iter().map(|engine| ((engine.worker.as_str(), engine.framework.as_str()), *engine)).collect();
     let failures: Vec<Error> =
         workers.values().filter_map(|engine| worker(workspace, engine, provision, reporter).err()).collect();
     if failures.len() < workers.len() {
@@ -60,6 +61,9 @@ pub(crate) fn workers(
 }
 
 fn worker(workspace: &Workspace, engine: &Engine, provision: &Provision, reporter: Reporter) -> Result<()> {
+    if let Some(reference) = Reference::of(engine) {
+        return reference.check(workspace);
+    }
     let pieces = engine.native.iter().map(|&piece| provision.provide(piece)).collect::<Result<Vec<_>>>()?;
     if engine.native.contains(&Piece::Libtorch) && process::cxx_compiler().is_none() {
         return Err(anyhow!(

@@ -18,8 +18,11 @@ pub(crate) struct Engine {
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) framework: String,
-    /// Package and binary.
+    /// Package and binary; below `{root}`, the checkout, what cargo does not build.
     pub(crate) worker: String,
+    /// A framework's own implementation, set up and compared when asked for: docs/references.md.
+    #[serde(default)]
+    pub(crate) reference: bool,
     #[serde(default)]
     pub(crate) native: Vec<Piece>,
     #[serde(default)]
@@ -40,10 +43,10 @@ impl Engines {
         Ok(Self(described.into_iter().map(|(name, engine)| Engine { name, ..engine }).collect()))
     }
 
-    /// In the order of the names; every engine where there are none.
+    /// In the order of the names; every engine that is no reference where there are none.
     pub(crate) fn select(&self, names: &[String]) -> Result<Vec<&Engine>> {
         if names.is_empty() {
-            return Ok(self.0.iter().collect());
+            return Ok(self.0.iter().filter(|engine| !engine.reference).collect());
         }
         names.iter().map(|name| self.find(name)).collect()
     }
@@ -122,7 +125,11 @@ mod tests {
         assert_eq!(selected[0].framework, "tch");
         assert_eq!(selected[0].native, [Piece::Libtorch]);
         assert_eq!(names(selected), ["tch-base", "candle"]);
-        assert_eq!(engines.select(&[]).unwrap().len(), engines.all().len());
+        let unnamed = names(engines.select(&[]).unwrap());
+        assert!(
+            unnamed.contains(&"ort") && !unnamed.contains(&"genai"),
+            "references are asked for: {unnamed:?}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::catalog::{Engine, Engines};
 use crate::process::{self, cargo, command, output_of, output_within};
+use crate::references::Reference;
 use crate::report::Reporter;
 use crate::setup::{Piece, Provision};
 use crate::workspace::Workspace;
@@ -35,7 +36,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let engines = Engines::read(workspace)?;
     let provision = Provision::new(workspace, Reporter::new(true))?;
     let mut frameworks: BTreeMap<&str, Vec<&Engine>> = BTreeMap::new();
-    for engine in engines.all() {
+    for engine in engines.all().iter().filter(|engine| !engine.reference) {
         frameworks.entry(&engine.framework).or_default().push(engine);
     }
     let mut all_can_run = true;
@@ -44,6 +45,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         variants.sort_by_key(|engine| engine.name != framework);
         all_can_run &= examine(workspace, &provision, framework, &variants);
     }
+    references(workspace);
     println!("cache: {}", workspace.cache.display());
     println!("  {}", state_of(&provision, Piece::Model));
     toolchain(workspace);
@@ -125,6 +127,17 @@ fn state_of(provision: &Provision, piece: Piece) -> String {
         Ok(None) => {
             let version = &provision.pins().piece(piece).version;
             format!("{piece} {version}: not set up; cargo xtask setup --only {piece}")
+        }
+    }
+}
+
+/// Optional: that they are not set up is nobody's failure.
+fn references(workspace: &Workspace) {
+    println!("references:");
+    for reference in Reference::ALL {
+        match reference.check(workspace) {
+            Ok(()) => println!("  {reference}: set up"),
+            Err(error) => println!("  {error}"),
         }
     }
 }

@@ -8,6 +8,7 @@ mod compare;
 mod doctor;
 mod failure;
 mod process;
+mod references;
 mod report;
 mod setup;
 mod splice;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::references::Reference;
 use crate::report::Reporter;
 use crate::setup::Piece;
 use crate::workspace::Workspace;
@@ -45,6 +47,9 @@ enum Task {
         /// Only these pieces
         #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
         only: Vec<Piece>,
+        /// In their place the references, all or these: the frameworks' own implementations (docs/references.md)
+        #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
+        references: Option<Vec<Reference>>,
     },
     /// Set up, then build the driver and one worker for each framework
     Build {
@@ -96,7 +101,10 @@ fn main() -> ExitCode {
 fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
-        Task::Setup { quiet, only } => setup::run(&workspace, &only, Reporter::new(quiet)),
+        Task::Setup { quiet, references: Some(named), .. } => {
+            references::setup(&workspace, &named, Reporter::new(quiet))
+        }
+        Task::Setup { quiet, only, .. } => setup::run(&workspace, &only, Reporter::new(quiet)),
         Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),

@@ -22,6 +22,7 @@ use serde::Deserialize;
 
 pub(crate) use given::Given;
 pub(crate) use pins::Pins;
+pub(crate) use staging::lock;
 
 use crate::failure::BadInput;
 use crate::report::Reporter;

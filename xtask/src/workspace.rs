@@ -12,7 +12,7 @@ pub(crate) struct Workspace {
     /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`; need not exist.
     pub(crate) cache: PathBuf,
     /// Where cargo puts release binaries.
-    binaries: PathBuf,
+    pub(crate) binaries: PathBuf,
 }
 
 impl Workspace {

@@ -10,7 +10,7 @@ use crate::process::{cargo, output_of};
 use crate::workspace::Workspace;
 
 /// Our crates, and which of ours each may depend on.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("bundle", &[]),
     ("calibrate", &["engine-mock", "statistics"]),
     ("driver", &["bundle", "protocol", "statistics"]),
@@ -21,6 +21,8 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("engine-tch", &["bundle", "engine", "worker"]),
     ("prepare", &["bundle"]),
     ("protocol", &[]),
+    ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
+    ("reference-gguf", &["bundle"]),
     ("statistics", &[]),
     ("worker", &["bundle", "engine", "protocol"]),
     ("xtask", &[]),
@@ -28,9 +30,10 @@ const ALLOWED: [(&str, &[&str]); 13] = [
 
 /// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
 /// `prepare` reads GGUF with candle-core.
-const FRAMEWORKS: [(&str, &[&str]); 6] = [
-    ("candle-core", &["engine-candle", "prepare"]),
-    ("candle-nn", &["engine-candle"]),
+const FRAMEWORKS: [(&str, &[&str]); 7] = [
+    ("candle-core", &["engine-candle", "prepare", "reference-candle-transformers"]),
+    ("candle-nn", &["engine-candle", "reference-candle-transformers"]),
+    ("candle-transformers", &["reference-candle-transformers"]),
     ("tch", &["engine-tch"]),
     ("torch-sys", &["engine-tch"]),
     ("ort", &["engine-ort"]),
