@@ -67,14 +67,13 @@ impl Attention {
         self.rotation != Rotation::Fused
     }
 
-    /// The kernels that do the work, for people.
-    pub(crate) fn kernels(self) -> Vec<String> {
-        let attention = match self.rotation {
+    /// The operators that do the work, for people.
+    pub(crate) fn operators(self) -> &'static str {
+        match self.rotation {
             Rotation::None => "GroupQueryAttention",
             Rotation::Fused => "GroupQueryAttention with rotation",
             Rotation::Separate => "RotaryEmbedding, GroupQueryAttention",
-        };
-        vec![attention.into(), "KV cache shared in place (checked on every new cache)".into()]
+        }
     }
 }
 

@@ -2,14 +2,12 @@
 //!
 //! Written with the operators whose kernels ONNX Runtime has fused by hand, so that the graph as
 //! written is already near what its optimiser would make of a naive export.
-//!
-//! Every linear layer is a FusedMatMul with `transB`: the kernel packs its weight from the `[out, in]`
-//! rows of the bundle as they lie there, where a plain MatMul would first need a transposed copy.
 
 use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, Weights};
 
 use crate::attention::Attention;
-use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX};
+use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
+use crate::linear::{Products, Unbiased};
 use crate::onnx::DataType;
 
 /// Token ids `[batch, positions]`.
@@ -27,34 +25,31 @@ pub(crate) fn hidden_state(layer: usize) -> String {
     format!("hidden.{layer}")
 }
 
-/// The graph of `config` over the weights in `weights`, as the bytes of a model file.
+/// The graph of `config` over the weights in `weights`, ready for a session.
 pub(crate) fn build(
     config: &ModelConfig,
-    attention: Attention,
+    (attention, products): (Attention, Products),
     weights: &Weights,
-    weights_file: &str,
+    storage: Storage,
     hidden_states: bool,
-) -> Result<Vec<u8>, BundleError> {
-    let graph = GraphBuilder::new("decoder", weights_file);
-    let mut decoder = Decoder { config, attention, weights, graph };
+) -> Result<Written, BundleError> {
+    let graph = GraphBuilder::new("decoder", storage);
+    let mut decoder = Decoder { config, attention, products, weights, graph };
     decoder.declare_inputs_and_outputs(hidden_states);
+    // Weights are packed in the order of their nodes, and each is mapped and packed for a moment. So the largest
+    // goes first, when little else is resident. The order of nodes does not bind ONNX Runtime.
+    decoder.head()?;
     decoder.embed()?;
     for layer in 0..config.layers {
         decoder.layer(layer)?;
     }
-    decoder.head()?;
     Ok(decoder.graph.finish())
-}
-
-/// A linear layer's output, and the bias that is still to be added to it.
-struct Unbiased {
-    value: String,
-    bias: Option<String>,
 }
 
 pub(crate) struct Decoder<'a> {
     pub(crate) config: &'a ModelConfig,
     pub(crate) attention: Attention,
+    pub(crate) products: Products,
     pub(crate) weights: &'a Weights,
     pub(crate) graph: GraphBuilder,
 }
@@ -80,14 +75,12 @@ impl Decoder<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BundleError> {
-        let table = self.weight(&self.config.embedding())?;
-        let out = hidden_state(0);
+        let (table, out) = (self.config.embedding(), hidden_state(0));
         let Some(positions) = self.config.position_embedding() else {
-            self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &[&out], &[]);
-            return Ok(());
+            return self.look_up(&table, &out);
         };
         let positions = self.weight(&positions)?;
-        self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &["embed.token"], &[]);
+        self.look_up(&table, "embed.token")?;
         self.graph.node((ONNX, "Gather"), &[&positions, POSITIONS], &["embed.position"], &[]);
         self.graph.node((ONNX, "Add"), &["embed.token", "embed.position"], &[&out], &[]);
         Ok(())
@@ -124,11 +117,9 @@ impl Decoder<'_> {
     }
 
     fn head(&mut self) -> Result<(), BundleError> {
-        let weight = self.weight(&self.config.lm_head())?;
         let last = hidden_state(self.config.layers);
         self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 1)]);
-        self.matmul("head.rows", &weight, LOGITS);
-        Ok(())
+        self.product("head.rows", &[self.config.lm_head()], LOGITS)
     }
 
     fn mlp(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<String, BundleError> {
@@ -196,45 +187,5 @@ impl Decoder<'_> {
         let epsilon = [Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
         self.graph.node((MICROSOFT, op), &inputs, outputs, &epsilon);
         Ok(())
-    }
-
-    /// A linear layer whose bias, if it has one, goes into the operator that follows.
-    fn linear(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<Unbiased, BundleError> {
-        let weight = self.stacked(&names.weights)?;
-        self.matmul(input, &weight, out);
-        let bias = if names.biases.is_empty() { None } else { Some(self.stacked(&names.biases)?) };
-        Ok(Unbiased { value: out.to_owned(), bias })
-    }
-
-    /// A linear layer with its bias added.
-    pub(crate) fn biased(
-        &mut self,
-        input: &str,
-        names: &LinearNames,
-        out: &str,
-    ) -> Result<String, BundleError> {
-        let Unbiased { value, bias } = self.linear(input, names, out)?;
-        let Some(bias) = bias else { return Ok(value) };
-        let sum = format!("{out}.biased");
-        self.graph.node((ONNX, "Add"), &[&value, &bias], &[&sum], &[]);
-        Ok(sum)
-    }
-
-    fn matmul(&mut self, input: &str, weight: &str, out: &str) {
-        let attributes = [Attribute::Int("transB", 1)];
-        self.graph.node((MICROSOFT, "FusedMatMul"), &[input, weight], &[out], &attributes);
-    }
-
-    /// Makes a tensor of the bundle an initialiser and returns its name.
-    pub(crate) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
-        self.graph.weight(name, &self.weights.tensor(name)?);
-        Ok(name.to_owned())
-    }
-
-    /// Several tensors that lie side by side as one initialiser.
-    fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
-        let name = names.join("+");
-        self.graph.weight(&name, &self.weights.stacked(names)?);
-        Ok(name)
     }
 }

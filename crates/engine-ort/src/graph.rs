@@ -29,18 +29,39 @@ pub(crate) enum Dim {
     Named(&'static str),
 }
 
+/// Where the weights of a graph lie.
+pub(crate) enum Storage {
+    /// In this file, relative to the folder that the session is told of: the runtime maps it.
+    File(String),
+    /// In a file in memory ([`Written::in_memory`]), where they are not those of the bundle's file. Not in the graph itself, for
+    /// a protobuf message has at most 2 GiB.
+    Memory(Vec<u8>),
+}
+
 pub(crate) struct GraphBuilder {
     graph: GraphProto,
-    /// File that holds the weights, relative to the folder that the session is told of.
-    weights_file: String,
+    storage: Storage,
     initializers: HashSet<String>,
 }
 
+/// A graph, ready for a session.
+pub(crate) struct Written {
+    /// A `.onnx` file.
+    pub(crate) model: Vec<u8>,
+    /// The file [`IN_MEMORY`], where weights lie in it.
+    pub(crate) in_memory: Option<Vec<u8>>,
+}
+
+/// Name of the file in memory.
+pub(crate) const IN_MEMORY: &str = "weights";
+/// Tensors in memory begin at multiples of this.
+const ALIGNMENT: usize = 64;
+
 impl GraphBuilder {
-    pub(crate) fn new(name: &str, weights_file: &str) -> GraphBuilder {
+    pub(crate) fn new(name: &str, storage: Storage) -> GraphBuilder {
         GraphBuilder {
             graph: GraphProto { name: name.into(), ..GraphProto::default() },
-            weights_file: weights_file.into(),
+            storage,
             initializers: HashSet::new(),
         }
     }
@@ -53,30 +74,67 @@ impl GraphBuilder {
         self.graph.output.push(value_info(name, data_type, dims));
     }
 
-    /// A tensor that stays in the weights file: the runtime maps it. Asking twice is asking once.
-    pub(crate) fn weight(&mut self, name: &str, tensor: &TensorView<'_>) {
-        let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
-        self.initializer(TensorProto {
-            dims: tensor.shape.iter().map(|&size| size as i64).collect(),
-            data_type: DataType::Float.into(),
-            name: name.into(),
-            external_data: vec![
-                entry("location", self.weights_file.clone()),
-                entry("offset", tensor.file_offset.to_string()),
-                entry("length", tensor.bytes.len().to_string()),
-            ],
-            data_location: DataLocation::External.into(),
-            ..TensorProto::default()
-        });
+    /// As [`Self::weight`], of f32 and in the shape that it has.
+    pub(crate) fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
+        self.weight(name, DataType::Float, &tensor.shape, tensor);
+    }
+
+    /// A tensor of the weights file. Its bytes are taken as `dims` of `data_type`. Asking twice is asking once.
+    pub(crate) fn weight(
+        &mut self,
+        name: &str,
+        data_type: DataType,
+        dims: &[usize],
+        tensor: &TensorView<'_>,
+    ) {
+        match &self.storage {
+            Storage::File(file) => {
+                let place = (file.clone(), tensor.file_offset, tensor.bytes.len());
+                self.external(name, data_type, dims, place);
+            }
+            Storage::Memory(_) => self.computed(name, data_type, dims, || tensor.bytes.to_vec()),
+        }
+    }
+
+    /// A weight that is in no file: it goes into the one in memory, or else into the graph.
+    pub(crate) fn computed(
+        &mut self,
+        name: &str,
+        data_type: DataType,
+        dims: &[usize],
+        bytes: impl FnOnce() -> Vec<u8>,
+    ) {
+        if self.initializers.contains(name) {
+            return;
+        }
+        let Storage::Memory(memory) = &mut self.storage else {
+            return self.bytes(name, data_type, dims, bytes());
+        };
+        let offset = memory.len().next_multiple_of(ALIGNMENT);
+        memory.resize(offset, 0);
+        memory.append(&mut bytes());
+        let place = (IN_MEMORY.to_owned(), offset as u64, memory.len() - offset);
+        self.external(name, data_type, dims, place);
     }
 
     /// A list of whole numbers, such as a shape.
     pub(crate) fn integers(&mut self, name: &str, values: &[i64]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.bytes(name, DataType::Int64, &[values.len()], bytes);
+    }
+
+    pub(crate) fn floats(&mut self, name: &str, dims: &[usize], values: impl IntoIterator<Item = f32>) {
+        let bytes = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        self.bytes(name, DataType::Float, dims, bytes);
+    }
+
+    /// A tensor within the graph itself.
+    pub(crate) fn bytes(&mut self, name: &str, data_type: DataType, dims: &[usize], bytes: Vec<u8>) {
         self.initializer(TensorProto {
-            dims: vec![values.len() as i64],
-            data_type: DataType::Int64.into(),
+            dims: dims.iter().map(|&size| size as i64).collect(),
+            data_type: data_type.into(),
             name: name.into(),
-            raw_data: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            raw_data: bytes,
             ..TensorProto::default()
         });
     }
@@ -101,8 +159,7 @@ impl GraphBuilder {
         });
     }
 
-    /// The model as the bytes of a `.onnx` file.
-    pub(crate) fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Written {
         let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
         let model = ModelProto {
             ir_version: 10,
@@ -110,7 +167,34 @@ impl GraphBuilder {
             graph: Some(self.graph),
             opset_import: vec![opset(ONNX, 21), opset(MICROSOFT, 1)],
         };
-        model.encode_to_vec()
+        let in_memory = match self.storage {
+            Storage::File(_) => None,
+            Storage::Memory(memory) => Some(memory),
+        };
+        Written { model: model.encode_to_vec(), in_memory }
+    }
+
+    /// A tensor of `length` bytes from `offset` of `file`.
+    fn external(
+        &mut self,
+        name: &str,
+        data_type: DataType,
+        dims: &[usize],
+        (file, offset, length): (String, u64, usize),
+    ) {
+        let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
+        self.initializer(TensorProto {
+            dims: dims.iter().map(|&size| size as i64).collect(),
+            data_type: data_type.into(),
+            name: name.into(),
+            external_data: vec![
+                entry("location", file),
+                entry("offset", offset.to_string()),
+                entry("length", length.to_string()),
+            ],
+            data_location: DataLocation::External.into(),
+            ..TensorProto::default()
+        });
     }
 
     fn initializer(&mut self, tensor: TensorProto) {

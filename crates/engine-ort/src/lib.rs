@@ -3,8 +3,11 @@
 mod attention;
 mod decoder;
 mod graph;
+mod linear;
 mod model;
 mod onnx;
+mod options;
+mod probe;
 mod runtime;
 mod sequences;
 #[cfg(test)]
@@ -17,6 +20,7 @@ use engine::{
 
 use crate::attention::Attention;
 use crate::model::Model;
+use crate::options::Optimization;
 use crate::runtime::framework;
 use crate::sequences::Sequences;
 
@@ -30,23 +34,9 @@ pub struct Ort {
 impl Ort {
     /// As [`InferenceEngine::load`], with the attention put together as the caller says.
     fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
-        settings.check_options(&[])?;
         check_supported(settings)?;
         let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
-        let mut kernels = vec!["FusedMatMul (MLAS f32, prepacked)".to_owned()];
-        kernels.extend(attention.kernels());
-        let in_effect = InEffect {
-            weights: settings.precision,
-            activations: "f32".into(),
-            kv_cache: "f32".into(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: settings.device,
-            threads: model.threads,
-            jit: format!("graph optimisation: {}", if settings.jit { "all" } else { "off" }),
-            optimised: Some(settings.jit),
-            weight_storage: "prepacked copy; embedding mapped".into(),
-            kernels,
-        };
+        let in_effect = in_effect(&model, settings);
         Ok(Ort { model, in_effect, sequences: None })
     }
 }
@@ -107,18 +97,41 @@ impl InferenceEngine for Ort {
     }
 }
 
+fn in_effect(model: &Model, settings: &Settings) -> InEffect {
+    let (products, optimization) = (model.products, model.options.optimization);
+    let mut product = products.operator().to_owned();
+    let mut activations = "f32".to_owned();
+    if products.by_codes() {
+        let inner = model.activations.name();
+        product.push_str(&format!(", {inner} activations (observed)"));
+        activations.push_str(&format!(" ({inner} within products)"));
+    }
+    // A model whose cache is copied does not load, nor does its first append pass.
+    let cache = "KV cache written in place (observed)".to_owned();
+    let kernels = vec![product, model.attention.operators().to_owned(), cache];
+    InEffect {
+        weights: settings.precision,
+        activations,
+        kv_cache: "f32".into(),
+        kv_cache_policy: KvCachePolicy::Preallocated,
+        device: settings.device,
+        threads: model.threads,
+        jit: format!("graph optimisation: {}", optimization.name()),
+        optimised: Some(optimization != Optimization::Off),
+        weight_storage: products.weight_storage().into(),
+        kernels,
+    }
+}
+
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
     let reason = match (settings.device, settings.precision) {
-        (Device::Cpu, Precision::F32) => return Ok(()),
+        (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
         (Device::Cpu, Precision::F16) => {
             "ONNX Runtime's CPU execution provider has no f16 matrix product for x86: it would cast every weight \
              to f32 and compute in that"
         }
         (Device::Cpu, Precision::Bf16) => {
             "ONNX Runtime's CPU execution provider implements no bf16 matrix product and no bf16 attention"
-        }
-        (Device::Cpu, Precision::Int8 | Precision::Int4 | Precision::Nf4) => {
-            "this engine reads no quantised weights"
         }
         (Device::Cuda(_), _) => {
             "this engine's graph is made for ONNX Runtime's CPU execution provider: the library that \

@@ -9,18 +9,27 @@ use std::thread::JoinHandle;
 use bundle::ModelConfig;
 use engine::{Bundle, BundleError, EngineError, Settings};
 use ort::environment::ThreadManager;
-use ort::ep;
-use ort::logging::LogLevel;
 use ort::session::Session;
-use ort::session::builder::GraphOptimizationLevel;
 
 use crate::attention::Attention;
 use crate::decoder;
-use crate::runtime::{Library, framework};
+use crate::graph::Storage;
+use crate::linear::Products;
+use crate::options::Options;
+use crate::probe::{self, Activations};
+use crate::runtime::{Library, commit, framework, session_builder};
+
+/// Would make decoding slower with every token of context.
+pub(crate) const CACHE_IS_COPIED: &str =
+    "GroupQueryAttention copies the KV cache instead of writing into it in place";
 
 pub(crate) struct Model {
     pub(crate) config: ModelConfig,
     pub(crate) attention: Attention,
+    pub(crate) products: Products,
+    /// How the products take their activations, observed.
+    pub(crate) activations: Activations,
+    pub(crate) options: Options,
     pub(crate) session: Session,
     /// Whether the graph puts out its hidden states.
     pub(crate) hidden_states: bool,
@@ -35,58 +44,71 @@ impl Model {
         attention: Attention,
         settings: &Settings,
     ) -> Result<Model, EngineError> {
+        let options = Options::of(settings)?;
+        let products = Products {
+            precision: settings.precision,
+            dequantised: settings.precision.is_quantised() && settings.dequantised,
+            folds_constants: options.optimization.folds_constants(),
+        };
+        if !probe::cache_is_shared(library, bundle.config(), attention)? {
+            return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
+        }
+        let activations = match products.by_codes() {
+            true => probe::activations(library, products)?,
+            false => Activations::F32,
+        };
         let config = bundle.config().clone();
         let weights = bundle.weights(settings.precision)?;
         let (folder, file) = location(weights.path())?;
-        let graph = decoder::build(&config, attention, &weights, &file, settings.hidden_states)?;
-        // All other weights are read in packing them; of these the session keeps the mapping.
-        for name in [Some(config.embedding()), config.position_embedding()].into_iter().flatten() {
-            touch(weights.tensor(&name)?.bytes);
-        }
+        let storage = match products.dequantised {
+            true => Storage::Memory(Vec::new()),
+            false => Storage::File(file),
+        };
+        let graph =
+            decoder::build(&config, (attention, products), &weights, storage, settings.hidden_states)?;
+        // What is packed is read in packing it; what stays in the file is read here, so that the disk is not
+        // touched later.
+        weights.touch();
         drop(weights);
-        let level = if settings.jit { GraphOptimizationLevel::All } else { GraphOptimizationLevel::Disable };
         let threads = CountedThreads::default();
         let started = Arc::clone(&threads.started);
-        let session = Session::builder(&library.environment)
-            .map_err(framework)?
-            .with_log_level(LogLevel::Fatal)
-            .map_err(framework)?
-            // Named, or the library chooses a provider by a policy of its own.
-            .with_execution_providers([ep::CPU::default().with_arena_allocator(true).build()])
-            .map_err(framework)?
-            .with_optimization_level(level)
-            .map_err(framework)?
-            .with_parallel_execution(false)
-            .map_err(framework)?
-            .with_inter_threads(1)
-            .map_err(framework)?
-            .with_intra_threads(settings.threads)
-            .map_err(framework)?
-            .with_thread_manager(threads)
-            .map_err(framework)?
-            .with_config_entry("session.model_external_initializers_file_folder_path", folder)
-            .map_err(framework)?
-            .commit_from_memory(&graph)
-            .map_err(framework)?;
+        let compile = || {
+            let mut builder = session_builder(library, options.optimization)?
+                .with_intra_threads(settings.threads)?
+                .with_thread_manager(threads)?
+                .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
+            if let Some(path) = &options.profile {
+                builder = builder.with_profiling(path)?;
+            }
+            commit(builder, graph)
+        };
+        let session = compile().map_err(framework)?;
         let threads = 1 + started.load(Ordering::SeqCst);
-        Ok(Model { config, attention, session, hidden_states: settings.hidden_states, threads })
+        let hidden_states = settings.hidden_states;
+        Ok(Model { config, attention, products, activations, options, session, hidden_states, threads })
+    }
+}
+
+impl Drop for Model {
+    /// Puts the profile, whose name ONNX Runtime extends by the time, where it was asked for.
+    fn drop(&mut self) {
+        let Some(path) = &self.options.profile else { return };
+        let moved = self.session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
+            std::fs::rename(&written, path).map_err(|error| format!("cannot rename {written}: {error}"))
+        });
+        if let Err(reason) = moved {
+            eprintln!("no profile in {}: {reason}", path.display());
+        }
     }
 }
 
 /// Folder and name of the weights file itself: ONNX Runtime follows no link out of the folder.
-fn location(weights: &Path) -> Result<(String, String), EngineError> {
+pub(crate) fn location(weights: &Path) -> Result<(String, String), EngineError> {
     let path = weights.canonicalize().map_err(BundleError::io(weights))?;
     let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).map(str::to_owned);
     match (text(path.parent().map(Path::as_os_str)), text(path.file_name())) {
         (Some(folder), Some(file)) => Ok((folder, file)),
         _ => Err(EngineError::Input(format!("the path {} is not valid UTF-8", path.display()))),
-    }
-}
-
-/// Reads a byte of every page, so that none is read from the disk later.
-fn touch(bytes: &[u8]) {
-    for byte in bytes.iter().step_by(4096) {
-        std::hint::black_box(*byte);
     }
 }
 

@@ -97,6 +97,7 @@ pub(crate) struct TensorProto {
 pub(crate) enum DataType {
     Undefined = 0,
     Float = 1,
+    Uint8 = 2,
     Int32 = 6,
     Int64 = 7,
 }

@@ -7,7 +7,13 @@ use std::sync::{Mutex, OnceLock};
 
 use engine::EngineError;
 use ort::environment::Environment;
+use ort::ep;
 use ort::logging::LogLevel;
+use ort::session::Session;
+use ort::session::builder::SessionBuilder;
+
+use crate::graph::{IN_MEMORY, Written};
+use crate::options::Optimization;
 
 /// The `ort` crate, pinned to this version in the workspace's manifest.
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
@@ -78,6 +84,26 @@ fn version(path: &Path) -> Result<String, String> {
         let base = base().as_ref().ok_or("does not tell its version")?;
         Ok(CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned())
     }
+}
+
+/// What all sessions of this engine have in common.
+pub(crate) fn session_builder(library: &Library, optimization: Optimization) -> ort::Result<SessionBuilder> {
+    let builder = Session::builder(&library.environment)?
+        .with_log_level(LogLevel::Fatal)?
+        // Named, or the library chooses a provider by a policy of its own.
+        .with_execution_providers([ep::CPU::default().with_arena_allocator(true).build()])?
+        .with_optimization_level(optimization.level())?
+        .with_parallel_execution(false)?
+        .with_inter_threads(1)?;
+    Ok(builder)
+}
+
+/// A session of `graph`.
+pub(crate) fn commit(mut builder: SessionBuilder, graph: Written) -> ort::Result<Session> {
+    if let Some(memory) = graph.in_memory.filter(|memory| !memory.is_empty()) {
+        builder = builder.with_external_initializer_file_in_memory(IN_MEMORY, memory.into())?;
+    }
+    builder.commit_from_memory(&graph.model)
 }
 
 pub(crate) fn framework<T>(error: ort::Error<T>) -> EngineError {

@@ -8,11 +8,13 @@ use ort::value::Tensor;
 
 use crate::attention::{COS, LAST_POSITIONS, SIN, TOTAL, cache_names};
 use crate::decoder::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
-use crate::model::Model;
+use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::framework;
 
 /// How many shapes of append are kept bound: the prompt's and the decode step's.
 const PASSES: usize = 2;
+/// No key or value is likely to be this.
+const MARK: f32 = -12_345.0;
 
 pub(crate) struct Sequences {
     pub(crate) batch: usize,
@@ -134,25 +136,22 @@ impl Sequences {
         Ok(())
     }
 
-    /// Writes a number into the cache's last row, which the coming run does not fill. Were the cache
-    /// copied instead of shared, ONNX Runtime would fill the copy's free rows with zeros.
+    /// Writes a number into the last row of every layer's cache, which the coming run does not fill. Were a cache copied
+    /// instead of shared, ONNX Runtime would fill the copy's free rows with zeros.
     fn mark_cache(&mut self) {
-        if let Some(number) = self.mark() {
-            *number = 1.0;
-        }
+        self.marks().for_each(|number| *number = MARK);
     }
 
     fn check_cache(&mut self) -> Result<(), EngineError> {
-        if self.mark().is_some_and(|number| *number != 1.0) {
-            let text = "GroupQueryAttention copies the KV cache instead of writing into it in place";
-            return Err(EngineError::Framework(text.into()));
+        if self.marks().any(|number| *number != MARK) {
+            return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
         }
         self.cache_checked = true;
         Ok(())
     }
 
-    fn mark(&mut self) -> Option<&mut f32> {
-        self.cache.first_mut()?.extract_tensor_mut().1.last_mut()
+    fn marks(&mut self) -> impl Iterator<Item = &mut f32> {
+        self.cache.iter_mut().filter_map(|tensor| tensor.extract_tensor_mut().1.last_mut())
     }
 
     fn run(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> ort::Result<()> {

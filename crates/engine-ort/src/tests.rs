@@ -11,6 +11,8 @@ use crate::Ort;
 use crate::attention::{Attention, Rotation};
 use crate::runtime::find;
 
+mod quantised;
+
 fn settings() -> Settings {
     Settings {
         precision: Precision::F32,
@@ -24,10 +26,14 @@ fn settings() -> Settings {
 }
 
 fn prepared(model: &Path, bundles: &Path) -> Bundle {
+    prepared_at(vec![Precision::F32], model, bundles)
+}
+
+fn prepared_at(precisions: Vec<Precision>, model: &Path, bundles: &Path) -> Bundle {
     let request = prepare::Request {
         source: prepare::Source::Directory(model.to_path_buf()),
         name: None,
-        precisions: vec![Precision::F32],
+        precisions,
         bundles: bundles.to_path_buf(),
         progress: prepare::Progress::Silent,
     };

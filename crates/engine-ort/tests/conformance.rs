@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engine::conformance::{Reference, check_model, tiny_models};
-use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings};
+use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
 
 fn settings() -> Settings {
@@ -49,9 +49,48 @@ fn tiny_models_match_the_reference_with_hidden_states() {
     check_all(&Settings { hidden_states: true, ..settings() });
 }
 
+fn at_level(level: &str) -> Settings {
+    Settings { options: [("optimization".to_owned(), level.to_owned())].into(), ..settings() }
+}
+
 #[test]
-fn tiny_models_match_the_reference_without_graph_optimisation() {
-    check_all(&Settings { jit: false, ..settings() });
+fn tiny_models_match_the_reference_at_every_level_of_optimisation() {
+    for level in ["off", "basic", "extended", "all"] {
+        println!("{level}");
+        check_all(&at_level(level));
+    }
+}
+
+#[test]
+fn the_level_of_optimisation_is_reported() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    let bundle = prepared(&tiny_models()[0], Precision::F32, bundles.path());
+    let reported = |settings: &Settings| {
+        let in_effect = Ort::load(&bundle, settings).expect("loads").in_effect();
+        (in_effect.optimised, in_effect.jit)
+    };
+    let expected = |on, level: &str| (Some(on), format!("graph optimisation: {level}"));
+    assert_eq!(reported(&settings()), expected(true, "all"));
+    assert_eq!(reported(&at_level("basic")), expected(true, "basic"));
+    assert_eq!(reported(&at_level("off")), expected(false, "off"));
+    // Without leave, no option brings it back.
+    assert_eq!(reported(&Settings { jit: false, ..at_level("extended") }), expected(false, "off"));
+    let unknown = Ort::load(&bundle, &at_level("most")).err().expect("refused").to_string();
+    assert!(unknown.contains("\"most\"") && unknown.contains("extended"), "{unknown}");
+}
+
+#[test]
+fn a_profile_lies_where_it_was_asked_for() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = prepared(&tiny_models()[0], Precision::F32, directory.path());
+    let file = directory.path().join("profile.json");
+    let options = [("profile".to_owned(), file.display().to_string())].into();
+    let mut engine = Ort::load(&bundle, &Settings { options, ..settings() }).expect("loads");
+    engine.begin(1, 2).expect("begins");
+    engine.append(&[1, 2], Want::Last).expect("appends");
+    drop(engine);
+    let profile = std::fs::read_to_string(&file).expect("written");
+    assert!(profile.contains("GroupQueryAttention"), "no node in {} bytes", profile.len());
 }
 
 #[test]

@@ -1,0 +1,254 @@
+//! Linear layers and the embedding table at each precision: by which operator, over which bytes.
+//!
+//! f32 is a FusedMatMul with `transB`: the kernel packs its weight from the `[out, in]` rows of the bundle
+//! as they lie there, where a plain MatMul would first need a transposed copy. int8 and int4 are MatMulNBits,
+//! nf4 is MatMulBnb4; their contracts are in
+//! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
+
+use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
+use bundle::{BundleError, LinearNames, Precision, Quantised, TensorView};
+
+use crate::decoder::{Decoder, TOKENS};
+use crate::graph::{Attribute, GraphBuilder, MICROSOFT, ONNX};
+use crate::onnx::DataType;
+
+/// MatMulNBits' `accuracy_level` for activations rounded to int8 block by block: its fast kernels.
+pub(crate) const WITH_INT8: i64 = 4;
+/// MatMulBnb4's `quant_type` for nf4.
+const NF4_TYPE: i64 = 1;
+/// What int8 codes are offset by in MatMulNBits: it takes unsigned ones and subtracts 128.
+const SIGN_BIT: u8 = 0x80;
+/// Blocks of int8 are as long as the rows allow, up to this. Longer ones are faster: fewer scales to read and to
+/// apply.
+const LONGEST_INT8_BLOCK: usize = 64;
+
+/// How weights are multiplied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Products {
+    pub(crate) precision: Precision,
+    /// In f32 by the dequantised weights, where the precision is a quantised one.
+    pub(crate) dequantised: bool,
+    /// Whether nodes over constants are computed while loading.
+    pub(crate) folds_constants: bool,
+}
+
+impl Products {
+    /// Whether the operator takes codes and scales.
+    pub(crate) fn by_codes(self) -> bool {
+        self.precision.is_quantised() && !self.dequantised
+    }
+
+    /// The operator, for people.
+    pub(crate) fn operator(self) -> &'static str {
+        match self.precision {
+            _ if self.dequantised => "FusedMatMul (MLAS f32, prepacked) on dequantised weights",
+            Precision::Int8 => "MatMulNBits (8 bits)",
+            Precision::Int4 => "MatMulNBits (4 bits)",
+            Precision::Nf4 => "MatMulBnb4 (nf4)",
+            _ => "FusedMatMul (MLAS f32, prepacked)",
+        }
+    }
+
+    pub(crate) fn weight_storage(self) -> &'static str {
+        match self.precision {
+            _ if self.dequantised => "dequantised, and a prepacked copy",
+            // Its kernel dequantises the mapped codes anew in every step.
+            Precision::Nf4 => "mapped",
+            _ => "prepacked copy; embedding mapped",
+        }
+    }
+}
+
+/// A linear layer's output, and the bias that is still to be added to it.
+pub(crate) struct Unbiased {
+    pub(crate) value: String,
+    pub(crate) bias: Option<String>,
+}
+
+impl Decoder<'_> {
+    /// A linear layer whose bias, if it has one, goes into the operator that follows.
+    pub(crate) fn linear(
+        &mut self,
+        input: &str,
+        names: &LinearNames,
+        out: &str,
+    ) -> Result<Unbiased, BundleError> {
+        self.product(input, &names.weights, out)?;
+        let bias = if names.biases.is_empty() { None } else { Some(self.stacked(&names.biases)?) };
+        Ok(Unbiased { value: out.to_owned(), bias })
+    }
+
+    /// A linear layer with its bias added.
+    pub(crate) fn biased(
+        &mut self,
+        input: &str,
+        names: &LinearNames,
+        out: &str,
+    ) -> Result<String, BundleError> {
+        let Unbiased { value, bias } = self.linear(input, names, out)?;
+        let Some(bias) = bias else { return Ok(value) };
+        let sum = format!("{out}.biased");
+        self.graph.node((ONNX, "Add"), &[&value, &bias], &[&sum], &[]);
+        Ok(sum)
+    }
+
+    /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
+    pub(crate) fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
+        let name = weights.join("+");
+        if self.products.by_codes() {
+            let weight = (name.as_str(), &self.weights.quantised(weights)?);
+            quantised_product(&mut self.graph, self.products, WITH_INT8, (input, weight, out));
+            return Ok(());
+        }
+        if self.products.dequantised {
+            let weight = self.weights.quantised(weights)?;
+            let bytes = || weight.dequantised().into_iter().flat_map(f32::to_le_bytes).collect();
+            self.graph.computed(&name, DataType::Float, &[weight.rows, weight.columns], bytes);
+        } else {
+            self.stacked(weights)?;
+        }
+        let attributes = [Attribute::Int("transB", 1)];
+        self.graph.node((MICROSOFT, "FusedMatMul"), &[input, &name], &[out], &attributes);
+        Ok(())
+    }
+
+    /// The rows of table `name` for the tokens: `[batch, positions, columns]`.
+    pub(crate) fn look_up(&mut self, name: &str, out: &str) -> Result<(), BundleError> {
+        if !self.weights.is_quantised(name) {
+            // An initialiser of its own, though a tied head has the same bytes: that one is packed and then
+            // unmapped, and of this one only the rows that are looked up become resident.
+            let table = format!("{name}.rows");
+            self.graph.float_weight(&table, &self.weights.tensor(name)?);
+            self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &[out], &[]);
+            return Ok(());
+        }
+        let quantised = self.weights.quantised(std::slice::from_ref(&name.to_owned()))?;
+        quantised_rows(&mut self.graph, name, &quantised, out);
+        Ok(())
+    }
+
+    /// Makes a tensor of the bundle an initialiser and returns its name.
+    pub(crate) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
+        self.graph.float_weight(name, &self.weights.tensor(name)?);
+        Ok(name.to_owned())
+    }
+
+    /// Several tensors that lie side by side as one initialiser.
+    fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
+        let name = names.join("+");
+        self.graph.float_weight(&name, &self.weights.stacked(names)?);
+        Ok(name)
+    }
+}
+
+/// `out` = `input` · Wᵀ, with W of int8, int4 or nf4 under its name.
+pub(crate) fn quantised_product(
+    graph: &mut GraphBuilder,
+    products: Products,
+    accuracy_level: i64,
+    (input, (name, weight), out): (&str, (&str, &Quantised<'_>), &str),
+) {
+    let (rows, columns) = (weight.rows, weight.columns);
+    let scales = format!("{name}.scale");
+    let sizes = [Attribute::Int("K", columns as i64), Attribute::Int("N", rows as i64)];
+    if weight.precision == Precision::Nf4 {
+        graph.weight(name, DataType::Uint8, &[weight.codes.bytes.len()], &weight.codes);
+        graph.weight(&scales, DataType::Float, &weight.scales.shape, &weight.scales);
+        let [k, n] = sizes;
+        let block = Attribute::Int("block_size", NF4_BLOCK as i64);
+        let attributes = [k, n, block, Attribute::Int("quant_type", NF4_TYPE)];
+        graph.node((MICROSOFT, "MatMulBnb4"), &[input, name, &scales], &[out], &attributes);
+        return;
+    }
+    let (bits, block, codes) = if weight.precision == Precision::Int4 {
+        let blob = INT4_GROUP / 2;
+        graph.weight(name, DataType::Uint8, &[rows, columns / INT4_GROUP, blob], &weight.codes);
+        graph.weight(&scales, DataType::Float, &weight.scales.shape, &weight.scales);
+        (4, INT4_GROUP, name.to_owned())
+    } else {
+        let block = int8_block(columns);
+        let dims = [rows, columns / block, block];
+        let repeated =
+            weight.scale_values().into_iter().flat_map(|s| std::iter::repeat_n(s, columns / block));
+        graph.floats(&scales, &dims[..2], repeated);
+        (8, block, unsigned_codes(graph, products, (name, &weight.codes), &dims))
+    };
+    let [k, n] = sizes;
+    let attributes = [
+        k,
+        n,
+        Attribute::Int("bits", bits),
+        Attribute::Int("block_size", block as i64),
+        Attribute::Int("accuracy_level", accuracy_level),
+    ];
+    graph.node((MICROSOFT, "MatMulNBits"), &[input, &codes, &scales], &[out], &attributes);
+}
+
+/// The longest power of two that divides a row, for one scale holds for the whole of it.
+fn int8_block(columns: usize) -> usize {
+    (1 << columns.trailing_zeros()).min(LONGEST_INT8_BLOCK)
+}
+
+/// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy of all codes
+/// passes through the graph's own bytes; where the graph is to run as written, they are written flipped.
+fn unsigned_codes(
+    graph: &mut GraphBuilder,
+    products: Products,
+    (name, codes): (&str, &TensorView<'_>),
+    dims: &[usize],
+) -> String {
+    let out = format!("{name}.unsigned");
+    if products.folds_constants {
+        graph.weight(name, DataType::Uint8, dims, codes);
+        graph.bytes("sign.bit", DataType::Uint8, &[1], vec![SIGN_BIT]);
+        graph.node((ONNX, "BitwiseXor"), &[name, "sign.bit"], &[&out], &[]);
+    } else {
+        let flipped = || codes.bytes.iter().map(|code| code ^ SIGN_BIT).collect();
+        graph.computed(&out, DataType::Uint8, dims, flipped);
+    }
+    out
+}
+
+/// Rows of a quantised table, dequantised: the values that each byte stands for are looked up in a table of 256,
+/// and multiplied by their scale. That is exact, and costs a few microseconds.
+fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, out: &str) {
+    let block = match table.precision {
+        Precision::Int8 => table.columns,
+        Precision::Int4 => INT4_GROUP,
+        _ => NF4_BLOCK,
+    };
+    if !table.columns.is_multiple_of(block) {
+        // Blocks of nf4 that span two rows: written out.
+        let values = table.dequantised();
+        graph.floats("embed.table", &[table.rows, table.columns], values);
+        graph.node((ONNX, "Gather"), &["embed.table", TOKENS], &[out], &[]);
+        return;
+    }
+    let blocks = table.columns / block;
+    let width = table.codes.bytes.len() / table.rows;
+    let (codes, scales) = (format!("{name}.rows"), format!("{name}.rows.scale"));
+    graph.weight(&codes, DataType::Uint8, &[table.rows, width], &table.codes);
+    graph.weight(&scales, DataType::Float, &[table.rows, blocks, 1], &table.scales);
+    let meanings: Vec<f32> = (0..=u8::MAX).flat_map(|byte| meaning(table.precision, byte)).collect();
+    graph.floats("embed.meanings", &[256, meanings.len() / 256], meanings);
+    graph.integers("embed.blocks", &[0, 0, blocks as i64, block as i64]);
+    graph.integers("embed.joined", &[0, 0, table.columns as i64]);
+    graph.node((ONNX, "Gather"), &[&codes, TOKENS], &["embed.codes"], &[]);
+    let to_index = [Attribute::Int("to", DataType::Int32 as i64)];
+    graph.node((ONNX, "Cast"), &["embed.codes"], &["embed.indices"], &to_index);
+    graph.node((ONNX, "Gather"), &["embed.meanings", "embed.indices"], &["embed.values"], &[]);
+    graph.node((ONNX, "Reshape"), &["embed.values", "embed.blocks"], &["embed.unscaled"], &[]);
+    graph.node((ONNX, "Gather"), &[&scales, TOKENS], &["embed.scales"], &[]);
+    graph.node((ONNX, "Mul"), &["embed.unscaled", "embed.scales"], &["embed.scaled"], &[]);
+    graph.node((ONNX, "Reshape"), &["embed.scaled", "embed.joined"], &[out], &[]);
+}
+
+/// What a byte of codes stands for, before its scale.
+fn meaning(precision: Precision, byte: u8) -> Vec<f32> {
+    let integer = |nibble: u8| f32::from(nibble as i8 - INT4_OFFSET);
+    match precision {
+        Precision::Int8 => vec![f32::from(byte as i8)],
+        Precision::Int4 => vec![integer(byte & 15), integer(byte >> 4)],
+        _ => [byte >> 4, byte & 15].map(|nibble| NF4[usize::from(nibble)]).into(),
+    }
+}

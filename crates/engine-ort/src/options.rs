@@ -1,0 +1,74 @@
+//! What a variant of this engine may choose (`configs/engines/ort-*.toml`).
+
+use std::path::PathBuf;
+
+use engine::{EngineError, Settings};
+use ort::session::builder::GraphOptimizationLevel;
+
+/// The options by name.
+const OPTIMIZATION: &str = "optimization";
+const PROFILE: &str = "profile";
+
+/// How much ONNX Runtime may rewrite the graph
+/// (<https://onnxruntime.ai/docs/performance/model-optimizations/graph-optimizations.html>).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Optimization {
+    /// The graph runs as it was written.
+    Off,
+    /// Constant folding, removal of what has no effect, and what holds on every device.
+    Basic,
+    /// With fusions of operators for the device.
+    Extended,
+    /// With changes of layout for this machine.
+    All,
+}
+
+impl Optimization {
+    pub(crate) const EACH: [Optimization; 4] =
+        [Optimization::Off, Optimization::Basic, Optimization::Extended, Optimization::All];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Optimization::Off => "off",
+            Optimization::Basic => "basic",
+            Optimization::Extended => "extended",
+            Optimization::All => "all",
+        }
+    }
+
+    pub(crate) fn level(self) -> GraphOptimizationLevel {
+        match self {
+            Optimization::Off => GraphOptimizationLevel::Disable,
+            Optimization::Basic => GraphOptimizationLevel::Level1,
+            Optimization::Extended => GraphOptimizationLevel::Level2,
+            Optimization::All => GraphOptimizationLevel::All,
+        }
+    }
+
+    /// Whether nodes over constants alone are computed while loading.
+    pub(crate) fn folds_constants(self) -> bool {
+        self != Optimization::Off
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) optimization: Optimization,
+    /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
+    pub(crate) profile: Option<PathBuf>,
+}
+
+impl Options {
+    /// Without leave to optimise, the level is off whatever the option says.
+    pub(crate) fn of(settings: &Settings) -> Result<Options, EngineError> {
+        settings.check_options(&[OPTIMIZATION, PROFILE])?;
+        let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
+        let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
+            let names = Optimization::EACH.map(Optimization::name).join(", ");
+            let text = format!("option {OPTIMIZATION} is {named:?}, not one of {names}");
+            return Err(EngineError::Input(text));
+        };
+        let optimization = if settings.jit { optimization } else { Optimization::Off };
+        Ok(Options { optimization, profile: settings.options.get(PROFILE).map(PathBuf::from) })
+    }
+}

@@ -1,0 +1,151 @@
+//! What the kernels do, seen from what they give: the operators of the model in graphs of one node.
+//!
+//! Two things that matter to a comparison cannot be read off a session: whether attention writes into the cache
+//! that it is given or copies it, and whether a product rounds its activations. Both show in the results of
+//! an input made for it. The graphs cost some milliseconds while loading.
+
+use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4_BLOCK};
+use bundle::{Element, ModelConfig, Precision, Quantised, TensorView};
+use engine::EngineError;
+use ort::memory::Allocator;
+use ort::session::Session;
+use ort::value::Tensor;
+
+use crate::attention::{Attention, CacheNames, LAST_POSITIONS, TOTAL, cache_names};
+use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, Storage};
+use crate::linear::{Products, WITH_INT8, quantised_product};
+use crate::onnx::DataType;
+use crate::options::Optimization;
+use crate::runtime::{Library, commit, framework, session_builder};
+
+/// Whether GroupQueryAttention writes into the cache in place where past and present are one tensor. If it copied, it would
+/// fill the free rows of the copy with zeros.
+pub(crate) fn cache_is_shared(
+    library: &Library,
+    config: &ModelConfig,
+    attention: Attention,
+) -> Result<bool, EngineError> {
+    shared(library, config, attention).map_err(framework)
+}
+
+fn shared(library: &Library, config: &ModelConfig, attention: Attention) -> ort::Result<bool> {
+    const CAPACITY: usize = 4;
+    let (head, mark) = (attention.cached_head_dim, 1.0);
+    let (query, key) = (config.heads * head, config.kv_heads * head);
+    let mut graph = GraphBuilder::new("attention", Storage::Memory(Vec::new()));
+    let widths = [("query", query), ("key", key), ("value", key)];
+    for (name, width) in widths {
+        graph.input(name, DataType::Float, &[Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(width)]);
+    }
+    graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Fixed(1)]);
+    graph.input(TOTAL, DataType::Int32, &[]);
+    let dims = [1, config.kv_heads, CAPACITY, head];
+    let names = cache_names(0);
+    for CacheNames { past, present } in &names {
+        graph.input(past, DataType::Float, &dims.map(Dim::Fixed));
+        graph.output(present, DataType::Float, &dims.map(Dim::Fixed));
+    }
+    graph.output("attended", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(query)]);
+    let [keys, values] = &names;
+    let inputs = ["query", "key", "value", &keys.past, &values.past, LAST_POSITIONS, TOTAL];
+    let outputs = ["attended", keys.present.as_str(), &values.present];
+    let attributes = [
+        Attribute::Int("num_heads", config.heads as i64),
+        Attribute::Int("kv_num_heads", config.kv_heads as i64),
+    ];
+    graph.node((MICROSOFT, "GroupQueryAttention"), &inputs, &outputs, &attributes);
+    let mut session = compile(library, graph)?;
+
+    let allocator = Allocator::default();
+    let mut binding = session.create_binding()?;
+    for (name, width) in widths {
+        binding.bind_input(name, &Tensor::from_array(([1, 1, width], vec![1.0f32; width]))?)?;
+    }
+    binding.bind_input(LAST_POSITIONS, &Tensor::from_array(([1], vec![0i32]))?)?;
+    binding.bind_input(TOTAL, &Tensor::from_array(([0usize; 0], vec![1i32]))?)?;
+    let mut cache = [Tensor::<f32>::new(&allocator, dims)?, Tensor::new(&allocator, dims)?];
+    for (CacheNames { past, present }, tensor) in names.iter().zip(&mut cache) {
+        tensor.extract_tensor_mut().1.fill(mark);
+        binding.bind_input(past, tensor)?;
+        binding.bind_output(present, tensor)?;
+    }
+    binding.bind_output("attended", Tensor::<f32>::new(&allocator, [1, 1, query])?)?;
+    session.run_binding(&binding)?;
+    Ok(cache.iter().all(|tensor| tensor.extract_tensor().1.iter().all(|&number| number == mark)))
+}
+
+/// How a quantised product takes its activations when it computes a step of decoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activations {
+    F32,
+    Int8,
+}
+
+impl Activations {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Activations::F32 => "f32",
+            Activations::Int8 => "int8",
+        }
+    }
+}
+
+/// Multiplies a large activation by 0 and a small one beside it by 1. In f32 the small one comes out; rounded
+/// to steps of the large one's 127th part, nothing does.
+pub(crate) fn activations(library: &Library, products: Products) -> Result<Activations, EngineError> {
+    const LARGE: f32 = 1000.0;
+    let product = multiply(library, products, [LARGE, 1.0]).map_err(framework)?;
+    match product {
+        1.0 => Ok(Activations::F32),
+        0.0 => Ok(Activations::Int8),
+        other => {
+            let operator = products.operator();
+            Err(EngineError::Framework(format!("{operator} makes {other} of {LARGE} · 0 + 1 · 1")))
+        }
+    }
+}
+
+/// `inputs[0]` · 0 + `inputs[1]` · 1 by the operator of `products`.
+fn multiply(library: &Library, products: Products, inputs: [f32; 2]) -> ort::Result<f32> {
+    const ROWS: usize = 16;
+    const COLUMNS: usize = NF4_BLOCK;
+    // Every row is 0, 1, 0, 0, … under scales of 1.
+    let (zero, one) = match products.precision {
+        Precision::Int4 => (INT4_OFFSET as u8, INT4_OFFSET as u8 + 1),
+        Precision::Nf4 => (7, 15),
+        _ => (0, 1),
+    };
+    let row: Vec<u8> = (0..COLUMNS).map(|column| if column == 1 { one } else { zero }).collect();
+    let pair = |pair: &[u8]| match products.precision {
+        Precision::Int4 => vec![pair[0] | pair[1] << 4],
+        Precision::Nf4 => vec![pair[0] << 4 | pair[1]],
+        _ => pair.to_vec(),
+    };
+    let codes: Vec<u8> = row.chunks_exact(2).flat_map(pair).collect::<Vec<_>>().repeat(ROWS);
+    let blocks = match products.precision {
+        Precision::Int4 => COLUMNS / INT4_GROUP,
+        _ => 1,
+    };
+    let scales = 1.0f32.to_le_bytes().repeat(ROWS * blocks);
+    let view = |shape, element, bytes| TensorView { shape, element, bytes, file_offset: 0 };
+    let weight = Quantised {
+        precision: products.precision,
+        rows: ROWS,
+        columns: COLUMNS,
+        codes: view(vec![ROWS, codes.len() / ROWS], Element::U8, &codes),
+        scales: view(vec![ROWS, blocks], Element::F32, &scales),
+    };
+    let mut graph = GraphBuilder::new("product", Storage::Memory(Vec::new()));
+    graph.input("in", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(COLUMNS)]);
+    graph.output("out", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(ROWS)]);
+    quantised_product(&mut graph, products, WITH_INT8, ("in", ("weight", &weight), "out"));
+    let mut session = compile(library, graph)?;
+    let mut row = vec![0.0f32; COLUMNS];
+    row[..2].copy_from_slice(&inputs);
+    let outputs = session.run(ort::inputs!["in" => Tensor::from_array(([1, COLUMNS], row))?])?;
+    Ok(outputs["out"].try_extract_tensor::<f32>()?.1[0])
+}
+
+fn compile(library: &Library, graph: GraphBuilder) -> ort::Result<Session> {
+    commit(session_builder(library, Optimization::Basic)?.with_intra_threads(1)?, graph.finish())
+}

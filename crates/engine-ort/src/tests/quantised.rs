@@ -1,0 +1,202 @@
+//! Quantised weights: what the graph holds is what the bundle holds.
+
+use std::fs::OpenOptions;
+use std::io::{Seek, SeekFrom, Write};
+
+use bundle::quantised::INT4_GROUP;
+use bundle::{Position, Weights};
+use engine::Quantised;
+use engine::conformance::{Reference, argmax, check_model, max_abs_difference, tiny_models};
+use engine::{Bundle, InferenceEngine, Precision, Settings, Want};
+use ort::value::Tensor;
+
+use super::{prepared_at, settings};
+use crate::Ort;
+use crate::graph::{Dim, GraphBuilder, Storage};
+use crate::linear::{Products, WITH_INT8, quantised_product};
+use crate::model::location;
+use crate::onnx::DataType;
+use crate::options::Optimization;
+use crate::runtime::{commit, library, session_builder};
+
+/// MatMulNBits' `accuracy_level` for f32 arithmetic.
+const IN_F32: i64 = 1;
+const QUANTISED: [Precision; 3] = [Precision::Int8, Precision::Int4, Precision::Nf4];
+
+fn all_precisions() -> Vec<Precision> {
+    [&[Precision::F32], QUANTISED.as_slice()].concat()
+}
+
+fn at(precision: Precision, dequantised: bool) -> Settings {
+    Settings { precision, dequantised, ..settings() }
+}
+
+/// Wᵀ by the operator itself, `[columns, rows]`: the identity times a layer's weight.
+fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Quantised) -> Vec<f32> {
+    let (folder, file) = location(weights.path()).expect("a path");
+    let mut graph = GraphBuilder::new("product", Storage::File(file));
+    let columns = weight.columns;
+    graph.input("in", DataType::Float, &[Dim::Fixed(columns), Dim::Fixed(columns)]);
+    graph.output("out", DataType::Float, &[Dim::Fixed(columns), Dim::Fixed(weight.rows)]);
+    let folds_constants = level.folds_constants();
+    let products = Products { precision: weight.precision, dequantised: false, folds_constants };
+    quantised_product(&mut graph, products, accuracy, ("in", ("weight", weight), "out"));
+    let mut session = session_builder(library().expect("a library"), level)
+        .and_then(|builder| {
+            let key = "session.model_external_initializers_file_folder_path";
+            commit(builder.with_config_entry(key, folder)?, graph.finish())
+        })
+        .expect("a session");
+    let mut identity = vec![0.0f32; columns * columns];
+    identity.iter_mut().step_by(columns + 1).for_each(|one| *one = 1.0);
+    let input = Tensor::from_array(([columns, columns], identity)).expect("a tensor");
+    let outputs = session.run(ort::inputs!["in" => input]).expect("runs");
+    outputs["out"].try_extract_tensor::<f32>().expect("f32").1.to_vec()
+}
+
+/// Calls `check` with every layer's weight, and all precisions.
+fn each_weight(check: impl Fn(&Weights, Precision, &Quantised)) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for model in tiny_models() {
+        let bundle = prepared_at(QUANTISED.to_vec(), &model, directory.path());
+        for precision in QUANTISED {
+            let weights = bundle.weights(precision).expect("weights");
+            let layer = bundle.config().layer(0);
+            for names in [layer.qkv, layer.output, layer.gate_up, layer.down] {
+                check(&weights, precision, &weights.quantised(&names.weights).expect("quantised"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_graph_holds_the_bundle_s_weights_bit_for_bit() {
+    each_weight(|weights, precision, weight| {
+        for level in [Optimization::Off, Optimization::All] {
+            let held = transposed(weights, IN_F32, level, weight);
+            let dequantised = weight.dequantised();
+            for (row, values) in dequantised.chunks_exact(weight.columns).enumerate() {
+                let column = held.iter().skip(row).step_by(weight.rows);
+                assert!(column.eq(values), "{precision}, {}, row {row}", level.name());
+            }
+        }
+    });
+}
+
+#[test]
+fn the_fast_kernels_have_packed_the_bundle_s_integers() {
+    each_weight(|weights, precision, weight| {
+        if precision == Precision::Nf4 {
+            return;
+        }
+        let held = transposed(weights, WITH_INT8, Optimization::All, weight);
+        let scales_per_row = if precision == Precision::Int4 { weight.columns / INT4_GROUP } else { 1 };
+        for row in 0..weight.rows {
+            for (column, integer) in weight.integers(row).into_iter().enumerate() {
+                let scale = weight.scale(row * scales_per_row + column * scales_per_row / weight.columns);
+                let ratio = held[column * weight.rows + row] / scale;
+                assert!((ratio - f32::from(integer)).abs() < 1e-3, "{precision}: {ratio} for {integer}");
+            }
+        }
+    });
+}
+
+/// Overwrites the f32 weights of `bundle` with what those of `precision` stand for.
+fn dequantise_in_place(bundle: &Bundle, precision: Precision) {
+    let (source, target) =
+        (bundle.weights(precision).expect("weights"), bundle.weights(Precision::F32).expect("weights"));
+    let mut file = OpenOptions::new().write(true).open(target.path()).expect("writable");
+    for name in bundle.config().quantised() {
+        let values = source.quantised(std::slice::from_ref(&name)).expect("quantised").dequantised();
+        let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        let offset = target.tensor(&name).expect("in f32 too").file_offset;
+        file.seek(SeekFrom::Start(offset)).expect("seeks");
+        file.write_all(&bytes).expect("writes");
+    }
+}
+
+/// What the f32 engine makes of `tokens`, which has been held to an independent implementation.
+fn f32_reference(bundle: &Bundle, given: &Reference) -> Reference {
+    let mut engine = Ort::load(bundle, &settings()).expect("loads");
+    engine.begin(given.batch, given.positions).expect("begins");
+    let logits = engine.append(&given.tokens, Want::All).expect("appends").to_vec();
+    let hidden = engine.hidden_states().expect("asked for").layers;
+    let prompt = &given.tokens[..given.positions];
+    engine.begin(1, given.positions + given.greedy.len()).expect("begins");
+    let mut greedy = vec![argmax(engine.append(prompt, Want::Last).expect("appends"))];
+    while greedy.len() < given.greedy.len() {
+        let last = [greedy[greedy.len() - 1]];
+        greedy.push(argmax(engine.append(&last, Want::Last).expect("appends")));
+    }
+    Reference { logits, hidden, greedy, tokens: given.tokens.clone(), ..*given }
+}
+
+#[test]
+fn in_f32_quantised_weights_give_what_their_dequantised_ones_give() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for model in tiny_models() {
+        let bundle = prepared_at(all_precisions(), &model, directory.path());
+        for precision in QUANTISED {
+            println!("{} {precision}", model.display());
+            dequantise_in_place(&bundle, precision);
+            let reference = f32_reference(&bundle, &Reference::read(&model));
+            check_model::<Ort>(&bundle, &reference, &at(precision, true));
+            let unoptimised = Settings { jit: false, ..at(precision, true) };
+            check_model::<Ort>(&bundle, &reference, &unoptimised);
+        }
+    }
+}
+
+/// How far activations rounded to 8 bits may move the tiny models' logits, which reach 3. They move them by up to 0.07.
+const ROUNDED: f32 = 0.2;
+
+#[test]
+fn rounding_activations_to_8_bits_is_reported_and_does_not_matter() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for model in tiny_models() {
+        let (bundle, given) =
+            (prepared_at(all_precisions(), &model, directory.path()), Reference::read(&model));
+        for precision in QUANTISED {
+            let logits = |settings: &Settings| {
+                let mut engine = Ort::load(&bundle, settings).expect("loads");
+                engine.begin(given.batch, given.positions).expect("begins");
+                let logits = engine.append(&given.tokens, Want::All).expect("appends").to_vec();
+                (logits, engine.in_effect().kernels.remove(0))
+            };
+            let (fast, fast_kernel) = logits(&at(precision, false));
+            let (exact, exact_kernel) = logits(&at(precision, true));
+            let difference = max_abs_difference(&fast, &exact);
+            println!("{} {precision}: {difference}", model.display());
+            let rounded = precision != Precision::Nf4;
+            let inner = if rounded { "int8 activations" } else { "f32 activations" };
+            assert!(fast_kernel.contains(inner), "{fast_kernel}");
+            assert!(exact_kernel.contains("dequantised"), "{exact_kernel}");
+            assert!(difference <= ROUNDED, "{precision} differs by {difference}");
+        }
+    }
+}
+
+#[test]
+fn a_quantised_embedding_is_dequantised_exactly() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for model in tiny_models() {
+        let bundle = prepared_at(QUANTISED.to_vec(), &model, directory.path());
+        let config = bundle.config();
+        if !config.quantised().contains(&config.embedding()) || config.position == Position::Learned {
+            continue;
+        }
+        let tokens: Vec<u32> = (0..config.vocab_size as u32).step_by(3).collect();
+        for precision in QUANTISED {
+            let weights = bundle.weights(precision).expect("weights");
+            let table = weights.quantised(&[config.embedding()]).expect("quantised");
+            let mut engine = Ort::load(&bundle, &at(precision, false)).expect("loads");
+            engine.begin(1, tokens.len()).expect("begins");
+            engine.append(&tokens, Want::Last).expect("appends");
+            let mut expected = vec![0.0; tokens.len() * table.columns];
+            for (row, &token) in expected.chunks_exact_mut(table.columns).zip(&tokens) {
+                table.row(token as usize, row);
+            }
+            assert_eq!(engine.hidden_states().expect("asked for").layers[0], expected, "{precision}");
+        }
+    }
+}
