@@ -8,6 +8,7 @@ mod compare;
 mod doctor;
 mod failure;
 mod process;
+mod profile;
 mod references;
 mod report;
 mod setup;
@@ -82,11 +83,18 @@ enum Task {
     Doctor,
     /// Check the rules of the architecture
     Tidy,
-    /// Put the table of a results directory between the markers in README.md
+    /// Say where a worker's time goes, part by part, with Linux's perf
+    Profile(profile::Args),
+    /// Put the table of a results directory, or of a profile, between the markers of a block of a page
     Splice {
-        /// The newest under results/, unless given
+        /// With report.md or profile.md; the newest comparison under results/, unless given
         #[arg(long, value_name = "DIR")]
         results: Option<PathBuf>,
+        #[arg(long, value_name = "FILE", default_value = "README.md")]
+        page: PathBuf,
+        /// NAME of the page's lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`
+        #[arg(long, value_name = "NAME", default_value = "table")]
+        block: String,
     },
 }
 
@@ -111,6 +119,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Test { quick } => test::run(&workspace, quick),
         Task::Doctor => doctor::run(&workspace),
         Task::Tidy => tidy::run(&workspace),
-        Task::Splice { results } => splice::run(&workspace, results),
+        Task::Profile(args) => profile::run(&workspace, &args),
+        Task::Splice { results, page, block } => splice::run(&workspace, results, &page, &block),
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask splice`: the table of a real run into README.md, so that no number is typed by hand.
+//! `cargo xtask splice`: the table of a real run, or of a profile, into a block of a page, with its command above: no
+//! number is typed by hand.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,11 +10,10 @@ use serde::Deserialize;
 use crate::failure::BadInput;
 use crate::workspace::Workspace;
 
-const BEGIN: &str = "<!-- table: begin -->";
-const END: &str = "<!-- table: end -->";
-
 const REPORT: &str = "report.md";
 const ENVIRONMENT: &str = "environment.json";
+/// Of `cargo xtask profile`, its command included.
+const PROFILE: &str = "profile.md";
 
 /// What of the recorded environment is shown.
 #[derive(Deserialize)]
@@ -21,21 +21,33 @@ struct Environment {
     command: Vec<String>,
 }
 
-pub(crate) fn run(workspace: &Workspace, results: Option<PathBuf>) -> Result<ExitCode> {
+pub(crate) fn run(
+    workspace: &Workspace,
+    results: Option<PathBuf>,
+    page: &Path,
+    block: &str,
+) -> Result<ExitCode> {
     let results = match results {
         Some(directory) => directory,
         None => newest(&workspace.root.join("results"))?,
     };
+    let shown = shown(&results)?;
+    let file = workspace.root.join(page);
+    let text = read(&file)?;
+    let spliced = splice(&text, block, &shown).with_context(|| page.display().to_string())?;
+    std::fs::write(&file, spliced).with_context(|| format!("cannot write {}", page.display()))?;
+    eprintln!("{} of {} now shows {}", block, page.display(), results.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(results: &Path) -> Result<String> {
+    if results.join(PROFILE).is_file() {
+        return read(&results.join(PROFILE));
+    }
     let report = read(&results.join(REPORT))?;
     let environment: Environment = serde_json::from_str(&read(&results.join(ENVIRONMENT))?)
         .with_context(|| format!("{} of {}", ENVIRONMENT, results.display()))?;
-    let readme = workspace.root.join("README.md");
-    let text = std::fs::read_to_string(&readme).context("cannot read README.md")?;
-    let shown = format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim());
-    let spliced = splice(&text, &shown).context("README.md")?;
-    std::fs::write(&readme, spliced).context("cannot write README.md")?;
-    eprintln!("README.md now shows {}", results.display());
-    Ok(ExitCode::SUCCESS)
+    Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -73,23 +85,27 @@ fn newest(results: &Path) -> Result<PathBuf> {
     Ok(found.pop().ok_or_else(none)?)
 }
 
-fn splice(text: &str, shown: &str) -> Result<String> {
-    let Some((before, rest)) = text.split_once(BEGIN) else { bail!("has no line {BEGIN}") };
-    let Some((_, after)) = rest.split_once(END) else { bail!("has no line {END} after {BEGIN}") };
-    ensure!(!after.contains(BEGIN), "has more than one {BEGIN}");
-    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", shown.trim()))
+fn splice(text: &str, block: &str, shown: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- {block}: begin -->"), format!("<!-- {block}: end -->"));
+    let Some((before, rest)) = text.split_once(&begin) else { bail!("has no line {begin}") };
+    let Some((_, after)) = rest.split_once(&end) else { bail!("has no line {end} after {begin}") };
+    ensure!(!after.contains(&begin), "has more than one {begin}");
+    Ok(format!("{before}{begin}\n{}\n{end}{after}", shown.trim()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BEGIN: &str = "<!-- table: begin -->";
+    const END: &str = "<!-- table: end -->";
+
     #[test]
     fn the_text_between_the_markers_is_replaced() {
         let text = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
-        let once = splice(&text, "new\n").unwrap();
+        let once = splice(&text, "table", "new\n").unwrap();
         assert_eq!(once, format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
-        assert_eq!(splice(&once, "new").unwrap(), once);
+        assert_eq!(splice(&once, "table", "new").unwrap(), once);
     }
 
     #[test]
@@ -109,8 +125,22 @@ mod tests {
     #[test]
     fn text_without_a_pair_of_markers_is_refused() {
         for text in ["", BEGIN, END, &format!("{END}{BEGIN}"), &format!("{BEGIN}{END}{BEGIN}{END}")] {
-            assert!(splice(text, "new").is_err(), "{text:?}");
+            assert!(splice(text, "table", "new").is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn other_blocks_of_a_page_are_left_alone() {
+        let text = format!("<!-- other: begin -->\nkept\n<!-- other: end -->\n{BEGIN}\nold\n{END}\n");
+        let spliced = splice(&text, "table", "new").unwrap();
+        assert_eq!(spliced, text.replace("old", "new"));
+    }
+
+    #[test]
+    fn a_profile_is_shown_as_it_is() {
+        let results = tempfile::tempdir().unwrap();
+        std::fs::write(results.path().join(PROFILE), "its command and table").unwrap();
+        assert_eq!(shown(results.path()).unwrap(), "its command and table");
     }
 
     #[test]

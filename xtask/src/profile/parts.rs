@@ -1,0 +1,140 @@
+//! From perf's samples to parts: which rule takes which symbol is data, `configs/profile.toml`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::workspace::Workspace;
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Rule {
+    part: String,
+    #[serde(default)]
+    object: String,
+    #[serde(default)]
+    symbols: Vec<String>,
+}
+
+impl Rule {
+    fn takes(&self, sample: &Sample) -> bool {
+        sample.object.contains(&self.object)
+            && (self.symbols.is_empty() || self.symbols.iter().any(|name| sample.symbol.contains(name)))
+    }
+}
+
+/// The rules for one framework, in the order in which they are tried.
+pub(super) fn rules(workspace: &Workspace, framework: &str) -> Result<Vec<Rule>> {
+    let file = workspace.root.join("configs/profile.toml");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut all: BTreeMap<String, Vec<Rule>> =
+        toml::from_str(&text).with_context(|| format!("{}", file.display()))?;
+    let mut rules = all.remove(framework).unwrap_or_default();
+    rules.extend(all.remove("all").unwrap_or_default());
+    Ok(rules)
+}
+
+/// What perf says of one symbol.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Sample {
+    /// Percent of all samples.
+    pub(super) share: f64,
+    pub(super) object: String,
+    pub(super) symbol: String,
+}
+
+/// Reads `perf report` of one line a symbol, `12.34;object;[.] name`.
+pub(super) fn samples(report: &str) -> Vec<Sample> {
+    let sample = |line: &str| {
+        let mut fields = line.trim().splitn(3, ';');
+        let share = fields.next()?.trim().trim_end_matches('%').parse().ok()?;
+        let (object, symbol) = (fields.next()?.trim(), fields.next()?);
+        // Of call graphs, which are not recorded, an empty column may follow.
+        let symbol = symbol.split(';').next()?.trim();
+        // `[.]` and `[k]` tell user from kernel.
+        let symbol = symbol.split_once("] ").map_or(symbol, |(_, name)| name);
+        Some(Sample { share, object: object.to_owned(), symbol: symbol.trim().to_owned() })
+    };
+    report.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+}
+
+/// One part's share and its symbols, the largest first.
+#[derive(Debug, PartialEq)]
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) share: f64,
+    pub(super) symbols: Vec<Sample>,
+}
+
+pub(super) fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
+    let mut parts: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+    for sample in samples {
+        let rule = rules.iter().find(|rule| rule.takes(&sample));
+        parts.entry(rule.map_or("other", |rule| &rule.part).to_owned()).or_default().push(sample);
+    }
+    let mut parts: Vec<Part> = parts
+        .into_iter()
+        .map(|(name, mut symbols)| {
+            symbols.sort_by(|a, b| b.share.total_cmp(&a.share));
+            Part { name, share: symbols.iter().map(|sample| sample.share).sum(), symbols }
+        })
+        .collect();
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    parts
+}
+
+/// The end of a path of names without its type arguments, which can fill pages, fit for a cell of a table.
+pub(super) fn short(symbol: &str) -> String {
+    const LONGEST: usize = 48;
+    let mut plain = String::new();
+    let mut depth = 0_usize;
+    for c in symbol.chars() {
+        match c {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let plain = plain.replace(['|', '`'], "");
+    // A method of `<T as Trait>` has lost all but its own name.
+    let plain = if plain.trim_matches(':').len() < 8 { symbol.replace(['|', '`'], "") } else { plain };
+    let tail: Vec<&str> = plain.trim_start_matches(':').rsplitn(3, "::").take(2).collect();
+    let tail = tail.into_iter().rev().collect::<Vec<_>>().join("::");
+    tail.trim().chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(part: &str, object: &str, symbols: &[&str]) -> Rule {
+        let symbols = symbols.iter().map(|name| (*name).to_owned()).collect();
+        Rule { part: part.into(), object: object.into(), symbols }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_takes_a_sample_and_the_rest_is_other() {
+        let report = "# header\n 60.50;libx.so;[.] gemm_kernel<float>  ;-  -\n  9.50;libx.so;[.] wait\n\n 30.00;worker;[.] a::b\n";
+        let rules = [rule("products", "", &["gemm"]), rule("library", "libx", &[])];
+        let found = parts(&rules, samples(report));
+        let shares: Vec<_> = found.iter().map(|part| (part.name.as_str(), part.share)).collect();
+        assert_eq!(shares, [("products", 60.5), ("other", 30.0), ("library", 9.5)]);
+    }
+
+    #[test]
+    fn every_framework_with_an_engine_has_rules() {
+        let workspace = Workspace::locate().unwrap();
+        let of_all = rules(&workspace, "no such framework").unwrap().len();
+        for framework in ["candle", "tch", "ort"] {
+            assert!(rules(&workspace, framework).unwrap().len() > of_all, "{framework}");
+        }
+    }
+
+    #[test]
+    fn a_symbol_is_shortened_to_the_end_of_its_path() {
+        assert_eq!(short("candle_core::quantized::k_quants::matmul<f32>"), "k_quants::matmul");
+        assert_eq!(short("void at::native::(anonymous namespace)::kernel<8, 1>(float*)"), "::kernel");
+        assert!(!short("a|b").contains('|'), "a cell of a table stays one");
+    }
+}
