@@ -91,6 +91,10 @@ impl InferenceEngine for CandleTransformers {
         if let Device::Cuda(_) = settings.device {
             return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
         }
+        if settings.dequantised {
+            let reason = "a reference computes in its own way alone: name an engine first";
+            return Err(EngineError::Unsupported(reason.into()));
+        }
         let config = bundle.config().clone();
         let file = Self::weights_file(bundle, settings)?;
         let model = if weights == Weights::Bundle {

@@ -16,6 +16,7 @@ fn settings(precision: Precision) -> Settings {
         threads: candle_core::utils::get_num_threads(),
         jit: true,
         hidden_states: false,
+        dequantised: false,
         options: BTreeMap::new(),
     }
 }

@@ -20,7 +20,7 @@ def line(value):
 def hello(runtime, framework):
     """What the framework is. Rule R10 holds builds against each other; a reference's build is its own."""
     build = {
-        "profile": "release", "rustc": f"none: Python {platform.python_version()}", "rustflags": "",
+        "profile": "release", "rustc": f"by whoever built it, run by Python {platform.python_version()}", "rustflags": "",
         "target_features": [], "target": f"{platform.machine()}-{platform.system().lower()}",
     }
     return {"protocol": VERSION, "framework": framework, **runtime, "build": build}
@@ -59,6 +59,8 @@ def _work(load_adapter, text, start_ns, send):
         raise bad_input(f"settings.slowdown is {slowdown}: give a share of the time from 0 to {LARGEST_SLOWDOWN}")
     if settings["device"] != "cpu":
         raise unsupported(f"this reference is set up for the CPU, not for {settings['device']}")
+    if settings.get("dequantised"):
+        raise unsupported("a reference computes in its own way alone: name an engine first")
     if settings.get("hidden_states"):
         raise unsupported("references give no access to hidden states")
     spawned = job.get("spawned_at_ns")

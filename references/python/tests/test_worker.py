@@ -188,6 +188,7 @@ class Jobs(unittest.TestCase):
         refusals = [
             ({"task": {"kind": "probe", "bytes": 1, "repeats": 1}}, "unsupported", "in Rust"),
             ({"settings": {"device": "cuda:0"}}, "unsupported", "cuda:0"),
+            ({"settings": {"dequantised": True}}, "unsupported", "name an engine first"),
             ({"settings": {"precision": "bf16"}}, "input", "holds f32"),
             ({"settings": {"options": {"x": "1"}}}, "input", "unknown option 'x'"),
             ({"protocol": 1}, "input", "protocol 1"),

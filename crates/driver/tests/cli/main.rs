@@ -4,4 +4,6 @@
 mod common;
 mod input;
 mod pipeline;
+#[cfg(unix)]
+mod references;
 mod trust;

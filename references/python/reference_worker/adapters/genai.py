@@ -12,6 +12,7 @@ import numpy
 import onnxruntime_genai
 from importlib.metadata import version
 
+from .. import threads
 from ..bundle import derive, references_directory, run, unsupported
 from . import Base
 
@@ -21,6 +22,7 @@ PRECISIONS = {"f32": "fp32", "int4": "int4"}
 
 class Adapter(Base):
     FRAMEWORK = "genai"
+    OPTIONS = ("threads",)
 
     @staticmethod
     def runtime():
@@ -42,9 +44,15 @@ class Adapter(Base):
     def __init__(self, bundle, settings, weights_file):
         self._threads, self._precision = settings["threads"], settings["precision"]
         config = onnxruntime_genai.Config(str(weights_file.parent))
-        options = {"intra_op_num_threads": self._threads}
-        config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
+        as_it_comes = settings.get("options", {}).get("threads") == "default"
+        if not as_it_comes:
+            options = {"intra_op_num_threads": self._threads}
+            config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
+        before = threads.count()
         self._model = onnxruntime_genai.Model(config)
+        if as_it_comes and before is not None:
+            # onnxruntime's pool has a thread fewer than it computes with: the caller is one of them.
+            self._threads = threads.count() - before + 1
         self._vocabulary = bundle.vocabulary
 
     def in_effect(self):

@@ -122,7 +122,12 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
     if let OfEach(check) = rule.check
         && goes_its_own_way(rule, judged, label)
     {
-        return Some(format!("{} (a reference: its own way)", check(judged, label)?));
+        let departure = check(judged, label)?;
+        return Some(match (rule.id, judged.of(label).find_map(Run::hello)) {
+            // Flags and features of one compiler say nothing of another's.
+            ("R10", Some(hello)) => format!("its build is its own, {} (a reference)", hello.build.rustc),
+            _ => format!("{departure} (a reference: its own way)"),
+        });
     }
     match rule.id {
         "R1" => derived::note(judged, label),

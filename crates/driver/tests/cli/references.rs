@@ -1,0 +1,85 @@
+//! References in the driver's hands: the Python worker on a fake framework, which computes what the mock computes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::Installation;
+
+fn python_sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python").canonicalize().unwrap()
+}
+
+/// The mock as `ours`, and the fake framework as `theirs` with these lines of configuration.
+fn installation(more: &str) -> Installation {
+    let installation = Installation::new().engine("ours", &[]);
+    let launcher = installation.path("launcher");
+    let text = format!(
+        "#!/bin/sh\nPYTHONPATH={} exec python3 -B -m reference_worker fake \"$@\"\n",
+        python_sources().display()
+    );
+    std::fs::write(&launcher, text).unwrap();
+    std::fs::set_permissions(&launcher, PermissionsExt::from_mode(0o755)).unwrap();
+    reference(&installation, "fake", "launcher", more);
+    installation
+}
+
+fn reference(installation: &Installation, framework: &str, launcher: &str, more: &str) {
+    let text = format!(
+        "framework = {framework:?}\nworker = \"{{root}}/{launcher}\"\nsummary = \"\"\nreference = true\n{more}"
+    );
+    std::fs::write(installation.path("configs/engines/theirs.toml"), text).unwrap();
+}
+
+const COMPARE: [&str; 6] = ["--frameworks", "ours,theirs", "--rounds", "2", "--format", "json"];
+
+#[test]
+fn a_reference_takes_part_and_its_own_ways_are_noted() {
+    let ran = installation("").run(&COMPARE);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    let report = ran.json();
+    let row = report["rows"].as_array().unwrap().iter().find(|row| row["framework"] == "theirs").unwrap();
+    assert_eq!(
+        row["agreement"]["max_abs"], 0.0,
+        "the whole protocol gives what the worker in Rust gives: {row}"
+    );
+    let notes: Vec<_> = report["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|rule| rule["notes"] != serde_json::json!([]))
+        .collect();
+    let ids: Vec<_> = notes.iter().map(|rule| rule["id"].as_str().unwrap()).collect();
+    assert!(ids.contains(&"R10") && ids.contains(&"R13"), "{notes:?}");
+}
+
+#[test]
+fn a_reference_that_computes_something_else_is_struck() {
+    let ran = installation("[options]\nperturb = \"2\"\n").run(&COMPARE);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let broken =
+        ran.json()["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == "R11").unwrap().clone();
+    assert_eq!(broken["broken_by"][0]["framework"], "theirs", "{broken}");
+}
+
+#[test]
+fn a_reference_that_is_not_set_up_is_a_row_with_the_command() {
+    let installation = installation("");
+    let launcher = installation.path("python");
+    std::os::unix::fs::symlink(python_sources(), launcher).unwrap();
+    let environment =
+        "[env]\nPHOTOFINISH_REFERENCE = \"genai\"\nPHOTOFINISH_REFERENCES = \"{cache}/references\"\n";
+    reference(&installation, "genai", "python/worker", environment);
+    let ran = installation.run(&COMPARE);
+    assert!(ran.stdout.contains("cargo xtask setup --references=genai"), "{}{}", ran.stdout, ran.stderr);
+}
+
+/// Its rules one by one, in its own language.
+#[test]
+fn the_worker_in_python_keeps_its_rules() {
+    let tests = python_sources().join("tests");
+    let run = Command::new("python3").args(["-B", "-m", "unittest", "discover", "-s"]).arg(tests).output();
+    let run = run.expect("python3 is needed, as for set-up");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !said.contains("Ran 0 tests"), "{said}");
+}
