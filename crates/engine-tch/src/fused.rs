@@ -5,7 +5,8 @@ use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
 use crate::framework;
-use crate::linear::{Layout, Linear};
+use crate::layout::Layout;
+use crate::linear::Linear;
 use crate::model::{self, Heads};
 use crate::norm::{Norm, Residual, RmsNorm, unit_rms};
 use crate::reader::Reader;

@@ -1,10 +1,13 @@
 //! [`InferenceEngine`] on libtorch, through tch. The README says which of libtorch's ways it takes and why.
 
 mod eager;
+mod embedding;
 mod fused;
+mod layout;
 mod linear;
 mod model;
 mod norm;
+mod quantised;
 mod reader;
 mod runtime;
 mod sequences;
@@ -16,9 +19,10 @@ use engine::{
 };
 use tch::{Kind, TchError, Tensor};
 
-use linear::Layout;
+use layout::Layout;
 use model::{Model, Output};
 use sequences::Sequences;
+use shim::InferenceMode;
 
 pub struct Tch {
     model: Model,
@@ -36,13 +40,10 @@ impl InferenceEngine for Tch {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
-        settings.check_options(&["fused", "packed"])?;
-        if settings.precision.is_quantised() {
-            return Err(EngineError::Unsupported("this engine reads no quantised weights".into()));
-        }
+        settings.check_options(&["fused", "linear"])?;
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
-        let _guard = tch::no_grad_guard();
+        let _mode = InferenceMode::enter();
         let model = Model::read(bundle, settings, device)?;
         Ok(Tch { model, sequences: None, keep_hidden: settings.hidden_states, output: None })
     }
@@ -50,12 +51,15 @@ impl InferenceEngine for Tch {
     fn in_effect(&self) -> InEffect {
         let (kind, device) = self.model.options();
         let layout = self.model.layout();
-        let weights = precision(kind);
+        let activations = precision(kind);
         InEffect {
-            weights,
+            weights: self.model.precision(),
             activations: match layout {
-                Layout::Widened => format!("{weights}, in f32 within attention and products of many rows"),
-                _ => weights.to_string(),
+                Layout::Widened => {
+                    format!("{activations}, in f32 within attention and products of many rows")
+                }
+                Layout::Int8 | Layout::Int4 => format!("{activations}, in bf16 within products by codes"),
+                _ => activations.to_string(),
             },
             kv_cache: precision(self.model.cache_kind()).to_string(),
             kv_cache_policy: KvCachePolicy::Preallocated,
@@ -66,12 +70,7 @@ impl InferenceEngine for Tch {
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
             jit: "eager".into(),
             optimised: None,
-            weight_storage: match (layout, device) {
-                (Layout::Packed, _) => "prepacked copy; embedding mapped",
-                (Layout::Plain | Layout::Widened, tch::Device::Cpu) => "mapped",
-                (Layout::Plain | Layout::Widened, _) => "copied to the device",
-            }
-            .into(),
+            weight_storage: self.weight_storage(),
             kernels: self.kernels(),
         }
     }
@@ -85,7 +84,7 @@ impl InferenceEngine for Tch {
             sequences => {
                 // The old cache is freed before the new one is made.
                 *sequences = None;
-                let _guard = tch::no_grad_guard();
+                let _mode = InferenceMode::enter();
                 let model = &self.model;
                 let new =
                     Sequences::new(model.config(), batch, capacity, model.options(), model.cache_kind());
@@ -101,7 +100,7 @@ impl InferenceEngine for Tch {
         };
         let Sequences { batch, filled, capacity, .. } = *sequences;
         check_append(self.model.config(), tokens, batch, filled, capacity)?;
-        let _guard = tch::no_grad_guard();
+        let _mode = InferenceMode::enter();
         let output = self.model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework)?;
         Ok(numbers(&self.output.insert(output).logits))
     }
@@ -120,10 +119,26 @@ impl InferenceEngine for Tch {
 }
 
 impl Tch {
+    fn weight_storage(&self) -> String {
+        let held = match (self.model.layout(), self.model.options().1) {
+            (Layout::Onednn | Layout::Xnnpack | Layout::Int4, _) => "prepacked copy; embedding mapped",
+            (_, tch::Device::Cpu) if self.model.emulated() => "f32 copy; embedding mapped",
+            (_, tch::Device::Cpu) => "mapped",
+            _ => "copied to the device",
+        };
+        match self.model.emulated() {
+            true => format!("emulated: dequantised to f32 at load; {held}"),
+            false => held.to_owned(),
+        }
+    }
+
     fn kernels(&self) -> Vec<String> {
         let linear = match self.model.layout() {
-            Layout::Packed => "mkldnn::_linear_pointwise, weights packed by oneDNN",
+            Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
+            Layout::Onednn => "mkldnn::_linear_pointwise, weights packed by oneDNN",
             Layout::Widened => "linear, of many rows in f32",
+            Layout::Int8 => "_weight_int8pack_mm in bf16; linear of codes widened to bf16 from 48 rows",
+            Layout::Int4 => "_weight_int4pack_mm_for_cpu in bf16",
             Layout::Plain => "linear",
         };
         let kernels = if self.model.fused() {

@@ -1,19 +1,20 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
-use bundle::{Activation, Bundle, ModelConfig, Weights};
+use bundle::{Activation, Bundle, ModelConfig, Precision, Weights};
 use engine::{EngineError, Settings, Want};
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::linear::{Layout, Linear};
+use crate::embedding::Embedding;
+use crate::layout::{self, Layout};
+use crate::linear::Linear;
 use crate::norm::{Norm, Residual, RmsNorm};
-use crate::reader::{Reader, kind};
+use crate::reader::Reader;
 use crate::sequences::{Causal, Sequences, Step};
 use crate::{eager, fused};
 
 pub(crate) struct Model {
     config: ModelConfig,
-    /// `[vocabulary, hidden]`
-    embedding: Tensor,
+    embedding: Embedding,
     /// `[positions, hidden]`, of a model with learned positions.
     positions: Option<Tensor>,
     layers: Vec<Box<dyn Layer>>,
@@ -21,8 +22,10 @@ pub(crate) struct Model {
     head: Linear,
     fused: bool,
     layout: Layout,
+    emulated: bool,
+    options: (Kind, Device),
     /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
-    _weights: Weights,
+    weights: Weights,
 }
 
 /// One layer, in one of the two ways.
@@ -43,11 +46,12 @@ impl Model {
     pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model, EngineError> {
         let config = bundle.config().clone();
         let fused = settings.flag("fused", true)?;
-        let layout = Layout::choose(settings, device, kind(settings.precision))?;
+        let (layout, emulated) = (Layout::choose(settings, device)?, layout::emulated(settings));
         let rms_norm = if fused { RmsNorm::Fused } else { RmsNorm::Elementary };
-        let reader = Reader::new(bundle.weights(settings.precision)?, device);
-        let embedding = reader.matrix(&config.embedding())?;
-        let tied = config.tied_embeddings.then_some(&embedding);
+        let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
+        // First, while little else is held: it is the largest, and for a moment there may be two of it.
+        let head = Linear::head(&reader, &config.lm_head(), layout)?;
+        let embedding = Embedding::read(&reader, &config, &head)?;
         let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
             let names = config.layer(index);
             Ok(if fused {
@@ -60,12 +64,14 @@ impl Model {
             positions: config.position_embedding().map(|name| reader.matrix(&name)).transpose()?,
             layers: (0..config.layers).map(layer).collect::<Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm(), rms_norm)?,
-            head: Linear::head(&reader, &config.lm_head(), tied, layout)?,
+            head,
             embedding,
             config,
             fused,
             layout,
-            _weights: reader.into_weights(),
+            emulated,
+            options: (reader.kind(), device),
+            weights: reader.into_weights(),
         })
     }
 
@@ -73,14 +79,24 @@ impl Model {
         &self.config
     }
 
-    /// Element type of the weights as they are held, and where.
+    /// What layers pass to one another, and where.
     pub(crate) fn options(&self) -> (Kind, Device) {
-        (self.embedding.kind(), self.embedding.device())
+        self.options
     }
 
     /// What keys and values are kept in.
     pub(crate) fn cache_kind(&self) -> Kind {
-        self.layout.attention_kind(self.embedding.kind())
+        self.layout.attention_kind(self.options.0)
+    }
+
+    /// Of the file that was read.
+    pub(crate) fn precision(&self) -> Precision {
+        self.weights.precision()
+    }
+
+    /// Whether quantised weights were dequantised when they were loaded.
+    pub(crate) fn emulated(&self) -> bool {
+        self.emulated
     }
 
     pub(crate) fn fused(&self) -> bool {
@@ -132,9 +148,7 @@ impl Model {
 
     /// `[batch · positions, hidden]`
     fn embed(&self, tokens: &[u32], step: &Step) -> Result<Tensor, TchError> {
-        let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
-        let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.embedding.device())?;
-        let embedded = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
+        let embedded = self.embedding.look_up(&self.weights, tokens)?;
         let Some(positions) = &self.positions else { return Ok(embedded) };
         let (rows, hidden) = embedded.size2()?;
         let learned = positions.f_narrow(0, step.past, step.positions)?;

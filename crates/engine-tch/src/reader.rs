@@ -2,22 +2,32 @@
 
 use bundle::{Element, Precision, TensorView, Weights};
 use engine::EngineError;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use crate::framework;
 
 pub(crate) struct Reader {
     weights: Weights,
     device: Device,
+    /// Whether quantised weights are read as the f32 that they stand for.
+    dequantised: bool,
 }
 
 impl Reader {
-    pub(crate) fn new(weights: Weights, device: Device) -> Reader {
-        Reader { weights, device }
+    pub(crate) fn new(weights: Weights, device: Device, dequantised: bool) -> Reader {
+        Reader { weights, device, dequantised }
     }
 
     pub(crate) fn kind(&self) -> Kind {
         kind(self.weights.precision())
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    pub(crate) fn is_quantised(&self, name: &str) -> bool {
+        self.weights.is_quantised(name)
     }
 
     /// The mapping, which must outlive every tensor that came from [`Reader::matrix`] and [`Reader::stacked`].
@@ -30,8 +40,18 @@ impl Reader {
         self.resident(&self.weights.tensor(name)?)
     }
 
-    /// As [`Reader::matrix`], of tensors that lie side by side.
+    /// Gives the file's pages of `name` back to the system; they are read again should anyone look.
+    pub(crate) fn release(&self, name: &str) -> Result<(), EngineError> {
+        self.weights.release(&self.weights.tensor(name)?);
+        Ok(())
+    }
+
+    /// As [`Reader::matrix`], of tensors that lie side by side; a copy if they are dequantised.
     pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
+        if self.dequantises(names) {
+            let device = self.device;
+            return self.converted(names, |whole| whole.f_to_device_(device, Kind::Float, false, true));
+        }
         self.resident(&self.weights.stacked(names)?)
     }
 
@@ -39,12 +59,28 @@ impl Reader {
     pub(crate) fn converted<T>(
         &self,
         names: &[String],
-        convert: impl FnOnce(&Tensor) -> Result<T, EngineError>,
+        convert: impl FnOnce(&Tensor) -> Result<T, TchError>,
     ) -> Result<T, EngineError> {
         let view = self.weights.stacked(names)?;
-        let converted = convert(&self.over(&view)?)?;
+        let converted = if self.dequantises(names) {
+            let quantised = self.weights.quantised(names)?;
+            let numbers = quantised.dequantised();
+            let shape = [quantised.rows as i64, quantised.columns as i64];
+            convert(&Tensor::f_from_slice(&numbers).and_then(|flat| flat.f_view(shape)).map_err(framework)?)
+        } else {
+            convert(&self.over(&view)?)
+        };
         self.weights.release(&view);
-        Ok(converted)
+        converted.map_err(framework)
+    }
+
+    fn dequantises(&self, names: &[String]) -> bool {
+        self.dequantised && self.weights.is_quantised(&names[0])
+    }
+
+    /// Scales of quantised tensors that lie side by side, f32.
+    pub(crate) fn scales(&self, names: &[String]) -> Result<Tensor, EngineError> {
+        Tensor::f_from_slice(&self.weights.quantised(names)?.scale_values()).map_err(framework)
     }
 
     /// A copy: for the small tensors, whose pages would otherwise keep those around them.
@@ -73,8 +109,9 @@ impl Reader {
         // SAFETY: the bytes are those of `shape` elements of this kind, as the bundle has checked, and stay
         // mapped for as long as the engine keeps the `Weights`. No operation here writes to a weight.
         #[allow(unsafe_code)]
-        let tensor =
-            unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &shape, &[], element_kind(view.element), Device::Cpu) };
+        let tensor = unsafe {
+            Tensor::f_from_blob(view.bytes.as_ptr(), &shape, &[], element_kind(view.element), Device::Cpu)
+        };
         tensor.map_err(framework)
     }
 }

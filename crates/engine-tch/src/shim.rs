@@ -1,6 +1,8 @@
 //! What libtorch offers to C++ and torch-sys does not wrap: see `shim.cpp`.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use tch::{TchError, Tensor};
 use torch_sys::C_tensor;
@@ -11,12 +13,18 @@ unsafe extern "C" {
     safe fn engine_tch_cpu_capability() -> *const c_char;
     safe fn engine_tch_cpu_is_intel() -> bool;
     safe fn engine_tch_last_error() -> *const c_char;
-    fn engine_tch_pack(weight: *const C_tensor) -> *mut C_tensor;
-    fn engine_tch_packed_linear(
+    fn engine_tch_onednn_pack(weight: *const C_tensor) -> *mut C_tensor;
+    fn engine_tch_onednn_linear(
         input: *const C_tensor,
         weight: *const C_tensor,
         bias: *const C_tensor,
     ) -> *mut C_tensor;
+    safe fn engine_tch_has_xnnpack() -> bool;
+    fn engine_tch_xnnpack_pack(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
+    fn engine_tch_xnnpack_free(linear: *mut c_void);
+    fn engine_tch_xnnpack_linear(input: *const C_tensor, linear: *const c_void) -> *mut C_tensor;
+    safe fn engine_tch_enter_inference_mode() -> *mut c_void;
+    fn engine_tch_leave_inference_mode(mode: *mut c_void);
     /// libtorch's own C interface: its version as bytes, major in the highest.
     safe fn aoti_torch_abi_version() -> u64;
 }
@@ -41,16 +49,16 @@ pub(crate) fn cpu_is_intel() -> bool {
     engine_tch_cpu_is_intel()
 }
 
-/// `weight` in oneDNN's blocked layout: an opaque tensor that [`packed_linear`] alone understands.
-pub(crate) fn pack(weight: &Tensor) -> Result<Tensor, TchError> {
+/// `weight` in oneDNN's blocked layout: an opaque tensor that [`onednn_linear`] alone understands.
+pub(crate) fn onednn_pack(weight: &Tensor) -> Result<Tensor, TchError> {
     // SAFETY: the pointer is that of a live tensor, and is only read.
     #[allow(unsafe_code)]
-    let packed = unsafe { engine_tch_pack(weight.as_ptr()) };
+    let packed = unsafe { engine_tch_onednn_pack(weight.as_ptr()) };
     owned(packed)
 }
 
-/// `input · weightᵀ + bias`, where `weight` comes from [`pack`].
-pub(crate) fn packed_linear(
+/// `input · weightᵀ + bias`, where `weight` comes from [`onednn_pack`].
+pub(crate) fn onednn_linear(
     input: &Tensor,
     weight: &Tensor,
     bias: Option<&Tensor>,
@@ -58,18 +66,82 @@ pub(crate) fn packed_linear(
     let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
     // SAFETY: the pointers are those of live tensors, or null where that is allowed; all are only read.
     #[allow(unsafe_code)]
-    let product = unsafe { engine_tch_packed_linear(input.as_ptr(), weight.as_ptr(), bias) };
+    let product = unsafe { engine_tch_onednn_linear(input.as_ptr(), weight.as_ptr(), bias) };
     owned(product)
+}
+
+/// Inference mode on this thread while it lives: `no_grad` and no bookkeeping of views and versions. tch
+/// wraps `no_grad` alone. A tensor made within may be used within alone.
+pub(crate) struct InferenceMode {
+    mode: *mut c_void,
+    /// Of one thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl InferenceMode {
+    pub(crate) fn enter() -> InferenceMode {
+        InferenceMode { mode: engine_tch_enter_inference_mode(), _thread: PhantomData }
+    }
+}
+
+impl Drop for InferenceMode {
+    fn drop(&mut self) {
+        // SAFETY: the shim has allocated it, on this thread, and it is freed once.
+        #[allow(unsafe_code)]
+        unsafe {
+            engine_tch_leave_inference_mode(self.mode);
+        }
+    }
+}
+
+/// Whether this libtorch was built with XNNPACK.
+pub(crate) fn has_xnnpack() -> bool {
+    engine_tch_has_xnnpack()
+}
+
+/// A linear layer's weight and bias, f32, as XNNPACK packs them.
+pub(crate) struct XnnpackLinear(NonNull<c_void>);
+
+impl XnnpackLinear {
+    pub(crate) fn pack(weight: &Tensor, bias: Option<&Tensor>) -> Result<XnnpackLinear, TchError> {
+        let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
+        // SAFETY: the pointers are those of live tensors, or null where that is allowed, and are only read.
+        #[allow(unsafe_code)]
+        let packed = unsafe { engine_tch_xnnpack_pack(weight.as_ptr(), bias) };
+        NonNull::new(packed).map(XnnpackLinear).ok_or_else(last_error)
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
+        // SAFETY: the tensor is live and only read; the layer is what `pack` made.
+        #[allow(unsafe_code)]
+        let product = unsafe { engine_tch_xnnpack_linear(input.as_ptr(), self.0.as_ptr()) };
+        owned(product)
+    }
+}
+
+impl Drop for XnnpackLinear {
+    fn drop(&mut self) {
+        // SAFETY: it is what `pack` made, and freed once.
+        #[allow(unsafe_code)]
+        unsafe {
+            engine_tch_xnnpack_free(self.0.as_ptr());
+        }
+    }
 }
 
 fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
     if tensor.is_null() {
-        return Err(TchError::Torch(text(engine_tch_last_error())));
+        return Err(last_error());
     }
     // SAFETY: the shim has just allocated it and keeps no pointer to it.
     #[allow(unsafe_code)]
     let tensor = unsafe { Tensor::from_ptr(tensor) };
     Ok(tensor)
+}
+
+/// Of the shim's call on this thread that returned null.
+fn last_error() -> TchError {
+    TchError::Torch(text(engine_tch_last_error()))
 }
 
 fn text(text: *const c_char) -> String {

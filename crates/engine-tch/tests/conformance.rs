@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use engine::conformance::{Reference, argmax, check_model, max_abs_difference, tiny_models};
+use engine::conformance::{Reference, TOLERANCE, argmax, check_model, max_abs_difference, tiny_models};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_tch::Tch;
 
@@ -46,13 +46,10 @@ fn check_every_model(settings: &Settings) {
 }
 
 #[test]
-fn f32_conforms_with_weights_in_place() {
-    check_every_model(&with_options(settings(Precision::F32), &[("packed", "false")]));
-}
-
-#[test]
-fn f32_conforms_with_packed_weights() {
-    check_every_model(&with_options(settings(Precision::F32), &[("packed", "true")]));
+fn f32_conforms_in_every_layout() {
+    for layout in ["mapped", "onednn", "xnnpack"] {
+        check_every_model(&with_options(settings(Precision::F32), &[("linear", layout)]));
+    }
 }
 
 #[test]
@@ -68,7 +65,7 @@ const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 0.1), (Precision::F
 fn half_precisions_follow_f32() {
     for (_directory, bundle, reference) in models() {
         for (precision, tolerance) in TOLERANCES {
-            for options in [[].as_slice(), &[("packed", "false")], &[("fused", "false")]] {
+            for options in [[].as_slice(), &[("linear", "mapped")], &[("fused", "false")]] {
                 let mut engine =
                     Tch::load(&bundle, &with_options(settings(precision), options)).expect("loads");
                 assert_eq!(engine.in_effect().weights, precision);
@@ -77,6 +74,48 @@ fn half_precisions_follow_f32() {
                         format!("{} {precision} {options:?}, pieces of {piece}", bundle.manifest().name);
                     follows(&mut engine, &reference, piece, tolerance, &case);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn dequantised_weights_compute_in_f32_and_are_said_to_be_emulated() {
+    for (_directory, bundle, reference) in models() {
+        for precision in [Precision::Int8, Precision::Int4, Precision::Nf4] {
+            let settings = Settings { dequantised: precision != Precision::Nf4, ..settings(precision) };
+            let mut layouts = ["mapped", "xnnpack"].map(|layout| {
+                let mut engine = Tch::load(&bundle, &with_options(settings.clone(), &[("linear", layout)]))
+                    .expect("loads");
+                let in_effect = engine.in_effect();
+                assert_eq!((in_effect.weights, in_effect.activations.as_str()), (precision, "f32"));
+                assert!(in_effect.weight_storage.starts_with("emulated: dequantised to f32 at load"));
+                engine.begin(reference.batch, reference.positions).expect("begins");
+                engine.append(&reference.tokens, Want::All).expect("appends").to_vec()
+            });
+            let [mapped, xnnpack] = &mut layouts;
+            let difference = max_abs_difference(mapped, xnnpack);
+            assert!(difference <= TOLERANCE, "{} {precision}: {difference}", bundle.manifest().name);
+        }
+    }
+}
+
+/// Rounding activations to bf16 within products moves these models' logits by this much at most.
+const QUANTISED_TOLERANCE: f32 = 0.1;
+
+#[test]
+fn quantised_kernels_follow_the_dequantised_weights() {
+    for (_directory, bundle, mut reference) in models() {
+        for precision in [Precision::Int8, Precision::Int4] {
+            let dequantised = Settings { dequantised: true, ..settings(precision) };
+            let mut exact = Tch::load(&bundle, &dequantised).expect("loads");
+            exact.begin(reference.batch, reference.positions).expect("begins");
+            reference.logits = exact.append(&reference.tokens, Want::All).expect("appends").to_vec();
+            let mut engine = Tch::load(&bundle, &settings(precision)).expect("loads");
+            assert_eq!(engine.in_effect().weights, precision);
+            for piece in [1, 5, reference.positions] {
+                let case = format!("{} {precision}, pieces of {piece}", bundle.manifest().name);
+                follows(&mut engine, &reference, piece, QUANTISED_TOLERANCE, &case);
             }
         }
     }
@@ -104,8 +143,12 @@ fn what_is_in_effect_is_what_was_asked_for() {
         let settings = with_options(settings(Precision::F32), options);
         Tch::load(&bundle, &settings).expect("loads").in_effect()
     };
-    assert_eq!(in_effect(&[("packed", "false")]).weight_storage, "mapped");
-    assert!(in_effect(&[("packed", "true")]).weight_storage.starts_with("prepacked copy"));
+    assert_eq!(in_effect(&[("linear", "mapped")]).weight_storage, "mapped");
+    for (layout, kernel) in [("onednn", "mkldnn::"), ("xnnpack", "XNNPACK")] {
+        let packed = in_effect(&[("linear", layout)]);
+        assert!(packed.weight_storage.starts_with("prepacked copy"), "{}", packed.weight_storage);
+        assert!(packed.kernels[0].starts_with(kernel), "{:?}", packed.kernels);
+    }
     let baseline = in_effect(&[("fused", "false")]);
     assert_eq!(baseline.weight_storage, "mapped");
     assert!(baseline.kernels.contains(&"matmul, softmax, matmul".to_owned()), "{:?}", baseline.kernels);
@@ -118,9 +161,12 @@ fn what_cannot_be_done_is_refused() {
     // No machine has that many.
     let cuda = refusal(Settings { device: Device::Cuda(1000), ..settings(Precision::F32) });
     assert!(matches!(cuda, EngineError::Unsupported(_)), "{cuda}");
-    for options in
-        [&[("speed", "high")][..], &[("fused", "perhaps")], &[("fused", "false"), ("packed", "true")]]
-    {
+    for options in [
+        &[("speed", "high")][..],
+        &[("fused", "perhaps")],
+        &[("fused", "false"), ("linear", "xnnpack")],
+        &[("linear", "fast")],
+    ] {
         let error = refusal(with_options(settings(Precision::F32), options));
         assert!(matches!(error, EngineError::Input(_)), "{options:?}: {error}");
     }

@@ -1,0 +1,61 @@
+//! The table of embeddings, and looking tokens up in it.
+
+use bundle::{ModelConfig, Weights};
+use engine::EngineError;
+use tch::{Device, TchError, Tensor};
+
+use crate::linear::Linear;
+use crate::reader::Reader;
+
+/// `[vocabulary, hidden]`
+pub(crate) enum Embedding {
+    Table(Tensor),
+    /// Its rows are dequantised as they are looked up.
+    Quantised {
+        names: [String; 1],
+        device: Device,
+    },
+}
+
+impl Embedding {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        head: &Linear,
+    ) -> Result<Embedding, EngineError> {
+        let name = config.embedding();
+        if reader.is_quantised(&name) {
+            return Ok(Embedding::Quantised { names: [name], device: reader.device() });
+        }
+        if let (true, Some(weight)) = (config.tied_embeddings, head.unpacked()) {
+            return Ok(Embedding::Table(weight.shallow_clone()));
+        }
+        let table = reader.matrix(&name)?;
+        if config.tied_embeddings {
+            // The head has a copy of all of it. Of the table itself few rows are looked up, which come back
+            // from the page cache.
+            reader.release(&name)?;
+        }
+        Ok(Embedding::Table(table))
+    }
+
+    /// `[tokens, hidden]`. `weights` are those that it was read from.
+    pub(crate) fn look_up(&self, weights: &Weights, tokens: &[u32]) -> Result<Tensor, TchError> {
+        match self {
+            Embedding::Table(table) => {
+                let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
+                let ids = Tensor::f_from_slice(&ids)?.f_to_device(table.device())?;
+                Tensor::f_embedding(table, &ids, -1, false, false)
+            }
+            Embedding::Quantised { names, device } => {
+                let table = weights.quantised(names).expect("it was read from these weights");
+                let mut rows = vec![0.0; tokens.len() * table.columns];
+                for (&token, row) in tokens.iter().zip(rows.chunks_exact_mut(table.columns)) {
+                    table.row(token as usize, row);
+                }
+                let shape = [tokens.len() as i64, table.columns as i64];
+                Tensor::f_from_slice(&rows)?.f_view(shape)?.f_to_device(*device)
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! In which form the weights of linear layers are held: the fastest for this machine and precision, unless the
+//! settings name one. The README has the measurements.
+
+use engine::{EngineError, Precision, Settings};
+use tch::{Device, Kind, Tensor};
+
+use crate::reader::kind;
+use crate::{framework, shim};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// As the file has them, in place; on a GPU, copied there.
+    Plain,
+    /// In place, f16, on a CPU without arithmetic in f16. libtorch multiplies a weight with one row well there,
+    /// with several badly: many of them are multiplied in f32.
+    Widened,
+    /// A copy in the blocked layout that oneDNN's kernels read.
+    Onednn,
+    /// A copy as XNNPACK's kernels read it, f32.
+    Xnnpack,
+    /// Codes in place, for `_weight_int8pack_mm`.
+    Int8,
+    /// A copy of the codes, for `_weight_int4pack_mm_for_cpu`.
+    Int4,
+}
+
+impl Layout {
+    pub(crate) fn choose(settings: &Settings, device: Device) -> Result<Layout, EngineError> {
+        let fused = settings.flag("fused", true)?;
+        let named = settings.options.get("linear").map(String::as_str);
+        if settings.precision.is_quantised() && !emulated(settings) {
+            return quantised(settings.precision, device, fused, named);
+        }
+        let kind = kind(settings.precision);
+        match named {
+            Some(name @ ("onednn" | "xnnpack")) if !fused => {
+                Err(EngineError::Input(format!("linear={name} goes with fused=true")))
+            }
+            Some("mapped") => Ok(Layout::in_place(device, kind, fused)),
+            Some("onednn") => onednn(device, kind).map(|()| Layout::Onednn),
+            Some("xnnpack") => xnnpack(device, kind).map(|()| Layout::Xnnpack),
+            Some(other) => Err(EngineError::Input(format!(
+                "option linear is {other:?}; there are mapped, onednn and xnnpack"
+            ))),
+            None if !fused || device != Device::Cpu => Ok(Layout::in_place(device, kind, fused)),
+            None => Ok(Layout::fastest(kind)),
+        }
+    }
+
+    fn in_place(device: Device, kind: Kind, fused: bool) -> Layout {
+        match kind {
+            Kind::Half if fused && device == Device::Cpu && onednn(device, kind).is_err() => Layout::Widened,
+            _ => Layout::Plain,
+        }
+    }
+
+    /// On the CPU.
+    fn fastest(kind: Kind) -> Layout {
+        // MKL's f32 kernels are at the speed of memory on Intel's CPUs, and far from it on others.
+        if kind == Kind::Float && tch::utils::has_mkl() && shim::cpu_is_intel() {
+            return Layout::Plain;
+        }
+        if xnnpack(Device::Cpu, kind).is_ok() {
+            return Layout::Xnnpack;
+        }
+        match onednn(Device::Cpu, kind) {
+            Ok(()) => Layout::Onednn,
+            Err(_) => Layout::in_place(Device::Cpu, kind, true),
+        }
+    }
+
+    /// What attention computes in, and keys and values are kept in.
+    pub(crate) fn attention_kind(self, kind: Kind) -> Kind {
+        if self == Layout::Widened { Kind::Float } else { kind }
+    }
+}
+
+/// Whether the weights are dequantised when they are loaded.
+pub(crate) fn emulated(settings: &Settings) -> bool {
+    settings.precision.is_quantised() && (settings.dequantised || settings.precision == Precision::Nf4)
+}
+
+fn quantised(
+    precision: Precision,
+    device: Device,
+    fused: bool,
+    named: Option<&str>,
+) -> Result<Layout, EngineError> {
+    if let Some(name) = named {
+        return Err(EngineError::Input(format!("linear={name}: at {precision} there is one layout")));
+    }
+    if !fused {
+        return Err(EngineError::Unsupported(format!("fused=false at {precision}: its kernels are fused")));
+    }
+    if device != Device::Cpu {
+        return Err(EngineError::Unsupported(format!(
+            "{precision} on a GPU: this engine drives libtorch's quantised kernels for the CPU alone"
+        )));
+    }
+    Ok(if precision == Precision::Int8 { Layout::Int8 } else { Layout::Int4 })
+}
+
+/// Whether oneDNN has kernels for `kind` here. It alone knows, so it is asked to pack something small.
+fn onednn(device: Device, kind: Kind) -> Result<(), EngineError> {
+    if device != Device::Cpu {
+        return Err(EngineError::Unsupported("packed weights exist on the CPU alone".into()));
+    }
+    let small = Tensor::f_zeros([16, 16], (kind, device)).map_err(framework)?;
+    match shim::onednn_pack(&small) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(EngineError::Unsupported(format!("packed weights: {}", framework(error)))),
+    }
+}
+
+fn xnnpack(device: Device, kind: Kind) -> Result<(), EngineError> {
+    match (device, kind) {
+        (Device::Cpu, Kind::Float) if shim::has_xnnpack() => Ok(()),
+        (Device::Cpu, Kind::Float) => {
+            Err(EngineError::Unsupported("this libtorch was built without XNNPACK".into()))
+        }
+        _ => Err(EngineError::Unsupported("libtorch drives XNNPACK for f32 on the CPU alone".into())),
+    }
+}
