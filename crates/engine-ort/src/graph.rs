@@ -33,8 +33,8 @@ pub(crate) enum Dim {
 pub(crate) enum Storage {
     /// In this file, relative to the folder that the session is told of: the runtime maps it.
     File(String),
-    /// In a file in memory ([`Written::in_memory`]), where they are not those of the bundle's file. Not in the graph itself, for
-    /// a protobuf message has at most 2 GiB.
+    /// In a file in memory ([`Written::in_memory`]), where they are not those of the bundle's file. Not in the graph
+    /// itself, for a protobuf message has at most 2 GiB.
     Memory(Vec<u8>),
 }
 

@@ -134,9 +134,9 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
             "ONNX Runtime's CPU execution provider implements no bf16 matrix product and no bf16 attention"
         }
         (Device::Cuda(_), _) => {
-            "this engine's graph is made for ONNX Runtime's CPU execution provider: the library that \
-             `cargo xtask setup` installs has no CUDA provider, and the f32 attention operator of the graph has no \
-             CUDA kernel"
+            "this engine's graph is made for ONNX Runtime's CPU execution provider (the f32 attention operator has no \
+             CUDA kernel, and the library that `cargo xtask setup` installs no CUDA provider); compare ort with \
+             `--device cpu`, or on a GPU the other frameworks without it"
         }
     };
     Err(EngineError::Unsupported(reason.into()))

@@ -189,8 +189,8 @@ fn int8_block(columns: usize) -> usize {
     (1 << columns.trailing_zeros()).min(LONGEST_INT8_BLOCK)
 }
 
-/// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy of all codes
-/// passes through the graph's own bytes; where the graph is to run as written, they are written flipped.
+/// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy of all
+/// codes passes through the graph's own bytes; where the graph is to run as written, they are written flipped.
 fn unsigned_codes(
     graph: &mut GraphBuilder,
     products: Products,

@@ -1,12 +1,13 @@
 //! A model compiled by ONNX Runtime: what it calls a session.
 
 use std::ffi::OsStr;
+use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use bundle::ModelConfig;
+use bundle::{ModelConfig, Precision, Weights};
 use engine::{Bundle, BundleError, EngineError, Settings};
 use ort::environment::ThreadManager;
 use ort::session::Session;
@@ -66,9 +67,7 @@ impl Model {
         };
         let graph =
             decoder::build(&config, (attention, products), &weights, storage, settings.hidden_states)?;
-        // What is packed is read in packing it; what stays in the file is read here, so that the disk is not
-        // touched later.
-        weights.touch();
+        touch_mapped(&config, products, &weights)?;
         drop(weights);
         let threads = CountedThreads::default();
         let started = Arc::clone(&threads.started);
@@ -100,6 +99,22 @@ impl Drop for Model {
             eprintln!("no profile in {}: {reason}", path.display());
         }
     }
+}
+
+/// Reads what the session will keep mapped, so that none of it comes from the disk later. All else is read in packing
+/// it.
+fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> Result<(), BundleError> {
+    if products.by_codes() && products.precision == Precision::Nf4 {
+        black_box(weights.touch());
+        return Ok(());
+    }
+    for name in [Some(config.embedding()), config.position_embedding()].into_iter().flatten() {
+        black_box(weights.tensor(&name)?.touch());
+        if weights.is_quantised(&name) {
+            black_box(weights.quantised(&[name])?.scales.touch());
+        }
+    }
+    Ok(())
 }
 
 /// Folder and name of the weights file itself: ONNX Runtime follows no link out of the folder.

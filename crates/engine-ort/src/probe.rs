@@ -18,17 +18,23 @@ use crate::onnx::DataType;
 use crate::options::Optimization;
 use crate::runtime::{Library, commit, framework, session_builder};
 
-/// Whether GroupQueryAttention writes into the cache in place where past and present are one tensor. If it copied, it would
-/// fill the free rows of the copy with zeros.
+/// Whether GroupQueryAttention writes into the cache in place where past and present are one tensor.
 pub(crate) fn cache_is_shared(
     library: &Library,
     config: &ModelConfig,
     attention: Attention,
 ) -> Result<bool, EngineError> {
-    shared(library, config, attention).map_err(framework)
+    keeps_free_rows(library, config, attention, true).map_err(framework)
 }
 
-fn shared(library: &Library, config: &ModelConfig, attention: Attention) -> ort::Result<bool> {
+/// Whether the free rows of the present cache hold what they held, with past and present bound to `one_tensor` or to
+/// one each. Where the operator copies the past, it fills them with zeros.
+pub(crate) fn keeps_free_rows(
+    library: &Library,
+    config: &ModelConfig,
+    attention: Attention,
+    one_tensor: bool,
+) -> ort::Result<bool> {
     const CAPACITY: usize = 4;
     let (head, mark) = (attention.cached_head_dim, 1.0);
     let (query, key) = (config.heads * head, config.kv_heads * head);
@@ -63,10 +69,18 @@ fn shared(library: &Library, config: &ModelConfig, attention: Attention) -> ort:
     }
     binding.bind_input(LAST_POSITIONS, &Tensor::from_array(([1], vec![0i32]))?)?;
     binding.bind_input(TOTAL, &Tensor::from_array(([0usize; 0], vec![1i32]))?)?;
-    let mut cache = [Tensor::<f32>::new(&allocator, dims)?, Tensor::new(&allocator, dims)?];
-    for (CacheNames { past, present }, tensor) in names.iter().zip(&mut cache) {
+    let marked = || {
+        let mut tensor = Tensor::<f32>::new(&allocator, dims)?;
         tensor.extract_tensor_mut().1.fill(mark);
-        binding.bind_input(past, tensor)?;
+        Ok::<_, ort::Error>(tensor)
+    };
+    let mut cache = [marked()?, marked()?];
+    for (CacheNames { past, present }, tensor) in names.iter().zip(&mut cache) {
+        if one_tensor {
+            binding.bind_input(past, tensor)?;
+        } else {
+            binding.bind_input(past, &marked()?)?;
+        }
         binding.bind_output(present, tensor)?;
     }
     binding.bind_output("attended", Tensor::<f32>::new(&allocator, [1, 1, query])?)?;

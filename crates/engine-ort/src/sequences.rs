@@ -136,8 +136,8 @@ impl Sequences {
         Ok(())
     }
 
-    /// Writes a number into the last row of every layer's cache, which the coming run does not fill. Were a cache copied
-    /// instead of shared, ONNX Runtime would fill the copy's free rows with zeros.
+    /// Writes a number into the last row of every layer's cache, which the coming run does not fill. Were a cache
+    /// copied instead of shared, ONNX Runtime would fill the copy's free rows with zeros.
     fn mark_cache(&mut self) {
         self.marks().for_each(|number| *number = MARK);
     }

@@ -9,7 +9,8 @@ use engine::{
 
 use crate::Ort;
 use crate::attention::{Attention, Rotation};
-use crate::runtime::find;
+use crate::probe::keeps_free_rows;
+use crate::runtime::{find, library};
 
 mod quantised;
 
@@ -119,6 +120,20 @@ fn small_heads_give_the_same_in_pieces_as_at_once() {
         }
         let difference = max_abs_difference(&whole, &pieces);
         assert!(difference <= TOLERANCE, "heads of {head_dim}: pieces differ by {difference}");
+    }
+}
+
+#[test]
+fn a_cache_that_is_copied_is_told_from_one_that_is_shared() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let library = library().expect("a library");
+    for model in tiny_models() {
+        let bundle = prepared(&model, directory.path());
+        for one_tensor in [true, false] {
+            let attention = Attention::of(bundle.config());
+            let kept = keeps_free_rows(library, bundle.config(), attention, one_tensor).expect("runs");
+            assert_eq!(kept, one_tensor, "{}", model.display());
+        }
     }
 }
 
