@@ -4,6 +4,9 @@
 //! for some tenths of a second or for tens of seconds, while arithmetic stayed as fast. A probe after every round
 //! therefore said little of the processes in it; one right before and one right after each process does.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
 use bundle::Bundle;
 use protocol::{Event, Probed, Task};
 
@@ -17,9 +20,10 @@ use crate::rounds::Session;
 
 /// As much is read as a decode step reads, within these sizes: beyond the caches more makes no difference.
 const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
-/// With the buffer's first touch, 60 ms for 540 MB, and the arithmetic a probe takes 0.2 s: a twentieth of the time
-/// of the process beside it.
-const SWEEP_NS: u64 = 80_000_000;
+/// With the buffer's first touch, 60 ms for 540 MB, and the arithmetic a probe takes 0.2 s.
+const SWEEP: Duration = Duration::from_millis(80);
+/// A sweep is no longer than this share of the process beside it, so that short processes are not dwarfed.
+const SHARE: u32 = 20;
 const REPEATS: usize = 2;
 
 /// What the session remembers from one probe to the next.
@@ -31,6 +35,9 @@ pub(crate) struct Prober {
     worker: usize,
     /// What the latest probe read, until something else has run.
     fresh: Option<u64>,
+    /// When the latest process began, and how long the last one of each contender took.
+    begun: Option<Instant>,
+    took: BTreeMap<usize, Duration>,
 }
 
 impl Prober {
@@ -64,6 +71,7 @@ impl Session<'_> {
             probe.before = Some(self.process(index, place));
         }
         self.prober.forget();
+        self.prober.begun = Some(now());
         complaint
     }
 
@@ -74,6 +82,9 @@ impl Session<'_> {
         place: Place,
         evidence: &mut Evidence,
     ) -> Option<String> {
+        if let Some(begun) = self.prober.begun.take() {
+            self.prober.took.insert(index, begun.elapsed());
+        }
         let complaint = self.probe(index, evidence);
         if let Some(probe) = evidence.probes.last_mut().filter(|_| self.prober.fresh.is_some()) {
             probe.after = Some(self.process(index, place));
@@ -89,7 +100,8 @@ impl Session<'_> {
     fn probe(&mut self, index: usize, evidence: &mut Evidence) -> Option<String> {
         self.prober.forget();
         let bytes = self.prober.bytes[index];
-        let probed = self.probed(bytes, evidence)?;
+        let sweep = self.prober.took.get(&index).map_or(SWEEP, |&took| SWEEP.min(took / SHARE));
+        let probed = self.probed(bytes, sweep, evidence)?;
         let drift = self.guard.drift(probed.compute_ns);
         evidence.probes.push(Probe::of(&probed, drift));
         self.prober.fresh = Some(bytes);
@@ -98,12 +110,13 @@ impl Session<'_> {
     }
 
     /// Asks the first worker that can. A worker in another language need not be able to.
-    fn probed(&mut self, bytes: u64, evidence: &mut Evidence) -> Option<Probed> {
+    fn probed(&mut self, bytes: u64, sweep: Duration, evidence: &mut Evidence) -> Option<Probed> {
         while let Some(worker) = self.workers.get(self.prober.worker) {
             if interrupt::requested() {
                 return None;
             }
-            let task = Task::Probe(protocol::Probe { bytes, sweep_ns: SWEEP_NS, repeats: REPEATS });
+            let task =
+                Task::Probe(protocol::Probe { bytes, sweep_ns: sweep.as_nanos() as u64, repeats: REPEATS });
             let contender = &self.plan.contenders[self.prober.worker];
             let mut job = self.job(contender, task);
             job.settings.threads = self.plan.threads;
@@ -127,4 +140,9 @@ impl Session<'_> {
         }
         None
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a probe may take, not a measurement")]
+fn now() -> Instant {
+    Instant::now()
 }
