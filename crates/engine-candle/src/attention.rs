@@ -8,11 +8,11 @@ use bundle::{LayerNames, ModelConfig};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Result, Tensor, bail};
 use engine::EngineError;
 
-use crate::linear::with_f32;
 use crate::math::{dot, rms_norm, rotate_half, softmax, weighted_sum};
 use crate::parallel::{decode_threads, for_each_chunk, for_each_share};
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
+use crate::weight::with_f32;
 
 /// From this many new positions a sequence on, products of matrices beat attending head by head.
 const BLOCK_POSITIONS: usize = 24;

@@ -1,6 +1,7 @@
 //! [`InferenceEngine`] on candle. The README says which of candle's ways it takes and why.
 
 mod attention;
+mod blocks;
 mod linear;
 mod math;
 mod mlp;
@@ -9,9 +10,10 @@ mod norm;
 mod parallel;
 mod reader;
 mod sequences;
+mod weight;
 
 use bundle::Precision;
-use candle_core::{DType, utils};
+use candle_core::utils;
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings,
     Want, check_append, check_begin,
@@ -60,19 +62,33 @@ impl InferenceEngine for Candle {
             }
         }
         parallel::request_threads(settings.threads);
-        let model = Model::read(bundle, settings.precision)?;
+        // candle has no kernels for nf4.
+        let dequantise = settings.dequantised || settings.precision == Precision::Nf4;
+        let model = Model::read(bundle, settings.precision, dequantise)?;
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle { model, sequences: None, logits: Vec::new(), hidden })
     }
 
     fn in_effect(&self) -> InEffect {
-        let (weights, activations) = match self.model.dtype() {
-            DType::BF16 => (Precision::Bf16, "f32, rounded to bf16 as inputs of row-by-row products"),
-            DType::F16 => (Precision::F16, "f32, rounded to f16 as inputs of row-by-row products"),
-            _ => (Precision::F32, "f32"),
+        let held = self.model.held();
+        let emulated = held.precision != self.model.precision();
+        let activations = match held.precision {
+            Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
+            Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
+            Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
+            _ => "f32",
         };
+        let weight_storage = match (emulated, held.repacked) {
+            (true, _) => "emulated: dequantised to f32 at load".to_owned(),
+            (false, 0) => "one copy in memory, read from the file".to_owned(),
+            (false, n) => {
+                format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights)
+            }
+        };
+        let mut kernels = held.kernels;
+        kernels.push("attention on candle's f32 dot product (decode) or matmul (prefill)".into());
         InEffect {
-            weights,
+            weights: if emulated { self.model.precision() } else { held.precision },
             activations: activations.into(),
             kv_cache: "f32".into(),
             kv_cache_policy: KvCachePolicy::Preallocated,
@@ -80,8 +96,8 @@ impl InferenceEngine for Candle {
             threads: parallel::decode_threads().max(parallel::prefill_threads()),
             jit: "none (candle has no JIT)".into(),
             optimised: None,
-            weight_storage: "one copy in memory, read from the file".into(),
-            kernels: linear::kernels(self.model.dtype()),
+            weight_storage,
+            kernels,
         }
     }
 

@@ -4,11 +4,12 @@ use bundle::{Activation, LayerNames, ModelConfig};
 use candle_core::{Device, Result, Tensor};
 use engine::EngineError;
 
-use crate::linear::{Linear, with_f32};
+use crate::linear::Linear;
 use crate::math::{gelu_erf, gelu_tanh, silu};
 use crate::model::read_linear;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
+use crate::weight::with_f32;
 
 /// down(act(gate(x)) · up(x)), or down(act(up(x))) without a gate.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ impl Mlp {
             gated: config.gated_mlp,
             intermediate: config.intermediate_size,
         })
+    }
+
+    pub(crate) fn linears(&self) -> [&Linear; 2] {
+        [&self.gate_up, &self.down]
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {

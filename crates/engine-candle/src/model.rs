@@ -1,19 +1,20 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
 use bundle::{Bundle, LinearNames, ModelConfig, Precision};
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 use engine::{EngineError, Want};
 use rayon::prelude::*;
 
 use crate::attention::Attention;
 use crate::framework;
-use crate::linear::{Linear, copy_row, with_f32};
+use crate::linear::Linear;
 use crate::math::add;
 use crate::mlp::Mlp;
 use crate::norm::Norm;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::sequences::Sequences;
+use crate::weight::{Weight, with_f32};
 
 /// Rows whose logits are computed together where those of every position are wanted.
 const HEAD_ROWS: usize = 128;
@@ -25,10 +26,12 @@ const MLP_ROWS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Model {
     config: ModelConfig,
+    /// Of the file that was read.
+    precision: Precision,
     /// `[vocabulary, hidden]`
-    embedding: Tensor,
+    embedding: Weight,
     /// `[positions, hidden]`, of a model with learned positions.
-    positions: Option<Tensor>,
+    positions: Option<Weight>,
     layers: Vec<Layer>,
     final_norm: Norm,
     head: Linear,
@@ -44,11 +47,27 @@ struct Layer {
     mlp: Mlp,
 }
 
+/// What the linear layers compute with, observed from what they hold.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) precision: Precision,
+    pub(crate) weights: usize,
+    /// Of those, how many are held a second time in the form that candle's kernel wants.
+    pub(crate) repacked: usize,
+    /// For people.
+    pub(crate) kernels: Vec<String>,
+}
+
 impl Model {
-    pub(crate) fn read(bundle: &Bundle, precision: Precision) -> std::result::Result<Model, EngineError> {
+    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so.
+    pub(crate) fn read(
+        bundle: &Bundle,
+        precision: Precision,
+        dequantise: bool,
+    ) -> std::result::Result<Model, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
-        let reader = Reader::new(&weights);
+        let reader = Reader::new(&weights, dequantise);
         let embedding = reader.matrix(&config.embedding())?;
         let head =
             if config.tied_embeddings { embedding.clone() } else { reader.matrix(&config.lm_head())? };
@@ -58,6 +77,7 @@ impl Model {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm())?,
             head: Linear::new(head, None).map_err(framework)?,
+            precision: weights.precision(),
             embedding,
             config,
         })
@@ -67,9 +87,27 @@ impl Model {
         &self.config
     }
 
-    /// Element type of the weights as they are held.
-    pub(crate) fn dtype(&self) -> DType {
-        self.embedding.dtype()
+    /// Of the weights file.
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// How the weights of the linear layers are held.
+    pub(crate) fn held(&self) -> Held {
+        let layers = self.layers.iter().flat_map(|layer| {
+            let [gate_up, down] = layer.mlp.linears();
+            [&layer.qkv, &layer.output, gate_up, down]
+        });
+        let weights: Vec<&Weight> = layers.chain([&self.head]).map(Linear::weight).collect();
+        let mut kernels: Vec<String> = weights.iter().flat_map(|weight| weight.kernels()).collect();
+        kernels.sort();
+        kernels.dedup();
+        Held {
+            precision: self.head.weight().precision(),
+            weights: weights.len(),
+            repacked: weights.iter().filter(|weight| weight.is_repacked()).count(),
+            kernels,
+        }
     }
 
     /// Appends `tokens`, `[batch, positions]`, to `sequences`. Logits go to `logits`, and the hidden states to
@@ -116,9 +154,9 @@ impl Model {
         let mut x = vec![0.0; tokens.len() * width];
         let mut learned = vec![0.0; width];
         for (index, (out, &token)) in x.chunks_exact_mut(width).zip(tokens).enumerate() {
-            copy_row(&self.embedding, token as usize, out)?;
+            self.embedding.copy_row(token as usize, out)?;
             if let Some(table) = &self.positions {
-                copy_row(table, filled + index % positions, &mut learned)?;
+                table.copy_row(filled + index % positions, &mut learned)?;
                 add(out, &learned);
             }
         }

@@ -1,7 +1,8 @@
 //! Reads a bundle's tensors into candle's own memory.
 //!
-//! candle has no tensors over borrowed memory, so every weight is copied once. The file is read and not
-//! mapped, because mapped pages would count a second time in the process's resident memory.
+//! candle has no tensors over borrowed memory, so every weight is copied once. Plain elements are read from
+//! the file and not mapped, because mapped pages would count a second time in the process's resident memory;
+//! those of codes, which become blocks, are given back as soon as the blocks are written.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,28 +12,48 @@ use candle_core::{Device, Tensor};
 use engine::{BundleError, EngineError};
 use half::{bf16, f16};
 
+use crate::blocks::Blocks;
 use crate::framework;
+use crate::weight::Weight;
 
 /// Bytes read at a time: within a core's second-level cache, and a multiple of every element's size.
 const BUFFER: usize = 1 << 18;
 
 pub(crate) struct Reader<'a> {
     weights: &'a Weights,
+    /// Whether quantised weights are read as f32.
+    dequantise: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(weights: &'a Weights) -> Self {
-        Reader { weights }
+    pub(crate) fn new(weights: &'a Weights, dequantise: bool) -> Self {
+        Reader { weights, dequantise }
     }
 
-    /// A matrix in the element type of the file.
-    pub(crate) fn matrix(&self, name: &str) -> Result<Tensor, EngineError> {
-        self.tensor(&self.weights.tensor(name)?)
+    /// A matrix in the form of the file.
+    pub(crate) fn matrix(&self, name: &str) -> Result<Weight, EngineError> {
+        self.weight(&[name.to_owned()])
     }
 
     /// Several matrices stacked along their rows.
-    pub(crate) fn stacked(&self, names: &LinearNames) -> Result<Tensor, EngineError> {
-        self.tensor(&self.weights.stacked(&names.weights)?)
+    pub(crate) fn stacked(&self, names: &LinearNames) -> Result<Weight, EngineError> {
+        self.weight(&names.weights)
+    }
+
+    fn weight(&self, names: &[String]) -> Result<Weight, EngineError> {
+        if !self.weights.is_quantised(&names[0]) {
+            return self.tensor(&self.weights.stacked(names)?).map(Weight::Plain);
+        }
+        let weight = self.weights.quantised(names)?;
+        let read = if self.dequantise {
+            let shape = (weight.rows, weight.columns);
+            Tensor::from_vec(weight.dequantised(), shape, &Device::Cpu).map(Weight::Plain)
+        } else {
+            Blocks::new(&weight).map(Weight::Blocks)
+        };
+        self.weights.release(&weight.codes);
+        self.weights.release(&weight.scales);
+        read.map_err(framework)
     }
 
     /// The biases that belong to [`Reader::stacked`], in f32, if there are any.

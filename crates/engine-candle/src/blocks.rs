@@ -1,0 +1,248 @@
+//! The bundle's quantised weights in candle's block formats, byte for byte.
+//!
+//! Both formats cut a row into blocks of 32 inputs with a scale in f16 each:
+//!
+//! | precision | blocks | bytes of a block |
+//! |---|---|---|
+//! | int8 | Q8_0 | scale, 32 integers; the row's scale is repeated in each of its blocks |
+//! | int4 | Q4_0 | scale, 16 bytes; byte i holds code i in its low half and code i + 16 in its high half |
+//!
+//! The blocks are written and not quantised anew, so that they hold the bundle's integers and scales. In the
+//! products candle rounds the activations to 8 bits, in blocks of 32 with a scale each.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bundle::{Precision, Quantised};
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::{DType, Device, Module, Result, Tensor, bail};
+use half::f16;
+use rayon::prelude::*;
+
+use crate::parallel::for_each_chunk;
+
+/// Inputs that share a scale.
+const BLOCK: usize = 32;
+const SCALE_BYTES: usize = 2;
+const Q8_0_BYTES: usize = SCALE_BYTES + BLOCK;
+const Q4_0_BYTES: usize = SCALE_BYTES + BLOCK / 2;
+
+/// The blocks of an int8 or int4 weight, `[out, in]`.
+fn encode(weight: &Quantised<'_>) -> Result<QTensor> {
+    let (dtype, block_bytes) = match weight.precision {
+        Precision::Int8 => (GgmlDType::Q8_0, Q8_0_BYTES),
+        Precision::Int4 => (GgmlDType::Q4_0, Q4_0_BYTES),
+        other => bail!("candle has no blocks for {other}"),
+    };
+    let row_blocks = weight.columns / BLOCK;
+    let mut bytes = vec![0; weight.rows * row_blocks * block_bytes];
+    bytes.par_chunks_exact_mut(row_blocks * block_bytes).enumerate().try_for_each(|(row, blocks)| {
+        for (index, block) in blocks.chunks_exact_mut(block_bytes).enumerate() {
+            let (scale, codes) = block.split_at_mut(SCALE_BYTES);
+            let first = row * row_blocks + index;
+            if dtype == GgmlDType::Q8_0 {
+                scale.copy_from_slice(&exact(weight.scale(row))?.to_le_bytes());
+                codes.copy_from_slice(&weight.codes.bytes[first * BLOCK..][..BLOCK]);
+            } else {
+                scale.copy_from_slice(&exact(weight.scale(first))?.to_le_bytes());
+                interleave(&weight.codes.bytes[first * BLOCK / 2..][..BLOCK / 2], codes);
+            }
+        }
+        Ok::<_, candle_core::Error>(())
+    })?;
+    let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, dtype)?;
+    QTensor::new(storage, (weight.rows, weight.columns))
+}
+
+/// From neighbours in a byte to a distance of half a block.
+fn interleave(pairs: &[u8], halves: &mut [u8]) {
+    let code = |index: usize| pairs[index / 2] >> (4 * (index % 2)) & 15;
+    for (index, byte) in halves.iter_mut().enumerate() {
+        *byte = code(index) | code(index + BLOCK / 2) << 4;
+    }
+}
+
+/// The scale in the type in which blocks hold it, if that loses nothing.
+fn exact(scale: f32) -> Result<f16> {
+    let half = f16::from_f32(scale);
+    if half.to_f32() != scale {
+        bail!("scale {scale} does not fit f16, in which candle's blocks hold it: prepare the model again");
+    }
+    Ok(half)
+}
+
+/// A quantised weight as candle holds it. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocks {
+    tensor: Arc<QTensor>,
+    /// Whether candle has made a second, repacked copy, which its faster kernels read.
+    repacked: bool,
+}
+
+impl Blocks {
+    /// Lets candle repack the weight, if it does that on this machine with one of this shape. Otherwise it
+    /// would on first use, and what belongs to the load would fall into the first token.
+    pub(crate) fn new(weight: &Quantised<'_>) -> Result<Blocks> {
+        let tensor = encode(weight)?;
+        let row = Tensor::zeros((1, weight.columns), DType::F32, &Device::Cpu)?;
+        // Of candle's public functions the only one that tells.
+        let repacked = QTensor::gemv_fused_shared_lhs(&[&tensor], &row)?.is_some();
+        let blocks = Blocks { tensor: Arc::new(tensor), repacked };
+        blocks.product(&row)?;
+        Ok(blocks)
+    }
+
+    /// Outputs and inputs.
+    pub(crate) fn dims(&self) -> Result<(usize, usize)> {
+        self.tensor.shape().dims2()
+    }
+
+    pub(crate) fn dtype(&self) -> GgmlDType {
+        self.tensor.dtype()
+    }
+
+    pub(crate) fn is_repacked(&self) -> bool {
+        self.repacked
+    }
+
+    /// `[rows, in]` → `[rows, out]` by candle's quantised kernel.
+    pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
+        QMatMul::QTensor(self.tensor.clone()).forward(x)
+    }
+
+    /// The rows from `first` on that fit into `out`, in f32. candle dequantises on one thread.
+    pub(crate) fn dequantise(&self, first: usize, out: &mut [f32]) -> Result<()> {
+        let (_, columns) = self.dims()?;
+        let bytes = self.tensor.data()?;
+        let (row_bytes, dequantise) = match self.dtype() {
+            GgmlDType::Q8_0 => (columns / BLOCK * Q8_0_BYTES, dequantise_q8_0 as fn(&[u8], &mut [f32])),
+            _ => (columns / BLOCK * Q4_0_BYTES, dequantise_q4_0 as fn(&[u8], &mut [f32])),
+        };
+        for_each_chunk(out, columns, |row, out| {
+            dequantise(&bytes[(first + row) * row_bytes..][..row_bytes], out);
+        });
+        Ok(())
+    }
+}
+
+fn dequantise_q8_0(row: &[u8], out: &mut [f32]) {
+    for (block, out) in row.as_chunks::<Q8_0_BYTES>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+        let (scale, codes) = split_scale(block);
+        out.iter_mut().zip(codes).for_each(|(out, code)| *out = f32::from(*code as i8) * scale);
+    }
+}
+
+fn dequantise_q4_0(row: &[u8], out: &mut [f32]) {
+    for (block, out) in row.as_chunks::<Q4_0_BYTES>().0.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+        let (scale, codes) = split_scale(block);
+        let (low, high) = out.split_at_mut(BLOCK / 2);
+        for ((low, high), code) in low.iter_mut().zip(high).zip(codes) {
+            *low = f32::from((code & 15) as i8 - 8) * scale;
+            *high = f32::from((code >> 4) as i8 - 8) * scale;
+        }
+    }
+}
+
+fn split_scale(block: &[u8]) -> (f32, &[u8]) {
+    let (scale, codes) = block.split_at(SCALE_BYTES);
+    (f16::from_le_bytes([scale[0], scale[1]]).to_f32(), codes)
+}
+
+#[cfg(test)]
+mod tests {
+    use bundle::{Element, TensorView};
+
+    use super::*;
+
+    fn view<'a>(shape: &[usize], element: Element, bytes: &'a [u8]) -> TensorView<'a> {
+        TensorView { shape: shape.to_vec(), element, bytes, file_offset: 0 }
+    }
+
+    fn blocks(precision: Precision, rows: usize, columns: usize, codes: &[u8], scales: &[f32]) -> Blocks {
+        Blocks::new(&quantised(precision, rows, columns, codes, &bytes(scales))).unwrap()
+    }
+
+    fn bytes(scales: &[f32]) -> Vec<u8> {
+        scales.iter().flat_map(|scale| scale.to_le_bytes()).collect()
+    }
+
+    fn quantised<'a>(
+        precision: Precision,
+        rows: usize,
+        columns: usize,
+        codes: &'a [u8],
+        scales: &'a [u8],
+    ) -> Quantised<'a> {
+        let element = if precision == Precision::Int8 { Element::I8 } else { Element::U8 };
+        Quantised {
+            precision,
+            rows,
+            columns,
+            codes: view(&[rows, codes.len() / rows], element, codes),
+            scales: view(&[scales.len() / 4], Element::F32, scales),
+        }
+    }
+
+    /// Codes that differ from one place to the next, and scales from one group to the next.
+    fn example(precision: Precision, rows: usize, columns: usize) -> (Vec<u8>, Vec<f32>) {
+        let (codes, scales) = match precision {
+            Precision::Int8 => (rows * columns, rows),
+            _ => (rows * columns / 2, rows * columns / BLOCK),
+        };
+        let codes = (0..codes).map(|i| (i * 37 % 255) as u8 ^ 0x80);
+        (codes.collect(), (0..scales).map(|i| (1 + i % 200) as f32 / 256.0).collect())
+    }
+
+    #[test]
+    fn blocks_hold_the_bundle_s_integers_and_scales_bit_for_bit() {
+        // Shapes that candle repacks on some machines, and that it does not.
+        for (rows, columns) in [(5, 96), (16, 256)] {
+            for precision in [Precision::Int8, Precision::Int4] {
+                let (codes, scales) = example(precision, rows, columns);
+                let scales = bytes(&scales);
+                let weight = quantised(precision, rows, columns, &codes, &scales);
+                let held = Blocks::new(&weight).unwrap();
+                let ours = weight.dequantised();
+                let candle = held.tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
+                assert_eq!(candle.to_vec1::<f32>().unwrap(), ours, "{precision}");
+                let mut whole = vec![0.0; rows * columns];
+                held.dequantise(0, &mut whole).unwrap();
+                assert_eq!(whole, ours, "{precision}");
+                held.dequantise(2, &mut whole[..columns]).unwrap();
+                assert_eq!(whole[..columns], ours[2 * columns..3 * columns], "{precision}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scale_that_f16_cannot_hold_is_refused() {
+        let scales = bytes(&[1.0 + f32::EPSILON]);
+        let weight = quantised(Precision::Int8, 1, BLOCK, &[1; BLOCK], &scales);
+        assert!(Blocks::new(&weight).unwrap_err().to_string().contains("f16"));
+    }
+
+    #[test]
+    fn products_are_those_with_the_dequantised_weight() {
+        for (rows, columns) in [(5, 96), (16, 256)] {
+            for precision in [Precision::Int8, Precision::Int4] {
+                let (codes, scales) = example(precision, rows, columns);
+                let weight = blocks(precision, rows, columns, &codes, &scales);
+                let mut wide = vec![0.0; rows * columns];
+                weight.dequantise(0, &mut wide).unwrap();
+                // Whole numbers of which the largest is 127, so that rounding them to 8 bits loses nothing.
+                let x = (0..columns).map(|i| (i % BLOCK) as f32 * 8.0 - 121.0);
+                let x = Tensor::from_iter(x, &Device::Cpu).unwrap().reshape((1, columns)).unwrap();
+                let wide = Tensor::from_vec(wide, (rows, columns), &Device::Cpu).unwrap();
+                let expected = x.matmul(&wide.t().unwrap()).unwrap().to_vec2::<f32>().unwrap().concat();
+                let product = weight.product(&x).unwrap().to_vec2::<f32>().unwrap().concat();
+                let largest = expected.iter().fold(0f32, |max, x| max.max(x.abs()));
+                for (product, expected) in product.iter().zip(&expected) {
+                    assert!(
+                        (product - expected).abs() < 1e-5 * largest,
+                        "{precision}: {product} for {expected}"
+                    );
+                }
+            }
+        }
+    }
+}
