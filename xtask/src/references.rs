@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -59,6 +59,7 @@ impl Reference {
     pub(crate) fn check(self, workspace: &Workspace) -> Result<()> {
         let there = match self {
             Self::CandleTransformers => workspace.binary(WORKER).is_file(),
+            Self::Llamacpp if !tool(workspace).is_file() => false,
             _ => {
                 let installed = fs::read_to_string(self.receipt(workspace));
                 installed.is_ok_and(|installed| {
@@ -153,12 +154,18 @@ fn virtual_environment(workspace: &Workspace, reporter: Reporter) -> Result<Path
 
 /// A worker's environment names no directory of cargo's, so the tool lies in the cache directory.
 fn install_tool(workspace: &Workspace) -> Result<()> {
-    let place = directory(workspace).join("bin");
-    fs::create_dir_all(&place)?;
-    let copy = |to: &Path| fs::copy(workspace.binary(DERIVE), to);
-    let staged = place.join(format!(".{DERIVE}"));
-    copy(&staged)?;
-    fs::rename(&staged, place.join(DERIVE)).with_context(|| format!("cannot install {DERIVE}"))
+    let place = tool(workspace);
+    let staged = place.with_extension("new");
+    let install = || {
+        fs::create_dir_all(directory(workspace).join("bin"))?;
+        fs::copy(workspace.binary(DERIVE), &staged)?;
+        fs::rename(&staged, &place)
+    };
+    install().with_context(|| format!("cannot install {}", place.display()))
+}
+
+fn tool(workspace: &Workspace) -> PathBuf {
+    directory(workspace).join("bin").join(DERIVE)
 }
 
 fn require_compiler() -> Result<()> {
