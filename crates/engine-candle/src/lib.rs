@@ -58,7 +58,9 @@ impl InferenceEngine for Candle {
         match settings.device {
             Device::Cpu => {}
             Device::Cuda(_) => {
-                return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
+                return Err(EngineError::Unsupported("this engine is built without candle's CUDA kernels, which NVIDIA's nvcc compiles: leave out \
+                     --device, or compare other frameworks on the GPU"
+                        .into()));
             }
         }
         parallel::request_threads(settings.threads);
@@ -86,7 +88,7 @@ impl InferenceEngine for Candle {
             }
         };
         let mut kernels = held.kernels;
-        kernels.push("attention on candle's f32 dot product (decode) or matmul (prefill)".into());
+        kernels.push("attention in loops over the cache (decode), candle Tensor::matmul (prefill)".into());
         InEffect {
             weights: if emulated { self.model.precision() } else { held.precision },
             activations: activations.into(),
