@@ -88,7 +88,7 @@ impl InferenceEngine for Candle {
             }
         };
         let mut kernels = held.kernels;
-        kernels.push("attention in loops over the cache (decode), candle Tensor::matmul (prefill)".into());
+        kernels.push("attention on candle's f32 dot product (decode) or matmul (prefill)".into());
         InEffect {
             weights: if emulated { self.model.precision() } else { held.precision },
             activations: activations.into(),

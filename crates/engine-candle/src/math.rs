@@ -1,6 +1,8 @@
 //! Elementwise functions and reductions, written so that the compiler vectorises them. candle's own
 //! call the scalar `expf` for every element, which takes a tenth of a prefill's time.
 
+use candle_core::quantized::GgmlType;
+
 const LANES: usize = 16;
 
 /// e^x to within 2 units in the last place: Cody and Waite's range reduction and the polynomial of
@@ -38,27 +40,10 @@ pub(crate) fn gelu_erf(x: f32) -> f32 {
     0.5 * x * (1.0 + candle_core::cpu::erf::erf_f32(x * std::f32::consts::FRAC_1_SQRT_2))
 }
 
-/// Scalar product. candle's kernel for it is no longer worth its call at the length of a head.
-#[inline]
+/// Scalar product, by candle's kernel. At 64 elements it takes 4.4 ns; loops of our own took 4.2 to 14, by how
+/// the compiler made of them what it would.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    let mut lanes = [0.0; LANES];
-    for (a, b) in a.iter().zip(b) {
-        lanes.iter_mut().zip(a).zip(b).for_each(|((lane, a), b)| *lane += a * b);
-    }
-    fold(lanes) + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
-}
-
-/// The sum of all lanes, by halves: one after the other, each addition would wait for the one before.
-#[inline(always)]
-fn fold(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        let (low, high) = lanes.split_at_mut(width);
-        add(low, &high[..width]);
-        width /= 2;
-    }
-    lanes[0]
+    <f32 as GgmlType>::vec_dot(a.len(), a, b)
 }
 
 pub(crate) fn add(x: &mut [f32], y: &[f32]) {
@@ -179,14 +164,6 @@ mod tests {
         let mut out = [9.0; 3];
         add_weighted(&[1.0, 0.0, 2.0, 0.0, 3.0, 4.0], &rows, &mut out);
         assert_eq!(out, [117.0, 127.0, 137.0]);
-    }
-
-    #[test]
-    fn dot_takes_every_element() {
-        for length in [1, 16, 37] {
-            let x: Vec<f32> = (1..=length).map(|i| i as f32).collect();
-            assert_eq!(dot(&x, &x), (length * (length + 1) * (2 * length + 1) / 6) as f32);
-        }
     }
 
     #[test]
