@@ -109,7 +109,7 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
     events.send(Event::Started(started))?;
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
-    let weights_file = bundle.weights_path(settings.precision).map_err(EngineError::from)?;
+    let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = page_cache::prepare(&weights_file, job.evict);
     let gpu = Gpu::of(settings.device);
     let phase = Phase::begin(gpu.as_ref());
