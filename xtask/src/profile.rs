@@ -159,7 +159,7 @@ fn job_of(args: &Args, variant: &Variant, bundle: &Path) -> Value {
     let tokens = |count: usize| (0..count).map(|i| 100 + i % 100).collect::<Vec<_>>();
     let iterations = if args.phase == Phase::Decode { 3 } else { 8 };
     json!({
-        "protocol": 2,
+        "protocol": 3,
         "bundle": bundle,
         "settings": {
             "precision": args.precision, "device": "cpu", "threads": args.threads,

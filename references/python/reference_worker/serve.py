@@ -9,7 +9,7 @@ from .bundle import Bundle, WorkerError, bad_input, unsupported
 from .memory import Phase
 from .runner import Slowed
 
-VERSION = 2
+VERSION = 3
 LARGEST_SLOWDOWN = 10
 
 

@@ -116,7 +116,7 @@ fn an_optimisation_that_is_off_for_one_is_struck_by_r14() {
 
 #[test]
 fn warm_up_and_the_curve_are_told() {
-    let ramp = [("token_ms", "1"), ("ramp", "4"), ("ramp_steps", "40")];
+    let ramp = [("token_ms", "3"), ("ramp", "4"), ("ramp_steps", "40")];
     let installation = Installation::new().engine("warming", &ramp);
     let arguments = ["--frameworks", "warming", "--rounds", "1", "--iterations", "6", "--new-tokens", "20"];
     let report = installation.run(&[&arguments[..], &["--format", "json"]].concat()).json();

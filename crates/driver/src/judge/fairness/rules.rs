@@ -104,7 +104,7 @@ pub(crate) const RULES: [Rule; 14] = [
     Rule {
         id: "R12",
         sentence: "Quiet machine, before and between rounds",
-        how: "While each worker runs, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; after each round a fixed piece of arithmetic is timed. A round above a limit is done again, up to twice; then nothing is measurable (exit code 3). `--accept-noise` goes on and says so.",
+        how: "While each worker runs, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; beside each process a fixed piece of arithmetic is timed. A round above a limit is done again, up to twice; then nothing is measurable (exit code 3). `--accept-noise` goes on and says so.",
         remedy: "stop what else is running and compare again, or --accept-noise",
         check: OfMachine(quiet_machine),
     },
