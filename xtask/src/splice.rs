@@ -10,6 +10,9 @@ use serde::Deserialize;
 use crate::failure::BadInput;
 use crate::workspace::Workspace;
 
+/// Flags of the driver that name directories.
+const PLACES: [&str; 3] = ["--workers", "--configs", "--results-dir"];
+
 const REPORT: &str = "report.md";
 const ENVIRONMENT: &str = "environment.json";
 /// Of `cargo xtask profile`, its command included.
@@ -57,9 +60,18 @@ fn read(file: &Path) -> Result<String> {
 
 /// The line that repeats the comparison in any checkout: the driver's own path is that of a machine.
 fn command_line(driver: &[String]) -> String {
-    let args = driver.iter().skip(1).enumerate();
-    let args = args.filter(|(index, arg)| *index > 0 || *arg != "compare").map(|(_, arg)| quoted(arg));
-    ["cargo xtask compare".to_owned()].into_iter().chain(args).collect::<Vec<_>>().join(" ")
+    let mut args = driver.iter().skip(1).peekable();
+    args.next_if(|arg| *arg == "compare");
+    let mut line = "cargo xtask compare".to_owned();
+    while let Some(arg) = args.next() {
+        // Where things lie on that machine is of no use on another.
+        match PLACES.iter().find(|place| arg.starts_with(*place)) {
+            Some(place) if arg == place => drop(args.next()),
+            Some(_) => {}
+            None => line += &format!(" {}", quoted(arg)),
+        }
+    }
+    line
 }
 
 fn quoted(arg: &str) -> String {
@@ -116,6 +128,8 @@ mod tests {
             shown(&["x/driver", "compare", "--prompt", "it's new"]),
             r"cargo xtask compare --prompt 'it'\''s new'"
         );
+        let elsewhere = ["driver", "--workers", "/a", "--configs=/b", "--results-dir", "/c", "--quick"];
+        assert_eq!(shown(&elsewhere), "cargo xtask compare --quick");
         assert_eq!(
             shown(&["driver", "--frameworks=candle,tch"]),
             "cargo xtask compare --frameworks=candle,tch"
