@@ -28,6 +28,8 @@ fn compile_shim(libraries: &Path) {
     let abi = std::env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".into());
     cc::Build::new()
         .cpp(true)
+        // `at::parallel_for` is a template: without this it is compiled into a loop on one thread.
+        .flag_if_supported("-fopenmp")
         .std("c++17")
         .warnings(false) // libtorch's headers have many
         .include(&include)
@@ -39,6 +41,15 @@ fn compile_shim(libraries: &Path) {
 
 fn link(libraries: &Path) {
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+    // The shim's parallel regions must be those of libtorch's own OpenMP, whatever it is called there.
+    let is_openmp = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libgomp"))
+    };
+    let held = std::fs::read_dir(libraries).into_iter().flatten().flatten().map(|entry| entry.path());
+    match held.into_iter().find(is_openmp) {
+        Some(library) => println!("cargo::rustc-link-arg={}", library.display()),
+        None => println!("cargo::rustc-link-arg=-lgomp"),
+    }
     // Nothing names a symbol of the CUDA half, which registers its kernels when it is loaded. A
     // linker that keeps only what is needed would drop it, and the device with it.
     if libraries.join("libtorch_cuda.so").exists() {
