@@ -5,7 +5,8 @@ use protocol::{Event, Generate, ParityTask, Score, Task};
 
 use crate::evidence::Evidence;
 use crate::interrupt;
-use crate::judge::parity::{self, Logits, Reference};
+use crate::judge::logits::{self, Logits};
+use crate::judge::parity::Reference;
 use crate::plan::Contender;
 use crate::record::RunFailure;
 use crate::rounds::{PARITY_STEPS, Session};
@@ -57,7 +58,7 @@ impl Session<'_> {
         if traces.len() != self.plan.prompts.len() || !traces.iter().all(rows) {
             return Err("it did not generate the tokens asked for".into());
         }
-        let logits = parity::read_logits(&file)?;
+        let logits = logits::read_parity(&file)?;
         if logits.len() != traces.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
@@ -75,17 +76,17 @@ impl Session<'_> {
         traces: &[Vec<Vec<u32>>],
     ) -> std::result::Result<Vec<Logits>, String> {
         let file = self.scratch.path().join("unquantised.safetensors");
-        let mut logits = Vec::new();
+        let mut scored = Vec::new();
         for (case, (prompts, traces)) in self.plan.case_prompts().into_iter().zip(traces).enumerate() {
             let sequences =
                 prompts.into_iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat());
             let file_name = file.display().to_string();
             let task = Task::Score(Score { sequences: sequences.collect(), piece: 0, file: file_name });
             self.reference_job(index, Precision::F32, task)?;
-            logits.push(parity::read_score(&file)?);
-            self.check_shape(case, &logits[case])?;
+            scored.push(logits::read_score(&file)?);
+            self.check_shape(case, &scored[case])?;
         }
-        Ok(logits)
+        Ok(scored)
     }
 
     fn reference_job(

@@ -11,6 +11,7 @@ use statistics::BalancedOrder;
 use crate::evidence::{End, Evidence};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::judge::logits;
 use crate::judge::parity::{self, Reference, Tolerance};
 use crate::judge::verdicts;
 use crate::machine::{self, Guard};
@@ -249,7 +250,7 @@ impl<'a> Session<'a> {
             && let Some(reference) = reference
         {
             let tolerance = Tolerance::of(contender.precision);
-            let agreement = parity::read_logits(&file)
+            let agreement = logits::read_parity(&file)
                 .and_then(|logits| parity::compare(reference, &logits, &run, self.plan.decode, tolerance));
             match agreement {
                 Ok(agreement) => run.agreement = Some(agreement),

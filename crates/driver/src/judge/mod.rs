@@ -4,6 +4,7 @@
 pub(crate) mod fairness;
 pub(crate) mod floor;
 pub(crate) mod limit;
+pub(crate) mod logits;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod parity;

@@ -1,0 +1,56 @@
+//! Logits as workers hand them over: safetensors files, a tensor for each case.
+
+use std::path::Path;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+
+/// Logits of one case, `[batch, positions, vocabulary]`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Logits {
+    pub(crate) batch: usize,
+    pub(crate) positions: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) values: Vec<f32>,
+}
+
+impl Logits {
+    pub(crate) fn row(&self, sequence: usize, position: usize) -> &[f32] {
+        let at = (sequence * self.positions + position) * self.vocabulary;
+        &self.values[at..at + self.vocabulary]
+    }
+}
+
+/// Reads the file of a [`protocol::ParityTask`].
+pub(crate) fn read_parity(path: &Path) -> Result<Vec<Logits>, String> {
+    let bytes = std::fs::read(path).map_err(|e| format!("cannot read its logits: {e}"))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
+    let mut cases = Vec::new();
+    while let Ok(tensor) = file.tensor(&format!("case.{}", cases.len())) {
+        cases.push(logits(&tensor)?);
+    }
+    Ok(cases)
+}
+
+/// Reads the file of a [`protocol::Score`].
+pub(crate) fn read_score(path: &Path) -> Result<Logits, String> {
+    let bytes = std::fs::read(path).map_err(|e| format!("cannot read its logits: {e}"))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
+    logits(&file.tensor("logits").map_err(malformed)?)
+}
+
+fn malformed(error: SafeTensorError) -> String {
+    format!("its logits are malformed: {error}")
+}
+
+fn logits(tensor: &TensorView<'_>) -> Result<Logits, String> {
+    let &[batch, positions, vocabulary] = tensor.shape() else {
+        return Err(format!("its logits have shape {:?}", tensor.shape()));
+    };
+    if tensor.dtype() != Dtype::F32 {
+        return Err(format!("its logits are {:?}, not F32", tensor.dtype()));
+    }
+    let (numbers, _) = tensor.data().as_chunks::<4>();
+    let values = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    Ok(Logits { batch, positions, vocabulary, values })
+}
