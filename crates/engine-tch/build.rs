@@ -14,11 +14,12 @@ fn main() {
     let libraries = std::env::var("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from);
     let libraries =
         libraries.expect("torch-sys names its libtorch on Linux and macOS alone; build this crate there");
-    compile_shim(&libraries);
-    link(&libraries);
+    let on_linux = std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux");
+    compile_shim(&libraries, on_linux);
+    link(&libraries, on_linux);
 }
 
-fn compile_shim(libraries: &Path) {
+fn compile_shim(libraries: &Path, on_linux: bool) {
     // Headers lie beside the libraries unless, as for torch-sys, the environment says otherwise.
     let root = match std::env::var_os("LIBTORCH_INCLUDE") {
         Some(directory) => PathBuf::from(directory),
@@ -26,10 +27,14 @@ fn compile_shim(libraries: &Path) {
     };
     let include = root.join("include");
     let abi = std::env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".into());
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    if on_linux {
+        // `at::parallel_for` is a template: without this it is compiled into a loop on one thread. Elsewhere
+        // compilers may come without OpenMP; the shim then offers nothing that computes by such loops.
+        build.flag("-fopenmp");
+    }
+    build
         .cpp(true)
-        // `at::parallel_for` is a template: without this it is compiled into a loop on one thread.
-        .flag_if_supported("-fopenmp")
         .std("c++17")
         .warnings(false) // libtorch's headers have many
         .include(&include)
@@ -39,8 +44,11 @@ fn compile_shim(libraries: &Path) {
         .compile("engine_tch_shim");
 }
 
-fn link(libraries: &Path) {
+fn link(libraries: &Path, on_linux: bool) {
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+    if !on_linux {
+        return;
+    }
     // The shim's parallel regions must be those of libtorch's own OpenMP, whatever it is called there.
     let is_openmp = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libgomp"))

@@ -116,7 +116,8 @@ fn xnnpack(device: Device, kind: Kind) -> Result<(), EngineError> {
     match (device, kind) {
         (Device::Cpu, Kind::Float) if shim::has_xnnpack() => Ok(()),
         (Device::Cpu, Kind::Float) => {
-            Err(EngineError::Unsupported("this libtorch was built without XNNPACK".into()))
+            let reason = "this libtorch was built without XNNPACK, or this worker without OpenMP";
+            Err(EngineError::Unsupported(reason.into()))
         }
         _ => Err(EngineError::Unsupported("libtorch drives XNNPACK for f32 on the CPU alone".into())),
     }

@@ -152,9 +152,13 @@ at::Tensor* engine_tch_onednn_linear(const at::Tensor* input, const at::Tensor* 
     });
 }
 
-// Whether this libtorch holds XNNPACK.
+// Whether this libtorch holds XNNPACK, and this shim the threads to drive it by.
 bool engine_tch_has_xnnpack() {
+#if defined(_OPENMP)
     return c10::Dispatcher::singleton().findSchema({"prepacked::linear_clamp_run", ""}).has_value();
+#else
+    return false;
+#endif
 }
 
 // `weight`, f32, as XNNPACK packs it for the number of threads now in effect; `bias` may be null.

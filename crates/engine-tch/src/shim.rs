@@ -94,7 +94,7 @@ impl Drop for InferenceMode {
     }
 }
 
-/// Whether this libtorch was built with XNNPACK.
+/// Whether this libtorch was built with XNNPACK and the shim with OpenMP, which the products are cut up by.
 pub(crate) fn has_xnnpack() -> bool {
     engine_tch_has_xnnpack()
 }
