@@ -15,7 +15,7 @@ pub(crate) struct Sequences {
     /// One for each layer.
     pub(crate) caches: Vec<Cache>,
     pub(crate) rotary: Option<RotaryTable>,
-    /// `[decode_threads, heads / kv_heads, capacity]`: attention scores of the heads that a thread is at.
+    /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
     pub(crate) scores: Vec<f32>,
 }
 
@@ -52,7 +52,7 @@ impl Sequences {
             filled: 0,
             caches: caches.collect::<Result<_>>()?,
             rotary,
-            scores: vec![0.0; decode_threads() * (config.heads / config.kv_heads) * capacity],
+            scores: vec![0.0; decode_threads() * capacity],
         })
     }
 }
