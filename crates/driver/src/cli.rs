@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use bundle::Precision;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -42,29 +44,6 @@ pub(crate) struct Places {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrecisionArg {
-    F32,
-    Bf16,
-    F16,
-    Int8,
-    Int4,
-    Nf4,
-}
-
-impl From<PrecisionArg> for bundle::Precision {
-    fn from(arg: PrecisionArg) -> Self {
-        match arg {
-            PrecisionArg::F32 => bundle::Precision::F32,
-            PrecisionArg::Bf16 => bundle::Precision::Bf16,
-            PrecisionArg::F16 => bundle::Precision::F16,
-            PrecisionArg::Int8 => bundle::Precision::Int8,
-            PrecisionArg::Int4 => bundle::Precision::Int4,
-            PrecisionArg::Nf4 => bundle::Precision::Nf4,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Table,
     Json,
@@ -93,8 +72,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     pub(crate) model: String,
     /// [default: f32 on a CPU, f16 on CUDA]
-    #[arg(long, value_enum)]
-    pub(crate) precision: Option<PrecisionArg>,
+    #[arg(long, value_parser = precisions())]
+    pub(crate) precision: Option<Precision>,
     /// auto, cpu or cuda[:N]; auto is the CPU
     #[arg(long, default_value = "auto", value_parser = parse_device)]
     pub(crate) device: String,
@@ -135,9 +114,9 @@ pub(crate) struct CompareArgs {
     pub(crate) suite: Option<String>,
     /// Compare at each of these precisions in turn, each a comparison of its own, and tell what each costs and
     /// saves: speed, memory, agreement with f32
-    #[arg(long, value_name = "int8,int4,nf4", value_enum, value_delimiter = ',',
+    #[arg(long, value_name = "int8,int4,nf4", value_parser = precisions(), value_delimiter = ',',
           conflicts_with_all = ["precision", "no_half"])]
-    pub(crate) quantize: Vec<PrecisionArg>,
+    pub(crate) quantize: Vec<Precision>,
     /// Cut or extend every prompt to exactly this many tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) prompt_tokens: Option<u32>,
@@ -238,6 +217,11 @@ pub(crate) struct ScoreArgs {
     /// Positions fed at a time; 0 feeds all at once
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) piece: usize,
+}
+
+/// Takes a precision by its name, and tells the names in help and errors.
+fn precisions() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
 }
 
 fn parse_device(text: &str) -> Result<String, String> {

@@ -25,24 +25,27 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
 /// `--quantize`: a comparison at each precision, then what they have in common.
 fn precisions(args: &CompareArgs, places: &Places) -> Result<u8> {
     let mut reports = Vec::new();
-    let mut worst = Ok(0);
+    let mut worst = 0;
+    let mut failure = None;
     for &precision in &args.quantize {
         let mut args = args.clone();
         args.model.precision = Some(precision);
-        let (report, unsaved) = measure(&args, places)?;
-        // Tables are shown as they come; the other formats are one document.
-        if args.format == Format::Table {
-            crate::print(&format!("{}\n", report::table(&report)))?;
-        }
-        let ended = ended(&report, unsaved);
-        reports.push(report);
-        match (ended, &mut worst) {
-            (Ok(code), Ok(worst)) => *worst = code.max(*worst),
-            (Err(failure), worst) => {
-                *worst = Err(failure);
+        let measured = measure(&args, places).and_then(|(report, unsaved)| {
+            // Tables are shown as they come; the other formats are one document.
+            if args.format == Format::Table {
+                crate::print(&format!("{}\n", report::table(&report)))?;
+            }
+            let ended = ended(&report, unsaved);
+            reports.push(report);
+            ended
+        });
+        match measured {
+            Ok(code) => worst = code.max(worst),
+            // What has been measured is told all the same.
+            Err(why) => {
+                failure = Some(why);
                 break;
             }
-            (Ok(_), Err(_)) => unreachable!("a failure ends the loop"),
         }
     }
     let text = match args.format {
@@ -54,8 +57,10 @@ fn precisions(args: &CompareArgs, places: &Places) -> Result<u8> {
         }
         Format::Csv => report::precisions::csv(&reports),
     };
-    crate::print(&text)?;
-    worst
+    if !reports.is_empty() {
+        crate::print(&text)?;
+    }
+    failure.map_or(Ok(worst), Err)
 }
 
 /// One comparison, saved; with the reason why something could not be.

@@ -261,7 +261,7 @@ pub(crate) fn check_device(model: &ModelArgs) -> Result<()> {
 /// `--no-half` is f32 spelt out; without either, f32 on a CPU and f16 on a GPU, where people run that.
 pub(crate) fn precision(model: &ModelArgs) -> Precision {
     match model.precision {
-        Some(asked) => Precision::from(asked),
+        Some(asked) => asked,
         None if model.device.starts_with("cuda") && !model.no_half => Precision::F16,
         None => Precision::F32,
     }

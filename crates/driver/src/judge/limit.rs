@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bundle::{BundleError, ModelConfig, Precision};
+use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
 use serde::Serialize;
 use statistics::median;
 
@@ -50,14 +50,14 @@ impl Work {
 }
 
 /// Stored bytes of every tensor that a step reads whole, codes with their scales.
-fn weights_read(config: &ModelConfig, precision: Precision) -> Result<usize, BundleError> {
+fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
     if !config.tied_embeddings {
         looked_up.push(config.embedding());
     }
     let stored = config.stored(precision)?;
     let read = stored.iter().filter(|tensor| !looked_up.contains(&tensor.name));
-    Ok(read.map(|tensor| tensor.element.bytes() * tensor.shape.iter().product::<usize>()).sum())
+    Ok(read.map(StoredTensor::bytes).sum())
 }
 
 /// The least for a prompt of `tokens`: two operations for each parameter of the layers' products and each token;
