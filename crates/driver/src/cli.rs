@@ -23,6 +23,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure frameworks side by side (the default command)
     Compare(Box<CompareArgs>),
+    /// Compare again and again while one thing or several change: a table of cells
+    Sweep(Box<SweepArgs>),
+    /// What an optimisation is worth: each framework with it and without it
+    Ab(Box<AbArgs>),
     /// Continue a prompt greedily on one framework
     Generate(GenerateArgs),
     /// Write the logits of given token sequences to a safetensors file
@@ -70,16 +74,16 @@ pub(crate) enum OnOff {
 pub(crate) struct ModelArgs {
     /// A name from configs/models, a directory, a .gguf file, or hf:owner/name
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
-    pub(crate) model: String,
+    pub(crate) model: Vec<String>,
     /// [default: f32 on a CPU, f16 on CUDA]
-    #[arg(long, value_parser = precisions())]
-    pub(crate) precision: Option<Precision>,
+    #[arg(long, value_parser = precisions(), value_delimiter = ',')]
+    pub(crate) precision: Vec<Precision>,
     /// auto, cpu or cuda[:N]; auto is the CPU
     #[arg(long, default_value = "auto", value_parser = parse_device)]
     pub(crate) device: String,
     /// Threads that may compute at once [default: all cores this process may use]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Vec<u16>,
     /// No graph optimisation or JIT for anyone
     #[arg(long)]
     pub(crate) no_jit: bool,
@@ -94,6 +98,13 @@ pub(crate) struct ModelArgs {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) places: Places,
+}
+
+impl ModelArgs {
+    /// The one that is meant, where several make no sense.
+    pub(crate) fn model(&self) -> &str {
+        self.model.first().map_or("", String::as_str)
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -118,11 +129,15 @@ pub(crate) struct CompareArgs {
           conflicts_with_all = ["precision", "no_half"])]
     pub(crate) quantize: Vec<Precision>,
     /// Cut or extend every prompt to exactly this many tokens
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) prompt_tokens: Option<u32>,
+    #[arg(long, visible_alias = "seq", value_name = "N", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) prompt_tokens: Vec<u32>,
+    /// Tokens that are in the KV cache before each prompt, put there untimed [default: 0]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) context: Vec<u32>,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) new_tokens: Option<u32>,
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) new_tokens: Vec<u32>,
     /// Rounds: in each, every framework runs once, in a process of its own. auto adds rounds, from 6 to
     /// 30, until the verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
@@ -139,15 +154,15 @@ pub(crate) struct CompareArgs {
     /// How long to wait for a quiet machine before starting, and before a noisy round is done again
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     pub(crate) patience: f64,
-    /// Also load from a cold page cache, in processes of their own
-    #[arg(long, value_enum, default_value_t = OnOff::On)]
-    pub(crate) cold_load: OnOff,
+    /// Also load from a cold page cache, in processes of their own [default: on; in sweeps off]
+    #[arg(long, value_enum)]
+    pub(crate) cold_load: Option<OnOff>,
     /// Measured iterations in each process [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) iterations: Option<u32>,
-    /// Sequences computed together
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) batch: u32,
+    /// Sequences computed together [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: Vec<u32>,
     /// What a decode step is fed
     #[arg(long, value_enum, default_value_t = DecodeArg::Forced)]
     pub(crate) decode: DecodeArg,
@@ -176,6 +191,33 @@ pub(crate) struct CompareArgs {
     /// What to print on stdout
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+    /// What a study asks for beyond what can be typed.
+    #[arg(skip)]
+    pub(crate) study: crate::plan::Study,
+}
+
+/// Flags that take a list are the axes: every combination of their values is a comparison of its own.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SweepArgs {
+    #[arg(value_enum)]
+    pub(crate) kind: crate::studies::Kind,
+    /// Go on with an interrupted sweep: its results directory. Finished cells are not repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AbArgs {
+    /// kv-cache, jit, half or fused: on against off, on every framework. Or two names from configs/engines
+    #[arg(value_name = "kv-cache|jit|half|fused | VARIANT VARIANT", num_args = 1..=2, required = true)]
+    pub(crate) what: Vec<String>,
+    /// Go on with an interrupted study: its results directory. Finished cells are not repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
 }
 
 #[derive(Debug, Clone, Args)]

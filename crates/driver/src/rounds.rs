@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bundle::Bundle;
-use protocol::{Hello, Job, Measure, ParityTask, Task, Warmup};
+use protocol::{Hello, Job, Measure, ParityTask, Task};
 use statistics::BalancedOrder;
 
 use crate::evidence::{End, Evidence};
@@ -26,9 +26,6 @@ use crate::results::Results;
 /// Tokens of the trace that the parity check feeds one at a time: enough to go through the decode path,
 /// few enough to cost little.
 pub(crate) const PARITY_STEPS: usize = 8;
-/// When warm-up ends: see [`Warmup`].
-const WARMUP: Warmup =
-    Warmup { min_iterations: 1, max_iterations: 10, max_ns: 30_000_000_000, settled_within: 0.05 };
 /// How often one round is done again before the machine is called too noisy.
 const MAX_REPEATS: usize = 2;
 
@@ -244,7 +241,7 @@ impl<'a> Session<'a> {
     ) -> Run {
         let (contender, worker) = (&self.plan.contenders[index], &self.workers[index]);
         let file = self.scratch.path().join("parity.safetensors");
-        let job = self.job(contender, self.measurement(traces, &file));
+        let job = self.job(contender, self.measurement(contender, traces, &file));
         let mut run = Run::new(Purpose::Measure, place, &contender.label, worker.run(&job));
         if run.is_complete()
             && let Some(reference) = reference
@@ -293,13 +290,13 @@ impl<'a> Session<'a> {
         evidence.absent.insert(contender.label.clone(), failure.clone());
     }
 
-    fn measurement(&self, traces: &[Vec<Vec<u32>>], file: &Path) -> Task {
+    fn measurement(&self, contender: &Contender, traces: &[Vec<Vec<u32>>], file: &Path) -> Task {
         Task::Measure(Measure {
             cases: self.plan.cases(traces),
             new_tokens: self.plan.new_tokens,
             decode: self.plan.decode,
-            kv_cache: self.plan.kv_cache,
-            warmup: WARMUP,
+            kv_cache: contender.kv_cache,
+            warmup: self.plan.warmup.clone(),
             iterations: self.plan.iterations,
             delay_ns: self.plan.delay_ns,
             parity: Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string() }),

@@ -10,7 +10,7 @@ use crate::places::Places;
 use crate::plan::{self, Contender};
 use crate::process::Outcome;
 use crate::prompts::{self, Text};
-use crate::{configs, interrupt, machine, provision, rounds};
+use crate::{axes, configs, interrupt, machine, provision, rounds};
 
 /// What both commands resolve first.
 struct Setting {
@@ -22,12 +22,13 @@ struct Setting {
 impl Setting {
     fn resolve(framework: &str, model: &ModelArgs) -> Result<Setting> {
         interrupt::listen()?;
+        axes::check_single_model(model)?;
         plan::check_device(model)?;
         let places = Places::find(&model.places)?;
         let engine = configs::engine(&places.configs, framework)?;
         provision::workers(&places, std::slice::from_ref(&engine), model.quiet)?;
         let contender = plan::contender(framework.to_owned(), engine, plan::precision(model), model);
-        let bundle = provision::model(&places, &model.model, &[contender.precision], model.quiet)?;
+        let bundle = provision::model(&places, model.model(), &[contender.precision], model.quiet)?;
         Ok(Setting { places, contender, bundle })
     }
 

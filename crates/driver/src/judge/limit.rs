@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
+use protocol::KvCache;
 use serde::Serialize;
 use statistics::median;
 
@@ -112,6 +113,10 @@ pub(crate) enum Bound {
 pub(crate) fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
+        // Computing the whole prefix again is bound by something else than a step's bytes.
+        if contender.kv_cache == KvCache::Off {
+            return None;
+        }
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
         let element = runs.find_map(kv_cache_element)?;
         let work = Work::of(config, plan, precision, element).ok()?;

@@ -1,14 +1,14 @@
 //! Where a process's memory went.
 
 use bundle::ModelConfig;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use crate::plan::Plan;
 use crate::record::Run;
 
 /// Memory by part, in bytes; medians over processes. The parts add up to the peak.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Parts {
     /// Resident once the framework is initialised.
     pub(crate) framework: f64,

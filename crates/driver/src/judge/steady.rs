@@ -6,14 +6,14 @@
 //! iterations.
 
 use protocol::Iteration;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::median;
 use statistics::steady::{SteadyState, classify};
 
 use crate::record::Run;
 
 /// Of the processes of one contender.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Steadiness {
     /// How many processes were of each kind.
     pub(crate) flat: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Steadiness {
 }
 
 /// One iteration of the curve.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Point {
     /// From 1, through warm-up and measurement.
     pub(crate) iteration: usize,

@@ -246,7 +246,9 @@ pub(super) fn warnings(plan: &Plan, evidence: &Evidence, rows: &[Row], rules: &[
     for contender in &plan.contenders {
         let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
         let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        if unsettled > 0 {
+        // Where its length was fixed, settling was not what ended it.
+        let is_fixed = plan.warmup.min_iterations == plan.warmup.max_iterations;
+        if unsettled > 0 && !is_fixed {
             warnings.push(format!(
                 "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
                 contender.label, evidence.rounds

@@ -24,11 +24,11 @@ use crate::machine::Noise;
 use crate::plan::Plan;
 
 pub(crate) use csv::csv;
-pub(crate) use row::{Row, State};
-pub(crate) use table::{markdown, table};
+pub(crate) use row::{Figure, Row, State};
+pub(crate) use table::{markdown, number, parity, precision, table};
 
 /// Version of the JSON.
-const SCHEMA: u32 = 2;
+pub(crate) const SCHEMA: u32 = 2;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {

@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, Precision};
 use protocol::{Hello, InEffect};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use crate::evidence::Evidence;
@@ -38,7 +38,7 @@ pub(crate) struct Row {
     pub(crate) in_effect: Option<InEffect>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     Measured,

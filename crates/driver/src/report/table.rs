@@ -77,7 +77,7 @@ pub(super) fn figure(row: &Row, metric: Metric) -> String {
 }
 
 /// Three significant digits, but never fewer than the unit.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -87,7 +87,7 @@ fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-pub(super) fn precision(row: &Row) -> String {
+pub(crate) fn precision(row: &Row) -> String {
     let requested = row.precision.requested.name();
     match &row.precision.observed {
         Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
@@ -95,7 +95,7 @@ pub(super) fn precision(row: &Row) -> String {
     }
 }
 
-pub(super) fn parity(row: &Row) -> String {
+pub(crate) fn parity(row: &Row) -> String {
     match (row.state, &row.agreement) {
         (State::Unsupported, _) => "unsupported".into(),
         (State::Failed, _) => "failed".into(),
