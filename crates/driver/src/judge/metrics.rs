@@ -1,14 +1,14 @@
 //! The figures of one process, from its samples. `docs/measures.md` defines them for people.
 
 use protocol::CaseSample;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::{median, quantile};
 
 use crate::evidence::Evidence;
 use crate::plan::Plan;
 use crate::record::Run;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
     /// Load begins → weights resident, seconds.

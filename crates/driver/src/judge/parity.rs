@@ -5,13 +5,13 @@
 
 use bundle::Precision;
 use protocol::Decode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::logits::Logits;
 use crate::record::Run;
 
 /// How far apart two computations may be and still be the same, stated once for each precision.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tolerance {
     /// Largest absolute difference of a logit, as a share of the reference's largest logit. Only f32 is
     /// held to it: at 16 bits single logits may be far off without consequence.
@@ -57,7 +57,7 @@ pub(crate) struct Reference {
 }
 
 /// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
     pub(crate) mean_kl: f64,
@@ -66,7 +66,7 @@ pub(crate) struct QuantisationLoss {
 }
 
 /// How well one run agrees with the reference.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     pub(crate) reference: String,
     pub(crate) tolerance: Tolerance,
