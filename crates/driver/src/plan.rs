@@ -132,7 +132,7 @@ fn prompt_summaries<S: serde::Serializer>(
     serializer.collect_seq(summaries)
 }
 
-const DEFAULT_SUITE: &str = "default";
+pub(crate) const DEFAULT_SUITE: &str = "default";
 const DEFAULT_NEW_TOKENS: u32 = 32;
 /// Loading from a cold cache is told with its spread, not tested: three are enough for that.
 const COLD_LOADS: usize = 3;

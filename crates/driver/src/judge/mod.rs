@@ -1,6 +1,7 @@
 //! From facts to judgements: metrics, parity, fairness, sanity, verdicts. Nothing here runs a process or
 //! reads a clock.
 
+pub(crate) mod curve;
 pub(crate) mod fairness;
 pub(crate) mod floor;
 pub(crate) mod limit;

@@ -157,14 +157,17 @@ fn machine(report: &Report) -> Option<String> {
 fn memory(report: &Report) -> Vec<String> {
     let of_row = |row: &Row| {
         let parts = row.memory.as_ref()?;
-        let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+        let mb = |bytes: f64| format!("{:.0}", bytes.abs() / 1e6);
         Some(format!(
-            "{} {} framework + {} weights + {} KV cache + {} rest",
+            "{} {} framework + {} parameters + {} KV cache + {} activations {} {} remainder = {}",
             row.framework,
             mb(parts.framework),
-            mb(parts.weights),
+            mb(parts.parameters),
             mb(parts.kv_cache),
-            mb(parts.activations)
+            mb(parts.activations),
+            if parts.remainder < 0.0 { '−' } else { '+' },
+            mb(parts.remainder),
+            mb(parts.peak)
         ))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();

@@ -73,7 +73,7 @@ pub(crate) struct CellVerdict {
 
 impl Cell {
     pub(crate) fn of(settings: Settings, report: &Report) -> Cell {
-        let weights = report.rows.iter().filter_map(|row| Some(row.memory.as_ref()?.weights_file));
+        let weights = report.rows.iter().filter_map(|row| Some(row.memory.as_ref()?.parameters));
         Cell {
             settings,
             refused: None,
@@ -137,7 +137,7 @@ impl CellRow {
             memory: row.memory.clone(),
             agreement: row.agreement.clone(),
             steadiness: row.steadiness.clone(),
-            tokens: None,
+            tokens: row.tokens.clone(),
         }
     }
 

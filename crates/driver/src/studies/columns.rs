@@ -71,14 +71,14 @@ impl Part {
     fn of(self, parts: &Parts) -> Option<f64> {
         match self {
             Part::Framework => Some(parts.framework),
-            Part::Parameters => Some(parts.weights),
+            Part::Parameters => Some(parts.parameters),
             Part::KvCachePredicted => Some(parts.kv_cache),
-            Part::KvCacheObserved => None,
+            Part::KvCacheObserved => parts.kv_caches.observed,
             Part::Activations => Some(parts.activations),
-            Part::Remainder => None,
+            Part::Remainder => Some(parts.remainder),
             Part::Peak => Some(parts.peak),
-            Part::Loaded => None,
-            Part::Final => None,
+            Part::Loaded => Some(parts.loaded),
+            Part::Final => parts.last,
         }
     }
 }
@@ -116,7 +116,13 @@ impl Column {
             Column::Kl => self.value(cell, row).map_or_else(dash, |kl| format!("{kl:.1e}")),
             Column::Top1 => self.value(cell, row).map_or_else(dash, |top1| format!("{:.1} %", 100.0 * top1)),
             Column::SettledAt => self.value(cell, row).map_or_else(dash, |at| format!("iteration {at}")),
-            Column::ShortWarmup => dash(),
+            Column::ShortWarmup => {
+                let short = row.steadiness.short_warmup.as_ref();
+                short.map_or_else(dash, |s| {
+                    format!("{} ({:+.0} %)", number(s.tokens_per_second), 100.0 * s.error)
+                })
+            }
+
             Column::Memory(_) => {
                 self.value(cell, row).map_or_else(dash, |megabytes| format!("{megabytes:.1}"))
             }
@@ -136,9 +142,9 @@ impl Column {
             Column::Kl => None,
             Column::Top1 => None,
             Column::WeightsSize => Some(cell.weights_bytes? / 1e9),
-            Column::FirstIteration => None,
-            Column::SettledAt => None,
-            Column::ShortWarmup => None,
+            Column::FirstIteration => row.steadiness.first_iteration_cost_ms,
+            Column::SettledAt => row.steadiness.settled_at.map(|at| at as f64),
+            Column::ShortWarmup => Some(row.steadiness.short_warmup.as_ref()?.tokens_per_second),
             Column::Efficiency | Column::Parity => None,
         }
     }

@@ -213,7 +213,19 @@ fn short_warmups(document: &Document, kind: Kind) -> Vec<String> {
     if kind != Kind::Warmup {
         return Vec::new();
     }
-    Vec::new()
+    let of_row = |row: &CellRow| {
+        let short = row.steadiness.short_warmup.as_ref()?;
+        Some(format!(
+            "{}: a script with {} tokens of warm-up and {} of test would have reported {:.1} tok/s, {:+.1} % from the steady {:.1} at the same places",
+            row.framework,
+            short.warmup_tokens,
+            short.test_tokens,
+            short.tokens_per_second,
+            100.0 * short.error,
+            short.steady_tokens_per_second,
+        ))
+    };
+    document.cells.iter().flat_map(|cell| &cell.rows).filter_map(of_row).collect()
 }
 
 /// A line for each cell, framework and figure.
