@@ -12,10 +12,11 @@ use statistics::Looks;
 use crate::cli::{CompareArgs, DecodeArg, ModelArgs, OnOff, RoundsArg};
 use crate::configs::{self, Engine};
 use crate::failure::{Failure, Result};
+use crate::machine::{self, memory};
 use crate::places::Places;
 use crate::process::Worker;
 use crate::prompts::{self, Prompt, Text};
-use crate::{machine, provision};
+use crate::provision::{self, Wanted};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, Serialize)]
@@ -132,18 +133,29 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
 
     let precision = precision(&args.model);
     let contenders = contenders(engines, precision, &args.model);
-    // The reference is computed in f32 whatever is measured.
-    let mut precisions: Vec<_> = contenders.iter().map(|contender| contender.precision).collect();
-    precisions.push(Precision::F32);
-    precisions.sort();
-    precisions.dedup();
-    let bundle = provision::model(places, &args.model.model, &precisions, args.model.quiet)?;
+    let precisions: Vec<_> = contenders.iter().map(|contender| contender.precision).collect();
+    let new_tokens = args.new_tokens.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
+    let wanted = Wanted {
+        model: &args.model.model,
+        precisions: &precisions,
+        // The reference is computed in f32 whatever is measured.
+        reference: true,
+        device: &args.model.device,
+        batch: args.batch as usize,
+        // Prompts can be counted with the model's tokenizer alone.
+        capacity: args.prompt_tokens.unwrap_or(0) as usize + new_tokens,
+    };
+    let bundle = provision::model(places, &wanted, args.model.quiet)?;
     let text = Text::open(&bundle)?;
     let length = args.prompt_tokens.map(|tokens| tokens as usize);
     let prompts = prompts::resolve(&suite.prompts, length, &bundle, &text)?;
-    let new_tokens = args.new_tokens.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
     for prompt in &prompts {
         prompts::check_context(prompt.tokens.len(), new_tokens, &bundle)?;
+    }
+    let capacity = prompts.iter().map(|prompt| prompt.tokens.len() + new_tokens).max().unwrap_or(new_tokens);
+    let objection = memory::objection(bundle.config(), &precisions, wanted.device, wanted.batch, capacity);
+    if let Some(objection) = objection {
+        return Err(Failure::usage(format!("{}: {objection}", wanted.model)));
     }
     let rounds = rounds(args, suite.rounds);
     let usual = if args.quick { 1 } else { suite.iterations.unwrap_or(DEFAULT_ITERATIONS) };
