@@ -72,7 +72,7 @@ pub(crate) enum OnOff {
 /// Settings that every command shares.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// A name from configs/models, a directory, a .gguf file, or hf:owner/name
+    /// A name from configs/models, a directory, a .gguf file, hf:owner/name, or synthetic:NAME
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     pub(crate) model: Vec<String>,
     /// [default: f32 on a CPU, f16 on CUDA]

@@ -9,13 +9,15 @@ use protocol::{Case, Decode, KvCache, Warmup};
 use serde::Serialize;
 use statistics::Looks;
 
+use crate::axes;
 use crate::cli::{CompareArgs, DecodeArg, ModelArgs, OnOff, RoundsArg};
 use crate::configs::{self, Engine};
 use crate::failure::{Failure, Result};
+use crate::machine::{self, memory};
 use crate::places::Places;
 use crate::process::Worker;
 use crate::prompts::{self, Prompt, Text};
-use crate::{axes, machine, provision};
+use crate::provision::{self, Wanted};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, Serialize)]
@@ -167,20 +169,33 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
 
     let precision = precision(&args.model);
     let contenders = contenders(engines, precision, args);
-    // The reference is computed in f32 whatever is measured.
-    let mut precisions: Vec<_> = contenders.iter().map(|contender| contender.precision).collect();
-    precisions.push(Precision::F32);
-    precisions.sort();
-    precisions.dedup();
-    let bundle = provision::model(places, args.model.model(), &precisions, args.model.quiet)?;
-    let text = Text::open(&bundle)?;
-    let length = args.prompt_tokens.first().map(|&tokens| tokens as usize);
-    let prompts = prompts::resolve(&suite.prompts, length, &bundle, &text)?;
+    let precisions: Vec<_> = contenders.iter().map(|contender| contender.precision).collect();
     let new_tokens =
         args.new_tokens.first().copied().or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
     let context = args.context.first().map_or(0, |&tokens| tokens as usize);
+    let batch = args.batch.first().map_or(1, |&batch| batch as usize);
+    let wanted = Wanted {
+        model: args.model.model(),
+        precisions: &precisions,
+        // The reference is computed in f32 whatever is measured.
+        reference: true,
+        device: &args.model.device,
+        batch,
+        // Prompts can be counted with the model's tokenizer alone.
+        capacity: context + args.prompt_tokens.first().map_or(0, |&tokens| tokens as usize) + new_tokens,
+    };
+    let bundle = provision::model(places, &wanted, args.model.quiet)?;
+    let text = Text::open(&bundle)?;
+    let length = args.prompt_tokens.first().map(|&tokens| tokens as usize);
+    let prompts = prompts::resolve(&suite.prompts, length, &bundle, &text)?;
     for prompt in &prompts {
         prompts::check_context(context + prompt.tokens.len(), new_tokens, &bundle)?;
+    }
+    let capacity =
+        prompts.iter().map(|prompt| context + prompt.tokens.len() + new_tokens).max().unwrap_or(new_tokens);
+    let objection = memory::objection(bundle.config(), &precisions, wanted.device, wanted.batch, capacity);
+    if let Some(objection) = objection {
+        return Err(Failure::usage(format!("{}: {objection}", wanted.model)));
     }
     let rounds = rounds(args, suite.rounds);
     let usual = if args.quick { 1 } else { suite.iterations.unwrap_or(DEFAULT_ITERATIONS) };
@@ -199,7 +214,7 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         threads,
         cpus: machine::choose(threads),
         jit: !args.model.no_jit,
-        batch: args.batch.first().map_or(1, |&batch| batch as usize),
+        batch,
         context,
         new_tokens,
         rounds,

@@ -257,7 +257,7 @@ impl<'a> Session<'a> {
         // Missing after a failure; it must not be taken for the next process's.
         let _ = std::fs::remove_file(&file);
         if let Some(failure) = &mut run.failure
-            && failure.kind == FailureKind::Failed
+            && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
         {
             let name = format!("job-round{}-{}.json", place.round + 1, contender.label.replace(' ', ""));
             results.write(&name, &serde_json::to_string(&job).expect("jobs serialise"));

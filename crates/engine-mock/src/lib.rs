@@ -74,6 +74,13 @@ impl Mock {
         if self.fault_is_due(Fault::Hang) {
             std::thread::sleep(Duration::from_secs(3600));
         }
+        if self.fault_is_due(Fault::Memory) {
+            let mut held: Vec<Vec<u8>> = Vec::new();
+            loop {
+                held.push(Vec::with_capacity(1 << 30));
+                std::hint::black_box(&held);
+            }
+        }
         if self.fault_is_due(Fault::Error) {
             return Err(EngineError::Framework("this error was asked for".into()));
         }

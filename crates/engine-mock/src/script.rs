@@ -28,9 +28,11 @@ pub enum Fault {
     Leave,
     /// Says that it speaks another version of the protocol.
     Version,
+    /// Allocates until it may no more, and dies of that. Nothing is touched, so that only a limit is felt.
+    Memory,
 }
 
-const FAULTS: [(&str, Fault); 8] = [
+const FAULTS: [(&str, Fault); 9] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -39,6 +41,7 @@ const FAULTS: [(&str, Fault); 8] = [
     ("flood", Fault::Flood),
     ("leave", Fault::Leave),
     ("version", Fault::Version),
+    ("memory", Fault::Memory),
 ];
 
 impl FromStr for Fault {

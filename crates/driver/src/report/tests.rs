@@ -98,7 +98,7 @@ fn report() -> Report {
             manifest: bundle::Manifest {
                 format: 1,
                 name: "a-model".into(),
-                source: bundle::Source { kind: "gguf".into(), sha256: BTreeMap::new() },
+                source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
                 files: BTreeMap::new(),
             },
         },

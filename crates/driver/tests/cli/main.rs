@@ -3,7 +3,10 @@
 
 mod common;
 mod input;
+#[cfg(target_os = "linux")]
+mod memory;
 mod pipeline;
 #[cfg(unix)]
 mod references;
+mod synthetic;
 mod trust;
