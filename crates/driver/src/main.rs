@@ -10,6 +10,7 @@ mod failure;
 mod interrupt;
 mod judge;
 mod machine;
+mod parity;
 mod places;
 mod plan;
 mod probing;
@@ -23,6 +24,7 @@ mod report;
 mod results;
 mod rounds;
 mod single;
+mod text;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Some(Command::Compare(args)) => compare::compare(args),
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
+        Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

@@ -3,6 +3,7 @@
 
 mod common;
 mod input;
+mod parity;
 mod pipeline;
 #[cfg(unix)]
 mod references;
