@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
+    /// Hold frameworks against a reference layer by layer, token by token and process by process
+    Parity(ParityArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
@@ -259,6 +261,36 @@ pub(crate) struct ScoreArgs {
     /// Positions fed at a time; 0 feeds all at once
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) piece: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ParityArgs {
+    /// Names from configs/engines [default: candle,tch,ort]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) frameworks: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Framework whose f32 results the others are held against [default: the first that runs]
+    #[arg(long, value_name = "FRAMEWORK")]
+    pub(crate) reference: Option<String>,
+    /// A prompt; may be given several times [default: those of the default suite]
+    #[arg(long, conflicts_with_all = ["prompts", "tokens"])]
+    pub(crate) prompt: Vec<String>,
+    /// Prompts from a file: a line each, or TOML as in configs/suites
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Token ids of a prompt, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens to generate for each prompt [default: 32, or the suite's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) new_tokens: Option<u32>,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    /// What to print on stdout: table, json or markdown
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
 }
 
 /// Takes a precision by its name, and tells the names in help and errors.

@@ -11,6 +11,7 @@ mod failure;
 mod interrupt;
 mod judge;
 mod machine;
+mod parity;
 mod places;
 mod plan;
 mod probing;
@@ -25,6 +26,7 @@ mod results;
 mod rounds;
 mod single;
 mod studies;
+mod text;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Some(Command::Ab(args)) => studies::ab(args),
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
+        Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

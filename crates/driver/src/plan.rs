@@ -9,7 +9,6 @@ use protocol::{Case, Decode, KvCache, Warmup};
 use serde::Serialize;
 use statistics::Looks;
 
-use crate::axes;
 use crate::cli::{CompareArgs, DecodeArg, ModelArgs, OnOff, RoundsArg};
 use crate::configs::{self, Engine};
 use crate::failure::{Failure, Result};
@@ -18,6 +17,7 @@ use crate::places::Places;
 use crate::process::Worker;
 use crate::prompts::{self, Prompt, Text};
 use crate::provision::{self, Wanted};
+use crate::{axes, text};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, Serialize)]
@@ -113,6 +113,9 @@ pub(crate) struct Plan {
     pub(crate) warmup: Warmup,
     /// Rules whose subject is what is compared.
     pub(crate) varied: Vec<&'static str>,
+    /// Ids of a text to be scored after the last round; why it cannot be.
+    #[serde(skip)]
+    pub(crate) text: Option<std::result::Result<Vec<u32>, String>>,
     pub(crate) fair_comparison: bool,
     pub(crate) reference: Option<String>,
     pub(crate) seed: u64,
@@ -185,9 +188,9 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         capacity: context + args.prompt_tokens.first().map_or(0, |&tokens| tokens as usize) + new_tokens,
     };
     let bundle = provision::model(places, &wanted, args.model.quiet)?;
-    let text = Text::open(&bundle)?;
+    let tokenizer = Text::open(&bundle)?;
     let length = args.prompt_tokens.first().map(|&tokens| tokens as usize);
-    let prompts = prompts::resolve(&suite.prompts, length, &bundle, &text)?;
+    let prompts = prompts::resolve(&suite.prompts, length, &bundle, &tokenizer)?;
     for prompt in &prompts {
         prompts::check_context(context + prompt.tokens.len(), new_tokens, &bundle)?;
     }
@@ -230,6 +233,7 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         },
         warmup: warmup(args.study.equal_warmup.then_some(iterations as usize)),
         varied: args.study.varied.to_vec(),
+        text: args.study.text.then(|| text::bundled(places, &bundle)),
         fair_comparison: args.fair_comparison,
         reference: args.reference.clone(),
         seed: args.seed.unwrap_or_else(drawn_seed),

@@ -37,7 +37,7 @@ impl Session<'_> {
         None
     }
 
-    fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
+    pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
         let quantised = self.plan.precision.is_quantised();
         let precision = if quantised { self.plan.precision } else { Precision::F32 };
         let file = self.scratch.path().join("reference.safetensors");

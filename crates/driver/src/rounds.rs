@@ -103,6 +103,9 @@ impl<'a> Session<'a> {
                 break end;
             }
         };
+        if !matches!(evidence.end, End::Interrupted | End::Noisy { .. }) {
+            self.score_texts(&mut evidence);
+        }
         self.progress.done();
         Ok(evidence)
     }
@@ -202,7 +205,7 @@ impl<'a> Session<'a> {
 
     /// Asks every worker what it is. One that cannot say is a row with its reason; one that was pointed
     /// by the user at a library that cannot be used is a mistake of the user's.
-    fn greet(&self, evidence: &mut Evidence) -> Result<()> {
+    pub(crate) fn greet(&self, evidence: &mut Evidence) -> Result<()> {
         for (contender, worker) in self.plan.contenders.iter().zip(&self.workers) {
             let reason = match worker.hello() {
                 Ok(hello) => match wrong_framework(contender, &hello) {
@@ -290,7 +293,7 @@ impl<'a> Session<'a> {
         evidence.absent.insert(contender.label.clone(), failure.clone());
     }
 
-    fn measurement(&self, contender: &Contender, traces: &[Vec<Vec<u32>>], file: &Path) -> Task {
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Vec<Vec<u32>>], file: &Path) -> Task {
         Task::Measure(Measure {
             cases: self.plan.cases(traces),
             new_tokens: self.plan.new_tokens,

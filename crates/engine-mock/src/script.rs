@@ -56,7 +56,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 26] = [
+const OPTIONS: [&str; 28] = [
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -83,6 +83,8 @@ const OPTIONS: [&str; 26] = [
     "fault",
     "fault_at",
     "claimed_precision",
+    "layers",
+    "perturb_from",
 ];
 
 pub struct Script {
@@ -103,6 +105,9 @@ pub struct Script {
     pub fault_at: usize,
     /// What it claims to hold, whatever was asked.
     pub claimed_precision: Option<Precision>,
+    /// Whether it gives hidden states, and from which on `perturb` shows.
+    pub layers: bool,
+    pub perturb_from: usize,
     noise: ProcessNoise,
     random: ChaCha8Rng,
 }
@@ -137,6 +142,8 @@ impl Script {
                 .map(str::parse)
                 .transpose()
                 .map_err(EngineError::Input)?,
+            layers: options.parsed("layers", "true or false")?.unwrap_or(false),
+            perturb_from: options.number("perturb_from", 0.0)? as usize,
             noise: options.noise()?.of_process(started, &mut random),
             random,
         })

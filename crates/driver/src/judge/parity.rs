@@ -7,7 +7,7 @@ use bundle::Precision;
 use protocol::Decode;
 use serde::{Deserialize, Serialize};
 
-use crate::judge::logits::Logits;
+use crate::judge::logits::{Logits, log_sum_exp};
 use crate::record::Run;
 
 /// How far apart two computations may be and still be the same, stated once for each precision.
@@ -205,12 +205,8 @@ impl Sums {
 }
 
 /// Σ p · (log p − log q) over softmaxes of two rows of logits, in f64.
-fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    let log_sum = |row: &[f32]| {
-        let largest = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        largest + row.iter().map(|&x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
-    };
-    let (of_p, of_q) = (log_sum(p), log_sum(q));
+pub(crate) fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
+    let (of_p, of_q) = (log_sum_exp(p), log_sum_exp(q));
     let terms = p.iter().zip(q).map(|(&p, &q)| {
         let log_p = f64::from(p) - of_p;
         log_p.exp() * (log_p - (f64::from(q) - of_q))
@@ -225,7 +221,7 @@ fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
     reference.get(token).is_some_and(|&logit| best - logit <= tie)
 }
 
-fn argmax(row: &[f32]) -> usize {
+pub(crate) fn argmax(row: &[f32]) -> usize {
     let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
         if value > best.1 { (index, value) } else { best }
     });

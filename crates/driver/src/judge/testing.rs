@@ -115,6 +115,7 @@ pub(crate) fn plan(labels: &[&str]) -> Plan {
         decode: Decode::Forced,
         warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
         varied: Vec::new(),
+        text: None,
         fair_comparison: true,
         reference: None,
         seed: 1,

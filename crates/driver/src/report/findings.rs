@@ -246,6 +246,9 @@ pub(super) fn warnings(plan: &Plan, evidence: &Evidence, rows: &[Row], rules: &[
         warnings.push(format!("no reference for parity: {reason}"));
     }
     warnings.extend(evidence.no_probe.clone());
+    for (label, score) in &evidence.texts {
+        warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
+    }
     for contender in &plan.contenders {
         let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
         let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();

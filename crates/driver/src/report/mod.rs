@@ -3,6 +3,7 @@
 
 mod csv;
 mod findings;
+pub(crate) mod parity;
 pub(crate) mod precisions;
 mod prompts;
 mod row;

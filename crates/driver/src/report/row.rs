@@ -12,6 +12,7 @@ use crate::judge::memory::{self, Parts};
 use crate::judge::metrics::{self, Metric};
 use crate::judge::parity::Agreement;
 use crate::judge::steady::{self, Steadiness};
+use crate::judge::text::TextScore;
 use crate::judge::threads::Threads;
 use crate::plan::{Contender, Plan};
 use crate::record::{FailureKind, Run};
@@ -32,6 +33,8 @@ pub(crate) struct Row {
     pub(crate) threads: Option<Threads>,
     pub(crate) steadiness: Steadiness,
     pub(crate) energy: Option<Energy>,
+    /// Of the text that was scored, if one was.
+    pub(crate) text: Option<TextScore>,
     /// The worst of all rounds.
     pub(crate) agreement: Option<Agreement>,
     /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
@@ -128,6 +131,7 @@ impl Row {
             threads: (!complete.is_empty()).then(|| Threads::of(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan.batch),
             energy: energy(plan, &complete),
+            text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),

@@ -11,6 +11,7 @@ use crate::judge::memory::Parts;
 use crate::judge::metrics::Metric;
 use crate::judge::parity::Agreement;
 use crate::judge::steady::Steadiness;
+use crate::judge::text::TextScore;
 use crate::judge::verdicts::{Comparison, Verdict};
 use crate::report::{Report, Row, State};
 
@@ -47,6 +48,7 @@ pub(crate) struct CellRow {
     pub(crate) memory: Option<Parts>,
     pub(crate) agreement: Option<Agreement>,
     pub(crate) steadiness: Steadiness,
+    pub(crate) text: Option<TextScore>,
     /// `[case][batch][new tokens]` of the last measured iteration.
     pub(crate) tokens: Option<Vec<Vec<Vec<u32>>>>,
 }
@@ -137,6 +139,7 @@ impl CellRow {
             memory: row.memory.clone(),
             agreement: row.agreement.clone(),
             steadiness: row.steadiness.clone(),
+            text: row.text,
             tokens: row.tokens.clone(),
         }
     }

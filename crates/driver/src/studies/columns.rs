@@ -138,9 +138,9 @@ impl Column {
             Column::ThroughputPerGigabyte => {
                 Some(row.median(Metric::Throughput)? / row.median(Metric::PeakMemory)?)
             }
-            Column::Perplexity => None,
-            Column::Kl => None,
-            Column::Top1 => None,
+            Column::Perplexity => Some(row.text?.perplexity),
+            Column::Kl => row.text?.mean_kl,
+            Column::Top1 => row.text?.top1,
             Column::WeightsSize => Some(cell.weights_bytes? / 1e9),
             Column::FirstIteration => row.steadiness.first_iteration_cost_ms,
             Column::SettledAt => row.steadiness.settled_at.map(|at| at as f64),

@@ -5,6 +5,7 @@ mod common;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod parity;
 mod pipeline;
 #[cfg(unix)]
 mod references;
