@@ -50,6 +50,7 @@ fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str
         threads: None,
         steadiness: Steadiness::default(),
         energy: None,
+        text: None,
         agreement: None,
         tokens: None,
         hello: None,

@@ -10,4 +10,5 @@ mod pipeline;
 #[cfg(unix)]
 mod references;
 mod synthetic;
+mod studies;
 mod trust;
