@@ -21,7 +21,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure frameworks side by side (the default command)
     Compare(Box<CompareArgs>),
-    /// Continue a prompt greedily on one framework
+    /// Continue a prompt on one framework, greedily or drawing tokens
     Generate(GenerateArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
@@ -214,9 +214,28 @@ pub(crate) struct GenerateArgs {
     pub(crate) tokens: Vec<u32>,
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: u32,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
     /// table prints the text; json one object
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+}
+
+/// How tokens are drawn. The worker draws them, the same way for every engine.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SamplingArgs {
+    /// Draw tokens from the logits divided by T; 0 takes the most likely [default: 0]
+    #[arg(long, value_name = "T", value_parser = parse_temperature)]
+    pub(crate) temperature: Option<f32>,
+    /// Draw among the K most likely tokens alone
+    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) top_k: Option<u32>,
+    /// Draw among the fewest tokens that have this share of the probability, above 0 up to 1
+    #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p)]
+    pub(crate) top_p: Option<f32>,
+    /// Equal seeds draw equal tokens from equal logits [default: drawn, and printed]
+    #[arg(long, value_name = "N", requires = "temperature")]
+    pub(crate) seed: Option<u64>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -275,6 +294,20 @@ fn parse_margin(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
         _ => Err("a number of percent above 0, up to 50".into()),
+    }
+}
+
+fn parse_temperature(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(temperature) if (0.0..=1000.0).contains(&temperature) => Ok(temperature),
+        _ => Err("a number from 0 to 1000".into()),
+    }
+}
+
+fn parse_top_p(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a share above 0, up to 1".into()),
     }
 }
 

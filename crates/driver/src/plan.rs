@@ -210,7 +210,7 @@ impl Plan {
     /// The cases with their traces, `[case][batch][new tokens]`.
     pub(crate) fn cases(&self, traces: &[Vec<Vec<u32>>]) -> Vec<Case> {
         let cases = self.case_prompts().into_iter().zip(traces);
-        cases.map(|(prompts, trace)| Case { prompts, trace: trace.clone() }).collect()
+        cases.map(|(prompts, trace)| Case { context: Vec::new(), prompts, trace: trace.clone() }).collect()
     }
 }
 
@@ -322,7 +322,7 @@ pub(crate) fn worker(
     }
 }
 
-fn drawn_seed() -> u64 {
+pub(crate) fn drawn_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     // Short enough to be typed again.
     (now.as_nanos() as u64 ^ u64::from(std::process::id())) % 1_000_000

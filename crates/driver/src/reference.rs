@@ -44,7 +44,12 @@ impl Session<'_> {
         let task = Task::Generate(Generate {
             prompts: self.plan.case_prompts(),
             new_tokens: self.plan.new_tokens,
-            parity: Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string() }),
+            sampling: None,
+            parity: Some(ParityTask {
+                steps: PARITY_STEPS,
+                file: file.display().to_string(),
+                prompt_last_only: false,
+            }),
         });
         let events = self.reference_job(index, precision, task)?;
         let traces = events.into_iter().find_map(|event| match event {

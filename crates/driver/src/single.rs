@@ -1,10 +1,10 @@
 //! `driver generate` and `driver score`: one framework, one untimed job.
 
 use bundle::Bundle;
-use protocol::{Event, Generate, Job, Score, Task};
+use protocol::{Event, Generate, Job, Sampling, Score, Task};
 use serde_json::json;
 
-use crate::cli::{Format, GenerateArgs, ModelArgs, ScoreArgs};
+use crate::cli::{Format, GenerateArgs, ModelArgs, SamplingArgs, ScoreArgs};
 use crate::failure::{Failure, Result};
 use crate::places::Places;
 use crate::plan::{self, Contender};
@@ -70,7 +70,9 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     prompts::check_vocabulary(&prompt, &setting.bundle)?;
     let new_tokens = args.new_tokens as usize;
     prompts::check_context(prompt.len(), new_tokens, &setting.bundle)?;
-    let task = Task::Generate(Generate { prompts: vec![vec![prompt.clone()]], new_tokens, parity: None });
+    let sampling = sampling(&args.sampling);
+    let prompts = vec![vec![prompt.clone()]];
+    let task = Task::Generate(Generate { prompts, new_tokens, sampling, parity: None });
     let outcome = setting.run(&args.model, false, task)?;
     let tokens = outcome.events.iter().find_map(|event| match event {
         Event::Generated(generated) => generated.tokens.first()?.first().cloned(),
@@ -93,6 +95,17 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     };
     crate::print(&(output + "\n"))?;
     Ok(0)
+}
+
+/// What to draw with, if tokens are drawn. A seed that was not given is told, or nobody could draw the same again.
+fn sampling(args: &SamplingArgs) -> Option<Sampling> {
+    let temperature = args.temperature.filter(|&temperature| temperature > 0.0)?;
+    let seed = args.seed.unwrap_or_else(|| {
+        let seed = plan::drawn_seed();
+        eprintln!("--seed {seed}");
+        seed
+    });
+    Some(Sampling { temperature, top_k: args.top_k.map(|count| count as usize), top_p: args.top_p, seed })
 }
 
 pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {

@@ -53,7 +53,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 26] = [
+const OPTIONS: [&str; 27] = [
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -71,6 +71,7 @@ const OPTIONS: [&str; 26] = [
     "memory_mib",
     "memory_step_mib",
     "memory_step_at",
+    "kv_cache",
     "busy_threads",
     "perturb",
     "quantised",
@@ -91,6 +92,7 @@ pub struct Script {
     pub memory_step_bytes: usize,
     /// At which call of `append`.
     pub memory_step_at: usize,
+    pub kv_cache: bool,
     pub busy_threads: usize,
     pub perturb: f32,
     pub quantised: f32,
@@ -123,6 +125,7 @@ impl Script {
             memory_bytes: options.mebibytes("memory_mib")?,
             memory_step_bytes: options.mebibytes("memory_step_mib")?,
             memory_step_at: options.number("memory_step_at", 1.0)? as usize,
+            kv_cache: options.parsed("kv_cache", "true or false")?.unwrap_or(false),
             busy_threads: options.number("busy_threads", 0.0)? as usize,
             perturb: options.number("perturb", 0.0)? as f32,
             quantised: options.number("quantised", 0.0)? as f32,

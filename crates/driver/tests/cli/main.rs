@@ -6,4 +6,5 @@ mod input;
 mod pipeline;
 #[cfg(unix)]
 mod references;
+mod sampling;
 mod trust;
