@@ -27,7 +27,7 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// What an optimisation is worth: each framework with it and without it
     Ab(Box<AbArgs>),
-    /// Continue a prompt greedily on one framework
+    /// Continue a prompt on one framework, greedily or drawing tokens
     Generate(GenerateArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
@@ -166,8 +166,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Vec<u32>,
     /// What a decode step is fed
-    #[arg(long, value_enum, default_value_t = DecodeArg::Forced)]
+    #[arg(long, value_enum, default_value_t = DecodeArg::Forced, conflicts_with = "temperature")]
     pub(crate) decode: DecodeArg,
+    /// A temperature above 0 has every engine draw its own tokens, from the same random numbers
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
     /// Off computes the whole prefix again for every token
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     pub(crate) kv_cache: OnOff,
@@ -178,7 +181,7 @@ pub(crate) struct CompareArgs {
     /// Framework whose f32 logits the others are compared with [default: the first that runs]
     #[arg(long, value_name = "FRAMEWORK")]
     pub(crate) reference: Option<String>,
-    /// Seed of the order of the rounds [default: drawn, and recorded]
+    /// Seed of the order of the rounds, and of tokens that are drawn [default: drawn, and recorded]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Pause before each measured iteration, in seconds
@@ -237,9 +240,37 @@ pub(crate) struct GenerateArgs {
     pub(crate) tokens: Vec<u32>,
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: u32,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Equal seeds draw equal tokens from equal logits [default: drawn, and printed]
+    #[arg(long, value_name = "N", requires = "temperature")]
+    pub(crate) seed: Option<u64>,
     /// table prints the text; json one object
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+}
+
+/// How tokens are drawn. The worker draws them, the same way for every engine.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SamplingArgs {
+    /// Draw tokens from the logits divided by T; 0 takes the most likely [default: 0]
+    #[arg(long, value_name = "T", value_parser = parse_temperature)]
+    pub(crate) temperature: Option<f32>,
+    /// Draw among the K most likely tokens alone
+    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) top_k: Option<u32>,
+    /// Draw among the fewest tokens that have this share of the probability, above 0 up to 1
+    #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p)]
+    pub(crate) top_p: Option<f32>,
+}
+
+impl SamplingArgs {
+    /// What to draw with, if tokens are drawn.
+    pub(crate) fn sampling(&self, seed: impl FnOnce() -> u64) -> Option<protocol::Sampling> {
+        let temperature = self.temperature.filter(|&temperature| temperature > 0.0)?;
+        let top_k = self.top_k.map(|count| count as usize);
+        Some(protocol::Sampling { temperature, top_k, top_p: self.top_p, seed: seed() })
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -333,6 +364,20 @@ fn parse_margin(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
         _ => Err("a number of percent above 0, up to 50".into()),
+    }
+}
+
+fn parse_temperature(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(temperature) if (0.0..=1000.0).contains(&temperature) => Ok(temperature),
+        _ => Err("a number from 0 to 1000".into()),
+    }
+}
+
+fn parse_top_p(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a share above 0, up to 1".into()),
     }
 }
 

@@ -99,6 +99,8 @@ pub(crate) struct Plan {
     pub(crate) batch: usize,
     /// Tokens in the KV cache before each prompt.
     pub(crate) context: usize,
+    /// Parity looks at the last position of each prompt alone, and at every new token.
+    pub(crate) prompt_last_only: bool,
     pub(crate) new_tokens: usize,
     pub(crate) rounds: Rounds,
     pub(crate) iterations: usize,
@@ -142,6 +144,9 @@ const DEFAULT_NEW_TOKENS: u32 = 32;
 /// Loading from a cold cache is told with its spread, not tested: three are enough for that.
 const COLD_LOADS: usize = 3;
 const QUICK_ROUNDS: usize = 2;
+/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in the driver for each of
+/// the two that are compared. A position's logits depend on all before it, so the last tells of all.
+const MOST_LOGITS: usize = 1 << 26;
 const DEFAULT_ITERATIONS: u32 = 2;
 
 /// Resolves arguments, provisioning what is missing on the way.
@@ -209,6 +214,11 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         )));
     }
     let threads = threads(&args.model);
+    // So few rounds yield no verdict that noise could spoil; it is told all the same.
+    let is_look = rounds.max() < statistics::MIN_ROUNDS;
+    let seed = args.seed.unwrap_or_else(drawn_seed);
+    let positions =
+        prompts.iter().map(|prompt| context + prompt.tokens.len() + new_tokens).max().unwrap_or(0);
     let plan = Plan {
         contenders,
         model: bundle.manifest().name.clone(),
@@ -219,24 +229,29 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         jit: !args.model.no_jit,
         batch,
         context,
+        prompt_last_only: batch * positions * bundle.config().vocab_size > MOST_LOGITS,
         new_tokens,
         rounds,
         iterations: iterations as usize,
         margin: args.margin / 100.0,
-        // Two rounds are a look and yield no verdict that noise could spoil; it is told all the same.
-        accept_noise: args.accept_noise || args.quick,
+        accept_noise: args.accept_noise || is_look,
         patience_s: args.patience,
-        cold_loads: if args.cold_load != Some(OnOff::Off) && !args.quick { COLD_LOADS } else { 0 },
-        decode: match args.decode {
-            DecodeArg::Forced => Decode::Forced,
-            DecodeArg::Greedy => Decode::Greedy,
+        cold_loads: if args.cold_load == Some(OnOff::On) || (args.cold_load.is_none() && !is_look) {
+            COLD_LOADS
+        } else {
+            0
+        },
+        decode: match (args.sampling.sampling(|| seed), args.decode) {
+            (Some(sampling), _) => Decode::Sampled(sampling),
+            (None, DecodeArg::Forced) => Decode::Forced,
+            (None, DecodeArg::Greedy) => Decode::Greedy,
         },
         warmup: warmup(args.study.equal_warmup.then_some(iterations as usize)),
         varied: args.study.varied.to_vec(),
         text: args.study.text.then(|| text::bundled(places, &bundle)),
         fair_comparison: args.fair_comparison,
         reference: args.reference.clone(),
-        seed: args.seed.unwrap_or_else(drawn_seed),
+        seed,
         delay_ns: Duration::from_secs_f64(args.delay).as_nanos() as u64,
         timeout_s: args.model.timeout,
         suite: (!own_prompts).then(|| suite_name.to_owned()),
@@ -264,8 +279,25 @@ impl Plan {
 
     /// The cases with their traces, `[case][batch][new tokens]`.
     pub(crate) fn cases(&self, traces: &[Vec<Vec<u32>>]) -> Vec<Case> {
-        let cases = self.case_prompts().into_iter().zip(traces);
-        cases.map(|(prompts, trace)| Case { prompts, trace: trace.clone() }).collect()
+        let case = |(prompts, trace): (Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
+            // Each prompt's own tokens, again and again: what they are makes no difference to the work.
+            let before = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.context).collect();
+            let context = if self.context == 0 { Vec::new() } else { prompts.iter().map(before).collect() };
+            Case { context, prompts, trace: trace.clone() }
+        };
+        self.case_prompts().into_iter().zip(traces).map(case).collect()
+    }
+
+    /// `[case][batch][context + prompt tokens]`
+    pub(crate) fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
+        let no_trace = vec![Vec::new(); self.prompts.len()];
+        self.cases(&no_trace).iter().map(Case::prefixes).collect()
+    }
+
+    /// Positions of a case whose logits parity looks at.
+    pub(crate) fn judged_positions(&self, case: usize) -> usize {
+        let before = if self.prompt_last_only { 1 } else { self.context + self.prompts[case].tokens.len() };
+        before + self.new_tokens
     }
 }
 
@@ -412,7 +444,7 @@ pub(crate) fn worker(
     }
 }
 
-fn drawn_seed() -> u64 {
+pub(crate) fn drawn_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     // Short enough to be typed again.
     (now.as_nanos() as u64 ^ u64::from(std::process::id())) % 1_000_000

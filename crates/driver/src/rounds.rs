@@ -302,7 +302,11 @@ impl<'a> Session<'a> {
             warmup: self.plan.warmup.clone(),
             iterations: self.plan.iterations,
             delay_ns: self.plan.delay_ns,
-            parity: Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string() }),
+            parity: Some(ParityTask {
+                steps: PARITY_STEPS,
+                file: file.display().to_string(),
+                prompt_last_only: self.plan.prompt_last_only,
+            }),
         })
     }
 

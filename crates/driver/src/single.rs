@@ -81,7 +81,16 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     }
     prompts::check_vocabulary(&prompt, &setting.bundle)?;
     prompts::check_context(prompt.len(), new_tokens, &setting.bundle)?;
-    let task = Task::Generate(Generate { prompts: vec![vec![prompt.clone()]], new_tokens, parity: None });
+    // A seed that was not given is told, or nobody could draw the same again.
+    let sampling = args.sampling.sampling(|| {
+        args.seed.unwrap_or_else(|| {
+            let seed = plan::drawn_seed();
+            eprintln!("--seed {seed}");
+            seed
+        })
+    });
+    let prompts = vec![vec![prompt.clone()]];
+    let task = Task::Generate(Generate { prompts, new_tokens, sampling, parity: None });
     let outcome = setting.run(&args.model, false, task)?;
     let tokens = outcome.events.iter().find_map(|event| match event {
         Event::Generated(generated) => generated.tokens.first()?.first().cloned(),

@@ -64,7 +64,7 @@ pub(crate) fn kv_cache_element(run: &Run) -> Option<usize> {
 
 /// Positions that each case comes to, prompt and new tokens.
 fn capacities(plan: &Plan) -> Vec<usize> {
-    plan.prompts.iter().map(|prompt| prompt.tokens.len() + plan.new_tokens).collect()
+    plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens).collect()
 }
 
 /// `observed`: bytes of keys and values that the engine allocated for the last measured case.

@@ -228,8 +228,12 @@ pub(crate) fn argmax(row: &[f32]) -> usize {
     best.0
 }
 
-/// Tokens of the timed iterations, and how many the reference would not have chosen.
+/// Tokens of the timed iterations, and how many the reference would not have chosen. Tokens that were drawn are
+/// not held against it: they are no engine's choice.
 fn timed(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> (usize, usize) {
+    if matches!(decode, Decode::Sampled(_)) {
+        return (0, 0);
+    }
     let (mut tokens, mut mismatches) = (0, 0);
     for iteration in run.iterations() {
         for ((sample, logits), traces) in iteration.cases.iter().zip(&reference.logits).zip(&reference.traces)
@@ -325,6 +329,15 @@ mod tests {
     fn wrong_tokens_in_the_timed_loop_break_parity_even_if_the_logits_agree() {
         let broken = judge(|_| {}, &[1, 2]).broken.unwrap();
         assert_eq!(broken, "1 of 2 timed tokens are not the reference's");
+    }
+
+    #[test]
+    fn drawn_tokens_are_not_held_against_the_reference_s_choice() {
+        let reference = reference();
+        let sampling = protocol::Sampling { temperature: 1.0, top_k: None, top_p: None, seed: 1 };
+        let (decode, tolerance) = (Decode::Sampled(sampling), Tolerance::of(Precision::F32));
+        let drawn = compare(&reference, &reference.logits, &run(&[2, 2]), decode, tolerance).unwrap();
+        assert_eq!((drawn.timed_tokens, drawn.timed_mismatches, drawn.broken), (0, 0, None));
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) fn usage() -> Usage {
         run_queue_ns: Some(0),
         threads: Some(2),
         cpus: Some(vec![0, 1]),
+        kv_cache_bytes: None,
         energy: None,
         weights_sha256: String::new(),
     }
@@ -105,6 +106,7 @@ pub(crate) fn plan(labels: &[&str]) -> Plan {
         jit: true,
         batch: 1,
         context: 0,
+        prompt_last_only: false,
         new_tokens: 32,
         rounds: Rounds::Fixed(6),
         iterations: 2,

@@ -225,7 +225,8 @@ impl Session<'_> {
         let contender = &self.plan.contenders[index];
         let new_tokens = self.plan.new_tokens;
         let prompts = self.plan.case_prompts();
-        let task = Task::Generate(Generate { prompts: prompts.clone(), new_tokens, parity: None });
+        let task =
+            Task::Generate(Generate { prompts: prompts.clone(), new_tokens, sampling: None, parity: None });
         let events = self.done(index, &self.job(contender, task))?;
         let tokens = events.into_iter().find_map(|event| match event {
             Event::Generated(generated) => Some(generated.tokens),

@@ -127,7 +127,7 @@ impl Row {
             metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, evidence, label)).collect(),
             load: loads(plan, evidence, label, &complete),
             limit,
-            memory: memory::parts(plan, bundle.config(), &complete, |_| None),
+            memory: memory::parts(plan, bundle.config(), &complete, |run| run.usage()?.kv_cache_bytes),
             threads: (!complete.is_empty()).then(|| Threads::of(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan.batch),
             energy: energy(plan, &complete),

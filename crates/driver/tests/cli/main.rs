@@ -9,6 +9,7 @@ mod parity;
 mod pipeline;
 #[cfg(unix)]
 mod references;
-mod synthetic;
+mod sampling;
 mod studies;
+mod synthetic;
 mod trust;
