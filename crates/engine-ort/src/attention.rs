@@ -86,13 +86,13 @@ struct Projected {
 
 impl Decoder<'_> {
     pub(crate) fn declare_attention(&mut self) {
-        let config = self.config;
+        let (config, float) = (self.config, self.products.float());
         self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
         self.graph.input(TOTAL, DataType::Int32, &[]);
         if self.attention.rotation != Rotation::None {
             for table in [COS, SIN] {
                 let dims = [Dim::Named("capacity"), Dim::Fixed(config.head_dim / 2)];
-                self.graph.input(table, DataType::Float, &dims);
+                self.graph.input(table, float, &dims);
             }
         }
         for names in (0..config.layers).flat_map(cache_names) {
@@ -102,8 +102,8 @@ impl Decoder<'_> {
                 Dim::Named("capacity"),
                 Dim::Fixed(self.attention.cached_head_dim),
             ];
-            self.graph.input(&names.past, DataType::Float, &dims);
-            self.graph.output(&names.present, DataType::Float, &dims);
+            self.graph.input(&names.past, float, &dims);
+            self.graph.output(&names.present, float, &dims);
         }
     }
 

@@ -25,6 +25,14 @@ pub(crate) fn hidden_state(layer: usize) -> String {
     format!("hidden.{layer}")
 }
 
+/// Name of the graph's output that holds [`hidden_state`] in f32.
+pub(crate) fn hidden_output(layer: usize, float: DataType) -> String {
+    match float {
+        DataType::Float => hidden_state(layer),
+        _ => format!("{}.f32", hidden_state(layer)),
+    }
+}
+
 /// The graph of `config` over the weights in `weights`, ready for a session.
 pub(crate) fn build(
     config: &ModelConfig,
@@ -69,7 +77,11 @@ impl Decoder<'_> {
         if hidden_states {
             for layer in 0..=config.layers {
                 let dims = [batch(), positions(), Dim::Fixed(config.hidden_size)];
-                self.graph.output(&hidden_state(layer), DataType::Float, &dims);
+                let out = hidden_output(layer, self.products.float());
+                self.graph.output(&out, DataType::Float, &dims);
+                if out != hidden_state(layer) {
+                    self.graph.cast(&hidden_state(layer), DataType::Float, &out);
+                }
             }
         }
     }
@@ -119,7 +131,13 @@ impl Decoder<'_> {
     fn head(&mut self) -> Result<(), BundleError> {
         let last = hidden_state(self.config.layers);
         self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 1)]);
-        self.product("head.rows", &[self.config.lm_head()], LOGITS)
+        let weight = [self.config.lm_head()];
+        if self.products.float() == DataType::Float {
+            return self.product("head.rows", &weight, LOGITS);
+        }
+        self.product("head.rows", &weight, "head.logits")?;
+        self.graph.cast("head.logits", DataType::Float, LOGITS);
+        Ok(())
     }
 
     fn mlp(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<String, BundleError> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bundle::TensorView;
+use bundle::{Element, TensorView};
 use prost::Message;
 
 use crate::onnx::{
@@ -74,9 +74,10 @@ impl GraphBuilder {
         self.graph.output.push(value_info(name, data_type, dims));
     }
 
-    /// As [`Self::weight`], of f32 and in the shape that it has.
+    /// As [`Self::weight`], of f32 or f16 and in the shape that it has.
     pub(crate) fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
-        self.weight(name, DataType::Float, &tensor.shape, tensor);
+        let data_type = if tensor.element == Element::F16 { DataType::Float16 } else { DataType::Float };
+        self.weight(name, data_type, &tensor.shape, tensor);
     }
 
     /// A tensor of the weights file. Its bytes are taken as `dims` of `data_type`. Asking twice is asking once.
@@ -137,6 +138,11 @@ impl GraphBuilder {
             raw_data: bytes,
             ..TensorProto::default()
         });
+    }
+
+    /// `out` = `input` as `data_type`.
+    pub(crate) fn cast(&mut self, input: &str, data_type: DataType, out: &str) {
+        self.node((ONNX, "Cast"), &[input], &[out], &[Attribute::Int("to", data_type as i64)]);
     }
 
     /// Adds a node named after its first output. An empty name stands for an optional input or

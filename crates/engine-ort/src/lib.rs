@@ -4,6 +4,7 @@ mod attention;
 mod decoder;
 mod graph;
 mod linear;
+mod memory;
 mod model;
 mod onnx;
 mod options;
@@ -20,11 +21,12 @@ use engine::{
 
 use crate::attention::Attention;
 use crate::model::Model;
+use crate::onnx::DataType;
 use crate::options::Optimization;
 use crate::runtime::framework;
 use crate::sequences::Sequences;
 
-/// A model in a session of ONNX Runtime's CPU execution provider.
+/// A model in a session of ONNX Runtime.
 pub struct Ort {
     model: Model,
     in_effect: InEffect,
@@ -34,7 +36,6 @@ pub struct Ort {
 impl Ort {
     /// As [`InferenceEngine::load`], with the attention put together as the caller says.
     fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
-        check_supported(settings)?;
         let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
         let in_effect = in_effect(&model, settings);
         Ok(Ort { model, in_effect, sequences: None })
@@ -55,6 +56,7 @@ impl InferenceEngine for Ort {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
+        check_supported(settings)?;
         Ort::load_with(bundle, Attention::of(bundle.config()), settings)
     }
 
@@ -100,21 +102,25 @@ impl InferenceEngine for Ort {
 fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     let (products, optimization) = (model.products, model.options.optimization);
     let mut product = products.operator().to_owned();
-    let mut activations = "f32".to_owned();
+    let float = if products.float() == DataType::Float16 { "f16" } else { "f32" };
+    let mut activations = float.to_owned();
     if products.by_codes() {
         let inner = model.activations.name();
         product.push_str(&format!(", {inner} activations (observed)"));
         activations.push_str(&format!(" ({inner} within products)"));
     }
-    // A model whose cache is copied does not load, nor does its first append pass.
-    let cache = "KV cache written in place (observed)".to_owned();
+    let cache = match model.device {
+        // A model whose cache is copied does not load, nor does its first append pass.
+        Device::Cpu => "KV cache written in place (observed)".to_owned(),
+        Device::Cuda(_) => "one KV cache bound as past and as present".to_owned(),
+    };
     let kernels = vec![product, model.attention.operators().to_owned(), cache];
     InEffect {
         weights: settings.precision,
         activations,
-        kv_cache: "f32".into(),
+        kv_cache: float.into(),
         kv_cache_policy: KvCachePolicy::Preallocated,
-        device: settings.device,
+        device: model.device,
         threads: model.threads,
         jit: format!("graph optimisation: {}", optimization.name()),
         optimised: Some(optimization != Optimization::Off),
@@ -133,10 +139,9 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
         (Device::Cpu, Precision::Bf16) => {
             "ONNX Runtime's CPU execution provider implements no bf16 matrix product and no bf16 attention"
         }
+        (Device::Cuda(_), Precision::F16) => return Ok(()),
         (Device::Cuda(_), _) => {
-            "this engine's graph is made for ONNX Runtime's CPU execution provider (the f32 attention operator has no \
-             CUDA kernel, and the library that `cargo xtask setup` installs no CUDA provider); compare ort with \
-             `--device cpu`, or on a GPU the other frameworks without it"
+            "on a GPU this engine computes in f16 alone: ONNX Runtime's GroupQueryAttention has no f32 kernel for CUDA"
         }
     };
     Err(EngineError::Unsupported(reason.into()))

@@ -38,6 +38,11 @@ impl Products {
         self.precision.is_quantised() && !self.dequantised
     }
 
+    /// The element type of activations and cache.
+    pub(crate) fn float(self) -> DataType {
+        if self.precision == Precision::F16 { DataType::Float16 } else { DataType::Float }
+    }
+
     /// The operator, for people.
     pub(crate) fn operator(self) -> &'static str {
         match self.precision {
@@ -45,6 +50,7 @@ impl Products {
             Precision::Int8 => "MatMulNBits (8 bits)",
             Precision::Int4 => "MatMulNBits (4 bits)",
             Precision::Nf4 => "MatMulBnb4 (nf4)",
+            Precision::F16 => "FusedMatMul (cuBLAS f16)",
             _ => "FusedMatMul (MLAS f32, prepacked)",
         }
     }
@@ -54,6 +60,7 @@ impl Products {
             _ if self.dequantised => "dequantised, and a prepacked copy",
             // Its kernel dequantises the mapped codes anew in every step.
             Precision::Nf4 => "mapped",
+            Precision::F16 => "one copy on the device",
             _ => "prepacked copy; embedding mapped",
         }
     }
@@ -234,8 +241,7 @@ fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, o
     graph.integers("embed.blocks", &[0, 0, blocks as i64, block as i64]);
     graph.integers("embed.joined", &[0, 0, table.columns as i64]);
     graph.node((ONNX, "Gather"), &[&codes, TOKENS], &["embed.codes"], &[]);
-    let to_index = [Attribute::Int("to", DataType::Int32 as i64)];
-    graph.node((ONNX, "Cast"), &["embed.codes"], &["embed.indices"], &to_index);
+    graph.cast("embed.codes", DataType::Int32, "embed.indices");
     graph.node((ONNX, "Gather"), &["embed.meanings", "embed.indices"], &["embed.values"], &[]);
     graph.node((ONNX, "Reshape"), &["embed.values", "embed.blocks"], &["embed.unscaled"], &[]);
     graph.node((ONNX, "Gather"), &[&scales, TOKENS], &["embed.scales"], &[]);

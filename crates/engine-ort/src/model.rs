@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use bundle::{ModelConfig, Precision, Weights};
-use engine::{Bundle, BundleError, EngineError, Settings};
+use engine::{Bundle, BundleError, Device, EngineError, Settings};
 use ort::environment::ThreadManager;
 use ort::session::Session;
 
@@ -18,7 +18,7 @@ use crate::graph::Storage;
 use crate::linear::Products;
 use crate::options::Options;
 use crate::probe::{self, Activations};
-use crate::runtime::{Library, commit, framework, session_builder};
+use crate::runtime::{Library, commit, cuda_session_builder, framework, session_builder};
 
 /// Would make decoding slower with every token of context.
 pub(crate) const CACHE_IS_COPIED: &str =
@@ -31,6 +31,7 @@ pub(crate) struct Model {
     /// How the products take their activations, observed.
     pub(crate) activations: Activations,
     pub(crate) options: Options,
+    pub(crate) device: Device,
     pub(crate) session: Session,
     /// Whether the graph puts out its hidden states.
     pub(crate) hidden_states: bool,
@@ -51,9 +52,13 @@ impl Model {
             dequantised: settings.precision.is_quantised() && settings.dequantised,
             folds_constants: options.optimization.folds_constants(),
         };
-        if !probe::cache_is_shared(library, bundle.config(), attention)? {
-            return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
-        }
+        let builder = match settings.device {
+            Device::Cuda(index) => cuda_session_builder(library, options.optimization, index)?,
+            Device::Cpu if !probe::cache_is_shared(library, bundle.config(), attention)? => {
+                return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
+            }
+            Device::Cpu => session_builder(library, options.optimization).map_err(framework)?,
+        };
         let activations = match products.by_codes() {
             true => probe::activations(library, products)?,
             false => Activations::F32,
@@ -72,7 +77,7 @@ impl Model {
         let threads = CountedThreads::default();
         let started = Arc::clone(&threads.started);
         let compile = || {
-            let mut builder = session_builder(library, options.optimization)?
+            let mut builder = builder
                 .with_intra_threads(settings.threads)?
                 .with_thread_manager(threads)?
                 .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
@@ -83,8 +88,18 @@ impl Model {
         };
         let session = compile().map_err(framework)?;
         let threads = 1 + started.load(Ordering::SeqCst);
-        let hidden_states = settings.hidden_states;
-        Ok(Model { config, attention, products, activations, options, session, hidden_states, threads })
+        let (device, hidden_states) = (settings.device, settings.hidden_states);
+        Ok(Model {
+            config,
+            attention,
+            products,
+            activations,
+            options,
+            device,
+            session,
+            hidden_states,
+            threads,
+        })
     }
 }
 

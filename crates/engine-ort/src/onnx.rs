@@ -100,6 +100,7 @@ pub(crate) enum DataType {
     Uint8 = 2,
     Int32 = 6,
     Int64 = 7,
+    Float16 = 10,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]

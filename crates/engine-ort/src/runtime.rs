@@ -88,10 +88,35 @@ fn version(path: &Path) -> Result<String, String> {
 
 /// What all sessions of this engine have in common.
 pub(crate) fn session_builder(library: &Library, optimization: Optimization) -> ort::Result<SessionBuilder> {
+    // Named, or the library chooses a provider by a policy of its own.
+    let provider = ep::CPU::default().with_arena_allocator(true).build();
+    Ok(without_provider(library, optimization)?.with_execution_providers([provider])?)
+}
+
+/// As [`session_builder`], for the GPU `index`. All nodes run there, or there is no session.
+pub(crate) fn cuda_session_builder(
+    library: &Library,
+    optimization: Optimization,
+    index: usize,
+) -> Result<SessionBuilder, EngineError> {
+    let builder = without_provider(library, optimization)
+        .and_then(|builder| Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?))
+        .map_err(framework)?;
+    let device = i32::try_from(index).unwrap_or(i32::MAX);
+    let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
+    builder.with_execution_providers([provider]).map_err(|error| {
+        let (path, cause) = (library.path.display(), error.to_string());
+        let cause = cause.lines().next().unwrap_or_default();
+        EngineError::Unsupported(format!(
+            "{path} cannot compute on cuda:{index} ({cause}): set {DYLIB_VARIABLE} to the library of the package \
+             onnxruntime-gpu, with CUDA and cuDNN where it finds them"
+        ))
+    })
+}
+
+fn without_provider(library: &Library, optimization: Optimization) -> ort::Result<SessionBuilder> {
     let builder = Session::builder(&library.environment)?
         .with_log_level(LogLevel::Fatal)?
-        // Named, or the library chooses a provider by a policy of its own.
-        .with_execution_providers([ep::CPU::default().with_arena_allocator(true).build()])?
         .with_optimization_level(optimization.level())?
         .with_parallel_execution(false)?
         .with_inter_threads(1)?;

@@ -1,13 +1,14 @@
 //! A batch of sequences: their KV cache, and the tensors bound to the graph for each shape of append.
 
 use bundle::{Position, rotary};
-use engine::{EngineError, Want};
+use engine::{Device, EngineError, Want};
 use ort::memory::Allocator;
 use ort::session::IoBinding;
-use ort::value::Tensor;
+use ort::value::{DynTensor, Tensor};
 
 use crate::attention::{COS, LAST_POSITIONS, SIN, TOTAL, cache_names};
-use crate::decoder::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
+use crate::decoder::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output};
+use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::framework;
 
@@ -21,12 +22,12 @@ pub(crate) struct Sequences {
     pub(crate) capacity: usize,
     /// Positions that are taken.
     pub(crate) filled: usize,
-    /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`.
-    cache: Vec<Tensor<f32>>,
+    /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, where the model is.
+    cache: Vec<DynTensor>,
     /// Whether it has been seen that the first append wrote into the cache in place.
     cache_checked: bool,
     /// cos and sin, `[capacity, head_dim / 2]`.
-    rotary: Option<[Tensor<f32>; 2]>,
+    rotary: Option<[DynTensor; 2]>,
     /// The most recently used last.
     passes: Vec<Pass>,
     /// What the last append yielded, if it took several runs.
@@ -54,18 +55,19 @@ pub(crate) struct Pass {
 
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
-        let (allocator, config) = (Allocator::default(), &model.config);
+        let (config, float) = (&model.config, model.products.float());
+        let allocator = memory::allocator(&model.session, model.device)?;
         let shape = [batch, config.kv_heads, capacity, model.attention.cached_head_dim];
         let mut cache = Vec::with_capacity(2 * config.layers);
         for _ in 0..2 * config.layers {
-            cache.push(Tensor::new(&allocator, shape)?);
+            cache.push(DynTensor::new(&allocator, memory::element(float), shape)?);
         }
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
                 let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
                 let shape = [capacity, config.head_dim / 2];
-                Some([Tensor::from_array((shape, cos))?, Tensor::from_array((shape, sin))?])
+                Some([memory::table(shape, cos, float)?, memory::table(shape, sin, float)?])
             }
         };
         Ok(Sequences {
@@ -150,8 +152,9 @@ impl Sequences {
         Ok(())
     }
 
+    /// None where the cache is not in f32, and so may be out of the host's reach.
     fn marks(&mut self) -> impl Iterator<Item = &mut f32> {
-        self.cache.iter_mut().filter_map(|tensor| tensor.extract_tensor_mut().1.last_mut())
+        self.cache.iter_mut().filter_map(|tensor| tensor.try_extract_tensor_mut().ok()?.1.last_mut())
     }
 
     fn run(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> ort::Result<()> {
@@ -168,6 +171,10 @@ impl Sequences {
         self.passes.push(pass);
         let pass = self.passes.last_mut().expect("just pushed");
         pass.write_inputs(tokens, self.filled);
+        if model.device != Device::Cpu {
+            // Binding is what copies them to the device.
+            pass.bind_inputs()?;
+        }
         model.session.run_binding(&pass.binding)?;
         self.filled += count;
         Ok(())
@@ -206,11 +213,8 @@ impl Pass {
         let (allocator, config, batch) = (Allocator::default(), &model.config, sequences.batch);
         let mut binding = model.session.create_binding()?;
         let tokens = Tensor::new(&allocator, [batch, count])?;
-        binding.bind_input(TOKENS, &tokens)?;
         let last_positions = Tensor::new(&allocator, [batch])?;
-        binding.bind_input(LAST_POSITIONS, &last_positions)?;
         let total = Tensor::new(&allocator, [0usize; 0])?;
-        binding.bind_input(TOTAL, &total)?;
         let rows: Vec<i64> = match want {
             Want::Last => vec![count as i64 - 1],
             Want::All => (0..count as i64).collect(),
@@ -218,13 +222,8 @@ impl Pass {
         let mut logits = Tensor::new(&allocator, [batch, rows.len(), config.vocab_size])?;
         binding.bind_input(ROWS, &Tensor::from_array(([rows.len()], rows))?)?;
         binding.bind_output(LOGITS, &mut logits)?;
-        let positions = if model.attention.takes_positions() {
-            let positions = Tensor::new(&allocator, [batch, count])?;
-            binding.bind_input(POSITIONS, &positions)?;
-            Some(positions)
-        } else {
-            None
-        };
+        let positions =
+            model.attention.takes_positions().then(|| Tensor::new(&allocator, [batch, count])).transpose()?;
         if let Some([cos, sin]) = &sequences.rotary {
             binding.bind_input(COS, cos)?;
             binding.bind_input(SIN, sin)?;
@@ -240,11 +239,25 @@ impl Pass {
         if model.hidden_states {
             for layer in 0..=config.layers {
                 let mut state = Tensor::new(&allocator, [batch, count, config.hidden_size])?;
-                binding.bind_output(hidden_state(layer), &mut state)?;
+                binding.bind_output(hidden_output(layer, model.products.float()), &mut state)?;
                 hidden.push(state);
             }
         }
-        Ok(Pass { count, want, binding, tokens, last_positions, total, positions, logits, hidden })
+        let mut pass =
+            Pass { count, want, binding, tokens, last_positions, total, positions, logits, hidden };
+        pass.bind_inputs()?;
+        Ok(pass)
+    }
+
+    /// Binds what each run has of its own.
+    fn bind_inputs(&mut self) -> ort::Result<()> {
+        self.binding.bind_input(TOKENS, &self.tokens)?;
+        self.binding.bind_input(LAST_POSITIONS, &self.last_positions)?;
+        self.binding.bind_input(TOTAL, &self.total)?;
+        match &self.positions {
+            Some(positions) => self.binding.bind_input(POSITIONS, positions),
+            None => Ok(()),
+        }
     }
 
     fn write_inputs(&mut self, tokens: &[u32], filled: usize) {

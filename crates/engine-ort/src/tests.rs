@@ -12,6 +12,7 @@ use crate::attention::{Attention, Rotation};
 use crate::probe::keeps_free_rows;
 use crate::runtime::{find, library};
 
+mod half;
 mod quantised;
 
 fn settings() -> Settings {
