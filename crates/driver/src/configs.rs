@@ -78,6 +78,9 @@ pub(crate) struct Suite {
     pub(crate) new_tokens: Option<u32>,
     pub(crate) rounds: Option<u32>,
     pub(crate) iterations: Option<u32>,
+    /// As `--quick`, unless rounds and iterations say otherwise.
+    #[serde(default)]
+    pub(crate) quick: bool,
     #[serde(default)]
     pub(crate) prompts: Vec<SuitePrompt>,
 }

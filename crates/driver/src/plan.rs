@@ -214,8 +214,8 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         )));
     }
     let threads = threads(&args.model);
-    // So few rounds yield no verdict that noise could spoil; it is told all the same.
-    let is_look = rounds.max() < statistics::MIN_ROUNDS;
+    // Two rounds are a look and yield no verdict that noise could spoil; it is told all the same.
+    let is_look = args.quick || suite.quick;
     let seed = args.seed.unwrap_or_else(drawn_seed);
     let positions =
         prompts.iter().map(|prompt| context + prompt.tokens.len() + new_tokens).max().unwrap_or(0);
@@ -236,11 +236,7 @@ pub(crate) fn resolve(args: &CompareArgs, places: &Places) -> Result<(Plan, Bund
         margin: args.margin / 100.0,
         accept_noise: args.accept_noise || is_look,
         patience_s: args.patience,
-        cold_loads: if args.cold_load == Some(OnOff::On) || (args.cold_load.is_none() && !is_look) {
-            COLD_LOADS
-        } else {
-            0
-        },
+        cold_loads: if args.cold_load != Some(OnOff::Off) && !is_look { COLD_LOADS } else { 0 },
         decode: match (args.sampling.sampling(|| seed), args.decode) {
             (Some(sampling), _) => Decode::Sampled(sampling),
             (None, DecodeArg::Forced) => Decode::Forced,

@@ -118,7 +118,7 @@ fn leaving_early_is_noticed_whatever_the_exit_code() {
 #[test]
 fn another_version_of_the_protocol_is_refused() {
     let (_, reason) = one_bad_of_two(&[("fault", "version")], &[]);
-    assert!(reason.contains("protocol 93"), "{reason}");
+    assert!(reason.contains("protocol 94"), "{reason}");
 }
 
 #[test]
