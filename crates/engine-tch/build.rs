@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 fn main() {
-    for input in ["build.rs", "src/shim.cpp"] {
+    for input in ["build.rs", "src/script.cpp", "src/shim.cpp", "src/shim.h"] {
         println!("cargo::rerun-if-changed={input}");
     }
     for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI"] {
@@ -40,7 +40,7 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .define("_GLIBCXX_USE_CXX11_ABI", Some(abi.as_str()))
-        .file("src/shim.cpp")
+        .files(["src/script.cpp", "src/shim.cpp"])
         .compile("engine_tch_shim");
 }
 

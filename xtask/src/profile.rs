@@ -23,6 +23,8 @@ use crate::setup::{Piece, Provision};
 use crate::workspace::Workspace;
 use parts::{Part, Sample};
 
+/// Version of the protocol that jobs are written in (docs/protocol.md).
+const PROTOCOL: u32 = 4;
 /// Samples a second: not a divisor of the kernel's ticks.
 const FREQUENCY: &str = "997";
 /// Symbols shown of each part, and the least share that is shown.
@@ -159,7 +161,7 @@ fn job_of(args: &Args, variant: &Variant, bundle: &Path) -> Value {
     let tokens = |count: usize| (0..count).map(|i| 100 + i % 100).collect::<Vec<_>>();
     let iterations = if args.phase == Phase::Decode { 3 } else { 8 };
     json!({
-        "protocol": 3,
+        "protocol": PROTOCOL,
         "bundle": bundle,
         "settings": {
             "precision": args.precision, "device": "cpu", "threads": args.threads,
@@ -256,6 +258,14 @@ mod tests {
             (count("prompts"), count("trace"))
         };
         assert_eq!((tokens(Phase::Decode), tokens(Phase::Prefill)), ((16, 128), (512, 1)));
+    }
+
+    /// This crate depends on none of ours, so that it builds before any of them does.
+    #[test]
+    fn jobs_are_of_the_protocol_s_version() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/protocol/src/lib.rs");
+        let source = std::fs::read_to_string(source).unwrap();
+        assert!(source.contains(&format!("pub const VERSION: u32 = {PROTOCOL};")));
     }
 
     #[test]

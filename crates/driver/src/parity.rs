@@ -19,7 +19,7 @@ use crate::plan;
 use crate::report::parity::{self as document, ParityReport};
 use crate::results::Results;
 use crate::rounds::Session;
-use crate::{environment, interrupt, text};
+use crate::{compare, environment, interrupt, text};
 
 /// Timed processes of each framework: the fewest that tell anything of variation between them.
 const PROCESSES: u32 = 3;
@@ -35,9 +35,9 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let parent = args.results_dir.clone().unwrap_or_else(|| places.results());
     let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());
     let mut session = Session::new(&plan, &bundle, &places, args.model.quiet)?;
-    let mut results = Results::create(&parent, started)?;
-    results.write("environment.json", &pretty(&environment));
-    results.write("plan.json", &pretty(&plan));
+    let mut results = Results::create(&parent, started, "parity", "samples.jsonl")?;
+    results.write("environment.json", &compare::pretty(&environment));
+    results.write("plan.json", &compare::pretty(&plan));
 
     let mut evidence = Evidence::default();
     session.greet(&mut evidence)?;
@@ -69,7 +69,7 @@ fn resolve(args: &ParityArgs, places: &Places) -> Result<(plan::Plan, bundle::Bu
         model: args.model.clone(),
         prompt: args.prompt.clone(),
         prompts: args.prompts.clone(),
-        new_tokens: args.new_tokens,
+        new_tokens: args.new_tokens.into_iter().collect(),
         reference: args.reference.clone(),
         rounds: Some(RoundsArg::Fixed(PROCESSES)),
         ..defaults
@@ -83,8 +83,4 @@ fn resolve(args: &ParityArgs, places: &Places) -> Result<(plan::Plan, bundle::Bu
     writeln!(file, "[[prompts]]\nname = \"tokens\"\ntokens = {:?}", args.tokens).map_err(cannot)?;
     compare.prompts = Some(file.path().to_path_buf());
     plan::resolve(&compare, places)
-}
-
-fn pretty(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).expect("plain data serialises")
 }

@@ -10,7 +10,8 @@ use crate::places::Places;
 use crate::plan::{self, Contender};
 use crate::process::Outcome;
 use crate::prompts::{self, Text};
-use crate::{configs, interrupt, machine, provision, rounds};
+use crate::provision::{self, Wanted};
+use crate::{axes, configs, interrupt, machine, rounds};
 
 /// What both commands resolve first.
 struct Setting {
@@ -20,14 +21,24 @@ struct Setting {
 }
 
 impl Setting {
-    fn resolve(framework: &str, model: &ModelArgs) -> Result<Setting> {
+    /// For `batch` sequences of at least `capacity` tokens.
+    fn resolve(framework: &str, model: &ModelArgs, batch: usize, capacity: usize) -> Result<Setting> {
         interrupt::listen()?;
+        axes::check_single_model(model)?;
         plan::check_device(model)?;
         let places = Places::find(&model.places)?;
         let engine = configs::engine(&places.configs, framework)?;
         provision::workers(&places, std::slice::from_ref(&engine), model.quiet)?;
         let contender = plan::contender(framework.to_owned(), engine, plan::precision(model), model);
-        let bundle = provision::model(&places, &model.model, &[contender.precision], model.quiet)?;
+        let wanted = Wanted {
+            model: model.model(),
+            precisions: &[contender.precision],
+            reference: false,
+            device: &model.device,
+            batch,
+            capacity,
+        };
+        let bundle = provision::model(&places, &wanted, model.quiet)?;
         Ok(Setting { places, contender, bundle })
     }
 
@@ -58,7 +69,8 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     if matches!(args.format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage("generate prints a table (the text alone) or json"));
     }
-    let setting = Setting::resolve(&args.framework, &args.model)?;
+    let new_tokens = args.new_tokens as usize;
+    let setting = Setting::resolve(&args.framework, &args.model, 1, args.tokens.len() + new_tokens)?;
     let text = Text::open(&setting.bundle)?;
     let prompt = match &args.prompt {
         Some(prompt) => text.encode(prompt)?,
@@ -68,9 +80,17 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
         return Err(Failure::usage("the prompt is empty: there is nothing to continue"));
     }
     prompts::check_vocabulary(&prompt, &setting.bundle)?;
-    let new_tokens = args.new_tokens as usize;
     prompts::check_context(prompt.len(), new_tokens, &setting.bundle)?;
-    let task = Task::Generate(Generate { prompts: vec![vec![prompt.clone()]], new_tokens, parity: None });
+    // A seed that was not given is told, or nobody could draw the same again.
+    let sampling = args.sampling.sampling(|| {
+        args.seed.unwrap_or_else(|| {
+            let seed = plan::drawn_seed();
+            eprintln!("--seed {seed}");
+            seed
+        })
+    });
+    let prompts = vec![vec![prompt.clone()]];
+    let task = Task::Generate(Generate { prompts, new_tokens, sampling, parity: None });
     let outcome = setting.run(&args.model, false, task)?;
     let tokens = outcome.events.iter().find_map(|event| match event {
         Event::Generated(generated) => generated.tokens.first()?.first().cloned(),
@@ -97,7 +117,8 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
 
 pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
     let sequences = read_sequences(args)?;
-    let setting = Setting::resolve(&args.framework, &args.model)?;
+    let capacity = sequences.first().map_or(0, Vec::len);
+    let setting = Setting::resolve(&args.framework, &args.model, sequences.len(), capacity)?;
     for sequence in &sequences {
         prompts::check_vocabulary(sequence, &setting.bundle)?;
         prompts::check_context(sequence.len(), 0, &setting.bundle)?;

@@ -6,6 +6,8 @@ use bundle::{Bundle, Precision};
 use protocol::{Score, Task};
 use tempfile::TempPath;
 
+use crate::evidence::Evidence;
+use crate::interrupt;
 use crate::judge::logits::{self, Logits};
 use crate::judge::text::{TextScore, TextSums};
 use crate::places::Places;
@@ -37,6 +39,29 @@ pub(crate) fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, Stri
 }
 
 impl Session<'_> {
+    /// Scores the plan's text, if it has one, on every contender that ran.
+    pub(crate) fn score_texts(&self, evidence: &mut Evidence) {
+        let Some(text) = &self.plan.text else { return };
+        let contenders = self.plan.contenders.iter().enumerate();
+        let ran: Vec<(usize, &Contender)> =
+            contenders.filter(|(_, contender)| !evidence.absent.contains_key(&contender.label)).collect();
+        if ran.is_empty() {
+            return;
+        }
+        let tokens = text.as_ref().map_err(Clone::clone);
+        self.progress.message("text: the reference in f32");
+        let reference = tokens.clone().and_then(|tokens| self.text_reference(tokens));
+        for (index, contender) in ran {
+            if interrupt::requested() {
+                return;
+            }
+            self.progress.message(&format!("text: {}", contender.label));
+            let score =
+                tokens.clone().and_then(|tokens| self.score_text(index, tokens, reference.as_ref().ok()));
+            evidence.texts.insert(contender.label.clone(), score);
+        }
+    }
+
     /// Logits of `tokens` in f32, by the first contender that can; `Err` says why none can.
     pub(crate) fn text_reference(&self, tokens: &[u32]) -> Result<TextReference, String> {
         let mut reasons = Vec::new();

@@ -13,6 +13,7 @@
 //! | `ramp`, `ramp_steps` | the first step is slower by this factor, falling linearly to 1 over so many steps |
 //! | `memory_mib` | held from load on |
 //! | `memory_step_mib`, `memory_step_at` | allocated in addition, and touched, at this call of `append` (default 1) |
+//! | `kv_cache` | `true`: `begin` allocates keys and values of the model's shapes in f32, touches them and tells their size; by default it has none and cannot tell |
 //! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
 //! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
@@ -49,6 +50,8 @@ pub struct Mock {
     /// Held so that memory is really resident.
     _memory: Vec<u8>,
     memory_step: Vec<u8>,
+    /// Keys and values, which nothing is computed with.
+    kv_cache: Vec<f32>,
     busy: BusyThreads,
     batch: usize,
     capacity: usize,
@@ -76,6 +79,13 @@ impl Mock {
         }
         if self.fault_is_due(Fault::Hang) {
             std::thread::sleep(Duration::from_secs(3600));
+        }
+        if self.fault_is_due(Fault::Memory) {
+            let mut held: Vec<Vec<u8>> = Vec::new();
+            loop {
+                held.push(Vec::with_capacity(1 << 30));
+                std::hint::black_box(&held);
+            }
         }
         if self.fault_is_due(Fault::Error) {
             return Err(EngineError::Framework("this error was asked for".into()));
@@ -110,6 +120,7 @@ impl InferenceEngine for Mock {
             settings: settings.clone(),
             _memory: vec![1; script.memory_bytes],
             memory_step: Vec::new(),
+            kv_cache: Vec::new(),
             busy: BusyThreads::start(script.busy_threads)
                 .map_err(|error| EngineError::Framework(format!("cannot start a busy thread: {error}")))?,
             script,
@@ -144,6 +155,10 @@ impl InferenceEngine for Mock {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         self.states = vec![0xcbf2_9ce4_8422_2325; batch];
+        if self.script.kv_cache {
+            let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = self.config;
+            self.kv_cache = vec![1.0; 2 * layers * batch * kv_heads * head_dim * capacity];
+        }
         Ok(())
     }
 
@@ -179,6 +194,11 @@ impl InferenceEngine for Mock {
         }
         self.filled += count;
         Ok(&self.logits)
+    }
+
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        let bytes = size_of_val(self.kv_cache.as_slice()) as u64;
+        (bytes > 0).then_some(bytes)
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

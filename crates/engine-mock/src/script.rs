@@ -28,9 +28,11 @@ pub enum Fault {
     Leave,
     /// Says that it speaks another version of the protocol.
     Version,
+    /// Allocates until it may no more, and dies of that. Nothing is touched, so that only a limit is felt.
+    Memory,
 }
 
-const FAULTS: [(&str, Fault); 8] = [
+const FAULTS: [(&str, Fault); 9] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -39,6 +41,7 @@ const FAULTS: [(&str, Fault); 8] = [
     ("flood", Fault::Flood),
     ("leave", Fault::Leave),
     ("version", Fault::Version),
+    ("memory", Fault::Memory),
 ];
 
 impl FromStr for Fault {
@@ -53,7 +56,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 28] = [
+const OPTIONS: [&str; 29] = [
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -71,6 +74,7 @@ const OPTIONS: [&str; 28] = [
     "memory_mib",
     "memory_step_mib",
     "memory_step_at",
+    "kv_cache",
     "busy_threads",
     "perturb",
     "quantised",
@@ -93,6 +97,7 @@ pub struct Script {
     pub memory_step_bytes: usize,
     /// At which call of `append`.
     pub memory_step_at: usize,
+    pub kv_cache: bool,
     pub busy_threads: usize,
     pub perturb: f32,
     pub quantised: f32,
@@ -128,6 +133,7 @@ impl Script {
             memory_bytes: options.mebibytes("memory_mib")?,
             memory_step_bytes: options.mebibytes("memory_step_mib")?,
             memory_step_at: options.number("memory_step_at", 1.0)? as usize,
+            kv_cache: options.parsed("kv_cache", "true or false")?.unwrap_or(false),
             busy_threads: options.number("busy_threads", 0.0)? as usize,
             perturb: options.number("perturb", 0.0)? as f32,
             quantised: options.number("quantised", 0.0)? as f32,

@@ -38,6 +38,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
 fn measure() -> Measure {
     Measure {
         cases: vec![Case {
+            context: Vec::new(),
             prompts: vec![vec![1, 2, 3], vec![4, 5, 6]],
             trace: vec![vec![1; 4], vec![2; 4]],
         }],
@@ -141,7 +142,9 @@ fn without_the_cache_the_tokens_are_the_same() {
 
 #[test]
 fn generation_is_greedy_and_repeats() {
-    let task = || Task::Generate(Generate { prompts: vec![vec![vec![1, 2]]], new_tokens: 5, parity: None });
+    let prompts = || vec![vec![vec![1, 2]]];
+    let task =
+        || Task::Generate(Generate { prompts: prompts(), new_tokens: 5, sampling: None, parity: None });
     let tokens = |events: Vec<Event>| match &events[events.len() - 2] {
         Event::Generated(generated) => generated.tokens.clone(),
         other => panic!("{other:?}"),
@@ -168,7 +171,10 @@ fn scores_in_pieces_are_those_in_one() {
 fn parity_is_written_along_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("parity.safetensors").display().to_string();
-    let task = Measure { parity: Some(ParityTask { steps: 2, file: file.clone() }), ..measure() };
+    let task = Measure {
+        parity: Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false }),
+        ..measure()
+    };
     let events = serve(settings(&[]), Task::Measure(task));
     assert!(events.iter().any(|event| matches!(event, Event::Parity(_))));
     let bytes = std::fs::read(file).unwrap();
@@ -201,7 +207,8 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
         "task": {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}
     });
     assert!(failure(&events_of(&other.to_string())).1.contains("protocol 99"));
-    let ragged = Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };
+    let ragged =
+        Case { context: Vec::new(), prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };
     let events = serve(settings(&[]), Task::Measure(Measure { cases: vec![ragged], ..measure() }));
     assert!(failure(&events).1.contains("one length"));
 }
@@ -252,6 +259,13 @@ fn a_memory_step_is_resident() {
     let peak = |options: &[(&str, &str)]| usage(options).peak_bytes.unwrap();
     let stepped = peak(&[("memory_step_mib", "64"), ("memory_step_at", "9")]);
     assert!(stepped > peak(&[]) + (60 << 20));
+}
+
+#[test]
+fn a_kv_cache_is_of_the_model_s_shapes_and_told() {
+    assert_eq!(usage(&[]).kv_cache_bytes, None);
+    // Keys and values of a layer with two heads of 2, 2 sequences of 3 + 4 tokens, 4 bytes each.
+    assert_eq!(usage(&[("kv_cache", "true")]).kv_cache_bytes, Some(2 * 2 * 2 * 2 * 7 * 4));
 }
 
 #[test]

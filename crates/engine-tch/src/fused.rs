@@ -13,10 +13,10 @@ use crate::reader::Reader;
 use crate::sequences::{Rotation, Step};
 
 pub(crate) struct Layer {
-    attention_norm: Norm,
-    attention: Attention,
-    mlp_norm: Norm,
-    mlp: Mlp,
+    pub(crate) attention_norm: Norm,
+    pub(crate) attention: Attention,
+    pub(crate) mlp_norm: Norm,
+    pub(crate) mlp: Mlp,
 }
 
 impl Layer {
@@ -48,13 +48,13 @@ impl model::Layer for Layer {
     }
 }
 
-struct Attention {
-    qkv: Linear,
+pub(crate) struct Attention {
+    pub(crate) qkv: Linear,
     /// `[query heads + key heads, dimension]`: the weights of the norms over each head, where there are any.
-    qk_norm: Option<Tensor>,
-    output: Linear,
-    heads: Heads,
-    epsilon: f64,
+    pub(crate) qk_norm: Option<Tensor>,
+    pub(crate) output: Linear,
+    pub(crate) heads: Heads,
+    pub(crate) epsilon: f64,
 }
 
 impl Attention {
@@ -130,11 +130,11 @@ fn rotate(x: &mut Tensor, rotation: &Rotation, dim: i64) -> Result<(), TchError>
     x.f_multiply_(&rotation.cos)?.f_addcmul_(&swapped, &rotation.sin).map(drop)
 }
 
-struct Mlp {
-    gate_up: Linear,
-    down: Linear,
-    activation: Activation,
-    gated: bool,
+pub(crate) struct Mlp {
+    pub(crate) gate_up: Linear,
+    pub(crate) down: Linear,
+    pub(crate) activation: Activation,
+    pub(crate) gated: bool,
 }
 
 impl Mlp {

@@ -106,7 +106,7 @@ fn onednn(device: Device, kind: Kind) -> Result<(), EngineError> {
         return Err(EngineError::Unsupported("packed weights exist on the CPU alone".into()));
     }
     let small = Tensor::f_zeros([16, 16], (kind, device)).map_err(framework)?;
-    match shim::onednn_pack(&small) {
+    match shim::NativeLinear::onednn(&small, None) {
         Ok(_) => Ok(()),
         Err(error) => Err(EngineError::Unsupported(format!("packed weights: {}", framework(error)))),
     }

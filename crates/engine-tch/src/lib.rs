@@ -10,6 +10,8 @@ mod norm;
 mod quantised;
 mod reader;
 mod runtime;
+mod script;
+mod scripted;
 mod sequences;
 mod shim;
 
@@ -40,7 +42,7 @@ impl InferenceEngine for Tch {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
-        settings.check_options(&["fused", "linear"])?;
+        settings.check_options(&["execution", "fused", "linear"])?;
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
         let _mode = InferenceMode::enter();
@@ -68,8 +70,8 @@ impl InferenceEngine for Tch {
                 _ => Device::Cpu,
             },
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
-            jit: "eager".into(),
-            optimised: None,
+            jit: self.jit(),
+            optimised: self.model.torchscript(),
             weight_storage: self.weight_storage(),
             kernels: self.kernels(),
         }
@@ -129,6 +131,18 @@ impl Tch {
         match self.model.emulated() {
             true => format!("emulated: dequantised to f32 at load; {held}"),
             false => held.to_owned(),
+        }
+    }
+
+    fn jit(&self) -> String {
+        match self.model.torchscript() {
+            None => "eager".into(),
+            Some(false) => "eager: JIT is off".into(),
+            Some(true) => {
+                let fusion =
+                    if script::fuses_on_cpu() { "kernels fused" } else { "no kernels fused: without LLVM" };
+                format!("TorchScript, each layer compiled and frozen ({fusion})")
+            }
         }
     }
 

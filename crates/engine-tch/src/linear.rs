@@ -8,7 +8,7 @@ use crate::framework;
 use crate::layout::Layout;
 use crate::quantised::{Int4, Int8};
 use crate::reader::Reader;
-use crate::shim::{self, XnnpackLinear};
+use crate::shim::NativeLinear;
 
 /// Rows from which on widening a weight costs less than multiplying it in f16.
 const WIDENED_ROWS: i64 = 24;
@@ -22,9 +22,8 @@ pub(crate) struct Linear {
 enum Weight {
     Plain(Tensor),
     Widened(Tensor),
-    Onednn(Tensor),
     /// With the bias.
-    Xnnpack(XnnpackLinear),
+    Packed(NativeLinear),
     Int8(Int8),
     Int4(Int4),
 }
@@ -37,11 +36,11 @@ impl Linear {
         let weight = match layout {
             Layout::Plain => Weight::Plain(reader.stacked(weights)?),
             Layout::Widened => Weight::Widened(reader.stacked(weights)?),
-            Layout::Onednn => Weight::Onednn(reader.converted(weights, shim::onednn_pack)?),
-            Layout::Xnnpack => {
+            Layout::Onednn | Layout::Xnnpack => {
                 let bias = bias.take();
-                let pack = |weight: &Tensor| XnnpackLinear::pack(weight, bias.as_ref());
-                Weight::Xnnpack(reader.converted(weights, pack)?)
+                let pack =
+                    if layout == Layout::Onednn { NativeLinear::onednn } else { NativeLinear::xnnpack };
+                Weight::Packed(reader.converted(weights, |weight| pack(weight, bias.as_ref()))?)
             }
             Layout::Int8 => Weight::Int8(Int8::read(reader, weights)?),
             Layout::Int4 => Weight::Int4(Int4::read(reader, weights)?),
@@ -82,6 +81,21 @@ impl Linear {
         }
     }
 
+    /// The same for TorchScript, which takes it over.
+    pub(crate) fn into_native(self) -> Result<NativeLinear, EngineError> {
+        match self.weight {
+            Weight::Plain(weight) => {
+                NativeLinear::plain(&weight, self.bias.as_ref()).map_err(framework)
+            }
+            Weight::Packed(linear) => Ok(linear),
+            Weight::Widened(_) | Weight::Int8(_) | Weight::Int4(_) => Err(EngineError::Unsupported(
+                "execution=torchscript drives linear layers that are one operator each: not int8, int4, or f16 on \
+                 a CPU without arithmetic in f16"
+                    .into(),
+            )),
+        }
+    }
+
     /// `x` is `[rows, in]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let bias = self.bias.as_ref();
@@ -93,8 +107,7 @@ impl Linear {
                 wide(x)?.f_linear(&wide(weight)?, bias)?.f_to_kind(x.kind())
             }
             Weight::Widened(weight) => x.f_linear(weight, bias),
-            Weight::Onednn(weight) => shim::onednn_linear(x, weight, bias),
-            Weight::Xnnpack(packed) => packed.forward(x),
+            Weight::Packed(linear) => linear.forward(x),
             Weight::Int8(weight) => biased(weight.forward(x)?, bias),
             Weight::Int4(weight) => biased(weight.forward(x)?, bias),
         }

@@ -10,7 +10,7 @@ use crate::linear::Linear;
 use crate::norm::{Norm, Residual, RmsNorm};
 use crate::reader::Reader;
 use crate::sequences::{Causal, Sequences, Step};
-use crate::{eager, fused};
+use crate::{eager, fused, scripted};
 
 pub(crate) struct Model {
     config: ModelConfig,
@@ -23,12 +23,13 @@ pub(crate) struct Model {
     fused: bool,
     layout: Layout,
     emulated: bool,
+    torchscript: Option<bool>,
     options: (Kind, Device),
     /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
     weights: Weights,
 }
 
-/// One layer, in one of the two ways.
+/// One layer, in one of the three ways.
 pub(crate) trait Layer {
     /// Adds what the layer computes to `residual`, and its keys and values to the cache.
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError>;
@@ -47,6 +48,7 @@ impl Model {
         let config = bundle.config().clone();
         let fused = settings.flag("fused", true)?;
         let (layout, emulated) = (Layout::choose(settings, device)?, layout::emulated(settings));
+        let torchscript = scripted::chosen(settings, fused)?;
         let rms_norm = if fused { RmsNorm::Fused } else { RmsNorm::Elementary };
         let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
         // First, while little else is held: it is the largest, and for a moment there may be two of it.
@@ -54,10 +56,13 @@ impl Model {
         let embedding = Embedding::read(&reader, &config, &head)?;
         let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
             let names = config.layer(index);
-            Ok(if fused {
-                Box::new(fused::Layer::read(&reader, &config, &names, layout)?)
-            } else {
-                Box::new(eager::Layer::read(&reader, &config, &names)?)
+            if !fused {
+                return Ok(Box::new(eager::Layer::read(&reader, &config, &names)?));
+            }
+            let layer = fused::Layer::read(&reader, &config, &names, layout)?;
+            Ok(match torchscript {
+                Some(true) => Box::new(scripted::Layer::compile(layer, &config)?),
+                _ => Box::new(layer),
             })
         };
         Ok(Model {
@@ -70,6 +75,7 @@ impl Model {
             fused,
             layout,
             emulated,
+            torchscript,
             options: (reader.kind(), device),
             weights: reader.into_weights(),
         })
@@ -97,6 +103,11 @@ impl Model {
     /// Whether quantised weights were dequantised when they were loaded.
     pub(crate) fn emulated(&self) -> bool {
         self.emulated
+    }
+
+    /// Whether layers run as TorchScript, where that was asked for.
+    pub(crate) fn torchscript(&self) -> Option<bool> {
+        self.torchscript
     }
 
     pub(crate) fn fused(&self) -> bool {

@@ -33,6 +33,11 @@ impl Residual {
         self.stream.f_add_(x).map(drop)
     }
 
+    /// `[rows, 2 · hidden]`: the stream, and room for its negative.
+    pub(crate) fn both(&self) -> &Tensor {
+        &self.both
+    }
+
     pub(crate) fn stream(&self) -> &Tensor {
         &self.stream
     }
@@ -82,6 +87,22 @@ impl Norm {
             }
         };
         Ok(Norm { kind, epsilon: config.norm_epsilon })
+    }
+
+    /// Twice over, for an RMSNorm by the fused LayerNorm.
+    pub(crate) fn weight(&self) -> &Tensor {
+        match &self.kind {
+            NormKind::Layer { weight, .. } | NormKind::ElementaryRms { weight } => weight,
+            NormKind::FusedRms { weights } => weights,
+        }
+    }
+
+    /// That of a LayerNorm.
+    pub(crate) fn bias(&self) -> Option<&Tensor> {
+        match &self.kind {
+            NormKind::Layer { bias, .. } => Some(bias),
+            NormKind::FusedRms { .. } | NormKind::ElementaryRms { .. } => None,
+        }
     }
 
     pub(crate) fn forward(&self, x: &Residual) -> Result<Tensor, TchError> {

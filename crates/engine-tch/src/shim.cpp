@@ -8,12 +8,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <c10/core/InferenceMode.h>
 #include <caffe2/utils/threadpool/thread_pool_guard.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,22 +21,12 @@
 
 #include <torch/version.h>
 
+#include "shim.h"
+
 namespace {
 
-thread_local std::string last_error;
-
-// Runs `compute` and hands its result over; null and `last_error` if it throws.
-template <typename Compute>
-auto guarded(Compute compute) -> decltype(compute())* {
-    try {
-        return new auto(compute());
-    } catch (const c10::Error& error) {
-        last_error = error.what_without_backtrace();
-    } catch (const std::exception& error) {
-        last_error = error.what();
-    }
-    return nullptr;
-}
+using engine_tch::Linear, engine_tch::guarded, engine_tch::last_error;
+using LinearPointer = c10::intrusive_ptr<Linear>;
 
 template <typename Signature>
 auto find(const char* name) {
@@ -47,12 +37,50 @@ c10::OperatorHandle find_boxed(const char* name) {
     return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }
 
-// The weight of a linear layer as XNNPACK packs it, cut by outputs into one part for each thread.
+std::optional<at::Tensor> optional(const at::Tensor* tensor) {
+    return tensor ? std::make_optional(*tensor) : std::nullopt;
+}
+
+// The weight, `[out, in]`, in place.
+struct PlainLinear : Linear {
+    at::Tensor weight;
+    std::optional<at::Tensor> bias;
+
+    PlainLinear(at::Tensor weight, std::optional<at::Tensor> bias)
+        : weight(std::move(weight)), bias(std::move(bias)) {}
+
+    at::Tensor multiply(const at::Tensor& input) const override { return at::linear(input, weight, bias); }
+};
+
+// The weight in the blocked layout that oneDNN prefers, whatever the number of rows to multiply.
+struct OnednnLinear : Linear {
+    at::Tensor weight;
+    std::optional<at::Tensor> bias;
+
+    OnednnLinear(const at::Tensor& unpacked, std::optional<at::Tensor> bias) : bias(std::move(bias)) {
+        static const auto pack =
+            find<at::Tensor(const at::Tensor&, std::optional<int64_t>)>("mkldnn::_reorder_linear_weight");
+        weight = pack.call(unpacked, std::nullopt);
+    }
+
+    at::Tensor multiply(const at::Tensor& input) const override {
+        using Scalars = c10::List<std::optional<at::Scalar>>;
+        static const auto linear =
+            find<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                            std::string_view, Scalars, std::optional<std::string_view>)>(
+                "mkldnn::_linear_pointwise");
+        static const Scalars none;
+        return linear.call(input, weight, bias, "none", none, "");
+    }
+};
+
+// The weight, f32, as XNNPACK packs it for the number of threads now in effect, cut by outputs into one part
+// for each thread.
 //
 // XNNPACK has threads of its own, which spin while they wait, as do OpenMP's, by which everything else here
 // computes: two pools on one set of cores, each in the other's way (10 times slower at worst). Cut into parts,
 // a product runs on OpenMP's threads alone.
-struct XnnpackLinear {
+struct XnnpackLinear : Linear {
     std::vector<c10::IValue> parts;
     int64_t outputs;
     int64_t part;
@@ -79,7 +107,7 @@ struct XnnpackLinear {
         });
     }
 
-    at::Tensor multiply(const at::Tensor& input) const {
+    at::Tensor multiply(const at::Tensor& input) const override {
         static const auto run = find_boxed("prepacked::linear_clamp_run");
         auto output = at::empty({input.size(0), outputs}, input.options());
         at::parallel_for(0, parts.size(), 1, [&](int64_t begin, int64_t end) {
@@ -96,14 +124,8 @@ struct XnnpackLinear {
     }
 };
 
-// A tracer records operators alone, so that the product is one. `linear` is the address of an `XnnpackLinear`.
-at::Tensor xnnpack_linear(const at::Tensor& input, int64_t linear) {
-    return reinterpret_cast<const XnnpackLinear*>(linear)->multiply(input);
-}
-
 TORCH_LIBRARY(engine_tch, library) {
-    library.def("xnnpack_linear(Tensor input, int linear) -> Tensor");
-    library.impl("xnnpack_linear", c10::DispatchKey::CPU, xnnpack_linear);
+    library.class_<Linear>("Linear").def("multiply", &Linear::multiply);
 }
 
 }  // namespace
@@ -130,28 +152,6 @@ bool engine_tch_cpu_is_intel() {
 // Of the call on this thread that returned null last; valid until the next one does.
 const char* engine_tch_last_error() { return last_error.c_str(); }
 
-// `weight` in the blocked layout that oneDNN prefers, whatever the number of rows to multiply.
-at::Tensor* engine_tch_onednn_pack(const at::Tensor* weight) {
-    return guarded([&] {
-        static const auto pack =
-            find<at::Tensor(const at::Tensor&, std::optional<int64_t>)>("mkldnn::_reorder_linear_weight");
-        return pack.call(*weight, std::nullopt);
-    });
-}
-
-// input · weightᵀ + bias, where `weight` is packed and `bias` may be null.
-at::Tensor* engine_tch_onednn_linear(const at::Tensor* input, const at::Tensor* weight, const at::Tensor* bias) {
-    return guarded([&] {
-        using Scalars = c10::List<std::optional<at::Scalar>>;
-        static const auto linear =
-            find<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                            std::string_view, Scalars, std::optional<std::string_view>)>(
-                "mkldnn::_linear_pointwise");
-        static const Scalars none;
-        return linear.call(*input, *weight, bias ? std::make_optional(*bias) : std::nullopt, "none", none, "");
-    });
-}
-
 // Whether this libtorch holds XNNPACK, and this shim the threads to drive it by.
 bool engine_tch_has_xnnpack() {
 #if defined(_OPENMP)
@@ -161,20 +161,24 @@ bool engine_tch_has_xnnpack() {
 #endif
 }
 
-// `weight`, f32, as XNNPACK packs it for the number of threads now in effect; `bias` may be null.
-XnnpackLinear* engine_tch_xnnpack_pack(const at::Tensor* weight, const at::Tensor* bias) {
-    return guarded([&] { return XnnpackLinear(*weight, bias ? std::make_optional(*bias) : std::nullopt); });
+// Of `weight` and `bias`, which may be null.
+LinearPointer* engine_tch_linear_plain(const at::Tensor* weight, const at::Tensor* bias) {
+    return guarded([&]() -> LinearPointer { return c10::make_intrusive<PlainLinear>(*weight, optional(bias)); });
 }
 
-void engine_tch_xnnpack_free(XnnpackLinear* linear) { delete linear; }
-
-// input · weightᵀ + bias
-at::Tensor* engine_tch_xnnpack_linear(const at::Tensor* input, const XnnpackLinear* linear) {
-    return guarded([&] {
-        static const auto multiply = find<at::Tensor(const at::Tensor&, int64_t)>("engine_tch::xnnpack_linear");
-        return multiply.call(*input, reinterpret_cast<int64_t>(linear));
-    });
+LinearPointer* engine_tch_linear_onednn(const at::Tensor* weight, const at::Tensor* bias) {
+    return guarded([&]() -> LinearPointer { return c10::make_intrusive<OnednnLinear>(*weight, optional(bias)); });
 }
+
+LinearPointer* engine_tch_linear_xnnpack(const at::Tensor* weight, const at::Tensor* bias) {
+    return guarded([&]() -> LinearPointer { return c10::make_intrusive<XnnpackLinear>(*weight, optional(bias)); });
+}
+
+at::Tensor* engine_tch_linear_multiply(const LinearPointer* linear, const at::Tensor* input) {
+    return guarded([&] { return (*linear)->multiply(*input); });
+}
+
+void engine_tch_linear_free(LinearPointer* linear) { delete linear; }
 
 // Inference mode on this thread until it is left; modes are left in the reverse order.
 c10::InferenceMode* engine_tch_enter_inference_mode() { return new c10::InferenceMode(); }

@@ -13,16 +13,12 @@ unsafe extern "C" {
     safe fn engine_tch_cpu_capability() -> *const c_char;
     safe fn engine_tch_cpu_is_intel() -> bool;
     safe fn engine_tch_last_error() -> *const c_char;
-    fn engine_tch_onednn_pack(weight: *const C_tensor) -> *mut C_tensor;
-    fn engine_tch_onednn_linear(
-        input: *const C_tensor,
-        weight: *const C_tensor,
-        bias: *const C_tensor,
-    ) -> *mut C_tensor;
     safe fn engine_tch_has_xnnpack() -> bool;
-    fn engine_tch_xnnpack_pack(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
-    fn engine_tch_xnnpack_free(linear: *mut c_void);
-    fn engine_tch_xnnpack_linear(input: *const C_tensor, linear: *const c_void) -> *mut C_tensor;
+    fn engine_tch_linear_plain(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
+    fn engine_tch_linear_onednn(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
+    fn engine_tch_linear_xnnpack(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
+    fn engine_tch_linear_multiply(linear: *const c_void, input: *const C_tensor) -> *mut C_tensor;
+    fn engine_tch_linear_free(linear: *mut c_void);
     safe fn engine_tch_enter_inference_mode() -> *mut c_void;
     fn engine_tch_leave_inference_mode(mode: *mut c_void);
     /// libtorch's own C interface: its version as bytes, major in the highest.
@@ -47,27 +43,6 @@ pub(crate) fn cpu_capability() -> String {
 
 pub(crate) fn cpu_is_intel() -> bool {
     engine_tch_cpu_is_intel()
-}
-
-/// `weight` in oneDNN's blocked layout: an opaque tensor that [`onednn_linear`] alone understands.
-pub(crate) fn onednn_pack(weight: &Tensor) -> Result<Tensor, TchError> {
-    // SAFETY: the pointer is that of a live tensor, and is only read.
-    #[allow(unsafe_code)]
-    let packed = unsafe { engine_tch_onednn_pack(weight.as_ptr()) };
-    owned(packed)
-}
-
-/// `input · weightᵀ + bias`, where `weight` comes from [`onednn_pack`].
-pub(crate) fn onednn_linear(
-    input: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-) -> Result<Tensor, TchError> {
-    let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
-    // SAFETY: the pointers are those of live tensors, or null where that is allowed; all are only read.
-    #[allow(unsafe_code)]
-    let product = unsafe { engine_tch_onednn_linear(input.as_ptr(), weight.as_ptr(), bias) };
-    owned(product)
 }
 
 /// Inference mode on this thread while it lives: `no_grad` and no bookkeeping of views and versions. tch
@@ -99,32 +74,55 @@ pub(crate) fn has_xnnpack() -> bool {
     engine_tch_has_xnnpack()
 }
 
-/// A linear layer's weight and bias, f32, as XNNPACK packs them.
-pub(crate) struct XnnpackLinear(NonNull<c_void>);
+/// `input · weightᵀ + bias` as C++, and TorchScript with it, knows it.
+pub(crate) struct NativeLinear(NonNull<c_void>);
 
-impl XnnpackLinear {
-    pub(crate) fn pack(weight: &Tensor, bias: Option<&Tensor>) -> Result<XnnpackLinear, TchError> {
+impl NativeLinear {
+    /// The weight, `[out, in]`, in place.
+    pub(crate) fn plain(weight: &Tensor, bias: Option<&Tensor>) -> Result<NativeLinear, TchError> {
+        NativeLinear::hold(engine_tch_linear_plain, weight, bias)
+    }
+
+    /// A copy of the weight in oneDNN's blocked layout.
+    pub(crate) fn onednn(weight: &Tensor, bias: Option<&Tensor>) -> Result<NativeLinear, TchError> {
+        NativeLinear::hold(engine_tch_linear_onednn, weight, bias)
+    }
+
+    /// A copy of weight and bias, f32, as XNNPACK packs them.
+    pub(crate) fn xnnpack(weight: &Tensor, bias: Option<&Tensor>) -> Result<NativeLinear, TchError> {
+        NativeLinear::hold(engine_tch_linear_xnnpack, weight, bias)
+    }
+
+    fn hold(
+        hold: unsafe extern "C" fn(*const C_tensor, *const C_tensor) -> *mut c_void,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<NativeLinear, TchError> {
         let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
         // SAFETY: the pointers are those of live tensors, or null where that is allowed, and are only read.
         #[allow(unsafe_code)]
-        let packed = unsafe { engine_tch_xnnpack_pack(weight.as_ptr(), bias) };
-        NonNull::new(packed).map(XnnpackLinear).ok_or_else(last_error)
+        let linear = unsafe { hold(weight.as_ptr(), bias) };
+        NonNull::new(linear).map(NativeLinear).ok_or_else(last_error)
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        // SAFETY: the tensor is live and only read; the layer is what `pack` made.
+        // SAFETY: the tensor is live and only read; the layer is what `hold` made.
         #[allow(unsafe_code)]
-        let product = unsafe { engine_tch_xnnpack_linear(input.as_ptr(), self.0.as_ptr()) };
+        let product = unsafe { engine_tch_linear_multiply(self.0.as_ptr(), input.as_ptr()) };
         owned(product)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const c_void {
+        self.0.as_ptr()
     }
 }
 
-impl Drop for XnnpackLinear {
+impl Drop for NativeLinear {
     fn drop(&mut self) {
-        // SAFETY: it is what `pack` made, and freed once.
+        // SAFETY: it is what `hold` made, and freed once.
         #[allow(unsafe_code)]
         unsafe {
-            engine_tch_xnnpack_free(self.0.as_ptr());
+            engine_tch_linear_free(self.0.as_ptr());
         }
     }
 }
@@ -140,7 +138,7 @@ fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
 }
 
 /// Of the shim's call on this thread that returned null.
-fn last_error() -> TchError {
+pub(crate) fn last_error() -> TchError {
     TchError::Torch(text(engine_tch_last_error()))
 }
 

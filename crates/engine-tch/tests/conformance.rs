@@ -52,6 +52,15 @@ fn f32_conforms_in_every_layout() {
     }
 }
 
+const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
+
+#[test]
+fn f32_conforms_as_torchscript_in_every_layout() {
+    for layout in ["mapped", "onednn", "xnnpack"] {
+        check_every_model(&with_options(settings(Precision::F32), &[("linear", layout), TORCHSCRIPT]));
+    }
+}
+
 #[test]
 fn f32_conforms_with_nothing_fused() {
     check_every_model(&with_options(settings(Precision::F32), &[("fused", "false")]));
@@ -65,7 +74,10 @@ const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 0.1), (Precision::F
 fn half_precisions_follow_f32() {
     for (_directory, bundle, reference) in models() {
         for (precision, tolerance) in TOLERANCES {
-            for options in [[].as_slice(), &[("linear", "mapped")], &[("fused", "false")]] {
+            let torchscript = (precision == Precision::Bf16).then_some([TORCHSCRIPT]);
+            let torchscript = torchscript.as_ref().map(<[_; 1]>::as_slice);
+            let others = [[].as_slice(), &[("linear", "mapped")], &[("fused", "false")]];
+            for options in others.into_iter().chain(torchscript) {
                 let mut engine =
                     Tch::load(&bundle, &with_options(settings(precision), options)).expect("loads");
                 assert_eq!(engine.in_effect().weights, precision);
@@ -155,17 +167,35 @@ fn what_is_in_effect_is_what_was_asked_for() {
 }
 
 #[test]
+fn torchscript_runs_where_it_may_and_is_said_to() {
+    let (_directory, bundle, _) = models().swap_remove(0);
+    let in_effect = |jit, options: &[_]| {
+        let settings = with_options(Settings { jit, ..settings(Precision::F32) }, options);
+        let in_effect = Tch::load(&bundle, &settings).expect("loads").in_effect();
+        (in_effect.optimised, in_effect.jit.starts_with("TorchScript"))
+    };
+    assert_eq!(in_effect(true, &[]), (None, false));
+    assert_eq!(in_effect(true, &[("execution", "eager")]), (None, false));
+    assert_eq!(in_effect(true, &[TORCHSCRIPT]), (Some(true), true));
+    assert_eq!(in_effect(false, &[TORCHSCRIPT]), (Some(false), false));
+}
+
+#[test]
 fn what_cannot_be_done_is_refused() {
     let (_directory, bundle, _) = models().swap_remove(0);
     let refusal = |settings: Settings| Tch::load(&bundle, &settings).err().expect("is refused");
     // No machine has that many.
     let cuda = refusal(Settings { device: Device::Cuda(1000), ..settings(Precision::F32) });
     assert!(matches!(cuda, EngineError::Unsupported(_)), "{cuda}");
+    let codes = refusal(with_options(settings(Precision::Int8), &[TORCHSCRIPT]));
+    assert!(matches!(codes, EngineError::Unsupported(_)), "{codes}");
     for options in [
         &[("speed", "high")][..],
         &[("fused", "perhaps")],
         &[("fused", "false"), ("linear", "xnnpack")],
         &[("linear", "fast")],
+        &[("execution", "fast")],
+        &[("fused", "false"), TORCHSCRIPT],
     ] {
         let error = refusal(with_options(settings(Precision::F32), options));
         assert!(matches!(error, EngineError::Input(_)), "{options:?}: {error}");

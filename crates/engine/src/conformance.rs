@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 
-use crate::{Bundle, EngineError, InferenceEngine, Settings, Want};
+use crate::{Bundle, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want};
 
 /// How far two computations of the same f32 logits may be apart: the largest absolute difference.
 /// The order of summation differs between frameworks; 2e-4 is some hundred times the effect seen on
@@ -96,6 +96,7 @@ pub fn check_model<E: InferenceEngine>(bundle: &Bundle, reference: &Reference, s
     pieces_equal_the_whole(&mut engine, reference);
     a_batch_gives_what_each_gives_alone(&mut engine, reference);
     greedy_matches(&mut engine, bundle, reference);
+    kv_cache_is_at_least_what_it_must_be(&mut engine, bundle, reference);
     bad_input_is_refused(&mut engine, bundle, reference);
     // After all of that, and after the errors, the engine still computes the same.
     all_positions_match(&mut engine, reference);
@@ -187,6 +188,30 @@ fn greedy_matches<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Refer
             next = argmax(engine.append(&[next], Want::Last).expect("appends"));
         }
     }
+}
+
+/// What an engine tells of its KV cache, if it does: keys and values of every position that is filled, in the
+/// element it reports, and as much for each sequence. Not that there is no more: kernels want heads padded, and
+/// a cache that grows may have room ahead. One that is preallocated has all of it from the beginning.
+fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
+    let config = bundle.config();
+    let element: Precision = engine.in_effect().kv_cache.parse().expect("a KV cache is of a known element");
+    let element = if element == Precision::F32 { 4 } else { 2 };
+    let least =
+        |batch: usize| 2 * config.layers * batch * config.kv_heads * config.head_dim * r.positions * element;
+    let mut told = Vec::new();
+    for batch in [1, 2] {
+        engine.begin(batch, r.positions).expect("begins");
+        let begun = engine.kv_cache_bytes();
+        engine.append(&r.tokens[..batch * r.positions], Want::Last).expect("appends");
+        let Some(bytes) = engine.kv_cache_bytes() else { return };
+        assert!(bytes >= least(batch) as u64, "a KV cache of {bytes} bytes cannot hold {}", least(batch));
+        if engine.in_effect().kv_cache_policy == KvCachePolicy::Preallocated {
+            assert_eq!(begun, Some(bytes), "a preallocated KV cache is of one size throughout");
+        }
+        told.push(bytes);
+    }
+    assert_eq!(told[1], 2 * told[0], "two sequences take twice the KV cache of one");
 }
 
 fn bad_input_is_refused<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {

@@ -189,7 +189,7 @@ pub trait InferenceEngine: Sized {
     /// Forgets all earlier sequences and prepares `batch` new ones, all of the same length
     /// throughout, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
     /// be reused. Anything that depends on the capacity (cache, rotary tables) is allocated here, never
-    /// in `append`. Timed as part of the first token.
+    /// in `append`. Timed as part of the first token, unless tokens that are not timed come first.
     ///
     /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
     /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`].
@@ -206,6 +206,14 @@ pub trait InferenceEngine: Sized {
     /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
     /// capacity: see [`check_append`].
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+
+    /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
+    /// whatever room and padding they have; `None` if the engine cannot tell, or has no sequences. Not timed.
+    ///
+    /// Read from the buffers, not computed from the model's shapes: those it is held against.
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// Hidden states of the last `append`, if [`Settings::hidden_states`] was set at load.
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

@@ -103,7 +103,7 @@ pub struct InEffect {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// First request after load to its first token on the host.
+    /// First request after load to its first token on the host. Computing its context is part of it.
     pub first_token_ns: u64,
     /// Spawn to first token, less the time that the worker took in between for its own readings: of
     /// memory, of the page cache (and dropping the file from it), of the bundle's description.
@@ -130,11 +130,13 @@ pub struct Iteration {
 /// One request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseSample {
-    /// Request to first token on the host.
+    /// Request to first token on the host. Of a request with a context, from the moment that the context
+    /// is in the KV cache.
     pub first_token_ns: u64,
     /// Gaps between successive tokens; one fewer than the new tokens.
     pub gaps_ns: Vec<u64>,
-    /// `[batch][new tokens]`: the most likely token at each step, computed inside the timed loop.
+    /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed
+    /// loop.
     pub tokens: Vec<Vec<u32>>,
 }
 
@@ -168,6 +170,9 @@ pub struct Usage {
     /// From the first to the last measured iteration, pauses between them included, of everything that
     /// the meter covers, whoever used it; `null` without a meter.
     pub energy: Option<Energy>,
+    /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
+    #[serde(default)]
+    pub kv_cache_bytes: Option<u64>,
     /// sha256 of the weights file, read after the last sample.
     pub weights_sha256: String,
 }

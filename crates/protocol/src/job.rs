@@ -73,32 +73,66 @@ pub struct Measure {
     pub parity: Option<ParityTask>,
 }
 
-/// Teacher-forced logits: the prompt in one piece, the first `steps` tokens of the trace one at a time,
-/// the rest in one piece, so that prefill and decode are both covered at little cost.
+/// Teacher-forced logits: context and prompt in one piece, the first `steps` tokens of the trace one at a
+/// time, the rest in one piece, so that prefill and decode are both covered at little cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityTask {
     pub steps: usize,
-    /// safetensors: `case.0` … f32 [batch, prompt + trace, vocabulary]
+    /// safetensors: `case.0` … f32 [batch, context + prompt + trace, vocabulary]
     pub file: String,
+    /// Of context and prompt, keep the last position's logits alone: `case.0` … f32 [batch, 1 + trace,
+    /// vocabulary]. For long prompts and large batches, whose logits take gigabytes.
+    #[serde(default)]
+    pub prompt_last_only: bool,
 }
 
 /// One prompt, or a batch of prompts of equal length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
+    /// `[batch][context tokens]`, or empty: what is in the KV cache already when the clock starts. With the
+    /// cache off there is nothing to put it into, so it is computed with the prompt, timed.
+    #[serde(default)]
+    pub context: Vec<Vec<u32>>,
     /// `[batch][prompt tokens]`
     pub prompts: Vec<Vec<u32>>,
     /// `[batch][new tokens]`: what is fed in [`Decode::Forced`], and what parity is taken along.
     pub trace: Vec<Vec<u32>>,
 }
 
+impl Case {
+    /// `[batch][context + prompt tokens]`
+    pub fn prefixes(&self) -> Vec<Vec<u32>> {
+        let context = |row: usize| self.context.get(row).map_or(&[][..], Vec::as_slice);
+        self.prompts.iter().enumerate().map(|(row, prompt)| [context(row), prompt].concat()).collect()
+    }
+}
+
 /// What a decode step is fed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decode {
     /// The ids of the case's trace, whatever the logits say: equal work by construction.
     Forced,
     /// The engine's own most likely token.
     Greedy,
+    /// A token drawn from the engine's own distribution, by the worker.
+    Sampled(Sampling),
+}
+
+/// How tokens are drawn, the same for every engine: equal logits give equal tokens. Every request draws
+/// the same random numbers in each iteration, other ones than the requests beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// What logits are divided by (Ackley, Hinton & Sejnowski 1985), above 0.
+    pub temperature: f32,
+    /// Draw among so many most likely tokens alone (Fan, Lewis & Dauphin 2018), 1 or more.
+    #[serde(default)]
+    pub top_k: Option<usize>,
+    /// Draw among the fewest most likely tokens that have this share of the probability (nucleus sampling,
+    /// Holtzman and others 2020), above 0 up to 1.
+    #[serde(default)]
+    pub top_p: Option<f32>,
+    pub seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,12 +172,15 @@ pub struct Warmup {
     pub settled_within: f64,
 }
 
-/// Greedy continuation, untimed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Continuation, untimed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Generate {
     /// `[case][batch][prompt tokens]`; prompts of a batch are of equal length.
     pub prompts: Vec<Vec<Vec<u32>>>,
     pub new_tokens: usize,
+    /// Greedy without.
+    #[serde(default)]
+    pub sampling: Option<Sampling>,
     /// Logits along the generated tokens: what other engines are compared with.
     #[serde(default)]
     pub parity: Option<ParityTask>,

@@ -11,7 +11,7 @@ pub use event::*;
 pub use job::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -24,6 +24,26 @@ mod tests {
         assert_eq!(line, r#"{"event":"failed","kind":"unsupported","reason":"no\nbf16"}"#);
         assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
         assert_eq!(serde_json::to_string(&Event::Done).unwrap(), r#"{"event":"done"}"#);
+    }
+
+    #[test]
+    fn what_a_step_is_fed_is_a_name_or_a_name_with_its_settings() {
+        let sampling = Sampling { temperature: 0.5, top_k: None, top_p: None, seed: 42 };
+        for (text, decode) in [
+            (r#""forced""#, Decode::Forced),
+            (r#"{"sampled": {"temperature": 0.5, "seed": 42}}"#, Decode::Sampled(sampling)),
+        ] {
+            assert_eq!(serde_json::from_str::<Decode>(text).unwrap(), decode);
+        }
+    }
+
+    #[test]
+    fn a_context_comes_before_its_prompt() {
+        let case = r#"{"context": [[1, 2], [3, 4]], "prompts": [[5], [6]], "trace": []}"#;
+        let case: Case = serde_json::from_str(case).unwrap();
+        assert_eq!(case.prefixes(), [[1, 2, 5], [3, 4, 6]]);
+        let case: Case = serde_json::from_str(r#"{"prompts": [[5], [6]], "trace": []}"#).unwrap();
+        assert_eq!(case.prefixes(), [[5], [6]]);
     }
 
     #[test]

@@ -116,7 +116,11 @@ fn bare(engine: &mut Punctual) -> f64 {
 /// Arm B, in nanoseconds.
 fn served(bundle: &Path) -> f64 {
     let task = Task::Measure(Measure {
-        cases: vec![Case { prompts: vec![PROMPT.to_vec()], trace: vec![(1..=NEW_TOKENS as u32).collect()] }],
+        cases: vec![Case {
+            context: Vec::new(),
+            prompts: vec![PROMPT.to_vec()],
+            trace: vec![(1..=NEW_TOKENS as u32).collect()],
+        }],
         new_tokens: NEW_TOKENS,
         decode: Decode::Forced,
         kv_cache: KvCache::On,

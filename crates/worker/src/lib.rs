@@ -17,6 +17,7 @@ mod memory;
 mod page_cache;
 mod probe;
 mod runner;
+mod sampling;
 mod score;
 mod serve;
 mod slowed;

@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use engine::InferenceEngine;
-use protocol::{Case, ColdStart, Event, Generate, Generated, Iteration, Measure, Parity, Usage};
+use protocol::{
+    Case, ColdStart, Decode, Event, Generate, Generated, Iteration, KvCache, Measure, Parity, Usage,
+};
 
 use crate::energy::Meter;
 use crate::gpu::Gpu;
@@ -15,7 +17,7 @@ use crate::runner::Runner;
 use crate::serve::{Events, ServeError};
 use crate::threads::{self, CpuTimes};
 use crate::warmup::warm_up;
-use crate::{clock, score};
+use crate::{clock, sampling, score};
 
 pub(crate) struct Context<'a> {
     pub(crate) vocabulary: usize,
@@ -34,11 +36,12 @@ pub(crate) fn measure<E: InferenceEngine>(
     events: &mut Events<'_>,
 ) -> Result<(), ServeError> {
     check(task)?;
-    let mut runner = Runner::new(task, context.vocabulary);
+    let modes = (task.decode, task.kv_cache);
+    let mut runner = Runner::new(&task.cases, task.new_tokens, modes, context.vocabulary);
 
     let phase = Phase::begin(context.gpu);
     let before = clock::now_ns();
-    runner.first_token(engine, &task.cases[0])?;
+    runner.first_token(engine)?;
     let now = clock::now_ns();
     let cold = ColdStart {
         first_token_ns: now - before,
@@ -64,7 +67,7 @@ pub(crate) fn measure<E: InferenceEngine>(
     events.send(Event::Usage(Usage { peak_bytes, weights_sha256, ..usage }))?;
 
     if let Some(parity) = &task.parity {
-        score::along_trace(engine, &task.cases, parity.steps, context.vocabulary, &parity.file)?;
+        score::along_trace(engine, &task.cases, parity, context.vocabulary)?;
         events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
     }
     Ok(())
@@ -104,30 +107,33 @@ fn iterations<E: InferenceEngine>(
         threads: threads::count(),
         cpus: threads::cpus(),
         energy,
+        kv_cache_bytes: engine.kv_cache_bytes(),
         weights_sha256: String::new(),
     };
     Ok((iterations, usage))
 }
 
-/// Greedy continuation, untimed, and the logits along it where they are asked for.
+/// Continuation, untimed, and the logits along it where they are asked for.
 pub(crate) fn generate<E: InferenceEngine>(
     engine: &mut E,
     task: &Generate,
     vocabulary: usize,
     events: &mut Events<'_>,
 ) -> Result<(), ServeError> {
-    let mut cases: Vec<Case> =
-        task.prompts.iter().map(|prompts| Case { prompts: prompts.clone(), trace: Vec::new() }).collect();
+    let case = |prompts: &Vec<_>| Case { context: Vec::new(), prompts: prompts.clone(), trace: Vec::new() };
+    let mut cases: Vec<Case> = task.prompts.iter().map(case).collect();
     for case in &cases {
         check_case(case, task.new_tokens)?;
     }
-    let mut runner = Runner::greedy(&cases, task.new_tokens, vocabulary);
+    let decode = task.sampling.map_or(Decode::Greedy, Decode::Sampled);
+    check_decode(decode)?;
+    let mut runner = Runner::new(&cases, task.new_tokens, (decode, KvCache::On), vocabulary);
     let iteration = runner.iteration(engine, 0)?;
     for (case, sample) in cases.iter_mut().zip(iteration.cases) {
         case.trace = sample.tokens;
     }
     if let Some(parity) = &task.parity {
-        score::along_trace(engine, &cases, parity.steps, vocabulary, &parity.file)?;
+        score::along_trace(engine, &cases, parity, vocabulary)?;
         events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
     }
     events.send(Event::Generated(Generated { tokens: cases.into_iter().map(|case| case.trace).collect() }))
@@ -137,6 +143,7 @@ fn check(task: &Measure) -> Result<(), ServeError> {
     if task.cases.is_empty() || task.iterations == 0 || task.warmup.max_iterations == 0 {
         return Err(ServeError::Job("a measurement needs cases, warm-up and iterations".into()));
     }
+    check_decode(task.decode)?;
     for case in &task.cases {
         check_case(case, task.new_tokens)?;
         let rows = case.trace.len() == case.prompts.len();
@@ -153,5 +160,20 @@ fn check_case(case: &Case, new_tokens: usize) -> Result<(), ServeError> {
         let reason = "a case needs at least one token to continue, one to add, and prompts of one length";
         return Err(ServeError::Job(reason.into()));
     }
+    let (rows, length) = (case.context.len(), case.context.first().map_or(0, Vec::len));
+    let alike =
+        rows == case.prompts.len() && length > 0 && case.context.iter().all(|row| row.len() == length);
+    if rows > 0 && !alike {
+        let reason =
+            "a context has a row of tokens for each prompt, all of one length; leave it out for none";
+        return Err(ServeError::Job(reason.into()));
+    }
     Ok(())
+}
+
+fn check_decode(decode: Decode) -> Result<(), ServeError> {
+    match decode {
+        Decode::Sampled(sampling) => sampling::check(&sampling),
+        Decode::Forced | Decode::Greedy => Ok(()),
+    }
 }

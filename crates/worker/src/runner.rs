@@ -4,9 +4,10 @@
 //! results: buffers are made before, events are sent after.
 
 use engine::{InferenceEngine, Want};
-use protocol::{Case, CaseSample, Decode, Iteration, KvCache, Measure};
+use protocol::{Case, CaseSample, Decode, Iteration, KvCache};
 
 use crate::clock;
+use crate::sampling::Sampler;
 use crate::serve::ServeError;
 
 /// Runs cases through an engine and times them.
@@ -15,40 +16,31 @@ pub(crate) struct Runner<'a> {
     new_tokens: usize,
     decode: Decode,
     kv_cache: KvCache,
-    vocabulary: usize,
-    /// Most likely tokens of the case that runs, `[new tokens][batch]`.
-    tokens: Vec<u32>,
+    chosen: Chosen,
 }
 
 impl<'a> Runner<'a> {
-    pub(crate) fn new(task: &'a Measure, vocabulary: usize) -> Runner<'a> {
-        Runner {
-            cases: &task.cases,
-            new_tokens: task.new_tokens,
-            decode: task.decode,
-            kv_cache: task.kv_cache,
-            vocabulary,
-            tokens: Vec::new(),
-        }
+    pub(crate) fn new(
+        cases: &'a [Case],
+        new_tokens: usize,
+        (decode, kv_cache): (Decode, KvCache),
+        vocabulary: usize,
+    ) -> Runner<'a> {
+        let sampler = match decode {
+            Decode::Sampled(sampling) => Some(Sampler::new(&sampling, vocabulary)),
+            Decode::Forced | Decode::Greedy => None,
+        };
+        let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary };
+        Runner { cases, new_tokens, decode, kv_cache, chosen }
     }
 
-    /// Continues each prompt with the engine's own most likely tokens.
-    pub(crate) fn greedy(cases: &'a [Case], new_tokens: usize, vocabulary: usize) -> Runner<'a> {
-        let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
-        Runner { cases, new_tokens, decode, kv_cache, vocabulary, tokens: Vec::new() }
-    }
-
-    /// The cold start: one request up to its first token, its result thrown away.
-    pub(crate) fn first_token<E: InferenceEngine>(
-        &mut self,
-        engine: &mut E,
-        case: &Case,
-    ) -> Result<(), ServeError> {
-        let prompt = case.prompts.concat();
-        self.tokens.clear();
-        engine.begin(case.prompts.len(), case.prompts[0].len() + self.new_tokens)?;
-        let logits = engine.append(&prompt, Want::Last)?;
-        push_argmax(&mut self.tokens, logits, self.vocabulary);
+    /// The cold start: the first case's request up to its first token, its result thrown away. Computing the
+    /// context is part of it.
+    pub(crate) fn first_token<E: InferenceEngine>(&mut self, engine: &mut E) -> Result<(), ServeError> {
+        let request = Request::new(&self.cases[0], self.new_tokens, self.kv_cache);
+        self.chosen.begin(0, request.batch);
+        request.begin(engine)?;
+        self.chosen.push(engine.append(&request.prompt, Want::Last)?);
         Ok(())
     }
 
@@ -58,41 +50,42 @@ impl<'a> Runner<'a> {
         index: usize,
     ) -> Result<Iteration, ServeError> {
         let mut cases = Vec::with_capacity(self.cases.len());
-        for case in self.cases {
+        for case in 0..self.cases.len() {
             cases.push(self.case(engine, case)?);
         }
         Ok(Iteration { index, cases })
     }
 
-    fn case<E: InferenceEngine>(&mut self, engine: &mut E, case: &Case) -> Result<CaseSample, ServeError> {
-        let batch = case.prompts.len();
-        let capacity = case.prompts[0].len() + self.new_tokens;
-        let prompt = case.prompts.concat();
+    fn case<E: InferenceEngine>(&mut self, engine: &mut E, index: usize) -> Result<CaseSample, ServeError> {
+        let case = &self.cases[index];
+        let request = Request::new(case, self.new_tokens, self.kv_cache);
+        let Request { batch, capacity, .. } = request;
         let mut gaps_ns = Vec::with_capacity(self.new_tokens);
         // With the cache off, each sequence's prefix as far as it has come.
         let mut prefixes: Vec<Vec<u32>> = Vec::new();
         if self.kv_cache == KvCache::Off {
-            prefixes.extend(case.prompts.iter().map(|prompt| {
-                let mut prefix = Vec::with_capacity(capacity);
-                prefix.extend_from_slice(prompt);
-                prefix
-            }));
+            prefixes.extend(case.prefixes());
+            prefixes.iter_mut().for_each(|prefix| prefix.reserve(self.new_tokens));
         }
         let mut flat = Vec::with_capacity(batch * capacity);
         let mut feed = Vec::with_capacity(batch);
-        self.tokens.clear();
-        self.tokens.reserve(batch * self.new_tokens);
+        self.chosen.begin(index, batch * self.new_tokens);
 
-        let start = clock::now_ns();
-        engine.begin(batch, capacity)?;
-        push_argmax(&mut self.tokens, engine.append(&prompt, Want::Last)?, self.vocabulary);
+        let mut start = clock::now_ns();
+        request.begin(engine)?;
+        if !request.context.is_empty() {
+            start = clock::now_ns();
+        }
+        self.chosen.push(engine.append(&request.prompt, Want::Last)?);
         let mut last = clock::now_ns();
         let first_token_ns = last - start;
         for step in 1..self.new_tokens {
             feed.clear();
             match self.decode {
                 Decode::Forced => feed.extend(case.trace.iter().map(|row| row[step - 1])),
-                Decode::Greedy => feed.extend_from_slice(&self.tokens[(step - 1) * batch..]),
+                Decode::Greedy | Decode::Sampled(_) => {
+                    feed.extend_from_slice(&self.chosen.tokens[(step - 1) * batch..]);
+                }
             }
             let logits = match self.kv_cache {
                 KvCache::On => engine.append(&feed, Want::Last)?,
@@ -106,20 +99,74 @@ impl<'a> Runner<'a> {
                     engine.append(&flat, Want::Last)?
                 }
             };
-            push_argmax(&mut self.tokens, logits, self.vocabulary);
+            self.chosen.push(logits);
             let now = clock::now_ns();
             gaps_ns.push(now - last);
             last = now;
         }
 
-        let tokens = (0..batch).map(|row| self.tokens.iter().skip(row).step_by(batch).copied().collect());
+        let tokens = &self.chosen.tokens;
+        let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
         Ok(CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect() })
     }
 }
 
-/// Appends the most likely token of each row of `logits`.
-fn push_argmax(tokens: &mut Vec<u32>, logits: &[f32], vocabulary: usize) {
-    tokens.extend(logits.chunks_exact(vocabulary).map(argmax));
+/// A case as an engine is asked for it.
+struct Request {
+    batch: usize,
+    capacity: usize,
+    /// `[batch, context tokens]`: what is in the cache when the clock starts.
+    context: Vec<u32>,
+    /// `[batch, prompt tokens]`; with the cache off, behind each row's context.
+    prompt: Vec<u32>,
+}
+
+impl Request {
+    fn new(case: &Case, new_tokens: usize, kv_cache: KvCache) -> Request {
+        let prefixes = case.prefixes();
+        let (context, prompt) = match kv_cache {
+            KvCache::On => (case.context.concat(), case.prompts.concat()),
+            KvCache::Off => (Vec::new(), prefixes.concat()),
+        };
+        Request { batch: prefixes.len(), capacity: prefixes[0].len() + new_tokens, context, prompt }
+    }
+
+    /// Makes room, and computes the context if there is one.
+    fn begin<E: InferenceEngine>(&self, engine: &mut E) -> Result<(), ServeError> {
+        engine.begin(self.batch, self.capacity)?;
+        if !self.context.is_empty() {
+            engine.append(&self.context, Want::Last)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tokens chosen by the logits of the case that runs, `[new tokens][batch]`: the most likely ones, or drawn.
+struct Chosen {
+    tokens: Vec<u32>,
+    sampler: Option<Sampler>,
+    vocabulary: usize,
+}
+
+impl Chosen {
+    fn begin(&mut self, case: usize, count: usize) {
+        self.tokens.clear();
+        self.tokens.reserve(count);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.begin(case);
+        }
+    }
+
+    /// One token for each row of `logits`.
+    fn push(&mut self, logits: &[f32]) {
+        let rows = logits.chunks_exact(self.vocabulary);
+        match &mut self.sampler {
+            None => self.tokens.extend(rows.map(argmax)),
+            Some(sampler) => {
+                self.tokens.extend(rows.map(|row| sampler.draw(row).unwrap_or_else(|| argmax(row))))
+            }
+        }
+    }
 }
 
 /// The first of the largest. This runs inside the timed loop, where a plain search of a large vocabulary
@@ -139,7 +186,7 @@ fn argmax(logits: &[f32]) -> u32 {
 }
 
 /// The largest, passing over what is no number.
-fn maximum(values: &[f32]) -> f32 {
+pub(crate) fn maximum(values: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 32];
     let (chunks, rest) = values.as_chunks::<32>();

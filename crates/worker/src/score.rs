@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bundle::ModelConfig;
 use engine::{InferenceEngine, Want};
-use protocol::{Case, Score, Scored};
+use protocol::{Case, ParityTask, Score, Scored};
 use safetensors::{Dtype, tensor::TensorView};
 
 use crate::serve::ServeError;
@@ -71,27 +71,28 @@ pub(crate) fn score<E: InferenceEngine>(
 pub(crate) fn along_trace<E: InferenceEngine>(
     engine: &mut E,
     cases: &[Case],
-    steps: usize,
+    task: &ParityTask,
     vocabulary: usize,
-    file: &str,
 ) -> Result<(), ServeError> {
     let mut tensors = Tensors::default();
     for (index, case) in cases.iter().enumerate() {
-        let (batch, prompt, trace) = (case.prompts.len(), case.prompts[0].len(), case.trace[0].len());
-        let positions = prompt + trace;
-        let mut logits = Rows::new(batch, positions, vocabulary);
-        engine.begin(batch, positions)?;
-        logits.put(0, prompt, engine.append(&case.prompts.concat(), Want::All)?);
-        let steps = steps.min(trace);
+        let prefixes = case.prefixes();
+        let (batch, prefix, trace) = (prefixes.len(), prefixes[0].len(), case.trace[0].len());
+        // Positions of context and prompt whose logits are kept.
+        let (kept, want) = if task.prompt_last_only { (1, Want::Last) } else { (prefix, Want::All) };
+        let mut logits = Rows::new(batch, kept + trace, vocabulary);
+        engine.begin(batch, prefix + trace)?;
+        logits.put(0, kept, engine.append(&prefixes.concat(), want)?);
+        let steps = task.steps.min(trace);
         let pieces = (0..steps).map(|step| (step, step + 1)).chain([(steps, trace)]);
         for (start, end) in pieces.filter(|(start, end)| start < end) {
             let tokens: Vec<u32> =
                 case.trace.iter().flat_map(|row| row[start..end].iter().copied()).collect();
-            logits.put(prompt + start, prompt + end, engine.append(&tokens, Want::All)?);
+            logits.put(kept + start, kept + end, engine.append(&tokens, Want::All)?);
         }
-        tensors.add(format!("case.{index}"), &[batch, positions, vocabulary], &logits.values);
+        tensors.add(format!("case.{index}"), &[batch, kept + trace, vocabulary], &logits.values);
     }
-    tensors.write(file)
+    tensors.write(&task.file)
 }
 
 /// `[batch, positions, width]`, filled by ranges of positions.

@@ -64,6 +64,10 @@ impl<E: InferenceEngine> InferenceEngine for Slowed<E> {
         Ok(logits)
     }
 
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.engine.kv_cache_bytes()
+    }
+
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         self.engine.hidden_states()
     }

@@ -2,7 +2,12 @@
 
 mod support;
 
-use protocol::{Case, Decode, Event, FailureKind, Job, KvCache, Measure, ParityTask, Probe, Task, Warmup};
+use std::path::Path;
+
+use protocol::{
+    Case, CaseSample, Decode, Event, FailureKind, Generate, Job, KvCache, Measure, ParityTask, Probe,
+    Sampling, Task, Warmup,
+};
 use support::fixture::{bundle, job};
 use support::{APPEND, VOCABULARY, serve};
 
@@ -14,7 +19,7 @@ fn directory() -> tempfile::TempDir {
 
 fn measure() -> Measure {
     Measure {
-        cases: vec![Case { prompts: vec![vec![1, 2]], trace: vec![vec![3, 4, 5]] }],
+        cases: vec![Case { context: Vec::new(), prompts: vec![vec![1, 2]], trace: vec![vec![3, 4, 5]] }],
         new_tokens: 3,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
@@ -23,6 +28,24 @@ fn measure() -> Measure {
         delay_ns: 0,
         parity: None,
     }
+}
+
+fn iterations(events: &[Event]) -> Vec<&[CaseSample]> {
+    let mut iterations = Vec::new();
+    for event in events {
+        if let Event::Iteration(iteration) = event {
+            iterations.push(&iteration.cases[..]);
+        }
+    }
+    iterations
+}
+
+/// The shape and the values of the first case.
+fn parity(file: &Path) -> (Vec<usize>, Vec<u8>) {
+    let bytes = std::fs::read(file).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let case = tensors.tensor("case.0").unwrap();
+    (case.shape().to_vec(), case.data().to_vec())
 }
 
 fn refusal(job: &Job) -> String {
@@ -87,7 +110,7 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     let directory = directory();
     let run = |slowdown: f64| {
         let file = directory.path().join(format!("{slowdown}.safetensors"));
-        let parity = Some(ParityTask { steps: 1, file: file.display().to_string() });
+        let parity = Some(ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false });
         let mut job = job(directory.path(), Task::Measure(Measure { parity, ..measure() }));
         job.settings.slowdown = slowdown;
         (serve(&job), std::fs::read(file).unwrap())
@@ -111,6 +134,140 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
         _ => None,
     });
     assert!(gaps.unwrap().iter().all(|&gap| gap >= 3 * APPEND.as_nanos() as u64));
+}
+
+const CONTEXT: usize = 20;
+
+/// A batch of two with a context.
+fn with_context() -> Measure {
+    let case = Case {
+        context: vec![vec![6; CONTEXT], vec![7; CONTEXT]],
+        prompts: vec![vec![1, 2], vec![3, 4]],
+        trace: vec![vec![3, 4, 5], vec![5, 4, 3]],
+    };
+    Measure { cases: vec![case], ..measure() }
+}
+
+#[test]
+fn a_context_is_in_the_cache_before_the_clock_starts() {
+    let directory = directory();
+    let first_token = |measure: Measure| {
+        let events = serve(&job(directory.path(), Task::Measure(Measure { iterations: 5, ..measure })));
+        // The least of some, for a machine under load may hold up any of them.
+        let measured = iterations(&events).iter().map(|cases| cases[0].first_token_ns).min().unwrap();
+        let cold = events.iter().find_map(|event| match event {
+            Event::ColdStart(cold) => Some(cold.first_token_ns),
+            _ => None,
+        });
+        (measured, cold.unwrap())
+    };
+    let context_ns = CONTEXT as u64 * APPEND.as_nanos() as u64;
+    let (measured, cold) = first_token(with_context());
+    assert!(cold >= context_ns, "the first request of all computes its context within its time: {cold} ns");
+    let without_cache = first_token(Measure { kv_cache: KvCache::Off, ..with_context() }).0;
+    assert!(without_cache >= context_ns, "without a cache there is nothing to put a context into");
+    assert!(measured < context_ns, "{measured} ns with the context in the cache");
+}
+
+#[test]
+fn a_context_is_a_part_of_what_is_continued() {
+    let directory = directory();
+    let tokens = |measure: Measure| {
+        let events =
+            serve(&job(directory.path(), Task::Measure(Measure { decode: Decode::Greedy, ..measure })));
+        iterations(&events)[0][0].tokens.clone()
+    };
+    let mut whole = with_context();
+    whole.cases[0] =
+        Case { context: Vec::new(), prompts: whole.cases[0].prefixes(), ..whole.cases[0].clone() };
+    assert_eq!(tokens(with_context()), tokens(whole.clone()));
+    assert_eq!(tokens(Measure { kv_cache: KvCache::Off, ..with_context() }), tokens(whole));
+}
+
+#[test]
+fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
+    let directory = directory();
+    let parity = |prompt_last_only| {
+        let file = directory.path().join("parity.safetensors");
+        let task = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only };
+        serve(&job(directory.path(), Task::Measure(Measure { parity: Some(task), ..with_context() })));
+        parity(&file)
+    };
+    let (shape, all) = parity(false);
+    assert_eq!(shape, [2, CONTEXT + 2 + 3, VOCABULARY]);
+    let (shape, last) = parity(true);
+    assert_eq!(shape, [2, 1 + 3, VOCABULARY]);
+    let kept = 4 * (1 + 3) * VOCABULARY;
+    for (all, last) in all.chunks(all.len() / 2).zip(last.chunks(last.len() / 2)) {
+        assert_eq!(all[all.len() - kept..], *last);
+    }
+}
+
+#[test]
+fn contexts_without_the_shape_of_their_prompts_are_refused() {
+    let directory = directory();
+    for context in [vec![vec![1]], vec![vec![1], vec![1, 2]], vec![vec![], vec![]]] {
+        let mut measure = with_context();
+        measure.cases[0].context = context;
+        assert!(refusal(&job(directory.path(), Task::Measure(measure))).contains("context"));
+    }
+}
+
+const SAMPLING: Sampling = Sampling { temperature: 4.0, top_k: None, top_p: None, seed: 42 };
+
+#[test]
+fn drawn_tokens_repeat_with_every_iteration_and_differ_between_rows_and_cases() {
+    let directory = directory();
+    let case = |rows| Case { context: vec![], prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows] };
+    let task = |sampling| Measure {
+        cases: vec![case(2), case(1)],
+        new_tokens: 20,
+        decode: Decode::Sampled(sampling),
+        iterations: 2,
+        ..measure()
+    };
+    let tokens = |sampling: Sampling| -> Vec<Vec<Vec<Vec<u32>>>> {
+        let events = serve(&job(directory.path(), Task::Measure(task(sampling))));
+        let tokens = |cases: &&[CaseSample]| cases.iter().map(|case| case.tokens.clone()).collect();
+        iterations(&events).iter().map(tokens).collect()
+    };
+    let drawn = tokens(SAMPLING);
+    assert_eq!(drawn[0], drawn[1], "iterations are equal work");
+    assert_ne!(drawn[0][0][0], drawn[0][1][0], "cases draw from streams of their own");
+    assert_eq!(drawn, tokens(SAMPLING));
+    assert_ne!(drawn, tokens(Sampling { seed: 43, ..SAMPLING }));
+}
+
+#[test]
+fn a_measurement_draws_what_generation_draws() {
+    let directory = directory();
+    let prompts = vec![vec![vec![1, 2]]];
+    let generate = |sampling| {
+        let task = Generate { prompts: prompts.clone(), new_tokens: 3, sampling, parity: None };
+        let events = serve(&job(directory.path(), Task::Generate(task)));
+        let generated = events.iter().find_map(|event| match event {
+            Event::Generated(generated) => Some(generated.tokens.clone()),
+            _ => None,
+        });
+        generated.unwrap()
+    };
+    let measured = |decode| {
+        let events = serve(&job(directory.path(), Task::Measure(Measure { decode, ..measure() })));
+        vec![iterations(&events)[0][0].tokens.clone()]
+    };
+    assert_eq!(generate(Some(SAMPLING)), measured(Decode::Sampled(SAMPLING)));
+    assert_eq!(generate(None), measured(Decode::Greedy));
+}
+
+#[test]
+fn sampling_that_draws_nothing_is_refused() {
+    let directory = directory();
+    let sampling = Sampling { temperature: 0.0, ..SAMPLING };
+    let measure = Measure { decode: Decode::Sampled(sampling), ..measure() };
+    assert!(refusal(&job(directory.path(), Task::Measure(measure))).contains("decode greedily"));
+    let prompts = vec![vec![vec![1]]];
+    let generate = Generate { prompts, new_tokens: 1, sampling: Some(sampling), parity: None };
+    assert!(refusal(&job(directory.path(), Task::Generate(generate))).contains("decode greedily"));
 }
 
 #[test]
@@ -137,4 +294,19 @@ fn the_use_of_threads_and_cpus_is_told() {
     assert!(threads.is_sorted_by(|a, b| a >= b), "{threads:?}");
     assert!(!usage.cpus.as_ref().unwrap().is_empty());
     assert!(usage.memory.pss_bytes.is_some() && usage.memory.gpu.is_none());
+}
+
+#[test]
+fn the_kv_cache_of_the_last_case_is_told() {
+    let directory = directory();
+    for slowdown in [0.0, 0.01] {
+        let mut job = job(directory.path(), Task::Measure(with_context()));
+        job.settings.slowdown = slowdown;
+        let events = serve(&job);
+        let told = events.iter().find_map(|event| match event {
+            Event::Usage(usage) => Some(usage.kv_cache_bytes),
+            _ => None,
+        });
+        assert_eq!(told, Some(Some(2 * (CONTEXT as u64 + 2 + 3))), "a byte for each position");
+    }
 }

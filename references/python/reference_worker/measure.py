@@ -3,7 +3,7 @@
 import time
 
 from . import clock, score, threads
-from .bundle import bad_input, sha256_of
+from .bundle import bad_input, sha256_of, unsupported
 from .memory import Phase
 from .runner import Runner
 from .warmup import warm_up
@@ -39,7 +39,7 @@ def measure(adapter, task, context, send):
 
     parity = task.get("parity")
     if parity:
-        score.along_trace(adapter, task["cases"], parity["steps"], context["vocabulary"], parity["file"])
+        score.along_trace(adapter, task["cases"], parity, context["vocabulary"])
         send("parity", file=parity["file"])
 
 
@@ -59,13 +59,14 @@ def _iterations(runner, task):
         "memory": phase.end(), "cpu_ns": cpu_ns, "wall_ns": wall_ns, "thread_cpu_ns": thread_cpu_ns,
         "run_queue_ns": run_queue_ns, "threads": threads.count(), "cpus": threads.cpus(),
         # Not read here: see docs/references.md.
-        "energy": None,
+        "energy": None, "kv_cache_bytes": None,
     }
     return iterations, usage
 
 
 def generate(adapter, task, context, send):
     """Greedy continuation, untimed, and the logits along it where they are asked for."""
+    _check_decode({"sampled": task["sampling"]} if task.get("sampling") else "greedy")
     cases = [{"prompts": prompts, "trace": []} for prompts in task["prompts"]]
     for case in cases:
         _check_case(case, task["new_tokens"], context)
@@ -74,7 +75,7 @@ def generate(adapter, task, context, send):
         case["trace"] = sample["tokens"]
     parity = task.get("parity")
     if parity:
-        score.along_trace(adapter, cases, parity["steps"], context["vocabulary"], parity["file"])
+        score.along_trace(adapter, cases, parity, context["vocabulary"])
         send("parity", file=parity["file"])
     send("generated", tokens=[case["trace"] for case in cases])
 
@@ -82,6 +83,7 @@ def generate(adapter, task, context, send):
 def _check(task, context):
     if not task["cases"] or not task["iterations"] or not task["warmup"]["max_iterations"]:
         raise bad_input("a measurement needs cases, warm-up and iterations")
+    _check_decode(task["decode"])
     for case in task["cases"]:
         _check_case(case, task["new_tokens"], context)
         fits = len(case["trace"]) == len(case["prompts"])
@@ -93,7 +95,17 @@ def _check_case(case, new_tokens, context):
     lengths = {len(prompt) for prompt in case["prompts"]}
     if len(lengths) != 1 or 0 in lengths or not new_tokens:
         raise bad_input("a case needs at least one token to continue, one to add, and prompts of one length")
-    check_tokens(case["prompts"] + case["trace"], lengths.pop() + new_tokens, context)
+    before = case.get("context") or []
+    depths = {len(row) for row in before}
+    if before and (len(before) != len(case["prompts"]) or len(depths) != 1 or 0 in depths):
+        raise bad_input("a context has a row of tokens for each prompt, all of one length; leave it out for none")
+    capacity = sum(depths) + lengths.pop() + new_tokens
+    check_tokens(before + case["prompts"] + case["trace"], capacity, context)
+
+
+def _check_decode(decode):
+    if decode not in ("forced", "greedy"):
+        raise unsupported("tokens are drawn by workers in Rust: a reference decodes forced or greedily")
 
 
 def check_tokens(rows, capacity, context):

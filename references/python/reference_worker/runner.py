@@ -11,25 +11,41 @@ class Runner:
         self._forced, self._cached = decode == "forced", kv_cache == "on"
 
     def first_token(self, case):
-        """The cold start: one request up to its first token, its result thrown away."""
-        prompts = case["prompts"]
-        self._adapter.begin(len(prompts), len(prompts[0]) + self._new_tokens)
-        self._adapter.argmax(self._adapter.append(prompts, False))
+        """The cold start: one request up to its first token, its result thrown away. Its context is part of it."""
+        context, prompt, capacity = self._request(case)
+        self._begin(context, len(prompt), capacity)
+        self._adapter.argmax(self._adapter.append(prompt, False))
 
     def iteration(self, index):
         return {"index": index, "cases": [self._case(case) for case in self._cases]}
 
+    def _request(self, case):
+        """What is in the cache when the clock starts, what is computed then, and the room for all of it.
+
+        With the cache off there is nothing to put a context into, so it is computed with the prompt.
+        """
+        prefixes = rows_of(case)
+        context, prompt = (case.get("context") or [], case["prompts"]) if self._cached else ([], prefixes)
+        return context, prompt, len(prefixes[0]) + self._new_tokens
+
+    def _begin(self, context, batch, capacity):
+        self._adapter.begin(batch, capacity)
+        if context:
+            self._adapter.append(context, False)
+
     def _case(self, case):
         adapter, now_ns = self._adapter, clock.now_ns
-        prompts = case["prompts"]
-        batch, capacity = len(prompts), len(prompts[0]) + self._new_tokens
+        context, prompt, capacity = self._request(case)
+        batch = len(prompt)
         trace = [[[row[step]] for row in case["trace"]] for step in range(self._new_tokens)] if self._forced else None
-        prefixes = [list(prompt) for prompt in prompts]
+        prefixes = rows_of(case)
         gaps, tokens = [], []
 
         start = now_ns()
-        adapter.begin(batch, capacity)
-        tokens.append(adapter.argmax(adapter.append(prompts, False)))
+        self._begin(context, batch, capacity)
+        if context:
+            start = now_ns()
+        tokens.append(adapter.argmax(adapter.append(prompt, False)))
         last = now_ns()
         first_token_ns = last - start
         for step in range(1, self._new_tokens):
@@ -47,6 +63,12 @@ class Runner:
             last = now
         rows = [list(row) for row in zip(*tokens)]
         return {"first_token_ns": first_token_ns, "gaps_ns": gaps, "tokens": rows}
+
+
+def rows_of(case):
+    """Context and prompt of each sequence, in lists of their own."""
+    prompts = case["prompts"]
+    return [context + prompt for context, prompt in zip(case.get("context") or [[]] * len(prompts), prompts)]
 
 
 class Slowed:

@@ -4,6 +4,7 @@ import json
 import struct
 
 from .bundle import WorkerError
+from .runner import rows_of
 
 
 class Rows:
@@ -35,25 +36,31 @@ def score(adapter, task, vocabulary):
     write({"logits": logits}, task["file"])
 
 
-def along_trace(adapter, cases, steps, vocabulary, file):
-    """The prompt in one piece, the first `steps` tokens of the trace one at a time, the rest in one piece."""
+def along_trace(adapter, cases, task, vocabulary):
+    """Context and prompt in one piece, the first `steps` tokens of the trace one at a time, the rest in one piece.
+
+    With `prompt_last_only`, of context and prompt the last position's logits alone are kept.
+    """
     tensors = {}
     for index, case in enumerate(cases):
-        sequences = [prompt + trace for prompt, trace in zip(case["prompts"], case["trace"])]
-        prompt, positions = len(case["prompts"][0]), len(sequences[0])
-        logits = tensors[f"case.{index}"] = Rows(len(sequences), positions, vocabulary)
+        prefixes = rows_of(case)
+        sequences = [prefix + trace for prefix, trace in zip(prefixes, case["trace"])]
+        prefix, positions = len(prefixes[0]), len(sequences[0])
+        left_out = prefix - 1 if task.get("prompt_last_only") else 0
+        logits = tensors[f"case.{index}"] = Rows(len(sequences), positions - left_out, vocabulary)
         adapter.begin(len(sequences), positions)
-        single = min(prompt + steps, positions)
-        ends = [prompt, *range(prompt + 1, single + 1), positions]
-        for start, end in zip([0] + ends, ends):
+        logits.put(0, prefix - left_out, adapter.values(adapter.append(prefixes, not left_out)))
+        single = min(prefix + task["steps"], positions)
+        ends = [*range(prefix + 1, single + 1), positions]
+        for start, end in zip([prefix] + ends, ends):
             if start < end:
-                _put(adapter, logits, sequences, start, end)
-    write(tensors, file)
+                _put(adapter, logits, sequences, start, end, left_out)
+    write(tensors, task["file"])
 
 
-def _put(adapter, logits, sequences, start, end):
+def _put(adapter, logits, sequences, start, end, left_out=0):
     piece = [sequence[start:end] for sequence in sequences]
-    logits.put(start, end, adapter.values(adapter.append(piece, True)))
+    logits.put(start - left_out, end - left_out, adapter.values(adapter.append(piece, True)))
 
 
 def write(tensors, path):

@@ -9,7 +9,7 @@ from .bundle import Bundle, WorkerError, bad_input, unsupported
 from .memory import Phase
 from .runner import Slowed
 
-VERSION = 3
+VERSION = 4
 LARGEST_SLOWDOWN = 10
 
 

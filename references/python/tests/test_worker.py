@@ -174,6 +174,39 @@ class Jobs(unittest.TestCase):
         self.assertEqual(parity[8 + length :][-448:], scored[-448:])
         self.assertEqual(len(parity) - 8 - length, 2 * 7 * 16 * 4)
 
+    def with_context(self, **changes):
+        case = {"context": [[9, 8], [8, 9]], "prompts": [[1, 2, 3], [3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
+        return self.measure(cases=[case], **changes)
+
+    def test_a_context_is_a_part_of_what_is_continued(self):
+        whole = {"prompts": [[9, 8, 1, 2, 3], [8, 9, 3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
+        of = lambda task: self.serve(task)[0][5]["cases"][0]["tokens"]
+        expected = of(self.measure(cases=[whole], decode="greedy"))
+        self.assertEqual(of(self.with_context(decode="greedy")), expected)
+        self.assertEqual(of(self.with_context(decode="greedy", kv_cache="off")), expected)
+        self.assertNotEqual(of(self.measure(decode="greedy")), expected)
+
+    def test_a_context_is_in_the_cache_before_the_clock_starts(self):
+        events, _ = self.serve(self.with_context(), settings={"options": {"step_ms": 20}})
+        # The context's step and the prompt's.
+        self.assertGreaterEqual(events[3]["first_token_ns"], 40e6)
+        first = min(case["first_token_ns"] for event in events[5:7] for case in event["cases"])
+        self.assertLess(first, 40e6)
+
+    def test_parity_may_leave_out_all_but_the_last_position_of_context_and_prompt(self):
+        def parity(last_only):
+            task = {"steps": 2, "file": str(self.directory / "parity"), "prompt_last_only": last_only}
+            self.serve(self.with_context(parity=task))
+            data = (self.directory / "parity").read_bytes()
+            length = struct.unpack("<Q", data[:8])[0]
+            return json.loads(data[8 : 8 + length])["case.0"]["shape"], data[8 + length :]
+
+        (shape, every), (short, last) = parity(False), parity(True)
+        self.assertEqual((shape, short), ([2, 2 + 3 + 4, 16], [2, 1 + 4, 16]))
+        kept = 4 * 5 * 16
+        rows = [every[end - kept : end] for end in (len(every) // 2, len(every))]
+        self.assertEqual(b"".join(rows), last)
+
     def test_generate_continues_with_its_own_tokens(self):
         events, _ = self.serve({"kind": "generate", "prompts": [[[1, 2, 3]]], "new_tokens": 4})
         whole, _ = self.serve(self.measure(decode="greedy"))
@@ -192,6 +225,10 @@ class Jobs(unittest.TestCase):
             ({"settings": {"precision": "bf16"}}, "input", "holds f32"),
             ({"settings": {"options": {"x": "1"}}}, "input", "unknown option 'x'"),
             ({"protocol": 1}, "input", "protocol 1"),
+            ({"task": self.measure(decode={"sampled": {"temperature": 1.0, "seed": 1}})}, "unsupported", "in Rust"),
+            ({"task": {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1, "sampling": {"temperature": 1.0, "seed": 1}}},
+             "unsupported", "in Rust"),
+            ({"task": self.measure(cases=[{"context": [[1]], "prompts": [[1], [2]], "trace": [[1] * 4] * 2}])}, "input", "context"),
             ({"task": {"kind": "score", "sequences": [[99]], "file": "x"}}, "input", "token id 99"),
             ({"task": {"kind": "score", "sequences": [[1] * 65], "file": "x"}}, "input", "context of 64"),
         ]

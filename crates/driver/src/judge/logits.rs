@@ -21,6 +21,19 @@ impl Logits {
     }
 }
 
+impl Logits {
+    /// Those of the last `positions` alone, where there are more.
+    pub(crate) fn last(self, positions: usize) -> Logits {
+        if positions >= self.positions {
+            return self;
+        }
+        let from = self.positions - positions;
+        let rows = (0..self.batch).flat_map(|sequence| (from..self.positions).map(move |at| (sequence, at)));
+        let values = rows.flat_map(|(sequence, at)| self.row(sequence, at).iter().copied()).collect();
+        Logits { positions, values, ..self }
+    }
+}
+
 /// Reads the file of a [`protocol::ParityTask`].
 pub(crate) fn read_parity(path: &Path) -> Result<Vec<Logits>, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read its logits: {e}"))?;

@@ -2,6 +2,7 @@
 //! reads a clock.
 
 pub(crate) mod continuation;
+pub(crate) mod curve;
 pub(crate) mod fairness;
 pub(crate) mod floor;
 pub(crate) mod layers;

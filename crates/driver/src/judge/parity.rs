@@ -5,13 +5,13 @@
 
 use bundle::Precision;
 use protocol::Decode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::logits::{Logits, log_sum_exp};
 use crate::record::Run;
 
 /// How far apart two computations may be and still be the same, stated once for each precision.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tolerance {
     /// Largest absolute difference of a logit, as a share of the reference's largest logit. Only f32 is
     /// held to it: at 16 bits single logits may be far off without consequence.
@@ -57,7 +57,7 @@ pub(crate) struct Reference {
 }
 
 /// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
     pub(crate) mean_kl: f64,
@@ -66,7 +66,7 @@ pub(crate) struct QuantisationLoss {
 }
 
 /// How well one run agrees with the reference.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     pub(crate) reference: String,
     pub(crate) tolerance: Tolerance,
@@ -228,8 +228,12 @@ pub(crate) fn argmax(row: &[f32]) -> usize {
     best.0
 }
 
-/// Tokens of the timed iterations, and how many the reference would not have chosen.
+/// Tokens of the timed iterations, and how many the reference would not have chosen. Tokens that were drawn are
+/// not held against it: they are no engine's choice.
 fn timed(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> (usize, usize) {
+    if matches!(decode, Decode::Sampled(_)) {
+        return (0, 0);
+    }
     let (mut tokens, mut mismatches) = (0, 0);
     for iteration in run.iterations() {
         for ((sample, logits), traces) in iteration.cases.iter().zip(&reference.logits).zip(&reference.traces)
@@ -325,6 +329,15 @@ mod tests {
     fn wrong_tokens_in_the_timed_loop_break_parity_even_if_the_logits_agree() {
         let broken = judge(|_| {}, &[1, 2]).broken.unwrap();
         assert_eq!(broken, "1 of 2 timed tokens are not the reference's");
+    }
+
+    #[test]
+    fn drawn_tokens_are_not_held_against_the_reference_s_choice() {
+        let reference = reference();
+        let sampling = protocol::Sampling { temperature: 1.0, top_k: None, top_p: None, seed: 1 };
+        let (decode, tolerance) = (Decode::Sampled(sampling), Tolerance::of(Precision::F32));
+        let drawn = compare(&reference, &reference.logits, &run(&[2, 2]), decode, tolerance).unwrap();
+        assert_eq!((drawn.timed_tokens, drawn.timed_mismatches, drawn.broken), (0, 0, None));
     }
 
     #[test]

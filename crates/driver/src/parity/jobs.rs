@@ -194,7 +194,8 @@ impl Session<'_> {
         let contender = &self.plan.contenders[index];
         let new_tokens = self.plan.new_tokens;
         let prompts = self.plan.case_prompts();
-        let task = Task::Generate(Generate { prompts: prompts.clone(), new_tokens, parity: None });
+        let task =
+            Task::Generate(Generate { prompts: prompts.clone(), new_tokens, sampling: None, parity: None });
         let events = self.done(index, &self.job(contender, task))?;
         let tokens = events.into_iter().find_map(|event| match event {
             Event::Generated(generated) => Some(generated.tokens),
@@ -227,7 +228,7 @@ impl Session<'_> {
                 let place = Place { round, attempt: 0, position };
                 self.probe_before(index, place, evidence);
                 // Parity has been looked into above.
-                let task = match self.measurement(traces, self.scratch.path()) {
+                let task = match self.measurement(contender, traces, self.scratch.path()) {
                     Task::Measure(measure) => Task::Measure(Measure { parity: None, ..measure }),
                     other => other,
                 };

@@ -164,7 +164,7 @@ impl ParityRow {
                 reasons = vec![failure.sentence()];
                 match failure.kind {
                     FailureKind::Unsupported => ParityState::Unsupported,
-                    FailureKind::Failed => ParityState::Failed,
+                    FailureKind::Failed | FailureKind::OutOfMemory => ParityState::Failed,
                     FailureKind::Interrupted => ParityState::NotRun,
                 }
             }

@@ -9,14 +9,15 @@ use protocol::{Event, Job};
 
 pub(crate) const VOCABULARY: usize = 8;
 
-/// Logits that depend on how many tokens have gone before.
+/// Logits that depend on how many tokens have gone before, and on the sequence.
 pub(crate) struct Counting {
     appended: usize,
     batch: usize,
+    capacity: usize,
     logits: Vec<f32>,
 }
 
-/// What [`Counting::append`] sleeps, at least.
+/// What [`Counting::append`] sleeps for each position, at least.
 pub(crate) const APPEND: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl InferenceEngine for Counting {
@@ -28,7 +29,7 @@ impl InferenceEngine for Counting {
     }
 
     fn load(_: &Bundle, _: &Settings) -> Result<Self, EngineError> {
-        Ok(Counting { appended: 0, batch: 0, logits: Vec::new() })
+        Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new() })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -46,19 +47,29 @@ impl InferenceEngine for Counting {
         }
     }
 
-    fn begin(&mut self, batch: usize, _: usize) -> Result<(), EngineError> {
-        (self.batch, self.appended) = (batch, 0);
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        (self.batch, self.capacity, self.appended) = (batch, capacity, 0);
         Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        std::thread::sleep(APPEND);
         let positions = tokens.len() / self.batch;
-        let rows = self.batch * if want == Want::All { positions } else { 1 };
-        self.appended += positions;
+        std::thread::sleep(APPEND * positions as u32);
+        let first = if want == Want::All { 1 } else { positions };
         self.logits.clear();
-        self.logits.extend((0..rows * VOCABULARY).map(|i| ((self.appended * 31 + i * 7) % 13) as f32));
+        for sequence in 0..self.batch {
+            for before in (first..=positions).map(|position| self.appended + position) {
+                let logit = |i: usize| ((before * 31 + sequence * 5 + i * 7) % 13) as f32;
+                self.logits.extend((0..VOCABULARY).map(logit));
+            }
+        }
+        self.appended += positions;
         Ok(&self.logits)
+    }
+
+    /// As if keys and values took half a byte each.
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        Some((self.batch * self.capacity) as u64)
     }
 }
 

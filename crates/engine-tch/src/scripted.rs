@@ -1,0 +1,85 @@
+//! The fused layer as TorchScript: the same operations, compiled from `scripted.py` and run by libtorch's JIT.
+
+use bundle::{Activation, ModelConfig};
+use engine::{EngineError, Settings};
+use tch::{Device, Kind, TchError};
+
+use crate::framework;
+use crate::fused;
+use crate::model;
+use crate::norm::Residual;
+use crate::script::{self, Attribute, Script};
+use crate::sequences::Step;
+
+const SOURCE: &str = include_str!("scripted.py");
+
+/// Whether layers are to run as TorchScript; `None` where nobody asks for it.
+pub(crate) fn chosen(settings: &Settings, fused: bool) -> Result<Option<bool>, EngineError> {
+    match settings.options.get("execution").map(String::as_str) {
+        None | Some("eager") => Ok(None),
+        Some("torchscript") if !fused => {
+            Err(EngineError::Input("execution=torchscript goes with fused=true".into()))
+        }
+        Some("torchscript") => Ok(Some(settings.jit)),
+        Some(other) => {
+            Err(EngineError::Input(format!("option execution is {other:?}; there are eager and torchscript")))
+        }
+    }
+}
+
+pub(crate) struct Layer(Script);
+
+impl Layer {
+    pub(crate) fn compile(layer: fused::Layer, config: &ModelConfig) -> Result<Layer, EngineError> {
+        let fused::Layer { attention_norm, attention, mlp_norm, mlp } = layer;
+        let fused::Attention { qkv, qk_norm, output, heads, epsilon } = attention;
+        let (qkv, output) = (qkv.into_native()?, output.into_native()?);
+        let (gate_up, down) = (mlp.gate_up.into_native()?, mlp.down.into_native()?);
+        let flag = |set| Attribute::Int(i64::from(set));
+        let tensor = |tensor| Option::map_or(tensor, Attribute::None, Attribute::Tensor);
+        let activation = match mlp.activation {
+            Activation::Silu => "silu",
+            Activation::GeluTanh => "tanh",
+            Activation::GeluErf => "none",
+            Activation::Relu => "relu",
+        };
+        // Without a fuser profiling changes nothing but the first tokens, which wait 4 ms for each layer.
+        script::set_profiling(attention_norm.weight().device() != Device::Cpu || script::fuses_on_cpu());
+        let attributes = [
+            ("hidden", Attribute::Int(config.hidden_size as i64)),
+            ("query", Attribute::Int(heads.query)),
+            ("kv", Attribute::Int(heads.kv)),
+            ("dim", Attribute::Int(heads.dim)),
+            ("epsilon", Attribute::Float(epsilon)),
+            ("rms_norm", flag(attention_norm.bias().is_none())),
+            ("grouped", flag(heads.query != heads.kv && mlp_norm.weight().kind() != Kind::Float)),
+            ("activation", Attribute::String(activation)),
+            ("gated", flag(mlp.gated)),
+            ("attention_norm", Attribute::Tensor(attention_norm.weight())),
+            ("attention_norm_bias", tensor(attention_norm.bias())),
+            ("qkv", Attribute::Linear(&qkv)),
+            ("qk_norm", tensor(qk_norm.as_ref())),
+            ("output", Attribute::Linear(&output)),
+            ("mlp_norm", Attribute::Tensor(mlp_norm.weight())),
+            ("mlp_norm_bias", tensor(mlp_norm.bias())),
+            ("gate_up", Attribute::Linear(&gate_up)),
+            ("down", Attribute::Linear(&down)),
+        ];
+        Script::compile(SOURCE, &attributes).map(Layer).map_err(framework)
+    }
+}
+
+impl model::Layer for Layer {
+    fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
+        let rotation = step.rotation.as_ref();
+        self.0.run([
+            Some(residual.both()),
+            rotation.map(|rotation| &rotation.cos),
+            rotation.map(|rotation| &rotation.sin),
+            Some(&step.slots[index]),
+            Some(&step.keys[index]),
+            Some(&step.values[index]),
+            step.mask.as_ref(),
+        ])
+    }
+}

@@ -1,0 +1,35 @@
+// What the parts of the shim share.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/custom_class.h>
+
+#include <exception>
+#include <string>
+
+namespace engine_tch {
+
+inline thread_local std::string last_error;
+
+// Runs `compute` and hands its result over; null and `last_error` if it throws.
+template <typename Compute>
+auto guarded(Compute compute) -> decltype(compute())* {
+    try {
+        return new auto(compute());
+    } catch (const c10::Error& error) {
+        last_error = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+        last_error = error.what();
+    }
+    return nullptr;
+}
+
+// input · weightᵀ + bias, however the weight is held. TorchScript knows it as a class.
+struct Linear : torch::CustomClassHolder {
+    virtual at::Tensor multiply(const at::Tensor& input) const = 0;
+};
+
+}  // namespace engine_tch
