@@ -1,8 +1,9 @@
 //! `driver parity`: frameworks held against a reference, layer by layer, token by token, process by process.
 
+mod found;
 mod jobs;
 
-pub(crate) use jobs::{Findings, Found, Repeated};
+pub(crate) use found::{Findings, Found, Repeated};
 
 use std::io::Write;
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::evidence::Probe;
-use crate::machine::LIMITS;
+use crate::machine::{LIMITS, Noise};
 use crate::record::Run;
 
 /// Coefficient of variation above which figures are warned of.
@@ -106,11 +106,21 @@ fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     Some((squares / (values.len() - 1) as f64).sqrt() / centre)
 }
 
+/// The most of each kind of noise, so that each is told once.
+fn worst<'a>(noises: impl Iterator<Item = &'a Noise>) -> Noise {
+    let more = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    noises.fold(Noise::default(), |worst, noise| Noise {
+        foreign: more(worst.foreign, noise.foreign),
+        stolen: more(worst.stolen, noise.stolen),
+        throttled: more(worst.throttled, noise.throttled),
+        thermal_events: worst.thermal_events.max(noise.thermal_events),
+        foreign_gpu_processes: worst.foreign_gpu_processes.max(noise.foreign_gpu_processes),
+        ..Noise::default()
+    })
+}
+
 fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String> {
-    let mut causes: Vec<String> =
-        runs.iter().filter_map(|run| run.noise.as_ref()).flat_map(|noise| noise.complaints()).collect();
-    causes.sort();
-    causes.dedup();
+    let mut causes = worst(runs.iter().filter_map(|run| run.noise.as_ref())).complaints();
     let drift = probes.iter().map(|probe| probe.drift).fold(0.0, f64::max);
     if drift > LIMITS.drift {
         let percent = drift * 100.0;
@@ -144,7 +154,6 @@ mod tests {
 
     use super::*;
     use crate::judge::testing;
-    use crate::machine::Noise;
 
     /// A process whose iterations decode one token in so many milliseconds.
     fn run(gaps_ms: &[u64]) -> Run {
@@ -176,13 +185,16 @@ mod tests {
 
     #[test]
     fn what_was_observed_is_named_as_the_likely_cause() {
-        let mut noisy = run(&[20, 40]);
-        noisy.noise = Some(Noise { stolen: Some(0.3), ..Noise::default() });
+        let noisy = |stolen| Run {
+            noise: Some(Noise { stolen: Some(stolen), ..Noise::default() }),
+            ..run(&[20, 40])
+        };
         let probes = [testing::probe(60e9, 1.0), testing::probe(36e9, 1.0)];
-        let warning = of(&[noisy], &probes, Some("powersave")).unwrap().warning().unwrap();
+        let warning = of(&[noisy(0.1), noisy(0.3)], &probes, Some("powersave")).unwrap().warning().unwrap();
         for cause in ["hypervisor took 30 %", "governor is powersave", "36 to 60 GB/s", "only 30.0 ms"] {
             assert!(warning.contains(cause), "{cause:?} is not in: {warning}");
         }
+        assert!(!warning.contains("took 10 %"), "each kind is told once, at its worst: {warning}");
     }
 
     #[test]

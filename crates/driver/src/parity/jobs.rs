@@ -5,13 +5,13 @@ use protocol::{Event, Generate, InEffect, Job, Measure, Score, Task};
 use statistics::BalancedOrder;
 use tempfile::TempPath;
 
+use super::{Findings, Found, Repeated};
 use crate::evidence::Evidence;
 use crate::interrupt;
 use crate::judge::continuation::{self, Continuation};
 use crate::judge::layers::{self, LayerDifference, LayerSums};
 use crate::judge::logits;
 use crate::judge::parity::{Reference, Tolerance};
-use crate::judge::text::TextScore;
 use crate::plan::Contender;
 use crate::record::{FailureKind, Place, Purpose, Run, RunFailure};
 use crate::results::Results;
@@ -21,37 +21,6 @@ use crate::text::{TextReference, scratch_file};
 /// `[prompt][batch][new tokens]`
 type Tokens = Vec<Vec<Vec<u32>>>;
 type Tried<T> = std::result::Result<T, RunFailure>;
-
-/// Everything that was found, by contender.
-#[derive(Default)]
-pub(crate) struct Findings {
-    pub(crate) reference: Option<Reference>,
-    /// Why the reference gives no hidden states.
-    pub(crate) reference_without_layers: Option<String>,
-    /// Why the text could not be scored in f32, or at all.
-    pub(crate) no_text: Option<String>,
-    pub(crate) text_reference: Option<String>,
-    pub(crate) contenders: Vec<Found>,
-}
-
-/// Of one contender. What is absent was not reached.
-#[derive(Default)]
-pub(crate) struct Found {
-    pub(crate) failure: Option<RunFailure>,
-    pub(crate) in_effect: Option<InEffect>,
-    pub(crate) layers: Vec<LayerDifference>,
-    /// Why there are no layers between prompt and logits.
-    pub(crate) no_layers: Option<String>,
-    pub(crate) continuation: Option<Continuation>,
-    /// Whether two processes generated the same, and where they first differ if not.
-    pub(crate) repeated: Option<Repeated>,
-    pub(crate) text: Option<std::result::Result<TextScore, String>>,
-}
-
-pub(crate) enum Repeated {
-    Same,
-    Differs { prompt: String, token: usize },
-}
 
 /// Hidden states and logits of every prompt and its continuation, in files of the scratch directory.
 struct States {

@@ -1,9 +1,9 @@
 //! What `driver parity` found, as one value; table, Markdown and JSON are renderings of it.
 //! `docs/results.md` describes the JSON.
 
+mod table;
+
 use bundle::{Bundle, Precision};
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table, TableStyle};
 use protocol::InEffect;
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ use crate::judge::variation::Variation;
 use crate::parity::{Findings, Found, Repeated};
 use crate::plan::{Contender, Plan};
 use crate::record::{FailureKind, Run};
+
+pub(crate) use table::{markdown, table};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -194,151 +196,4 @@ impl ParityRow {
             no_text,
         }
     }
-}
-
-/// For a terminal.
-pub(crate) fn table(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report, UTF8_FULL_CONDENSED));
-    for line in lines(report) {
-        text += &format!("{line}\n");
-    }
-    text + &format!("\nEvery figure: {}\n", report.results)
-}
-
-/// For pull requests.
-pub(crate) fn markdown(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report, ASCII_MARKDOWN));
-    for line in lines(report) {
-        text += &format!("- {line}\n");
-    }
-    text
-}
-
-fn heading(report: &ParityReport) -> String {
-    let plan = &report.plan;
-    let dequantised = if plan.precision.is_quantised() { ", dequantised" } else { "" };
-    let against = match &report.reference {
-        Some(reference) => format!("against {reference} in f32{dequantised}"),
-        None => "without a reference".into(),
-    };
-    format!(
-        "{} on {}: {} {against}, {} prompts and {} new tokens each; * is beyond the tolerance",
-        plan.model,
-        report.environment.processor(&plan.device),
-        plan.precision.name(),
-        plan.prompts.len(),
-        plan.new_tokens,
-    )
-}
-
-/// A row for each layer, a column for each framework: with three of them it fits a terminal of 100 columns.
-fn grid(report: &ParityReport, style: TableStyle) -> String {
-    let mut table = Table::new();
-    table.load_style(style);
-    let columns = report.rows.iter().map(|row| format!("{}\ncosine rel. RMSE ", row.framework));
-    table.set_header(["Layer".to_owned(), "RMS".to_owned()].into_iter().chain(columns));
-    // Whoever gives hidden states gives the most layers.
-    let widest = report.rows.iter().max_by_key(|row| row.layers.len());
-    for layer in widest.iter().flat_map(|row| &row.layers) {
-        let cells = report.rows.iter().map(|row| cell(row, &layer.layer));
-        let start = [layer.layer.clone(), scale(layer.reference_rms)];
-        table.add_row(start.into_iter().chain(cells));
-    }
-    let mut summary = |title: &str, figure: &dyn Fn(&ParityRow) -> Option<String>| {
-        let cells = report.rows.iter().map(|row| figure(row).unwrap_or_else(|| "–".into()));
-        table.add_row([title.to_owned(), String::new()].into_iter().chain(cells));
-    };
-    summary("Greedy tokens", &|row| {
-        row.continuation.as_ref().map(|found| format!("{} of {}", found.common, found.tokens))
-    });
-    summary("Repeatable", &|row| row.repeatable.map(|same| if same { "yes" } else { "NO" }.into()));
-    summary("Tokens/s", &|row| row.variation.as_ref().map(|found| format!("{:.1}", found.throughput)));
-    summary("CV", &|row| row.variation.as_ref().map(|found| format!("{:.1} %", found.cv * 100.0)));
-    summary("Perplexity", &|row| row.text.map(|score| format!("{:.4}", score.perplexity)));
-    summary("Text, KL", &|row| row.text?.mean_kl.map(|kl| format!("{kl:.1e}")));
-    summary("Text, top-1", &|row| row.text?.top1.map(|top1| format!("{:.1} %", top1 * 100.0)));
-    summary("Parity", &|row| Some(state(row.state).into()));
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
-}
-
-fn cell(row: &ParityRow, layer: &str) -> String {
-    match row.layers.iter().find(|found| found.layer == layer) {
-        None => "–".into(),
-        Some(found) => {
-            let mark = if found.beyond { "*" } else { " " };
-            let relative =
-                if found.relative_rmse == 0.0 { "0".into() } else { format!("{:.1e}", found.relative_rmse) };
-            format!("{:.6} {relative:>7}{mark}", found.cosine)
-        }
-    }
-}
-
-/// Three significant digits.
-fn scale(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1e4 || (v > 0.0 && v < 1e-2) => format!("{value:.1e}"),
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn state(state: ParityState) -> &'static str {
-    match state {
-        ParityState::Agrees => "agrees",
-        ParityState::Diverges => "DIVERGES",
-        ParityState::NotCompared => "not compared",
-        ParityState::Unsupported => "unsupported",
-        ParityState::Failed => "failed",
-        ParityState::NotRun => "not run",
-    }
-}
-
-/// What stands below the table.
-fn lines(report: &ParityReport) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some(reason) = &report.no_reference {
-        lines.push(format!("no reference: {reason}"));
-    }
-    if let Some(reason) = &report.reference_without_layers {
-        lines.push(format!("only logits are compared, for the reference gives no hidden states: {reason}"));
-    }
-    for row in &report.rows {
-        let name = &row.framework;
-        if matches!(row.state, ParityState::Unsupported | ParityState::Failed | ParityState::NotRun) {
-            let reasons = row.reasons.join("; ");
-            lines.push(format!("{name}: {}: {reasons}", state(row.state)).trim_end_matches(": ").into());
-            continue;
-        }
-        if let Some(observed) = row.in_effect.as_ref().filter(|o| o.precision != row.precision.name()) {
-            lines.push(format!("{name}: runs in {} (asked: {})", observed.precision, row.precision.name()));
-        }
-        if !row.layers.is_empty() {
-            lines.push(format!("{name}: {}", layers::sentence(&row.layers, row.relative_rmse_limit)));
-        }
-        if let Some(reason) = &row.no_layers {
-            lines.push(format!("{name}: no hidden states: {reason}"));
-        }
-        if let Some(continuation) = &row.continuation {
-            lines.push(format!("{name}: {}", continuation.sentence()));
-        }
-        lines.extend(
-            row.reasons
-                .iter()
-                .filter(|reason| reason.starts_with("two processes"))
-                .map(|reason| format!("{name}: {reason}")),
-        );
-        if let Some(reason) = &row.no_text {
-            lines.push(format!("{name}: no perplexity: {reason}"));
-        }
-    }
-    if let Some(reason) = &report.no_text {
-        lines.push(format!("no perplexity: {reason}"));
-    }
-    lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
-    lines
 }

@@ -26,6 +26,16 @@ fn rows(installation: &Installation, frameworks: &str, code: i32) -> Vec<Value> 
     report["rows"].as_array().unwrap().clone()
 }
 
+/// Adds the tokenizer to the model and to its manifest.
+fn add_tokenizer(installation: &Installation) {
+    let path = installation.path("model/tokenizer.json");
+    std::fs::write(&path, TOKENIZER).unwrap();
+    let manifest = installation.path("model").join(bundle::MANIFEST);
+    let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&manifest).unwrap()).unwrap();
+    value["files"]["tokenizer.json"] = serde_json::json!({"sha256": bundle::sha256_of(&path).unwrap(), "bytes": TOKENIZER.len(), "derived": "written"});
+    std::fs::write(&manifest, value.to_string()).unwrap();
+}
+
 #[test]
 fn engines_that_compute_the_same_agree_at_every_layer_and_repeat_themselves() {
     let installation = Installation::new().engine("one", &[LAYERS]).engine("two", &[LAYERS]);
@@ -118,7 +128,7 @@ fn the_bundled_text_is_scored_where_there_is_a_tokenizer() {
     std::fs::write(installation.path("configs/texts/prose.txt"), "the sea is wide and ".repeat(20)).unwrap();
     let without = parity(&installation, "one", &["--format", "json"]).json();
     assert!(without["no_text"].as_str().unwrap().contains("no tokenizer"), "{without}");
-    std::fs::write(installation.path("model/tokenizer.json"), TOKENIZER).unwrap();
+    add_tokenizer(&installation);
     let report = parity(&installation, "one,off", &["--format", "json"]).json();
     let (one, off) = (&report["rows"][0]["text"], &report["rows"][1]["text"]);
     // 100 tokens in windows of 64 and 36, whose first tokens nothing predicts.
