@@ -11,11 +11,17 @@ use crate::places::Places;
 use crate::report::{self, Report};
 use crate::results::Results;
 use crate::rounds::Session;
-use crate::{environment, interrupt, plan};
+use crate::{configs, environment, interrupt, plan, studies};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
     let places = Places::find(&args.model.places)?;
+    if let Some(name) = &args.suite {
+        let suite = configs::suite(&places.configs, name)?;
+        if !suite.command.is_empty() {
+            return studies::suite(name, &suite);
+        }
+    }
     if args.quantize.is_empty() {
         let (report, unsaved) = measure(args, &places, args.results_dir.as_deref())?;
         print(&report, args.format)?;

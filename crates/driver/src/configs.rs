@@ -75,6 +75,9 @@ pub(crate) struct Suite {
     /// What this suite shows and what it does not, for the report.
     #[serde(default)]
     pub(crate) analysis: String,
+    /// A study in place of a comparison: the words after `driver`, as in `sweep forward --batch 1,2`.
+    #[serde(default)]
+    pub(crate) command: String,
     pub(crate) new_tokens: Option<u32>,
     pub(crate) rounds: Option<u32>,
     pub(crate) iterations: Option<u32>,

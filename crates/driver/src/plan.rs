@@ -43,6 +43,8 @@ pub(crate) struct Study {
     pub(crate) equal_warmup: bool,
     /// Also score the bundled text: perplexity and agreement with f32.
     pub(crate) text: bool,
+    /// What the suite that named the study shows and what it does not.
+    pub(crate) analysis: String,
     /// Why this comparison makes no sense.
     pub(crate) refused: Option<String>,
 }

@@ -27,7 +27,7 @@ use crate::plan::Plan;
 
 pub(crate) use csv::csv;
 pub(crate) use row::{Figure, Row, State};
-pub(crate) use table::{markdown, number, parity, precision, table};
+pub(crate) use table::{markdown, number, parity, precision, table, wrapped};
 
 use prompts::PromptFigures;
 

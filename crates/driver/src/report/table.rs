@@ -71,7 +71,7 @@ fn analysis(report: &Report) -> Option<String> {
 }
 
 /// As lines of at most 100 characters, or of a single longer word.
-fn wrapped(text: &str) -> String {
+pub(crate) fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is one from the start");

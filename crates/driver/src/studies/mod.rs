@@ -11,11 +11,13 @@ mod table;
 
 use std::path::Path;
 
+use clap::Parser;
 use serde::Serialize;
 
 use crate::axes::{self, Settings};
-use crate::cli::{AbArgs, CompareArgs, Format, OnOff, RoundsArg, SweepArgs};
+use crate::cli::{AbArgs, Cli, Command, CompareArgs, Format, OnOff, RoundsArg, SweepArgs};
 use crate::compare;
+use crate::configs::Suite;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::places::Places;
@@ -51,6 +53,9 @@ struct Document {
     study: String,
     command: Vec<String>,
     started: String,
+    /// What the suite that named it shows and what it does not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    analysis: String,
     /// What was planned and has no cell was not reached.
     planned: Vec<Settings>,
     cells: Vec<Cell>,
@@ -92,6 +97,40 @@ pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
     compare.cold_load.get_or_insert(OnOff::Off);
     let study = ab::study(&args.what, compare, &places)?;
     study.run(&args.compare, args.resume.as_deref())
+}
+
+/// A suite that names a study: its command, with the flags that were given beside `--suite`.
+pub(crate) fn suite(name: &str, suite: &Suite) -> Result<u8> {
+    let mut typed: Vec<String> = std::env::args().skip(1).collect();
+    if typed.first().is_some_and(|first| first == "compare") {
+        typed.remove(0);
+    }
+    if let Some(at) = typed.iter().position(|word| word == "--suite") {
+        typed.drain(at..(at + 2).min(typed.len()));
+    }
+    typed.retain(|word| !word.starts_with("--suite="));
+    let command = suite.command.split_whitespace().map(str::to_owned);
+    let words = ["driver".to_owned()].into_iter().chain(command).chain(typed);
+    let cannot = |error: clap::Error| {
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Failure::usage(format!(
+            "suite {name:?} is `driver {}`, and with what was given beside it: {line}",
+            suite.command
+        ))
+    };
+    let analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
+    match Cli::try_parse_from(words).map_err(cannot)?.command {
+        Some(Command::Sweep(mut args)) => {
+            args.compare.study.analysis = analysis;
+            sweep(&args)
+        }
+        Some(Command::Ab(mut args)) => {
+            args.compare.study.analysis = analysis;
+            ab(&args)
+        }
+        _ => Err(Failure::usage(format!("suite {name:?}: its command is neither a sweep nor an ab"))),
+    }
 }
 
 impl Study {
@@ -147,7 +186,8 @@ impl Study {
             store.discard();
             return Err(error);
         }
-        let document = self.document(planned, done, failure.is_some(), &store);
+        let analysis = asked.study.analysis.clone();
+        let document = self.document(planned, done, analysis, failure.is_some(), &store);
         let unsaved = store.finish(&document);
         crate::print(&document.rendered(asked.format))?;
         if matches!(failure, Some(Failure::Interrupted)) && !document.cells.is_empty() {
@@ -164,6 +204,7 @@ impl Study {
         self,
         planned: Vec<Settings>,
         cells: Vec<Cell>,
+        analysis: String,
         interrupted: bool,
         store: &Store,
     ) -> Document {
@@ -179,6 +220,7 @@ impl Study {
             schema: SCHEMA,
             study: self.name,
             command: std::env::args().collect(),
+            analysis,
             started: store.started().to_owned(),
             planned,
             cells,

@@ -19,6 +19,9 @@ pub(super) fn table(document: &Document) -> String {
     for line in findings(document) {
         text += &format!("{line}\n");
     }
+    if !document.analysis.is_empty() {
+        text += &format!("\n{}\n", crate::report::wrapped(&document.analysis));
+    }
     text += &format!("\nEvery comparison: {}\n", document.results);
     text
 }
@@ -30,6 +33,9 @@ pub(super) fn markdown(document: &Document) -> String {
     }
     for line in findings(document) {
         text += &format!("- {line}\n");
+    }
+    if !document.analysis.is_empty() {
+        text += &format!("\n{}\n", crate::report::wrapped(&document.analysis));
     }
     text
 }
