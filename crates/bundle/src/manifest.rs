@@ -26,8 +26,11 @@ pub struct Manifest {
 /// What the bundle was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// `gguf` or `huggingface`.
+    /// `gguf`, `huggingface` or `synthetic`.
     pub kind: String,
+    /// Of weights that were drawn at random: what they were drawn with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// sha256 by name of every source file that was read.
     pub sha256: BTreeMap<String, String>,
 }

@@ -1,5 +1,7 @@
 //! `driver compare`: plan, measure, judge, report.
 
+use std::path::Path;
+
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -15,7 +17,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
     let places = Places::find(&args.model.places)?;
     if args.quantize.is_empty() {
-        let (report, unsaved) = measure(args, &places)?;
+        let (report, unsaved) = measure(args, &places, args.results_dir.as_deref())?;
         print(&report, args.format)?;
         return ended(&report, unsaved);
     }
@@ -25,24 +27,27 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
 /// `--quantize`: a comparison at each precision, then what they have in common.
 fn precisions(args: &CompareArgs, places: &Places) -> Result<u8> {
     let mut reports = Vec::new();
-    let mut worst = Ok(0);
+    let mut worst = 0;
+    let mut failure = None;
     for &precision in &args.quantize {
         let mut args = args.clone();
-        args.model.precision = Some(precision);
-        let (report, unsaved) = measure(&args, places)?;
-        // Tables are shown as they come; the other formats are one document.
-        if args.format == Format::Table {
-            crate::print(&format!("{}\n", report::table(&report)))?;
-        }
-        let ended = ended(&report, unsaved);
-        reports.push(report);
-        match (ended, &mut worst) {
-            (Ok(code), Ok(worst)) => *worst = code.max(*worst),
-            (Err(failure), worst) => {
-                *worst = Err(failure);
+        args.model.precision = vec![precision];
+        let measured = measure(&args, places, args.results_dir.as_deref()).and_then(|(report, unsaved)| {
+            // Tables are shown as they come; the other formats are one document.
+            if args.format == Format::Table {
+                crate::print(&format!("{}\n", report::table(&report)))?;
+            }
+            let ended = ended(&report, unsaved);
+            reports.push(report);
+            ended
+        });
+        match measured {
+            Ok(code) => worst = code.max(worst),
+            // What has been measured is told all the same.
+            Err(why) => {
+                failure = Some(why);
                 break;
             }
-            (Ok(_), Err(_)) => unreachable!("a failure ends the loop"),
         }
     }
     let text = match args.format {
@@ -54,18 +59,24 @@ fn precisions(args: &CompareArgs, places: &Places) -> Result<u8> {
         }
         Format::Csv => report::precisions::csv(&reports),
     };
-    crate::print(&text)?;
-    worst
+    if !reports.is_empty() {
+        crate::print(&text)?;
+    }
+    failure.map_or(Ok(worst), Err)
 }
 
-/// One comparison, saved; with the reason why something could not be.
-fn measure(args: &CompareArgs, places: &Places) -> Result<(Report, Option<String>)> {
+/// One comparison, saved in `parent`; with the reason why something could not be.
+pub(crate) fn measure(
+    args: &CompareArgs,
+    places: &Places,
+    parent: Option<&Path>,
+) -> Result<(Report, Option<String>)> {
     let started = OffsetDateTime::now_utc();
     let (plan, bundle) = plan::resolve(args, places)?;
-    let parent = args.results_dir.clone().unwrap_or_else(|| places.results());
+    let parent = parent.map_or_else(|| places.results(), Path::to_path_buf);
     let environment = environment::read(places, started.format(&Rfc3339).unwrap_or_default());
     let mut session = Session::new(&plan, &bundle, places, args.model.quiet)?;
-    let mut results = Results::create(&parent, started)?;
+    let mut results = Results::create(&parent, started, "", "samples.jsonl")?;
     results.write("environment.json", &pretty(&environment));
     results.write("plan.json", &pretty(&plan));
     let evidence = session.measure(&mut results)?;
@@ -74,7 +85,7 @@ fn measure(args: &CompareArgs, places: &Places) -> Result<(Report, Option<String
     Ok((report, unsaved))
 }
 
-fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
+pub(crate) fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
     }
@@ -84,7 +95,7 @@ fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
     Ok(report.exit_code())
 }
 
-fn pretty(value: &impl serde::Serialize) -> String {
+pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data serialises")
 }
 

@@ -132,7 +132,7 @@ fn by_name<T: DeserializeOwned>(directory: &Path, name: &str, kind: &str) -> Res
     let names = names(directory)?;
     if !names.iter().any(|known| known == name) {
         let hint = match kind {
-            "model" => ", or give a directory, a .gguf file or hf:owner/name",
+            "model" => ", or give a directory, a .gguf file, hf:owner/name or synthetic:NAME",
             _ => "",
         };
         return Err(Failure::usage(format!("unknown {kind} {name:?}; there are {}{hint}", names.join(", "))));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use protocol::Probed;
 use serde::Serialize;
 
+use crate::judge::text::TextScore;
 use crate::machine::Noise;
 use crate::record::{Run, RunFailure};
 
@@ -19,6 +20,8 @@ pub(crate) struct Evidence {
     /// Contenders that cannot run at all, by label.
     pub(crate) absent: BTreeMap<String, RunFailure>,
     pub(crate) no_reference: Option<String>,
+    /// How well each contender predicts the plan's text, by label; or why that is not known.
+    pub(crate) texts: BTreeMap<String, Result<TextScore, String>>,
     /// Complete rounds.
     pub(crate) rounds: usize,
     pub(crate) end: End,

@@ -1,6 +1,7 @@
 //! `driver`: plans, spawns workers, judges what they report, and prints it. It links no framework and
 //! loads no weights, so that a broken engine can break neither its build nor its run.
 
+mod axes;
 mod cli;
 mod compare;
 mod configs;
@@ -10,6 +11,7 @@ mod failure;
 mod interrupt;
 mod judge;
 mod machine;
+mod parity;
 mod places;
 mod plan;
 mod probing;
@@ -23,6 +25,8 @@ mod report;
 mod results;
 mod rounds;
 mod single;
+mod studies;
+mod text;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -37,8 +41,11 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         None => compare::compare(&cli.compare),
         Some(Command::Compare(args)) => compare::compare(args),
+        Some(Command::Sweep(args)) => studies::sweep(args),
+        Some(Command::Ab(args)) => studies::ab(args),
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
+        Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

@@ -44,7 +44,7 @@ impl Prober {
     pub(crate) fn new(plan: &Plan, bundle: &Bundle) -> Prober {
         let bytes = |contender: &Contender| {
             // An estimate of the cache's elements: what they are is known after a load.
-            let element = if contender.precision.name().contains("16") { 2 } else { 4 };
+            let element = contender.precision.element().bytes();
             let work = Work::of(bundle.config(), plan, contender.precision, element);
             work.map_or(0, |work| work.step_bytes() as u64).clamp(*BYTES.start(), *BYTES.end())
         };

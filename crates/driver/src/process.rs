@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use protocol::{Event, Hello, Job};
 
 use crate::interrupt;
-use crate::machine::Pinned;
+use crate::machine::{Confinement, Pinned};
 
 /// Longest line a worker may send: the samples of a long measurement fit many times over.
 const MAX_LINE: u64 = 64 << 20;
@@ -40,6 +40,8 @@ pub(crate) enum Ending {
     Reported(protocol::Failed),
     /// It ended, or was ended, without saying so in the protocol: why, and its last words.
     Broken { reason: String, last_words: Option<String> },
+    /// It could not allocate, or was killed for lack of memory.
+    OutOfMemory { reason: String },
     /// The user interrupted.
     Interrupted,
 }
@@ -63,7 +65,8 @@ impl Worker {
             line = Some(text.to_owned());
             None
         });
-        let (status, last_words) = process.reap();
+        let (status, stderr) = process.reap();
+        let last_words = last_line(&stderr);
         let cause = |reason: String| last_words.clone().unwrap_or(reason);
         match (stopped, line) {
             (Some(reason), _) => Err(reason),
@@ -80,6 +83,7 @@ impl Worker {
     /// Runs one job to its end.
     pub(crate) fn run(&self, job: &Job) -> Outcome {
         let mut job = job.clone();
+        let mut confinement = Confinement::of(&job.settings.device);
         job.spawned_at_ns = monotonic_ns();
         let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
         let mut process = match Process::spawn(self, &[], &text) {
@@ -90,6 +94,7 @@ impl Worker {
             }
         };
         let pid = process.child.id();
+        confinement.apply(pid);
         let mut events = Vec::new();
         let stopped = process.listen(self.timeout, |line| {
             let Ok(event) = serde_json::from_str::<Event>(line) else { return Some(nonsense(line)) };
@@ -101,16 +106,26 @@ impl Worker {
             events.push(event);
             None
         });
-        let (status, last_words) = process.reap();
+        let (status, stderr) = process.reap();
+        let last_words = last_line(&stderr);
+        let out_of_memory = |words: &str| confinement.out_of_memory(status, words);
         let ending = match (stopped, events.last()) {
             _ if interrupt::requested() => Ending::Interrupted,
             (Some(reason), _) => Ending::Broken { reason, last_words },
-            (None, Some(Event::Failed(failed))) => Ending::Reported(failed.clone()),
+            (None, Some(Event::Failed(failed))) => match out_of_memory(&failed.reason) {
+                Some(reason) if failed.kind == protocol::FailureKind::Failed => {
+                    Ending::OutOfMemory { reason }
+                }
+                _ => Ending::Reported(failed.clone()),
+            },
             (None, Some(Event::Done)) if status.success() => Ending::Done,
             (None, _) if status.success() => {
                 Ending::Broken { reason: "it ended before its job was done".into(), last_words }
             }
-            (None, _) => Ending::Broken { reason: describe(status), last_words },
+            (None, _) => match out_of_memory(&stderr) {
+                Some(reason) => Ending::OutOfMemory { reason },
+                None => Ending::Broken { reason: describe(status), last_words },
+            },
         };
         Outcome { pid, events, ending }
     }
@@ -159,6 +174,10 @@ fn describe(status: ExitStatus) -> String {
         Some(code) => format!("it ended with exit code {code}"),
         None => "it ended without an exit code".into(),
     }
+}
+
+fn last_line(text: &str) -> Option<String> {
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
 }
 
 fn quoted(text: &str) -> String {
@@ -280,17 +299,15 @@ impl Process {
         let _ = self.child.kill();
     }
 
-    fn reap(mut self) -> (ExitStatus, Option<String>) {
+    /// How it ended, and the end of its stderr.
+    fn reap(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().expect("a child of ours can be waited for");
         drop(self.lines.take()); // a reader that waits for room in the channel gives up
         for reader in std::mem::take(&mut self.readers) {
             let _ = reader.join();
         }
         let stderr = self.stderr.lock().expect("no reader panics");
-        let text = String::from_utf8_lossy(&stderr);
-        let last_words =
-            text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned());
-        (status, last_words)
+        (status, String::from_utf8_lossy(&stderr).into_owned())
     }
 }
 

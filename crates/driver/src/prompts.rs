@@ -1,6 +1,7 @@
 //! From texts to token ids. The driver tokenises once; workers receive ids (fairness rule R3).
 
 use std::path::Path;
+use std::sync::Once;
 
 use bundle::Bundle;
 use tokenizers::Tokenizer;
@@ -23,38 +24,59 @@ pub(crate) struct Prompt {
     pub(crate) tokens: Vec<u32>,
 }
 
-/// The tokenizer of a bundle.
-pub(crate) struct Text(Option<Tokenizer>);
+/// How a bundle's model takes text.
+pub(crate) enum Text {
+    Tokens(Box<Tokenizer>),
+    /// It has no tokenizer, as is the case for synthetic models: each byte of UTF-8 is a token, modulo the size of
+    /// the vocabulary. What comes back are numbers.
+    Bytes {
+        vocabulary: usize,
+    },
+}
 
 impl Text {
     pub(crate) fn open(bundle: &Bundle) -> Result<Text> {
-        let Some(path) = bundle.tokenizer() else { return Ok(Text(None)) };
+        let Some(path) = bundle.tokenizer() else {
+            return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
+        };
         let tokenizer = Tokenizer::from_file(&path)
             .map_err(|e| Failure::usage(format!("{} is no tokenizer: {e}", path.display())))?;
-        Ok(Text(Some(tokenizer)))
+        Ok(Text::Tokens(Box::new(tokenizer)))
     }
 
     /// Ids of `text` without special tokens.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let Some(tokenizer) = &self.0 else {
-            return Err(Failure::usage(
-                "this model has no tokenizer, so a text cannot be a prompt; give token ids (--tokens, or tokens = [..] in --prompts), or --prompt-tokens N",
-            ));
-        };
-        let encoding =
-            tokenizer.encode(text, false).map_err(|e| Failure::usage(format!("cannot tokenise: {e}")))?;
-        Ok(encoding.get_ids().to_vec())
+        match self {
+            Text::Tokens(tokenizer) => {
+                let encoding = tokenizer.encode(text, false);
+                let encoding = encoding.map_err(|e| Failure::usage(format!("cannot tokenise: {e}")))?;
+                Ok(encoding.get_ids().to_vec())
+            }
+            Text::Bytes { vocabulary } => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| eprintln!("the model has no tokenizer: text is taken byte by byte"));
+                Ok(text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect())
+            }
+        }
     }
 
     /// `None` without a tokenizer.
     pub(crate) fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
-        let Some(tokenizer) = &self.0 else { return Ok(None) };
+        let Text::Tokens(tokenizer) = self else { return Ok(None) };
         let text = tokenizer.decode(tokens, false);
         Ok(Some(text.map_err(|e| Failure::failed(format!("cannot turn tokens into text: {e}")))?))
     }
 
-    fn is_there(&self) -> bool {
-        self.0.is_some()
+    /// Tokens to fill a prompt with, to be repeated.
+    fn filler(&self) -> Result<Vec<u32>> {
+        match self {
+            Text::Tokens(_) => self.encode(PASSAGE),
+            // Any ids will do, the same for all engines: a full-period walk of the vocabulary, which touches more of
+            // the embedding than bytes do.
+            Text::Bytes { vocabulary } => {
+                Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
+            }
+        }
     }
 }
 
@@ -91,7 +113,6 @@ pub(crate) fn resolve(
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let mut tokens = match (&prompt.text, &prompt.tokens) {
             (None, Some(tokens)) => tokens.clone(),
-            (Some(_), None) if length.is_some() && !text.is_there() => Vec::new(),
             (Some(text_of_prompt), None) => text.encode(text_of_prompt)?,
             _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
         };
@@ -99,25 +120,14 @@ pub(crate) fn resolve(
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
         if let Some(length) = length {
-            resize(&mut tokens, length, bundle, text)?;
+            let filler = text.filler()?;
+            tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
+            tokens.truncate(length);
         }
         check_vocabulary(&tokens, bundle)?;
         resolved.push(Prompt { name, text: prompt.text.clone(), tokens });
     }
     Ok(resolved)
-}
-
-fn resize(tokens: &mut Vec<u32>, length: usize, bundle: &Bundle, text: &Text) -> Result<()> {
-    let filler = if text.is_there() {
-        text.encode(PASSAGE)?
-    } else {
-        // No tokenizer: any ids will do, the same for all engines. A full-period walk of the vocabulary.
-        let vocabulary = bundle.config().vocab_size;
-        (0..vocabulary.min(256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect()
-    };
-    tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
-    tokens.truncate(length);
-    Ok(())
 }
 
 pub(crate) fn check_vocabulary(tokens: &[u32], bundle: &Bundle) -> Result<()> {

@@ -1,14 +1,17 @@
 //! Brings about what a run needs: built workers, native libraries, the prepared model. Everything is
 //! done by the tools that people use by hand (`cargo xtask`, `prepare`), never a second time here.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bundle::{Bundle, Precision};
+use bundle::{Bundle, ModelConfig, Precision};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::configs::{self, Engine};
 use crate::failure::{Failure, Result};
+use crate::machine::memory;
 use crate::places::Places;
 
 /// Set by `cargo xtask compare`, which has provisioned already.
@@ -37,16 +40,48 @@ pub(crate) fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Resul
     }
 }
 
-/// Opens the prepared model that `--model` means, preparing it if need be, and checks the hashes of the
-/// weights that will be used.
-pub(crate) fn model(places: &Places, model: &str, precisions: &[Precision], quiet: bool) -> Result<Bundle> {
-    let (source, name) = source(places, model, quiet)?;
+/// What a run needs of a model.
+pub(crate) struct Wanted<'a> {
+    /// As `--model` has it.
+    pub(crate) model: &'a str,
+    /// What engines will be asked to hold: each must fit into memory.
+    pub(crate) precisions: &'a [Precision],
+    /// Whether f32 is wanted besides, to hold the others against, if it fits.
+    pub(crate) reference: bool,
+    pub(crate) device: &'a str,
+    /// Sequences at once, and the tokens of each, as far as they are known.
+    pub(crate) batch: usize,
+    pub(crate) capacity: usize,
+}
+
+/// Opens the prepared model that `wanted` means, preparing it if need be, and checks the hashes of the
+/// weights that will be used. One that does not fit into memory is refused before anything is read or fetched.
+pub(crate) fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle> {
+    let (source, name) = source(places, wanted.model, quiet)?;
+    let config = match &source {
+        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => open(path)?.config().clone(),
+        source => config(places, &source.text(), quiet)?,
+    };
+    let objection = |precisions: &[Precision]| {
+        memory::objection(&config, precisions, wanted.device, wanted.batch, wanted.capacity)
+    };
+    if let Some(objection) = objection(wanted.precisions) {
+        return Err(Failure::usage(format!("{}: {objection}", wanted.model)));
+    }
+    let mut precisions = wanted.precisions.to_vec();
+    if wanted.reference {
+        match objection(&[Precision::F32]) {
+            None => precisions.push(Precision::F32),
+            Some(objection) => eprintln!("nothing will be held against f32: {objection}"),
+        }
+    }
+    precisions.sort();
+    precisions.dedup();
     let bundle = match &source {
         Source::Path(path) if path.join(bundle::MANIFEST).is_file() => open(path)?,
-        Source::Path(path) => open(&prepare(places, &path.display().to_string(), name, precisions, quiet)?)?,
-        Source::Hub(hub) => open(&prepare(places, hub, name, precisions, quiet)?)?,
+        source => open(&prepare(places, &source.text(), name, &precisions, quiet)?)?,
     };
-    for precision in precisions {
+    for precision in &precisions {
         bundle.weights_path(*precision).map_err(bundle_error)?;
         bundle.verify(&precision.file_name()).map_err(bundle_error)?;
         // Shapes against config.json: a sentence now rather than a failed row per framework later.
@@ -57,13 +92,28 @@ pub(crate) fn model(places: &Places, model: &str, precisions: &[Precision], quie
 
 enum Source {
     Path(PathBuf),
-    Hub(String),
+    /// `hf:owner/name` or `synthetic:NAME`, which `prepare` resolves.
+    Named(String),
+}
+
+impl Source {
+    /// As `prepare` takes it.
+    fn text(&self) -> String {
+        match self {
+            Source::Path(path) => path.display().to_string(),
+            Source::Named(name) => name.clone(),
+        }
+    }
+
+    fn is_named(text: &str) -> bool {
+        text.starts_with("hf:") || text.starts_with("synthetic:")
+    }
 }
 
 /// Where a model comes from, and the name it has in configs/models.
 fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, Option<&'a str>)> {
-    if model.starts_with("hf:") {
-        return Ok((Source::Hub(model.to_owned()), None));
+    if Source::is_named(model) {
+        return Ok((Source::Named(model.to_owned()), None));
     }
     let path = Path::new(model);
     let is_path = path.components().count() > 1 || model.ends_with(".gguf") || path.is_absolute();
@@ -75,8 +125,8 @@ fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, O
     }
     let config = configs::model(&places.configs, model)?;
     let source = config.source.replace("{cache}", &places.cache.display().to_string());
-    if source.starts_with("hf:") {
-        return Ok((Source::Hub(source), Some(model)));
+    if Source::is_named(&source) {
+        return Ok((Source::Named(source), Some(model)));
     }
     let path = PathBuf::from(&source);
     if !path.exists() && !config.native.is_empty() {
@@ -106,17 +156,36 @@ fn prepare(
     precisions: &[Precision],
     quiet: bool,
 ) -> Result<PathBuf> {
+    let precisions: Vec<_> = precisions.iter().map(|precision| precision.name()).collect();
+    let (precisions, bundles) = (precisions.join(","), places.bundles().into_os_string());
+    let mut arguments = vec!["--precision".into(), precisions.into(), "--bundles".into(), bundles];
+    if let Some(name) = name {
+        arguments.extend(["--name".into(), name.into()]);
+    }
+    let prepared: Prepared = ask_prepare(places, source, &arguments, quiet)?;
+    Ok(prepared.bundle)
+}
+
+/// The configuration of a model that is still to be prepared.
+fn config(places: &Places, source: &str, quiet: bool) -> Result<ModelConfig> {
+    let json: serde_json::Value = ask_prepare(places, source, &["--config".into()], quiet)?;
+    ModelConfig::from_json(&json).map_err(bundle_error)
+}
+
+/// Runs `prepare` and reads the line of JSON that it prints.
+fn ask_prepare<T: DeserializeOwned>(
+    places: &Places,
+    source: &str,
+    arguments: &[OsString],
+    quiet: bool,
+) -> Result<T> {
     let binary = places.binary("prepare");
     if !binary.is_file() {
         let text = format!("{} is not built; run `cargo build --release -p prepare`", binary.display());
         return Err(Failure::failed(text));
     }
-    let precisions: Vec<_> = precisions.iter().map(|precision| precision.name()).collect();
     let mut command = command(&binary);
-    command.arg(source).arg("--precision").arg(precisions.join(",")).arg("--bundles").arg(places.bundles());
-    if let Some(name) = name {
-        command.args(["--name", name]);
-    }
+    command.arg(source).args(arguments);
     if quiet {
         command.arg("--quiet");
     }
@@ -128,9 +197,8 @@ fn prepare(
     if !output.status.success() {
         return Err(Failure::Spoken(output.status.code().map_or(1, |code| code as u8)));
     }
-    let prepared: Prepared = serde_json::from_slice(&output.stdout)
-        .map_err(|e| Failure::failed(format!("prepare said something else than a bundle's path: {e}")))?;
-    Ok(prepared.bundle)
+    serde_json::from_slice(&output.stdout)
+        .map_err(|e| Failure::failed(format!("prepare said something else than was asked: {e}")))
 }
 
 fn open(directory: &Path) -> Result<Bundle> {

@@ -59,6 +59,7 @@ pub(crate) struct RunFailure {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FailureKind {
     Unsupported,
+    OutOfMemory,
     Failed,
     Interrupted,
 }
@@ -78,6 +79,7 @@ impl RunFailure {
         let (kind, reason, last_words) = match ending {
             Ending::Done => return None,
             Ending::Interrupted => (FailureKind::Interrupted, "interrupted".to_owned(), None),
+            Ending::OutOfMemory { reason } => (FailureKind::OutOfMemory, reason, None),
             Ending::Broken { reason, last_words } => (FailureKind::Failed, reason, last_words),
             Ending::Reported(failed) => {
                 let kind = match failed.kind {

@@ -37,18 +37,18 @@ impl Session<'_> {
         None
     }
 
-    fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
+    pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
         let quantised = self.plan.precision.is_quantised();
         let precision = if quantised { self.plan.precision } else { Precision::F32 };
         let file = self.scratch.path().join("reference.safetensors");
         let task = Task::Generate(Generate {
-            prompts: self.plan.case_prompts(),
+            prompts: self.plan.prefixes(),
             new_tokens: self.plan.new_tokens,
             sampling: None,
             parity: Some(ParityTask {
                 steps: PARITY_STEPS,
                 file: file.display().to_string(),
-                prompt_last_only: false,
+                prompt_last_only: self.plan.prompt_last_only,
             }),
         });
         let events = self.reference_job(index, precision, task)?;
@@ -82,13 +82,13 @@ impl Session<'_> {
     ) -> std::result::Result<Vec<Logits>, String> {
         let file = self.scratch.path().join("unquantised.safetensors");
         let mut scored = Vec::new();
-        for (case, (prompts, traces)) in self.plan.case_prompts().into_iter().zip(traces).enumerate() {
+        for (case, (prompts, traces)) in self.plan.prefixes().into_iter().zip(traces).enumerate() {
             let sequences =
                 prompts.into_iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat());
             let file_name = file.display().to_string();
             let task = Task::Score(Score { sequences: sequences.collect(), piece: 0, file: file_name });
             self.reference_job(index, Precision::F32, task)?;
-            scored.push(logits::read_score(&file)?);
+            scored.push(logits::read_score(&file)?.last(self.plan.judged_positions(case)));
             self.check_shape(case, &scored[case])?;
         }
         Ok(scored)
@@ -111,7 +111,7 @@ impl Session<'_> {
     }
 
     fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
-        let positions = self.plan.prompts[case].tokens.len() + self.plan.new_tokens;
+        let positions = self.plan.judged_positions(case);
         if (logits.batch, logits.positions) == (self.plan.batch, positions) {
             return Ok(());
         }

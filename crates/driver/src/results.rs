@@ -17,8 +17,10 @@ use crate::failure::{Failure, Result};
 
 pub(crate) struct Results {
     directory: PathBuf,
+    /// Name of the file of records.
+    log: &'static str,
     samples: File,
-    /// Length of the samples file up to the last complete line.
+    /// Length of that file up to the last complete line.
     complete: u64,
     /// Lines that could not be written yet.
     pending: Vec<String>,
@@ -28,42 +30,53 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Makes `<parent>/<UTC time>-<host>/`. Failing here costs nothing: nothing has been measured yet.
-    pub(crate) fn create(parent: &Path, started: OffsetDateTime) -> Result<Results> {
-        let cannot = |path: &Path, error: std::io::Error| {
-            Failure::usage(format!(
-                "cannot write results to {}: {error}; choose another place with --results-dir",
-                path.display()
-            ))
-        };
+    /// Makes `<parent>/<UTC time>-<host>/`, with `-<study>` if that has a name, whose records go to the file
+    /// `log`. Failing here costs nothing: nothing has been measured yet.
+    pub(crate) fn create(
+        parent: &Path,
+        started: OffsetDateTime,
+        study: &str,
+        log: &'static str,
+    ) -> Result<Results> {
         std::fs::create_dir_all(parent).map_err(|e| cannot(parent, e))?;
         let stamp = started
             .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
             .expect("the format has no failing part");
         let host: String =
             environment::host().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let mut directory = parent.join(format!("{stamp}-{host}"));
+        let study = if study.is_empty() { String::new() } else { format!("-{}", study.replace(' ', "-")) };
+        let name = format!("{stamp}-{host}{study}");
+        let mut directory = parent.join(&name);
         for number in 2.. {
             match std::fs::create_dir(&directory) {
                 Ok(()) => break,
                 // Two runs in one second: each has a directory of its own.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {
-                    directory = parent.join(format!("{stamp}-{host}-{number}"));
+                    directory = parent.join(format!("{name}-{number}"));
                 }
                 Err(e) => return Err(cannot(&directory, e)),
             }
         }
-        let path = directory.join("samples.jsonl");
+        let path = directory.join(log);
         let samples =
             OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| cannot(&path, e))?;
-        Ok(Results {
-            directory,
-            samples,
-            complete: 0,
-            pending: Vec::new(),
-            unsaved: Vec::new(),
-            failure: None,
-        })
+        Ok(Results::of(directory, log, samples, 0))
+    }
+
+    /// Goes on in a directory made earlier; gives its records, less one that was cut off in mid-write.
+    pub(crate) fn reopen(directory: &Path, log: &'static str) -> Result<(Results, Vec<String>)> {
+        let path = directory.join(log);
+        let text = std::fs::read_to_string(&path).map_err(|e| cannot(&path, e))?;
+        let complete = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut samples = OpenOptions::new().write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        samples.set_len(complete as u64).map_err(|e| cannot(&path, e))?;
+        samples.seek(SeekFrom::End(0)).map_err(|e| cannot(&path, e))?;
+        let lines = text[..complete].lines().map(str::to_owned).collect();
+        Ok((Results::of(directory.to_path_buf(), log, samples, complete as u64), lines))
+    }
+
+    fn of(directory: PathBuf, log: &'static str, samples: File, complete: u64) -> Results {
+        Results { directory, log, samples, complete, pending: Vec::new(), unsaved: Vec::new(), failure: None }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -101,7 +114,7 @@ impl Results {
         self.flush();
         let reason = self.failure.clone()?;
         if !self.pending.is_empty() {
-            self.unsaved.push(("samples.jsonl".into(), self.pending.concat()));
+            self.unsaved.push((self.log.into(), self.pending.concat()));
         }
         Some(match self.rescue() {
             Ok(directory) => format!("{reason}; what is missing there is in {}", directory.display()),
@@ -131,7 +144,7 @@ impl Results {
                 // Take back the part that did fit, so that the file ends with a whole line.
                 let _ = self.samples.set_len(self.complete);
                 let _ = self.samples.seek(SeekFrom::Start(self.complete));
-                self.failed(&self.directory.join("samples.jsonl"), &error);
+                self.failed(&self.directory.join(self.log), &error);
             }
         }
     }
@@ -143,6 +156,13 @@ impl Results {
         }
         self.failure = Some(text);
     }
+}
+
+fn cannot(path: &Path, error: std::io::Error) -> Failure {
+    Failure::usage(format!(
+        "cannot write results to {}: {error}; choose another place with --results-dir",
+        path.display()
+    ))
 }
 
 /// Temporary files are private; results are not.

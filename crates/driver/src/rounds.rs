@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bundle::Bundle;
-use protocol::{Hello, Job, Measure, ParityTask, Task, Warmup};
+use protocol::{Hello, Job, Measure, ParityTask, Task};
 use statistics::BalancedOrder;
 
 use crate::evidence::{End, Evidence};
@@ -26,9 +26,6 @@ use crate::results::Results;
 /// Tokens of the trace that the parity check feeds one at a time: enough to go through the decode path,
 /// few enough to cost little.
 pub(crate) const PARITY_STEPS: usize = 8;
-/// When warm-up ends: see [`Warmup`].
-const WARMUP: Warmup =
-    Warmup { min_iterations: 1, max_iterations: 10, max_ns: 30_000_000_000, settled_within: 0.05 };
 /// How often one round is done again before the machine is called too noisy.
 const MAX_REPEATS: usize = 2;
 
@@ -106,6 +103,9 @@ impl<'a> Session<'a> {
                 break end;
             }
         };
+        if !matches!(evidence.end, End::Interrupted | End::Noisy { .. }) {
+            self.score_texts(&mut evidence);
+        }
         self.progress.done();
         Ok(evidence)
     }
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
 
     /// Asks every worker what it is. One that cannot say is a row with its reason; one that was pointed
     /// by the user at a library that cannot be used is a mistake of the user's.
-    fn greet(&self, evidence: &mut Evidence) -> Result<()> {
+    pub(crate) fn greet(&self, evidence: &mut Evidence) -> Result<()> {
         for (contender, worker) in self.plan.contenders.iter().zip(&self.workers) {
             let reason = match worker.hello() {
                 Ok(hello) => match wrong_framework(contender, &hello) {
@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
     ) -> Run {
         let (contender, worker) = (&self.plan.contenders[index], &self.workers[index]);
         let file = self.scratch.path().join("parity.safetensors");
-        let job = self.job(contender, self.measurement(traces, &file));
+        let job = self.job(contender, self.measurement(contender, traces, &file));
         let mut run = Run::new(Purpose::Measure, place, &contender.label, worker.run(&job));
         if run.is_complete()
             && let Some(reference) = reference
@@ -260,7 +260,7 @@ impl<'a> Session<'a> {
         // Missing after a failure; it must not be taken for the next process's.
         let _ = std::fs::remove_file(&file);
         if let Some(failure) = &mut run.failure
-            && failure.kind == FailureKind::Failed
+            && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
         {
             let name = format!("job-round{}-{}.json", place.round + 1, contender.label.replace(' ', ""));
             results.write(&name, &serde_json::to_string(&job).expect("jobs serialise"));
@@ -293,19 +293,19 @@ impl<'a> Session<'a> {
         evidence.absent.insert(contender.label.clone(), failure.clone());
     }
 
-    fn measurement(&self, traces: &[Vec<Vec<u32>>], file: &Path) -> Task {
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Vec<Vec<u32>>], file: &Path) -> Task {
         Task::Measure(Measure {
             cases: self.plan.cases(traces),
             new_tokens: self.plan.new_tokens,
             decode: self.plan.decode,
-            kv_cache: self.plan.kv_cache,
-            warmup: WARMUP,
+            kv_cache: contender.kv_cache,
+            warmup: self.plan.warmup.clone(),
             iterations: self.plan.iterations,
             delay_ns: self.plan.delay_ns,
             parity: Some(ParityTask {
                 steps: PARITY_STEPS,
                 file: file.display().to_string(),
-                prompt_last_only: false,
+                prompt_last_only: self.plan.prompt_last_only,
             }),
         })
     }

@@ -1,16 +1,17 @@
 //! `driver generate` and `driver score`: one framework, one untimed job.
 
 use bundle::Bundle;
-use protocol::{Event, Generate, Job, Sampling, Score, Task};
+use protocol::{Event, Generate, Job, Score, Task};
 use serde_json::json;
 
-use crate::cli::{Format, GenerateArgs, ModelArgs, SamplingArgs, ScoreArgs};
+use crate::cli::{Format, GenerateArgs, ModelArgs, ScoreArgs};
 use crate::failure::{Failure, Result};
 use crate::places::Places;
 use crate::plan::{self, Contender};
 use crate::process::Outcome;
 use crate::prompts::{self, Text};
-use crate::{configs, interrupt, machine, provision, rounds};
+use crate::provision::{self, Wanted};
+use crate::{axes, configs, interrupt, machine, rounds};
 
 /// What both commands resolve first.
 struct Setting {
@@ -20,14 +21,24 @@ struct Setting {
 }
 
 impl Setting {
-    fn resolve(framework: &str, model: &ModelArgs) -> Result<Setting> {
+    /// For `batch` sequences of at least `capacity` tokens.
+    fn resolve(framework: &str, model: &ModelArgs, batch: usize, capacity: usize) -> Result<Setting> {
         interrupt::listen()?;
+        axes::check_single_model(model)?;
         plan::check_device(model)?;
         let places = Places::find(&model.places)?;
         let engine = configs::engine(&places.configs, framework)?;
         provision::workers(&places, std::slice::from_ref(&engine), model.quiet)?;
         let contender = plan::contender(framework.to_owned(), engine, plan::precision(model), model);
-        let bundle = provision::model(&places, &model.model, &[contender.precision], model.quiet)?;
+        let wanted = Wanted {
+            model: model.model(),
+            precisions: &[contender.precision],
+            reference: false,
+            device: &model.device,
+            batch,
+            capacity,
+        };
+        let bundle = provision::model(&places, &wanted, model.quiet)?;
         Ok(Setting { places, contender, bundle })
     }
 
@@ -58,7 +69,8 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     if matches!(args.format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage("generate prints a table (the text alone) or json"));
     }
-    let setting = Setting::resolve(&args.framework, &args.model)?;
+    let new_tokens = args.new_tokens as usize;
+    let setting = Setting::resolve(&args.framework, &args.model, 1, args.tokens.len() + new_tokens)?;
     let text = Text::open(&setting.bundle)?;
     let prompt = match &args.prompt {
         Some(prompt) => text.encode(prompt)?,
@@ -68,9 +80,15 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
         return Err(Failure::usage("the prompt is empty: there is nothing to continue"));
     }
     prompts::check_vocabulary(&prompt, &setting.bundle)?;
-    let new_tokens = args.new_tokens as usize;
     prompts::check_context(prompt.len(), new_tokens, &setting.bundle)?;
-    let sampling = sampling(&args.sampling);
+    // A seed that was not given is told, or nobody could draw the same again.
+    let sampling = args.sampling.sampling(|| {
+        args.seed.unwrap_or_else(|| {
+            let seed = plan::drawn_seed();
+            eprintln!("--seed {seed}");
+            seed
+        })
+    });
     let prompts = vec![vec![prompt.clone()]];
     let task = Task::Generate(Generate { prompts, new_tokens, sampling, parity: None });
     let outcome = setting.run(&args.model, false, task)?;
@@ -97,20 +115,10 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// What to draw with, if tokens are drawn. A seed that was not given is told, or nobody could draw the same again.
-fn sampling(args: &SamplingArgs) -> Option<Sampling> {
-    let temperature = args.temperature.filter(|&temperature| temperature > 0.0)?;
-    let seed = args.seed.unwrap_or_else(|| {
-        let seed = plan::drawn_seed();
-        eprintln!("--seed {seed}");
-        seed
-    });
-    Some(Sampling { temperature, top_k: args.top_k.map(|count| count as usize), top_p: args.top_p, seed })
-}
-
 pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
     let sequences = read_sequences(args)?;
-    let setting = Setting::resolve(&args.framework, &args.model)?;
+    let capacity = sequences.first().map_or(0, Vec::len);
+    let setting = Setting::resolve(&args.framework, &args.model, sequences.len(), capacity)?;
     for sequence in &sequences {
         prompts::check_vocabulary(sequence, &setting.bundle)?;
         prompts::check_context(sequence.len(), 0, &setting.bundle)?;

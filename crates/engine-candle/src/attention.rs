@@ -8,7 +8,7 @@ use bundle::{LayerNames, ModelConfig};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Result, Tensor, bail};
 use engine::EngineError;
 
-use crate::math::{add_weighted, dot, rms_norm, rotate_half, softmax};
+use crate::math::{dot, rms_norm, rotate_half, softmax, weighted_sum};
 use crate::parallel::{decode_threads, for_each_chunk, for_each_share};
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
@@ -19,10 +19,6 @@ const BLOCK_POSITIONS: usize = 24;
 /// Queries whose scores are computed together: few enough for the scores to stay in cache, and for
 /// little to be computed that the causal mask throws away.
 const QUERY_BLOCK: usize = 128;
-
-/// Keys, or values, that all heads of a group pass over in turn: 16 KiB at 64 dimensions, half of a core's
-/// first cache.
-const KEY_BLOCK: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Attention {
@@ -146,25 +142,25 @@ impl Attention {
             self.write_query(step, index / self.heads, index % self.heads, query);
         }
         let share = (attended.len() / d).div_ceil(decode_threads());
-        let group = self.heads / self.kv_heads;
         with_f32(&cache.keys, |keys| {
             with_f32(&cache.values, |values| {
                 let shares =
-                    attended.chunks_mut(share * d).zip(scores.chunks_exact_mut(capacity * group)).enumerate();
-                for_each_share(shares.collect(), |(index, (mut attended, scores))| {
-                    let mut first = index * share;
-                    while !attended.is_empty() {
-                        // The heads of this share that read the same keys and values.
-                        let heads = (group - first % group).min(attended.len() / d);
-                        let (row, kv_head) = (first / self.heads, first % self.heads / group);
-                        let lane = row / step.positions * self.kv_heads + kv_head;
+                    attended.chunks_mut(share * d).zip(scores.chunks_exact_mut(capacity)).enumerate();
+                for_each_share(shares.collect(), |(index, (attended, scores))| {
+                    for (offset, out) in attended.chunks_exact_mut(d).enumerate() {
+                        let index = index * share + offset;
+                        let (row, head) = (index / self.heads, index % self.heads);
                         let visible = step.filled + row % step.positions + 1;
+                        let kv_head = head / (self.heads / self.kv_heads);
+                        let lane = row / step.positions * self.kv_heads + kv_head;
                         let cached = lane * capacity * d..(lane * capacity + visible) * d;
-                        let (out, rest) = std::mem::take(&mut attended).split_at_mut(heads * d);
-                        let queries = &queries[first * d..][..heads * d];
-                        attend(queries, &keys[cached.clone()], &values[cached], d, scores, out);
-                        attended = rest;
-                        first += heads;
+                        let query = &queries[index * d..][..d];
+                        let scores = &mut scores[..visible];
+                        for (score, key) in scores.iter_mut().zip(keys[cached.clone()].chunks_exact(d)) {
+                            *score = dot(key, query);
+                        }
+                        softmax(scores);
+                        weighted_sum(scores, &values[cached], out);
                     }
                 });
             })
@@ -201,26 +197,6 @@ impl Attention {
             }
         }
         Ok(())
-    }
-}
-
-/// Queries of one position, `[heads, d]`, over the keys and values that they share. A block of those is read
-/// from memory once, and by all but the first head from the core's first cache.
-fn attend(queries: &[f32], keys: &[f32], values: &[f32], d: usize, scores: &mut [f32], out: &mut [f32]) {
-    let visible = keys.len() / d;
-    let scores = &mut scores[..queries.len() / d * visible];
-    for (block, keys) in keys.chunks(KEY_BLOCK * d).enumerate() {
-        for (query, scores) in queries.chunks_exact(d).zip(scores.chunks_exact_mut(visible)) {
-            let scores = &mut scores[block * KEY_BLOCK..];
-            scores.iter_mut().zip(keys.chunks_exact(d)).for_each(|(score, key)| *score = dot(key, query));
-        }
-    }
-    scores.chunks_exact_mut(visible).for_each(softmax);
-    out.fill(0.0);
-    for (block, values) in values.chunks(KEY_BLOCK * d).enumerate() {
-        for (scores, out) in scores.chunks_exact(visible).zip(out.chunks_exact_mut(d)) {
-            add_weighted(&scores[block * KEY_BLOCK..][..values.len() / d], values, out);
-        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod attention;
 mod blocks;
+mod cpu;
+mod decoder;
 mod linear;
 mod math;
 mod mlp;
@@ -10,25 +12,30 @@ mod norm;
 mod parallel;
 mod reader;
 mod sequences;
+mod tensors;
 mod weight;
 
 use bundle::Precision;
-use candle_core::utils;
+use candle_core::{Device as CandleDevice, utils};
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings,
-    Want, check_append, check_begin,
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings, Want,
+    check_append, check_begin,
 };
 
-use model::Model;
-use sequences::Sequences;
+use cpu::Cpu;
+use decoder::Decoder;
+use tensors::Tensors;
 
 /// The version that the workspace pins; candle does not tell its own.
 const VERSION: &str = "candle-core 0.11.1";
 
 #[derive(Debug)]
 pub struct Candle {
-    model: Model,
-    sequences: Option<Sequences>,
+    decoder: Box<dyn Decoder>,
+    batch: usize,
+    capacity: usize,
+    /// Positions that the caches hold.
+    filled: usize,
     logits: Vec<f32>,
     /// Of the last append, where they are kept.
     hidden: Option<Vec<Vec<f32>>>,
@@ -54,79 +61,50 @@ impl InferenceEngine for Candle {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
-        settings.check_options(&[])?;
-        match settings.device {
-            Device::Cpu => {}
-            Device::Cuda(_) => {
-                return Err(EngineError::Unsupported("this engine is built without candle's CUDA kernels, which NVIDIA's nvcc compiles: leave out \
-                     --device, or compare other frameworks on the GPU"
-                        .into()));
+        settings.check_options(&["decoder"])?;
+        let device = device(settings.device)?;
+        let tensors = match settings.options.get("decoder").map(String::as_str) {
+            None => !device.is_cpu(),
+            Some("tensors") => true,
+            Some(other) => {
+                return Err(EngineError::Input(format!("option decoder is {other:?}, not tensors")));
             }
-        }
+        };
         parallel::request_threads(settings.threads);
+        let precision = settings.precision;
         // candle has no kernels for nf4.
-        let dequantise = settings.dequantised || settings.precision == Precision::Nf4;
-        let model = Model::read(bundle, settings.precision, dequantise)?;
+        let dequantise = settings.dequantised || precision == Precision::Nf4;
+        let decoder: Box<dyn Decoder> = if tensors {
+            Box::new(Tensors::read(bundle, device, precision, dequantise)?)
+        } else {
+            Box::new(Cpu::read(bundle, precision, dequantise)?)
+        };
         let hidden = settings.hidden_states.then(Vec::new);
-        Ok(Candle { model, sequences: None, logits: Vec::new(), hidden })
+        Ok(Candle { decoder, batch: 0, capacity: 0, filled: 0, logits: Vec::new(), hidden })
     }
 
     fn in_effect(&self) -> InEffect {
-        let held = self.model.held();
-        let emulated = held.precision != self.model.precision();
-        let activations = match held.precision {
-            Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
-            Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
-            Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
-            _ => "f32",
-        };
-        let weight_storage = match (emulated, held.repacked) {
-            (true, _) => "emulated: dequantised to f32 at load".to_owned(),
-            (false, 0) => "one copy in memory, read from the file".to_owned(),
-            (false, n) => {
-                format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights)
-            }
-        };
-        let mut kernels = held.kernels;
-        kernels.push("attention on candle's f32 dot product (decode) or matmul (prefill)".into());
-        InEffect {
-            weights: if emulated { self.model.precision() } else { held.precision },
-            activations: activations.into(),
-            kv_cache: "f32".into(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
-            threads: parallel::decode_threads().max(parallel::prefill_threads()),
-            jit: "none (candle has no JIT)".into(),
-            optimised: None,
-            weight_storage,
-            kernels,
-        }
+        self.decoder.in_effect()
     }
 
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        check_begin(self.model.config(), batch, capacity)?;
-        match &mut self.sequences {
-            Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
-                sequences.filled = 0;
-            }
-            sequences => {
-                // The old caches are freed before the new ones are made.
-                *sequences = None;
-                *sequences = Some(Sequences::new(self.model.config(), batch, capacity).map_err(framework)?);
-            }
+        check_begin(self.decoder.config(), batch, capacity)?;
+        if (self.batch, self.capacity) != (batch, capacity) {
+            // Should it fail, there are no sequences.
+            self.batch = 0;
+            self.decoder.reserve(batch, capacity).map_err(framework)?;
+            (self.batch, self.capacity) = (batch, capacity);
         }
+        self.filled = 0;
         Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        let Some(sequences) = &mut self.sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
-        let Sequences { batch, filled, capacity, .. } = *sequences;
-        check_append(self.model.config(), tokens, batch, filled, capacity)?;
-        self.model
-            .forward(sequences, tokens, want, &mut self.logits, self.hidden.as_mut())
+        let count = check_append(self.decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
+        self.decoder
+            .append(tokens, self.filled, want, &mut self.logits, self.hidden.as_mut())
             .map_err(framework)?;
+        self.filled += count;
         Ok(&self.logits)
     }
 
@@ -138,6 +116,24 @@ impl InferenceEngine for Candle {
             )),
         }
     }
+}
+
+/// candle's own device, or why there is none.
+fn device(device: Device) -> Result<CandleDevice, EngineError> {
+    let Device::Cuda(index) = device else { return Ok(CandleDevice::Cpu) };
+    if !utils::cuda_is_available() {
+        return Err(EngineError::Unsupported(
+            "this engine is built without candle's CUDA kernels: build it by `cargo build --release -p engine-candle \
+             --features cuda`, which needs NVIDIA's nvcc, or leave out --device"
+                .into(),
+        ));
+    }
+    CandleDevice::new_cuda(index).map_err(|error| {
+        let cause = framework(error);
+        EngineError::Unsupported(format!(
+            "candle cannot use cuda:{index} ({cause}): `nvidia-smi` lists the GPUs"
+        ))
+    })
 }
 
 /// candle appends a backtrace where the environment asks for them; the cause is the first line.

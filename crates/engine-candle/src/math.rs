@@ -82,10 +82,11 @@ pub(crate) fn softmax(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x *= scale);
 }
 
-/// Adds Σ weights[i] · rows[i] to `out`; `rows` are as long as `out`. Four rows at a time, so that `out` is
+/// Σ weights[i] · rows[i] into `out`; `rows` are as long as `out`. Four rows at a time, so that `out` is
 /// read and written a quarter as often.
-pub(crate) fn add_weighted(weights: &[f32], rows: &[f32], out: &mut [f32]) {
+pub(crate) fn weighted_sum(weights: &[f32], rows: &[f32], out: &mut [f32]) {
     let width = out.len();
+    out.fill(0.0);
     let (fours, rest) = weights.as_chunks::<4>();
     let (four_rows, rest_rows) = rows.split_at(fours.len() * 4 * width);
     for ([a, b, c, d], rows) in fours.iter().zip(four_rows.chunks_exact(4 * width)) {
@@ -159,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn add_weighted_takes_every_row() {
+    fn weighted_sum_takes_every_row() {
         let rows: Vec<f32> = (0..18).map(|i| i as f32).collect();
         let mut out = [9.0; 3];
-        add_weighted(&[1.0, 0.0, 2.0, 0.0, 3.0, 4.0], &rows, &mut out);
-        assert_eq!(out, [117.0, 127.0, 137.0]);
+        weighted_sum(&[1.0, 0.0, 2.0, 0.0, 3.0, 4.0], &rows, &mut out);
+        assert_eq!(out, [108.0, 118.0, 128.0]);
     }
 
     #[test]

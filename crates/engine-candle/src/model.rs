@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    /// Appends `tokens`, `[batch, positions]`, to `sequences`. Logits go to `logits`, and the hidden states to
+    /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and the hidden states to
     /// `hidden` where there is one.
     pub(crate) fn forward(
         &self,
@@ -132,7 +132,6 @@ impl Model {
                 hidden.push(x.clone());
             }
         }
-        sequences.filled += positions;
         if let Some(hidden) = hidden {
             hidden.push(with_f32(&self.final_norm.forward(&x)?, <[f32]>::to_vec)?);
         }

@@ -15,11 +15,11 @@ pub(crate) struct Sequences {
     /// One for each layer.
     pub(crate) caches: Vec<Cache>,
     pub(crate) rotary: Option<RotaryTable>,
-    /// `[decode_threads, heads / kv_heads, capacity]`: attention scores of the heads that a thread is at.
+    /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
     pub(crate) scores: Vec<f32>,
 }
 
-/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]` in f32.
+/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]`.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) keys: Tensor,
@@ -36,9 +36,8 @@ pub(crate) struct RotaryTable {
 
 impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
-        let shape = (batch * config.kv_heads, capacity, config.head_dim);
-        let zeros = || Tensor::zeros(shape, DType::F32, &Device::Cpu);
-        let caches = (0..config.layers).map(|_| Ok(Cache { keys: zeros()?, values: zeros()? }));
+        let cache = || Cache::new(config, batch, capacity, DType::F32, &Device::Cpu);
+        let caches = (0..config.layers).map(|_| cache());
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
@@ -52,12 +51,23 @@ impl Sequences {
             filled: 0,
             caches: caches.collect::<Result<_>>()?,
             rotary,
-            scores: vec![0.0; decode_threads() * (config.heads / config.kv_heads) * capacity],
+            scores: vec![0.0; decode_threads() * capacity],
         })
     }
 }
 
 impl Cache {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        batch: usize,
+        capacity: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Cache> {
+        let shape = (batch * config.kv_heads, capacity, config.head_dim);
+        Ok(Cache { keys: Tensor::zeros(shape, dtype, device)?, values: Tensor::zeros(shape, dtype, device)? })
+    }
+
     /// Writes `[batch · kv_heads, positions, head_dim]` behind the `filled` positions.
     pub(crate) fn append(&self, keys: &Tensor, values: &Tensor, filled: usize) -> Result<()> {
         self.keys.slice_set(keys, 1, filled)?;

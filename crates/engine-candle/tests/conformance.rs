@@ -21,6 +21,12 @@ fn settings(precision: Precision) -> Settings {
     }
 }
 
+/// On the CPU, the decoder that a GPU computes with.
+fn tensors(precision: Precision) -> Settings {
+    let options = BTreeMap::from([("decoder".to_owned(), "tensors".to_owned())]);
+    Settings { options, ..settings(precision) }
+}
+
 /// Every tiny model, prepared, with its reference.
 fn models() -> Vec<(tempfile::TempDir, Bundle, Reference)> {
     let prepared = tiny_models().into_iter().map(|model| {
@@ -43,6 +49,15 @@ fn f32_conforms_on_every_architecture() {
     for (_directory, bundle, reference) in models() {
         check_model::<Candle>(&bundle, &reference, &settings(Precision::F32));
         let with_hidden_states = Settings { hidden_states: true, ..settings(Precision::F32) };
+        check_model::<Candle>(&bundle, &reference, &with_hidden_states);
+    }
+}
+
+#[test]
+fn the_decoder_of_tensors_conforms_on_every_architecture() {
+    for (_directory, bundle, reference) in models() {
+        check_model::<Candle>(&bundle, &reference, &tensors(Precision::F32));
+        let with_hidden_states = Settings { hidden_states: true, ..tensors(Precision::F32) };
         check_model::<Candle>(&bundle, &reference, &with_hidden_states);
     }
 }
@@ -73,24 +88,61 @@ fn logits_in_pieces(engine: &mut Candle, rows: &[&[u32]], piece: usize, vocabula
     logits
 }
 
+/// One position at a time and all at once.
+fn assert_follows(engine: &mut Candle, bundle: &Bundle, reference: &Reference, tolerance: f32) {
+    let vocabulary = bundle.config().vocab_size;
+    let rows: Vec<&[u32]> = reference.tokens.chunks(reference.positions).collect();
+    for piece in [1, reference.positions] {
+        let logits = logits_in_pieces(engine, &rows, piece, vocabulary).concat();
+        let difference = max_abs_difference(&logits, &reference.logits);
+        assert!(difference <= tolerance, "{difference} in pieces of {piece}");
+        for (ours, theirs) in logits.chunks(vocabulary).zip(reference.logits.chunks(vocabulary)) {
+            let margin = theirs[argmax(theirs) as usize] - theirs[argmax(ours) as usize];
+            assert!(margin <= tolerance, "the chosen token's logit is {margin} lower");
+        }
+    }
+}
+
 #[test]
 fn half_precisions_follow_f32_row_by_row_and_by_matmul() {
     for (_directory, bundle, reference) in models() {
-        let vocabulary = bundle.config().vocab_size;
-        let rows: Vec<&[u32]> = reference.tokens.chunks(reference.positions).collect();
         for precision in [Precision::Bf16, Precision::F16] {
             let mut engine = Candle::load(&bundle, &settings(precision)).expect("loads");
             assert_eq!(engine.in_effect().weights, precision);
-            for piece in [1, reference.positions] {
-                let logits = logits_in_pieces(&mut engine, &rows, piece, vocabulary).concat();
-                let difference = max_abs_difference(&logits, &reference.logits);
-                assert!(difference <= tolerance(precision), "{precision} in pieces of {piece}: {difference}");
-                for (ours, theirs) in logits.chunks(vocabulary).zip(reference.logits.chunks(vocabulary)) {
-                    let margin = theirs[argmax(theirs) as usize] - theirs[argmax(ours) as usize];
-                    assert!(margin <= tolerance(precision), "the chosen token's logit is {margin} lower");
-                }
-            }
+            assert_follows(&mut engine, &bundle, &reference, tolerance(precision));
         }
+    }
+}
+
+/// Rounding activations as well moves the logits a little more (0.06, 0.0074).
+#[test]
+fn half_precisions_of_tensors_follow_f32() {
+    for (_directory, bundle, reference) in models() {
+        for precision in [Precision::Bf16, Precision::F16] {
+            let mut engine = Candle::load(&bundle, &tensors(precision)).expect("loads");
+            let in_effect = engine.in_effect();
+            assert_eq!((in_effect.weights, in_effect.activations.as_str()), (precision, precision.name()));
+            assert_follows(&mut engine, &bundle, &reference, 2.0 * tolerance(precision));
+        }
+    }
+}
+
+#[test]
+fn tensors_hold_dequantised_weights_and_refuse_codes() {
+    let (_directory, bundle, reference) = models().swap_remove(0);
+    let rows: Vec<&[u32]> = reference.tokens.chunks(reference.positions).collect();
+    for precision in [Precision::Int8, Precision::Int4] {
+        let refused = Candle::load(&bundle, &tensors(precision)).expect_err("is refused");
+        assert!(matches!(refused, EngineError::Unsupported(_)));
+        let logits = |settings: Settings| {
+            let mut engine =
+                Candle::load(&bundle, &Settings { dequantised: true, ..settings }).expect("loads");
+            assert!(engine.in_effect().weight_storage.contains("emulated"));
+            assert_eq!(engine.in_effect().weights, precision);
+            logits_in_pieces(&mut engine, &rows, reference.positions, bundle.config().vocab_size).concat()
+        };
+        let difference = max_abs_difference(&logits(tensors(precision)), &logits(settings(precision)));
+        assert!(difference <= tolerance(Precision::F32), "{precision}: {difference}");
     }
 }
 
@@ -176,9 +228,11 @@ fn what_candle_cannot_do_is_refused() {
     let load = |settings: Settings| Candle::load(&bundle, &settings).expect_err("is refused");
     let cuda = load(Settings { device: Device::Cuda(0), ..settings(Precision::F32) });
     assert!(matches!(cuda, EngineError::Unsupported(reason) if reason.contains("CUDA")));
-    let options = BTreeMap::from([("fused".to_owned(), "true".to_owned())]);
-    let option = load(Settings { options, ..settings(Precision::F32) });
-    assert!(matches!(option, EngineError::Input(_)));
+    for (option, value) in [("fused", "true"), ("decoder", "loops")] {
+        let options = BTreeMap::from([(option.to_owned(), value.to_owned())]);
+        let refused = load(Settings { options, ..settings(Precision::F32) });
+        assert!(matches!(refused, EngineError::Input(_)), "{option}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@
 //! | `claimed_precision` | reported as in effect, whatever was asked |
 //! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
+//! | `layers`, `perturb_from` | `true`: gives hidden states; from which of them on `perturb` shows (default 0) |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
 mod busy;
@@ -59,6 +60,8 @@ pub struct Mock {
     filled: usize,
     appends: usize,
     logits: Vec<f32>,
+    /// Of every position of the last `append`.
+    latest: Vec<u64>,
 }
 
 impl Mock {
@@ -76,6 +79,13 @@ impl Mock {
         }
         if self.fault_is_due(Fault::Hang) {
             std::thread::sleep(Duration::from_secs(3600));
+        }
+        if self.fault_is_due(Fault::Memory) {
+            let mut held: Vec<Vec<u8>> = Vec::new();
+            loop {
+                held.push(Vec::with_capacity(1 << 30));
+                std::hint::black_box(&held);
+            }
         }
         if self.fault_is_due(Fault::Error) {
             return Err(EngineError::Framework("this error was asked for".into()));
@@ -120,6 +130,7 @@ impl InferenceEngine for Mock {
             filled: 0,
             appends: 0,
             logits: Vec::new(),
+            latest: Vec::new(),
         };
         mock.misbehave()?;
         Ok(mock)
@@ -165,9 +176,11 @@ impl InferenceEngine for Mock {
         self.script.wait(step);
         self.busy.set(false);
         self.logits.clear();
+        self.latest.clear();
         for (sequence, tokens) in tokens.chunks_exact(count).enumerate() {
             for (position, &token) in tokens.iter().enumerate() {
                 self.states[sequence] = mix(self.states[sequence] ^ u64::from(token));
+                self.latest.push(self.states[sequence]);
                 if want == Want::All || position + 1 == count {
                     let state = self.states[sequence];
                     let quantised = self.settings.precision.is_quantised();
@@ -189,7 +202,19 @@ impl InferenceEngine for Mock {
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        Err(EngineError::Unsupported("the mock has no layers".into()))
+        if !self.script.layers {
+            return Err(EngineError::Unsupported("the mock has no layers".into()));
+        }
+        let layer = |layer: usize| {
+            let perturb = if layer >= self.script.perturb_from { self.script.perturb } else { 0.0 };
+            let number = move |state: u64, index: usize| {
+                let hash = mix(state ^ ((layer << 32 | index) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                (hash >> 40) as f32 / (1 << 23) as f32 - 1.0 + if index % 2 == 1 { perturb } else { 0.0 }
+            };
+            let width = self.config.hidden_size;
+            self.latest.iter().flat_map(|&state| (0..width).map(move |index| number(state, index))).collect()
+        };
+        Ok(HiddenStates { layers: (0..=self.config.layers).map(layer).collect() })
     }
 }
 

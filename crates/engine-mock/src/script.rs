@@ -28,9 +28,11 @@ pub enum Fault {
     Leave,
     /// Says that it speaks another version of the protocol.
     Version,
+    /// Allocates until it may no more, and dies of that. Nothing is touched, so that only a limit is felt.
+    Memory,
 }
 
-const FAULTS: [(&str, Fault); 8] = [
+const FAULTS: [(&str, Fault); 9] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -39,6 +41,7 @@ const FAULTS: [(&str, Fault); 8] = [
     ("flood", Fault::Flood),
     ("leave", Fault::Leave),
     ("version", Fault::Version),
+    ("memory", Fault::Memory),
 ];
 
 impl FromStr for Fault {
@@ -53,7 +56,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 27] = [
+const OPTIONS: [&str; 29] = [
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -81,6 +84,8 @@ const OPTIONS: [&str; 27] = [
     "fault",
     "fault_at",
     "claimed_precision",
+    "layers",
+    "perturb_from",
 ];
 
 pub struct Script {
@@ -102,6 +107,9 @@ pub struct Script {
     pub fault_at: usize,
     /// What it claims to hold, whatever was asked.
     pub claimed_precision: Option<Precision>,
+    /// Whether it gives hidden states, and from which on `perturb` shows.
+    pub layers: bool,
+    pub perturb_from: usize,
     noise: ProcessNoise,
     random: ChaCha8Rng,
 }
@@ -137,6 +145,8 @@ impl Script {
                 .map(str::parse)
                 .transpose()
                 .map_err(EngineError::Input)?,
+            layers: options.parsed("layers", "true or false")?.unwrap_or(false),
+            perturb_from: options.number("perturb_from", 0.0)? as usize,
             noise: options.noise()?.of_process(started, &mut random),
             random,
         })

@@ -25,6 +25,9 @@ pub enum PrepareError {
     /// A Hugging Face repository could not be fetched, or is not in the local cache.
     #[error("hf:{repository}: {reason}")]
     Hub { repository: String, reason: String },
+    /// More than the disk has room for.
+    #[error("{path}: {reason}")]
+    NoRoom { path: PathBuf, reason: String },
     #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error("cannot read {path}: {source}")]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hf_hub::api::sync::{ApiBuilder, ApiRepo};
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
 
 use crate::huggingface::{CONFIG, INDEX, TOKENIZER, WEIGHTS, indexed_files};
@@ -36,6 +36,29 @@ pub(crate) fn fetch(repository: &str, progress: Progress) -> Result<PathBuf, Pre
     download(repository, &cache, &snapshots, progress)
 }
 
+/// The directory of a snapshot that holds the configuration of `repository`: nothing else is fetched.
+pub(crate) fn fetch_config(repository: &str, progress: Progress) -> Result<PathBuf, PrepareError> {
+    check_name(repository)?;
+    let cache = cache();
+    let cached = cache.repo(model(repository, "main")).get(CONFIG);
+    let config = match cached {
+        Some(path) => path,
+        None if offline() => {
+            let reason =
+                format!("its {CONFIG} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it");
+            return Err(error(repository, reason));
+        }
+        None => {
+            let failed = |e: &dyn std::fmt::Display| error(repository, format!("cannot fetch {CONFIG}: {e}"));
+            let api = api(&cache, progress).map_err(|e| failed(&e))?;
+            // Of a commit, as `download` does it: what is kept here serves there.
+            let info = api.repo(model(repository, "main")).info().map_err(|e| failed(&e))?;
+            api.repo(model(repository, &info.sha)).download(CONFIG).map_err(|e| failed(&e))?
+        }
+    };
+    Ok(config.parent().expect("a file lies in a directory").to_path_buf())
+}
+
 /// Whether `get` finds all that a model needs, else what is missing.
 fn complete(
     get: impl Fn(&str) -> Result<Option<PathBuf>, PrepareError>,
@@ -67,12 +90,7 @@ fn download(
     progress: Progress,
 ) -> Result<PathBuf, PrepareError> {
     let failed = |what: &str, e: &dyn std::fmt::Display| error(repository, format!("cannot {what}: {e}"));
-    let mut builder =
-        ApiBuilder::from_env().with_cache_dir(cache.path().clone()).with_progress(progress == Progress::Bar);
-    if let Ok(token) = std::env::var("HF_TOKEN") {
-        builder = builder.with_token(Some(token));
-    }
-    let api = builder.build().map_err(|e| failed("reach the hub", &e))?;
+    let api = api(cache, progress).map_err(|e| failed("reach the hub", &e))?;
     let info = api.repo(model(repository, "main")).info();
     let info = info.map_err(|e| failed("find it on the hub", &e))?;
     let commit: ApiRepo = api.repo(model(repository, &info.sha));
@@ -93,6 +111,15 @@ fn download(
     let main = cache.repo(model(repository, "main"));
     main.create_ref(&info.sha).map_err(|e| failed("note its commit in the cache", &e))?;
     Ok(snapshot)
+}
+
+fn api(cache: &Cache, progress: Progress) -> Result<Api, ApiError> {
+    let mut builder =
+        ApiBuilder::from_env().with_cache_dir(cache.path().clone()).with_progress(progress == Progress::Bar);
+    if let Ok(token) = std::env::var("HF_TOKEN") {
+        builder = builder.with_token(Some(token));
+    }
+    builder.build()
 }
 
 fn check_name(repository: &str) -> Result<(), PrepareError> {

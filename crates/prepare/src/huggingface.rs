@@ -66,6 +66,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         name: directory_name(directory),
         kind: "huggingface",
         files,
+        seed: None,
         config,
         config_json,
         tokenizer,
@@ -81,9 +82,20 @@ fn directory_name(directory: &Path) -> String {
     full.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// The config.json of a directory, known to describe a model that is supported.
+pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
+    let file = SourceFile::open(&directory.join(CONFIG))?;
+    read_config(&file)?;
+    parse(&file)
+}
+
+fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
+    serde_json::from_slice(file.bytes())
+        .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))
+}
+
 fn read_config(file: &SourceFile) -> Result<ModelConfig, PrepareError> {
-    let value: Value = serde_json::from_slice(file.bytes())
-        .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))?;
+    let value = parse(file)?;
     if let Some(quantization) = value.get("quantization_config").filter(|value| !value.is_null()) {
         let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
         let reason = format!(

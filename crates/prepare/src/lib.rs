@@ -1,5 +1,5 @@
-//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file or a
-//! repository on the Hugging Face hub.
+//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file, a
+//! repository on the Hugging Face hub, or from a published shape alone, with weights drawn at random.
 //!
 //! A bundle is content-addressed: its directory is named after the model and a hash over the
 //! source's files. It appears whole or not at all, and making it a second time costs no more than
@@ -13,15 +13,19 @@ mod huggingface;
 mod model;
 mod progress;
 mod quantise;
+mod room;
 mod safetensors;
 mod store;
+mod synthetic;
 
 use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, MANIFEST, Precision};
+use serde_json::Value;
 
 pub use error::PrepareError;
 pub use progress::Progress;
+pub use synthetic::names as synthetic_names;
 
 use progress::Reporter;
 
@@ -47,11 +51,16 @@ pub enum Source {
     Gguf(PathBuf),
     /// `owner/name` on the Hugging Face hub.
     Hub(String),
+    /// A model of a published shape whose weights are drawn at random; one of [`synthetic_names`].
+    Synthetic(String),
 }
 
 impl Source {
-    /// As people write it: `hf:owner/name`, a path that ends in `.gguf`, or a directory.
+    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.gguf`, or a directory.
     pub fn parse(text: &str) -> Source {
+        if let Some(name) = text.strip_prefix(synthetic::PREFIX) {
+            return Source::Synthetic(name.to_owned());
+        }
         let path = PathBuf::from(text);
         match text.strip_prefix("hf:") {
             Some(repository) => Source::Hub(repository.to_owned()),
@@ -78,6 +87,7 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
         }
         Source::Directory(directory) => huggingface::open(directory)?,
         Source::Gguf(path) => gguf::open(path)?,
+        Source::Synthetic(name) => synthetic::open(name)?,
         Source::Hub(repository) => {
             let mut model = huggingface::open(&hub::fetch(repository, request.progress)?)?;
             // The snapshot's directory is named after a commit.
@@ -87,6 +97,23 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     };
     let mut reporter = Reporter::new(request.progress);
     store::store(request, &model, &mut reporter)
+}
+
+/// The config.json of a model, in Hugging Face's field names, without reading or fetching any weights.
+pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError> {
+    let model = match source {
+        Source::Directory(directory) if directory.join(MANIFEST).is_file() => {
+            Bundle::open(directory)?;
+            return huggingface::config_json(directory);
+        }
+        Source::Hub(repository) => {
+            return huggingface::config_json(&hub::fetch_config(repository, progress)?);
+        }
+        Source::Directory(directory) => huggingface::open(directory)?,
+        Source::Gguf(path) => gguf::open(path)?,
+        Source::Synthetic(name) => synthetic::open(name)?,
+    };
+    Ok(serde_json::from_slice(&model.config_json.bytes).expect("it was parsed when the model was opened"))
 }
 
 /// A bundle given as the source is used as it is: its own source may be long gone.

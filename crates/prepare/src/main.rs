@@ -6,21 +6,29 @@ use std::process::ExitCode;
 
 use bundle::{Bundle, Precision};
 use clap::Parser;
-use prepare::{PrepareError, Progress, Request, Source, prepare};
+use prepare::{PrepareError, Progress, Request, Source, config, prepare};
 use serde_json::json;
 
 /// Makes a bundle, the one form of a model that every engine reads, and prints where it is.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// A Hugging Face directory, a .gguf file, hf:owner/name, or a bundle
+    /// A Hugging Face directory, a .gguf file, hf:owner/name, synthetic:NAME, or a bundle
     source: String,
     /// The precisions that the bundle must hold
-    #[arg(long, value_delimiter = ',', required = true, value_name = "f32,bf16,f16,int8,int4,nf4")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        required_unless_present = "config",
+        value_name = "f32,bf16,f16,int8,int4,nf4"
+    )]
     precision: Vec<Precision>,
     /// The directory in which all bundles lie
-    #[arg(long, value_name = "DIR")]
-    bundles: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    bundles: Option<PathBuf>,
+    /// Print the model's config.json and make nothing; no weights are read or fetched
+    #[arg(long, conflicts_with_all = ["precision", "bundles", "name"])]
+    config: bool,
     /// What to call the model [default: after the source]
     #[arg(long)]
     name: Option<String>,
@@ -31,14 +39,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let request = Request {
-        source: Source::parse(&arguments.source),
-        name: arguments.name,
-        precisions: arguments.precision,
-        bundles: arguments.bundles,
-        progress: if arguments.quiet { Progress::Silent } else { Progress::Bar },
-    };
-    match run(&request) {
+    match run(arguments) {
         // A reader that has gone away is told by the exit code.
         Ok(line) => match writeln!(std::io::stdout(), "{line}") {
             Ok(()) => ExitCode::SUCCESS,
@@ -51,8 +52,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(request: &Request) -> Result<serde_json::Value, PrepareError> {
-    let directory = prepare(request)?;
+fn run(arguments: Arguments) -> Result<serde_json::Value, PrepareError> {
+    let source = Source::parse(&arguments.source);
+    let progress = if arguments.quiet { Progress::Silent } else { Progress::Bar };
+    let Some(bundles) = arguments.bundles else { return config(&source, progress) };
+    let Arguments { name, precision: precisions, .. } = arguments;
+    let directory = prepare(&Request { source, name, precisions, bundles, progress })?;
     let bundle = Bundle::open(&directory)?;
     let path = std::path::absolute(&directory).unwrap_or(directory).display().to_string();
     Ok(json!({ "bundle": path, "name": bundle.manifest().name, "precisions": bundle.precisions() }))

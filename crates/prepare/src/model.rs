@@ -15,8 +15,10 @@ pub(crate) struct Model {
     pub(crate) name: String,
     /// The manifest's word for this kind of source.
     pub(crate) kind: &'static str,
-    /// Every file that the bundle is made from.
+    /// Every file that the bundle is made from; none where it is made from nothing but its shape.
     pub(crate) files: Vec<SourceFile>,
+    /// Of weights that are drawn.
+    pub(crate) seed: Option<u64>,
     pub(crate) config: ModelConfig,
     pub(crate) config_json: Document,
     /// Or the reason why there is none.

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::huggingface::{CONFIG, TOKENIZER};
 use crate::model::Model;
 use crate::progress::Reporter;
+use crate::room;
 use crate::safetensors::Writer;
 use crate::{PrepareError, Request};
 
@@ -30,7 +31,7 @@ pub(crate) fn store(
 ) -> Result<PathBuf, PrepareError> {
     let name = model_name(request.name.as_deref(), &model.name)?;
     let sha256 = hash_sources(model, reporter);
-    let address = format!("{name}-{}", address(model.kind, &sha256));
+    let address = format!("{name}-{}", address(model, &sha256));
     let directory = request.bundles.join(&address);
     // Without the lock, so that bundles can also be used where nothing can be written.
     if State::of(&directory, model, &request.precisions).missing.is_empty() {
@@ -45,9 +46,10 @@ pub(crate) fn store(
         return Ok(directory);
     }
     let staging = Staging::create(request.bundles.join(format!(".{address}.partial")))?;
+    room::check(&model.config, &weights_in(&missing), &request.bundles)?;
     let mut files = write_files(model, &missing, &staging.0, reporter)?;
     files.extend(intact);
-    let source = bundle::Source { kind: model.kind.into(), sha256 };
+    let source = bundle::Source { kind: model.kind.into(), seed: model.seed, sha256 };
     let manifest = Manifest { format: MANIFEST_FORMAT, name, source, files };
     let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
     json.push(b'\n');
@@ -106,17 +108,22 @@ fn write_files(
             records.insert(file.to_owned(), record);
         }
     }
-    let precisions: Vec<_> =
-        Precision::ALL.into_iter().filter(|precision| files.contains(&precision.file_name())).collect();
+    let precisions = weights_in(files);
     if let Err(reason) = &model.tokenizer
         && !precisions.is_empty()
+        && model.seed.is_none()
     {
         reporter.note(&format!(
-            "warning: the model has no tokenizer, so only token ids can be fed to it: {reason}"
+            "warning: the model has no tokenizer, so token ids or plain bytes are all that can be fed to it: {reason}"
         ));
     }
     records.extend(write_weights(model, &precisions, directory, reporter)?);
     Ok(records)
+}
+
+/// The precisions whose weights are among `files`.
+fn weights_in(files: &BTreeSet<String>) -> Vec<Precision> {
+    Precision::ALL.into_iter().filter(|precision| files.contains(&precision.file_name())).collect()
 }
 
 /// Writes all of `precisions` in one pass, so that each tensor is read and converted once.
@@ -270,11 +277,14 @@ fn model_name(given: Option<&str>, default: &str) -> Result<String, PrepareError
     }
 }
 
-/// sha256 by name of every file of the source.
+/// sha256 by name of every file of the source; without files, of the configuration, which then is the source.
 fn hash_sources(model: &Model, reporter: &mut Reporter) -> BTreeMap<String, String> {
     let total = model.files.iter().map(|file| file.bytes().len() as u64).sum();
     reporter.start("hashing the source".into(), total);
     let mut hashes = BTreeMap::new();
+    if model.files.is_empty() {
+        hashes.insert(CONFIG.to_owned(), hexadecimal(Sha256::new_with_prefix(&model.config_json.bytes)));
+    }
     for file in &model.files {
         let mut hasher = Sha256::new();
         for chunk in file.bytes().chunks(1 << 22) {
@@ -288,9 +298,12 @@ fn hash_sources(model: &Model, reporter: &mut Reporter) -> BTreeMap<String, Stri
 }
 
 /// What tells one source from another, whatever its files are called.
-fn address(kind: &str, sha256: &BTreeMap<String, String>) -> String {
+fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
     let mut hasher = Sha256::new();
-    hasher.update(format!("{MANIFEST_FORMAT} {RECIPE} {kind}\n"));
+    hasher.update(format!("{MANIFEST_FORMAT} {RECIPE} {}\n", model.kind));
+    if let Some(seed) = model.seed {
+        hasher.update(format!("seed {seed}\n"));
+    }
     for hash in sha256.values() {
         hasher.update(format!("{hash}\n"));
     }

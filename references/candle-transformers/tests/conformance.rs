@@ -88,7 +88,7 @@ fn quantized_llama_conforms_from_a_derived_gguf_of_f32() {
 }
 
 #[test]
-fn a_derived_file_is_recorded_with_what_it_came_from() {
+fn a_derived_file_is_recorded_with_what_it_came_from_and_found_without_reading_that() {
     let directory = tempfile::tempdir().unwrap();
     let (bundle, _) = model("llama-gqa-tied", directory.path());
     let file = reference_gguf::derive(&bundle, Precision::Int8, directory.path()).unwrap();
@@ -97,6 +97,7 @@ fn a_derived_file_is_recorded_with_what_it_came_from() {
     assert_eq!(record.from_sha256, bundle.manifest().files["int8.safetensors"].sha256);
     assert_eq!(record.sha256, bundle::sha256_of(&file).unwrap());
     let written = std::fs::metadata(&file).unwrap().modified().unwrap();
+    std::fs::remove_file(bundle.weights_path(Precision::Int8).unwrap()).unwrap();
     reference_gguf::derive(&bundle, Precision::Int8, directory.path()).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), written, "it is written once");
 }

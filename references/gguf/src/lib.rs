@@ -46,7 +46,9 @@ pub fn record_path(file: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Path of the GGUF file of `bundle` at `precision` in `directory`. It is written unless it is there.
+/// Path of the GGUF file of `bundle` at `precision` in `directory`. It is written unless it is there: then
+/// nothing is read or hashed, for a worker asks again while its load is timed. What the file holds is verified
+/// after the last sample, against its record.
 pub fn derive(bundle: &Bundle, precision: Precision, directory: &Path) -> Result<PathBuf, Error> {
     let path = directory.join(name(bundle, precision)?);
     // The record comes last: a file without one was left by an interruption.

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use bundle::{BundleError, ModelConfig, Precision};
+use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
+use protocol::KvCache;
 use serde::Serialize;
 use statistics::median;
 
@@ -33,9 +34,11 @@ impl Work {
         element: usize,
     ) -> Result<Work, BundleError> {
         // Half of the new tokens lie in the cache on average, besides the prompt.
-        let contexts = plan.prompts.iter().map(|prompt| prompt.tokens.len() + plan.new_tokens / 2);
+        let contexts =
+            plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens / 2);
         let context = contexts.sum::<usize>() / plan.prompts.len().max(1);
-        let prefill = plan.prompts.iter().map(|prompt| prefill_operations(config, prompt.tokens.len()));
+        let prefill =
+            plan.prompts.iter().map(|prompt| prefill_operations(config, plan.context, prompt.tokens.len()));
         Ok(Work {
             weights: weights_read(config, precision)? as f64,
             kv_cache: kv_cache_bytes(config, plan.batch, context, element) as f64,
@@ -50,28 +53,28 @@ impl Work {
 }
 
 /// Stored bytes of every tensor that a step reads whole, codes with their scales.
-fn weights_read(config: &ModelConfig, precision: Precision) -> Result<usize, BundleError> {
+fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
     if !config.tied_embeddings {
         looked_up.push(config.embedding());
     }
     let stored = config.stored(precision)?;
     let read = stored.iter().filter(|tensor| !looked_up.contains(&tensor.name));
-    Ok(read.map(|tensor| tensor.element.bytes() * tensor.shape.iter().product::<usize>()).sum())
+    Ok(read.map(StoredTensor::bytes).sum())
 }
 
 /// The least for a prompt of `tokens`: two operations for each parameter of the layers' products and each token;
 /// the output head for the last token alone; in attention, for each head and each pair of a token with itself or
 /// an earlier one, `q · k` and the weighted sum of `v`. Norms, activations and softmax are left out: they are a
 /// hundredth of it in common models.
-fn prefill_operations(config: &ModelConfig, tokens: usize) -> f64 {
+fn prefill_operations(config: &ModelConfig, context: usize, tokens: usize) -> f64 {
     let head = config.lm_head();
     let tables = [config.embedding(), head.clone(), config.position_embedding().unwrap_or_default()];
     let tensors = config.tensors();
     let matrices = tensors.iter().filter(|tensor| tensor.shape.len() == 2 && !tables.contains(&tensor.name));
     let layers: usize = matrices.map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let head = config.vocab_size * config.hidden_size;
-    let pairs = tokens * (tokens + 1) / 2;
+    let pairs = context * tokens + tokens * (tokens + 1) / 2;
     let attention = 4 * config.layers * config.heads * config.head_dim * pairs;
     (2 * (layers * tokens + head) + attention) as f64
 }
@@ -112,6 +115,10 @@ pub(crate) enum Bound {
 pub(crate) fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
+        // Computing the whole prefix again is bound by something else than a step's bytes.
+        if contender.kv_cache == KvCache::Off {
+            return None;
+        }
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
         let element = runs.find_map(kv_cache_element)?;
         let work = Work::of(config, plan, precision, element).ok()?;
@@ -198,7 +205,7 @@ mod tests {
         // A layer: q and o of 8 × 8, k and v of 4 × 8, gate, up and down of 16 × 8.
         let layer = 2 * 64 + 2 * 32 + 3 * 128;
         let attention = 4 * 2 * 2 * 4 * (1 + 2 + 3);
-        assert_eq!(prefill_operations(&config(), 3), f64::from(2 * (2 * layer * 3 + 32 * 8) + attention));
+        assert_eq!(prefill_operations(&config(), 0, 3), f64::from(2 * (2 * layer * 3 + 32 * 8) + attention));
     }
 
     fn process(round: usize) -> Option<Process> {

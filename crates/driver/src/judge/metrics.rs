@@ -1,14 +1,14 @@
 //! The figures of one process, from its samples. `docs/measures.md` defines them for people.
 
 use protocol::CaseSample;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::{median, quantile};
 
 use crate::evidence::Evidence;
 use crate::plan::Plan;
 use crate::record::Run;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
     /// Load begins → weights resident, seconds.
@@ -32,10 +32,12 @@ pub(crate) enum Metric {
     /// 90th and 99th percentile of the gaps, milliseconds.
     LatencyP90,
     LatencyP99,
+    /// Warm request → last token, milliseconds.
+    Total,
 }
 
 impl Metric {
-    pub(crate) const ALL: [Metric; 11] = [
+    pub(crate) const ALL: [Metric; 12] = [
         Metric::Load,
         Metric::ColdStart,
         Metric::Latency,
@@ -47,6 +49,7 @@ impl Metric {
         Metric::PrefillThroughput,
         Metric::LatencyP90,
         Metric::LatencyP99,
+        Metric::Total,
     ];
 
     /// Those of the table, in its order; they are also those that are tested for difference.
@@ -66,6 +69,7 @@ impl Metric {
             Metric::PrefillThroughput => "Prefill Throughput (tok/s)",
             Metric::LatencyP90 => "Latency p90 (ms)",
             Metric::LatencyP99 => "Latency p99 (ms)",
+            Metric::Total => "Total Time (ms)",
         }
     }
 
@@ -82,6 +86,7 @@ impl Metric {
             Metric::PrefillThroughput => "prefill_throughput",
             Metric::LatencyP90 => "latency_p90",
             Metric::LatencyP99 => "latency_p99",
+            Metric::Total => "total",
         }
     }
 
@@ -119,6 +124,10 @@ impl Metric {
             Metric::Startup => run.started()?.startup_ns.map(ms),
             Metric::SpawnToFirstToken => run.cold_start()?.since_spawn_ns.map(ms),
             Metric::FirstToken => median(&samples().map(|case| ms(case.first_token_ns)).collect::<Vec<_>>()),
+            Metric::Total => {
+                let total = |case: &CaseSample| ms(case.first_token_ns + case.gaps_ns.iter().sum::<u64>());
+                median(&samples().map(total).collect::<Vec<_>>())
+            }
             Metric::PrefillThroughput => {
                 let first: Vec<&CaseSample> = samples().collect();
                 let seconds = first.iter().map(|case| case.first_token_ns).sum::<u64>() as f64 / 1e9;

@@ -5,13 +5,13 @@
 
 use bundle::Precision;
 use protocol::Decode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::judge::logits::Logits;
+use crate::judge::logits::{Logits, log_sum_exp};
 use crate::record::Run;
 
 /// How far apart two computations may be and still be the same, stated once for each precision.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tolerance {
     /// Largest absolute difference of a logit, as a share of the reference's largest logit. Only f32 is
     /// held to it: at 16 bits single logits may be far off without consequence.
@@ -57,7 +57,7 @@ pub(crate) struct Reference {
 }
 
 /// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
     pub(crate) mean_kl: f64,
@@ -66,7 +66,7 @@ pub(crate) struct QuantisationLoss {
 }
 
 /// How well one run agrees with the reference.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Agreement {
     pub(crate) reference: String,
     pub(crate) tolerance: Tolerance,
@@ -205,12 +205,8 @@ impl Sums {
 }
 
 /// Σ p · (log p − log q) over softmaxes of two rows of logits, in f64.
-fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    let log_sum = |row: &[f32]| {
-        let largest = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        largest + row.iter().map(|&x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
-    };
-    let (of_p, of_q) = (log_sum(p), log_sum(q));
+pub(crate) fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
+    let (of_p, of_q) = (log_sum_exp(p), log_sum_exp(q));
     let terms = p.iter().zip(q).map(|(&p, &q)| {
         let log_p = f64::from(p) - of_p;
         log_p.exp() * (log_p - (f64::from(q) - of_q))
@@ -225,7 +221,7 @@ fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
     reference.get(token).is_some_and(|&logit| best - logit <= tie)
 }
 
-fn argmax(row: &[f32]) -> usize {
+pub(crate) fn argmax(row: &[f32]) -> usize {
     let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
         if value > best.1 { (index, value) } else { best }
     });

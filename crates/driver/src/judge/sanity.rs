@@ -24,7 +24,7 @@ pub(crate) struct Flag {
 pub(crate) enum Kind {
     /// Weights were read faster than the machine can read.
     AboveBandwidth,
-    /// Twice the bytes in less time.
+    /// More bytes in less time.
     WiderIsFaster,
     /// Samples that do not add up to the time they took.
     SamplesDisagree,

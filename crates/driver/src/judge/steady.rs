@@ -1,19 +1,19 @@
-//! Whether, and when, each process reached a steady state; and how its iterations went, from the first.
+//! Whether, and when, each process reached a steady state.
 //!
 //! The series that is classified is that of the decode steps of one process in the order they ran, from
 //! the first of warm-up to the last that was measured. A step's time grows with its position in the
 //! sequence, whatever the framework, so each is divided by the median time of its own position over all
 //! iterations.
 
-use protocol::Iteration;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::median;
 use statistics::steady::{SteadyState, classify};
 
+use crate::judge::curve::{self, Point, ShortWarmup};
 use crate::record::Run;
 
 /// Of the processes of one contender.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Steadiness {
     /// How many processes were of each kind.
     pub(crate) flat: usize,
@@ -27,23 +27,23 @@ pub(crate) struct Steadiness {
     pub(crate) time_to_steady_ms: Option<f64>,
     /// Iteration 1, 2, 3 … of each process, medians over processes.
     pub(crate) curve: Vec<Point>,
+    /// What iteration 1 took beyond a steady one.
+    pub(crate) first_iteration_cost_ms: Option<f64>,
+    /// The first iteration from which on all are as a steady one; `None` where the last is not.
+    pub(crate) settled_at: Option<usize>,
+    pub(crate) short_warmup: Option<ShortWarmup>,
 }
 
-/// One iteration of the curve.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Point {
-    /// From 1, through warm-up and measurement.
-    pub(crate) iteration: usize,
-    /// Processes that got so far, and those for which it was warm-up.
-    pub(crate) processes: usize,
-    pub(crate) warmup: usize,
-    /// Mean time to first token, and mean gap between tokens, milliseconds.
-    pub(crate) first_token_ms: f64,
-    pub(crate) gap_ms: Option<f64>,
-}
-
-pub(crate) fn steadiness(runs: &[&Run]) -> Steadiness {
-    let mut steadiness = Steadiness { curve: curve(runs), ..Steadiness::default() };
+/// `batch`: sequences that each step continues.
+pub(crate) fn steadiness(runs: &[&Run], batch: usize) -> Steadiness {
+    let curve = curve::curve(runs);
+    let mut steadiness = Steadiness {
+        settled_at: curve::settled_at(&curve),
+        curve,
+        first_iteration_cost_ms: curve::first_iteration_cost_ms(runs),
+        short_warmup: curve::short_warmup(runs, batch),
+        ..Steadiness::default()
+    };
     let mut times = Vec::new();
     for run in runs {
         let series = Steps::of(run);
@@ -64,11 +64,6 @@ pub(crate) fn steadiness(runs: &[&Run]) -> Steadiness {
     steadiness
 }
 
-fn iterations(run: &Run) -> Vec<&Iteration> {
-    let warmup = run.warmup().into_iter().flat_map(|warmup| &warmup.iterations);
-    warmup.chain(run.iterations()).collect()
-}
-
 /// Decode steps of one process, in order.
 struct Steps {
     gaps_ns: Vec<u64>,
@@ -82,7 +77,7 @@ impl Steps {
     fn of(run: &Run) -> Steps {
         let mut steps = Steps { gaps_ns: Vec::new(), positions: Vec::new(), before_ns: Vec::new() };
         let mut elapsed = 0;
-        for iteration in iterations(run) {
+        for iteration in curve::iterations(run) {
             let mut position = 0;
             for case in &iteration.cases {
                 elapsed += case.first_token_ns;
@@ -115,34 +110,9 @@ impl Steps {
     }
 }
 
-fn curve(runs: &[&Run]) -> Vec<Point> {
-    let series: Vec<(usize, Vec<&Iteration>)> = runs
-        .iter()
-        .map(|run| (run.warmup().map_or(0, |warmup| warmup.iterations.len()), iterations(run)))
-        .collect();
-    let longest = series.iter().map(|(_, iterations)| iterations.len()).max().unwrap_or(0);
-    let mean = |values: Vec<u64>| {
-        (!values.is_empty()).then(|| values.iter().sum::<u64>() as f64 / values.len() as f64 / 1e6)
-    };
-    let point = |index: usize| {
-        let there = || series.iter().filter_map(|(_, iterations)| iterations.get(index));
-        let first = there().filter_map(|i| mean(i.cases.iter().map(|case| case.first_token_ns).collect()));
-        let gaps =
-            there().filter_map(|i| mean(i.cases.iter().flat_map(|case| case.gaps_ns.clone()).collect()));
-        Some(Point {
-            iteration: index + 1,
-            processes: there().count(),
-            warmup: series.iter().filter(|(warmup, _)| index < *warmup).count(),
-            first_token_ms: median(&first.collect::<Vec<_>>())?,
-            gap_ms: median(&gaps.collect::<Vec<_>>()),
-        })
-    };
-    (0..longest).filter_map(point).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, WarmupDone};
+    use protocol::{CaseSample, Event, Iteration, WarmupDone};
 
     use super::*;
     use crate::judge::testing::run;
@@ -166,7 +136,7 @@ mod tests {
     #[test]
     fn growth_with_the_position_is_no_change_of_state() {
         let steady = process(&[1.0], &[1.0, 1.0]);
-        let found = steadiness(&[&steady]);
+        let found = steadiness(&[&steady], 1);
         // The one token before the first step.
         assert_eq!((found.flat, found.time_to_steady_ms), (1, Some(0.005)));
     }
@@ -174,18 +144,10 @@ mod tests {
     #[test]
     fn slow_first_iterations_are_a_warm_up_of_known_length() {
         let warming = process(&[2.0], &[1.0, 1.0, 1.0, 1.0]);
-        let found = steadiness(&[&warming]);
+        let found = steadiness(&[&warming], 1);
         assert_eq!(found.warm_up, 1, "{found:?}");
         // One iteration: 5 µs to the first token, then gaps that sum to 51.4 µs; and the next first token.
         let expected = (5000.0 + 2.0 * 25_700.0 + 5000.0) / 1e6;
         assert!((found.time_to_steady_ms.unwrap() - expected).abs() < 0.2 * expected, "{found:?}");
-    }
-
-    #[test]
-    fn the_curve_tells_every_iteration_from_the_first() {
-        let found = steadiness(&[&process(&[2.0, 1.0], &[1.0]), &process(&[3.0], &[1.0])]);
-        let curve: Vec<_> = found.curve.iter().map(|p| (p.iteration, p.processes, p.warmup)).collect();
-        assert_eq!(curve, [(1, 2, 2), (2, 2, 1), (3, 1, 0)]);
-        assert!((found.curve[0].gap_ms.unwrap() - 2.5 * 1.285e-3).abs() < 1e-6, "{:?}", found.curve[0]);
     }
 }

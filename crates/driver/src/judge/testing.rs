@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
-use protocol::{Decode, Event, InEffect, KvCache, Loaded, Usage};
+use protocol::{Decode, Event, InEffect, KvCache, Loaded, Usage, Warmup};
 
 use crate::configs::{Engine, EngineSettings};
 use crate::evidence::Probe;
@@ -85,7 +85,14 @@ pub(crate) fn contender(label: &str) -> Contender {
         options: BTreeMap::new(),
         env: BTreeMap::new(),
     };
-    Contender { label: label.into(), engine, precision: Precision::F32, jit: true, threads: 2 }
+    Contender {
+        label: label.into(),
+        engine,
+        precision: Precision::F32,
+        jit: true,
+        threads: 2,
+        kv_cache: KvCache::On,
+    }
 }
 
 pub(crate) fn plan(labels: &[&str]) -> Plan {
@@ -98,6 +105,8 @@ pub(crate) fn plan(labels: &[&str]) -> Plan {
         cpus: Some(vec![0, 1]),
         jit: true,
         batch: 1,
+        context: 0,
+        prompt_last_only: false,
         new_tokens: 32,
         rounds: Rounds::Fixed(6),
         iterations: 2,
@@ -106,7 +115,9 @@ pub(crate) fn plan(labels: &[&str]) -> Plan {
         patience_s: 0.0,
         cold_loads: 0,
         decode: Decode::Forced,
-        kv_cache: KvCache::On,
+        warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
+        varied: Vec::new(),
+        text: None,
         fair_comparison: true,
         reference: None,
         seed: 1,

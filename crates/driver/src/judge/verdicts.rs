@@ -1,6 +1,6 @@
 //! From figures to the words that people read. The statistics are in the crate of that name.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
 
 use super::metrics::{self, Metric};
@@ -9,9 +9,18 @@ use crate::plan::Plan;
 
 /// The metric that decides when automatic rounds end: what the table is asked for most, and of the five the
 /// one whose differences are smallest.
-const DECIDING: Metric = Metric::Throughput;
+fn deciding(plan: &Plan) -> Metric {
+    if plan.new_tokens > 1 { Metric::Throughput } else { Metric::PrefillThroughput }
+}
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Those that are tested for difference. A request for one token decodes nothing.
+fn tested(plan: &Plan) -> [Metric; 5] {
+    let one_token =
+        [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput, Metric::PeakMemory];
+    if plan.new_tokens > 1 { Metric::TABLE } else { one_token }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     /// Better than the other: for memory, smaller.
@@ -60,7 +69,7 @@ struct Pair<'a> {
 
 impl Table {
     fn of(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let figures = Metric::TABLE.into_iter().map(|metric| {
+        let figures = tested(plan).into_iter().map(|metric| {
             let of_label = |label: &String| metrics::by_round(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
@@ -104,7 +113,7 @@ pub(crate) fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
         Table::of(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, false);
-    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == DECIDING);
+    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == deciding(plan));
     statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
 }
 
@@ -183,6 +192,9 @@ fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) 
         }
         (Outcome::Different, Metric::Throughput) => {
             format!("{a} decodes {times} faster than {b} {evidence}")
+        }
+        (Outcome::Different, Metric::PrefillThroughput) => {
+            format!("{a} reads a prompt {times} faster than {b} {evidence}")
         }
         (Outcome::Different, Metric::PeakMemory) => {
             format!("{a} needs {times} less memory than {b} {evidence}")

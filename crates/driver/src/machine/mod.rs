@@ -4,11 +4,15 @@
 //! which is printed as "not available" and never taken for quiet.
 
 mod affinity;
+mod cgroup;
+mod confinement;
 mod counters;
 mod gpu;
 mod guard;
+pub(crate) mod memory;
 
 pub(crate) use affinity::{Pinned, allowed, choose};
+pub(crate) use confinement::Confinement;
 pub(crate) use counters::{governor, quota};
 pub(crate) use gpu::{Gpu, gpus, objection};
 pub(crate) use guard::{Guard, LIMITS, Noise};

@@ -157,14 +157,17 @@ fn machine(report: &Report) -> Option<String> {
 fn memory(report: &Report) -> Vec<String> {
     let of_row = |row: &Row| {
         let parts = row.memory.as_ref()?;
-        let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+        let mb = |bytes: f64| format!("{:.0}", bytes.abs() / 1e6);
         Some(format!(
-            "{} {} framework + {} weights + {} KV cache + {} rest",
+            "{} {} framework + {} parameters + {} KV cache + {} activations {} {} remainder = {}",
             row.framework,
             mb(parts.framework),
-            mb(parts.weights),
+            mb(parts.parameters),
             mb(parts.kv_cache),
-            mb(parts.activations)
+            mb(parts.activations),
+            if parts.remainder < 0.0 { '−' } else { '+' },
+            mb(parts.remainder),
+            mb(parts.peak)
         ))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
@@ -243,10 +246,15 @@ pub(super) fn warnings(plan: &Plan, evidence: &Evidence, rows: &[Row], rules: &[
         warnings.push(format!("no reference for parity: {reason}"));
     }
     warnings.extend(evidence.no_probe.clone());
+    for (label, score) in &evidence.texts {
+        warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
+    }
     for contender in &plan.contenders {
         let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
         let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        if unsettled > 0 {
+        // Where its length was fixed, settling was not what ended it.
+        let is_fixed = plan.warmup.min_iterations == plan.warmup.max_iterations;
+        if unsettled > 0 && !is_fixed {
             warnings.push(format!(
                 "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
                 contender.label, evidence.rounds

@@ -3,7 +3,9 @@
 
 mod csv;
 mod findings;
+pub(crate) mod parity;
 pub(crate) mod precisions;
+mod prompts;
 mod row;
 mod table;
 #[cfg(test)]
@@ -24,11 +26,13 @@ use crate::machine::Noise;
 use crate::plan::Plan;
 
 pub(crate) use csv::csv;
-pub(crate) use row::{Row, State};
-pub(crate) use table::{markdown, table};
+pub(crate) use row::{Figure, Row, State};
+pub(crate) use table::{markdown, number, parity, precision, table};
+
+use prompts::PromptFigures;
 
 /// Version of the JSON.
-const SCHEMA: u32 = 2;
+pub(crate) const SCHEMA: u32 = 2;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -40,6 +44,8 @@ pub(crate) struct Report {
     pub(crate) rounds: usize,
     pub(crate) end: End,
     pub(crate) rows: Vec<Row>,
+    /// The figures of each prompt by itself.
+    pub(crate) prompts: Vec<PromptFigures>,
     pub(crate) comparisons: Vec<Comparison>,
     /// Where one engine was measured under two labels: what the machine cannot tell apart.
     pub(crate) floor: Vec<Floor>,
@@ -154,6 +160,7 @@ impl Report {
             floor: floor::floors(plan, &comparisons),
             warnings: findings::warnings(plan, evidence, &rows, &rules),
             rows,
+            prompts: prompts::prompts(plan, evidence),
             comparisons,
             rules,
             sanity,

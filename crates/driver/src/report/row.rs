@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, Precision};
 use protocol::{Hello, InEffect};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use crate::evidence::Evidence;
@@ -12,6 +12,7 @@ use crate::judge::memory::{self, Parts};
 use crate::judge::metrics::{self, Metric};
 use crate::judge::parity::Agreement;
 use crate::judge::steady::{self, Steadiness};
+use crate::judge::text::TextScore;
 use crate::judge::threads::Threads;
 use crate::plan::{Contender, Plan};
 use crate::record::{FailureKind, Run};
@@ -32,13 +33,17 @@ pub(crate) struct Row {
     pub(crate) threads: Option<Threads>,
     pub(crate) steadiness: Steadiness,
     pub(crate) energy: Option<Energy>,
+    /// Of the text that was scored, if one was.
+    pub(crate) text: Option<TextScore>,
     /// The worst of all rounds.
     pub(crate) agreement: Option<Agreement>,
+    /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
+    pub(crate) tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub(crate) hello: Option<Hello>,
     pub(crate) in_effect: Option<InEffect>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     Measured,
@@ -52,17 +57,17 @@ pub(crate) enum State {
     NotRun,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Requested {
     pub(crate) requested: Precision,
     pub(crate) observed: Option<String>,
 }
 
 /// A metric of one contender: the median over its processes, and each of them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) metric: Metric,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     /// `null`: not available.
     pub(crate) median: Option<f64>,
     pub(crate) min: Option<f64>,
@@ -72,7 +77,7 @@ pub(crate) struct Figure {
 }
 
 /// Loading, by what the page cache held before.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Loads {
     /// Of the loads that the table shows: the smallest share of the weights file that was resident before.
     pub(crate) warm_resident_before: Option<f64>,
@@ -86,7 +91,7 @@ pub(crate) struct Loads {
 }
 
 /// Of the measured iterations.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
     pub(crate) joules_per_token: f64,
@@ -122,11 +127,13 @@ impl Row {
             metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, evidence, label)).collect(),
             load: loads(plan, evidence, label, &complete),
             limit,
-            memory: memory::parts(plan, bundle.config(), &complete),
+            memory: memory::parts(plan, bundle.config(), &complete, |run| run.usage()?.kv_cache_bytes),
             threads: (!complete.is_empty()).then(|| Threads::of(plan, evidence, label)),
-            steadiness: steady::steadiness(&complete),
+            steadiness: steady::steadiness(&complete, plan.batch),
             energy: energy(plan, &complete),
+            text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
+            tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
         }
@@ -165,18 +172,23 @@ fn state(
     }
 }
 
+fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
+    let last = complete.iter().max_by_key(|run| run.round)?.iterations().last()?;
+    Some(last.cases.iter().map(|case| case.tokens.clone()).collect())
+}
+
 fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
     let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs);
     let (a, b) = (rank(a), rank(b));
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
-fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+pub(super) fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
     let values = metrics::by_round(metric, plan, evidence, label);
     let known: Vec<f64> = values.iter().copied().flatten().collect();
     Figure {
         metric,
-        unit: metric.unit(),
+        unit: metric.unit().to_owned(),
         median: median(&known),
         min: known.iter().copied().reduce(f64::min),
         max: known.iter().copied().reduce(f64::max),

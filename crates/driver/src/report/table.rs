@@ -4,16 +4,23 @@ use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, Table, TableStyle};
 
 use super::findings::findings;
-use super::{Report, Row, State};
+use super::{Report, Row, State, prompts};
 use crate::evidence::End;
 use crate::judge::metrics::Metric;
-use crate::plan::Rounds;
+use crate::plan::{DEFAULT_SUITE, Rounds};
 
 /// For a terminal.
 pub(crate) fn table(report: &Report) -> String {
     let mut text = format!("{}\n\n{}\n", heading(report), grid(report, UTF8_FULL_CONDENSED));
+    if let Some(by_prompt) = prompts::grid(report, UTF8_FULL_CONDENSED) {
+        text += &format!("{by_prompt}\n");
+    }
     for line in findings(report) {
         text += &format!("{line}\n");
+    }
+    // What is always run needs no telling each time.
+    if let Some(analysis) = analysis(report).filter(|_| report.plan.suite.as_deref() != Some(DEFAULT_SUITE)) {
+        text += &format!("\n{}\n", wrapped(&analysis));
     }
     text += &format!("\nEvery sample: {}\n", report.results);
     text
@@ -22,8 +29,14 @@ pub(crate) fn table(report: &Report) -> String {
 /// For README files and pull requests.
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report, ASCII_MARKDOWN));
+    if let Some(by_prompt) = prompts::grid(report, ASCII_MARKDOWN) {
+        text += &format!("{by_prompt}\n\n");
+    }
     for line in findings(report) {
         text += &format!("- {line}\n");
+    }
+    if let Some(analysis) = analysis(report) {
+        text += &format!("\n{}\n", wrapped(&analysis));
     }
     text
 }
@@ -48,6 +61,29 @@ fn heading(report: &Report) -> String {
         count(plan.threads, "thread"),
         count(report.rounds, "round"),
     )
+}
+
+/// What the suite, or the file of prompts, says that it shows.
+fn analysis(report: &Report) -> Option<String> {
+    let plan = &report.plan;
+    let name = plan.suite.as_ref().map_or("These prompts".to_owned(), |suite| format!("Suite {suite}"));
+    (!plan.analysis.is_empty()).then(|| format!("{name}: {}", plan.analysis))
+}
+
+/// As lines of at most 100 characters, or of a single longer word.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            *line = word.to_owned();
+        } else if line.chars().count() + 1 + word.chars().count() <= 100 {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
 }
 
 fn grid(report: &Report, style: TableStyle) -> String {
@@ -77,7 +113,7 @@ pub(super) fn figure(row: &Row, metric: Metric) -> String {
 }
 
 /// Three significant digits, but never fewer than the unit.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -87,7 +123,7 @@ fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-pub(super) fn precision(row: &Row) -> String {
+pub(crate) fn precision(row: &Row) -> String {
     let requested = row.precision.requested.name();
     match &row.precision.observed {
         Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
@@ -95,7 +131,7 @@ pub(super) fn precision(row: &Row) -> String {
     }
 }
 
-pub(super) fn parity(row: &Row) -> String {
+pub(crate) fn parity(row: &Row) -> String {
     match (row.state, &row.agreement) {
         (State::Unsupported, _) => "unsupported".into(),
         (State::Failed, _) => "failed".into(),

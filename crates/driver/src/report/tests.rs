@@ -3,17 +3,27 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
+use comfy_table::presets::ASCII_MARKDOWN;
 use insta::assert_snapshot;
 
+use super::prompts::{METRICS, PromptFigures, PromptRow};
 use super::row::{Figure, Loads, Requested};
 use super::*;
+use crate::judge::memory::{KvCaches, Parts};
 use crate::judge::metrics::Metric;
 use crate::judge::steady::Steadiness;
 use crate::judge::testing;
 use crate::judge::verdicts::Verdict;
 
 fn figure(metric: Metric, median: Option<f64>) -> Figure {
-    Figure { metric, unit: metric.unit(), median, min: median, max: median, values: vec![median; 6] }
+    Figure {
+        metric,
+        unit: metric.unit().to_owned(),
+        median,
+        min: median,
+        max: median,
+        values: vec![median; 6],
+    }
 }
 
 fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str]) -> Row {
@@ -40,7 +50,9 @@ fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str
         threads: None,
         steadiness: Steadiness::default(),
         energy: None,
+        text: None,
         agreement: None,
+        tokens: None,
         hello: None,
         in_effect: None,
     }
@@ -87,7 +99,7 @@ fn report() -> Report {
             manifest: bundle::Manifest {
                 format: 1,
                 name: "a-model".into(),
-                source: bundle::Source { kind: "gguf".into(), sha256: BTreeMap::new() },
+                source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
                 files: BTreeMap::new(),
             },
         },
@@ -104,6 +116,7 @@ fn report() -> Report {
         ],
         rounds: 6,
         end: End::Planned,
+        prompts: Vec::new(),
         floor: Vec::new(),
         rules: Vec::new(),
         sanity: Vec::new(),
@@ -170,13 +183,103 @@ fn csv_has_a_line_for_each_figure() {
     let text = csv(&report());
     let start: Vec<_> = text.lines().take(6).collect();
     assert_snapshot!(start.join("\n"), @r#"
-    framework,state,precision,metric,unit,median,min,max,rounds
-    candle,measured,f32,load,s,0.21,0.21,0.21,6
-    candle,measured,f32,cold_start,ms,79.84,79.84,79.84,6
-    candle,measured,f32,latency,ms,17.7,17.7,17.7,6
-    candle,measured,f32,throughput,tok/s,155.6,155.6,155.6,6
-    candle,measured,f32,peak_memory,GB,,,,6
+    framework,state,precision,metric,unit,median,min,max,rounds,prompt
+    candle,measured,f32,load,s,0.21,0.21,0.21,6,
+    candle,measured,f32,cold_start,ms,79.84,79.84,79.84,6,
+    candle,measured,f32,latency,ms,17.7,17.7,17.7,6,
+    candle,measured,f32,throughput,tok/s,155.6,155.6,155.6,6,
+    candle,measured,f32,peak_memory,GB,,,,6,
     "#);
+}
+
+/// A report of two prompts, of which candle has figures and tch has none.
+fn of_two_prompts() -> Report {
+    let of = |name: &str, tokens: usize, values: [Option<f64>; 4]| {
+        let row = |framework: &str, values: [Option<f64>; 4]| PromptRow {
+            framework: framework.into(),
+            metrics: METRICS.into_iter().zip(values).map(|(metric, value)| figure(metric, value)).collect(),
+        };
+        let rows = vec![row("candle", values), row("tch", [None; 4])];
+        PromptFigures { name: name.into(), tokens, rows }
+    };
+    let short = of("short", 5, [Some(20.4), Some(9.87), Some(101.3), Some(245.0)]);
+    let long = of("long", 512, [Some(803.0), Some(11.2), None, Some(637.6)]);
+    let mut report = report();
+    report.rows.retain(|row| ["candle", "tch"].contains(&row.framework.as_str()));
+    Report { prompts: vec![short, long], ..report }
+}
+
+#[test]
+fn several_prompts_have_a_table_of_their_own() {
+    let report = of_two_prompts();
+    assert_snapshot!(prompts::grid(&report, ASCII_MARKDOWN).unwrap().to_string(), @r"
+    | Prompt            | Framework | Time to First Token (ms) | Steady-State Latency (ms) | Average Throughput (tok/s) | Prefill Throughput (tok/s) |
+    |-------------------|-----------|--------------------------|---------------------------|----------------------------|----------------------------|
+    | short (5 tokens)  | candle    |                     20.4 |                      9.87 |                        101 |                        245 |
+    | long (512 tokens) | candle    |                      803 |                      11.2 |                          – |                        638 |
+    ");
+    assert!(table(&report).contains("long (512 tokens)") && markdown(&report).contains("long (512 tokens)"));
+    let lines = csv(&report);
+    let lines: Vec<_> =
+        lines.lines().filter(|line| line.ends_with("long") && line.starts_with("c")).collect();
+    assert_snapshot!(lines.join("\n"), @r"
+    candle,measured,f32,first_token,ms,803,803,803,6,long
+    candle,measured,f32,latency,ms,11.2,11.2,11.2,6,long
+    candle,measured,f32,throughput,tok/s,,,,6,long
+    candle,measured,f32,prefill_throughput,tok/s,637.6,637.6,637.6,6,long
+    ");
+}
+
+#[test]
+fn one_prompt_is_the_table_itself() {
+    let mut report = of_two_prompts();
+    report.prompts.truncate(1);
+    assert!(prompts::grid(&report, ASCII_MARKDOWN).is_none());
+    assert!(!csv(&report).contains("short"));
+}
+
+#[test]
+fn what_a_suite_shows_stands_below_unless_it_is_the_usual_one() {
+    let told = |suite: Option<&str>| {
+        let mut report = report();
+        report.plan.suite = suite.map(str::to_owned);
+        report.plan.analysis = "It shows this, and not that. ".repeat(4).trim_end().into();
+        (table(&report), markdown(&report))
+    };
+    let (terminal, markup) = told(Some("smoke"));
+    let expected = "\nSuite smoke: It shows this, and not that. It shows this, and not that. It shows this, and not that.\nIt shows this";
+    assert!(terminal.contains(expected) && markup.contains(expected), "{terminal}");
+    let (terminal, markup) = told(Some("default"));
+    assert!(!terminal.contains("It shows") && markup.contains("Suite default: It shows"), "{terminal}");
+    assert!(told(None).0.contains("These prompts: It shows"));
+}
+
+#[test]
+fn memory_is_one_line_that_adds_up() {
+    let mut report = report();
+    let parts = |remainder: f64| Parts {
+        framework: 10e6,
+        parameters: 500e6,
+        kv_cache: 2e6,
+        activations: 5e6,
+        remainder,
+        peak: 517e6 + remainder,
+        loaded: 510e6,
+        last: None,
+        kv_caches: KvCaches { predicted: 2e6, observed: None },
+        needed: 502e6,
+        times_needed: 1.1,
+        anonymous: None,
+        file_backed: None,
+        proportional: None,
+        gpu: None,
+        method: None,
+    };
+    report.rows[0].memory = Some(parts(40e6));
+    report.rows[1].memory = Some(parts(-7e6));
+    let text = table(&report);
+    let line = text.lines().find(|line| line.starts_with("peak memory by part")).unwrap();
+    assert_snapshot!(line, @"peak memory by part (MB): candle 10 framework + 500 parameters + 2 KV cache + 5 activations + 40 remainder = 557; ort 10 framework + 500 parameters + 2 KV cache + 5 activations − 7 remainder = 510");
 }
 
 #[test]

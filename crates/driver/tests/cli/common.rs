@@ -6,6 +6,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Commands that take the flags of a comparison.
+const MEASURING: [&str; 3] = ["compare", "sweep", "ab"];
+
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,
 }
@@ -50,7 +53,7 @@ impl Installation {
     pub(crate) fn driver(&self, arguments: &[&str]) -> Command {
         let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
         let mut command = self.guarded(arguments);
-        if !named || arguments[0] == "compare" {
+        if !named || MEASURING.contains(&arguments[0]) {
             command.arg("--accept-noise");
         }
         command
@@ -65,7 +68,7 @@ impl Installation {
         let mut command = Command::new(binary);
         command.args(arguments);
         let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
-        let measures = !named || arguments[0] == "compare";
+        let measures = !named || MEASURING.contains(&arguments[0]);
         if measures {
             command.arg("--results-dir").arg(self.path("results"));
         }

@@ -3,8 +3,13 @@
 
 mod common;
 mod input;
+#[cfg(target_os = "linux")]
+mod memory;
+mod parity;
 mod pipeline;
 #[cfg(unix)]
 mod references;
 mod sampling;
+mod studies;
+mod synthetic;
 mod trust;

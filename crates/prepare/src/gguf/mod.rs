@@ -64,6 +64,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         name,
         kind: "gguf",
         files: vec![shared],
+        seed: None,
         config,
         config_json,
         tokenizer,

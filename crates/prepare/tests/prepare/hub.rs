@@ -91,6 +91,21 @@ fn what_is_not_in_the_cache_is_fetched_once() {
 }
 
 #[test]
+fn for_the_configuration_nothing_else_is_fetched() {
+    let hub = Hub::start(&["config.json", "model.safetensors", "tokenizer.json"]);
+    let home = tempfile::tempdir().unwrap();
+    let configuration = |endpoint: &str| {
+        let mut command = Command::cargo_bin("prepare").unwrap();
+        command.args(["hf:owner/tiny", "--config", "--quiet"]).env("HF_HOME", home.path());
+        command.env_remove("HF_HUB_CACHE").env_remove("HF_TOKEN").env("HF_ENDPOINT", endpoint);
+        success(&mut command)
+    };
+    assert_eq!(configuration(&hub.endpoint)["model_type"], "qwen2");
+    let snapshot = home.path().join("hub/models--owner--tiny/snapshots").join(COMMIT);
+    assert_eq!(entries(&snapshot), ["config.json"]);
+}
+
+#[test]
 fn a_repository_without_safetensors_is_refused() {
     let hub = Hub::start(&["config.json", "pytorch_model.bin"]);
     let home = tempfile::tempdir().unwrap();

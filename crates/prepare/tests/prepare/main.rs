@@ -8,4 +8,5 @@ mod gguf;
 mod hub;
 mod refusals;
 mod store;
+mod synthetic;
 mod tokenizer;

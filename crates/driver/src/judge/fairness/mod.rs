@@ -78,6 +78,9 @@ pub(crate) struct Breach {
 /// In the place of a framework: what concerns all of them.
 pub(crate) const MACHINE: &str = "machine";
 
+/// Said of a departure that a study is about.
+pub(crate) const COMPARED: &str = "that is what is compared";
+
 /// What a reference does in its own way, being what is compared: its build, its KV cache, its compilation. Engines
 /// are struck for a departure, references have it noted.
 const OWN_WAYS: [&str; 3] = ["R10", "R13", "R14"];
@@ -115,7 +118,12 @@ pub(crate) fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
 }
 
 fn goes_its_own_way(rule: &Rule, judged: &Judged<'_>, label: &str) -> bool {
-    OWN_WAYS.contains(&rule.id) && judged.is_reference(label)
+    is_compared(rule, judged) || (OWN_WAYS.contains(&rule.id) && judged.is_reference(label))
+}
+
+/// Whether the rule's subject is what this study varies.
+fn is_compared(rule: &Rule, judged: &Judged<'_>) -> bool {
+    judged.plan.varied.contains(&rule.id)
 }
 
 fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -123,6 +131,9 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
         && goes_its_own_way(rule, judged, label)
     {
         let departure = check(judged, label)?;
+        if is_compared(rule, judged) {
+            return Some(format!("{departure} ({COMPARED})"));
+        }
         return Some(match (rule.id, judged.of(label).find_map(Run::hello)) {
             // Flags and features of one compiler say nothing of another's.
             ("R10", Some(hello)) => format!("its build is its own, {} (a reference)", hello.build.rustc),

@@ -24,7 +24,7 @@ fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> 
 }
 
 fn state(id: &str, plan: &Plan, evidence: &Evidence) -> RuleState {
-    let source = bundle::Source { kind: "test".into(), sha256: BTreeMap::new() };
+    let source = bundle::Source { kind: "test".into(), seed: None, sha256: BTreeMap::new() };
     let manifest = Manifest { format: 1, name: "m".into(), source, files: BTreeMap::new() };
     let judged = Judged { plan, manifest: &manifest, evidence, runs: evidence.runs.iter().collect() };
     judge(&judged).into_iter().find(|state| state.id == id).unwrap()
@@ -179,8 +179,11 @@ fn r1_of_derived(reference: bool, record: Option<&str>) -> RuleState {
             usage.weights_sha256 = "d".into();
         }
     });
-    let source =
-        bundle::Source { kind: "test".into(), sha256: BTreeMap::from([("s.gguf".into(), "s".into())]) };
+    let source = bundle::Source {
+        kind: "test".into(),
+        seed: None,
+        sha256: BTreeMap::from([("s.gguf".into(), "s".into())]),
+    };
     let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
     let files = BTreeMap::from([("f32.safetensors".into(), record)]);
     let manifest = Manifest { format: 1, name: "m".into(), source, files };

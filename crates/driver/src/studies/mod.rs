@@ -1,0 +1,208 @@
+//! Studies: the same comparison again and again while something changes. Each cell is a whole comparison, with
+//! its own reference, parity gate, fairness rules and verdicts; a study only lays them side by side.
+
+mod ab;
+mod cell;
+mod columns;
+mod kinds;
+mod scaling;
+mod store;
+mod table;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::axes::{self, Settings};
+use crate::cli::{AbArgs, CompareArgs, Format, OnOff, RoundsArg, SweepArgs};
+use crate::compare;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::places::Places;
+use crate::report::SCHEMA;
+
+pub(crate) use kinds::Kind;
+
+use ab::Outcome;
+use cell::Cell;
+use scaling::Scaling;
+use store::Store;
+
+/// What is to be done.
+struct Study {
+    /// "sweep forward", "ab kv-cache".
+    name: String,
+    view: View,
+    cells: Vec<(Settings, CompareArgs)>,
+}
+
+/// How cells are laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum View {
+    Sweep(Kind),
+    /// Names of the two arms.
+    Ab([String; 2]),
+}
+
+/// The outcome as one value; table, Markdown, CSV and JSON are renderings of it.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    study: String,
+    command: Vec<String>,
+    started: String,
+    /// What was planned and has no cell was not reached.
+    planned: Vec<Settings>,
+    cells: Vec<Cell>,
+    scaling: Vec<Scaling>,
+    /// Of an A/B study.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outcomes: Vec<Outcome>,
+    interrupted: bool,
+    /// Directory that holds every comparison.
+    results: String,
+    #[serde(skip)]
+    view: View,
+}
+
+/// Rounds and iterations of a cell unless told: there are many cells, and the first question is the shape of
+/// the curve. Six rounds give verdicts.
+const ROUNDS: u32 = 3;
+const QUICK_ROUNDS: u32 = 1;
+
+pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
+    let mut compare = args.compare.clone();
+    let rounds = if compare.quick { QUICK_ROUNDS } else { ROUNDS };
+    compare.rounds.get_or_insert(RoundsArg::Fixed(rounds));
+    compare.iterations.get_or_insert(1);
+    compare.cold_load.get_or_insert(OnOff::Off);
+    args.kind.complete(&mut compare)?;
+    let study = Study {
+        name: format!("sweep {}", args.kind.name()),
+        view: View::Sweep(args.kind),
+        cells: axes::cells(&compare),
+    };
+    study.run(&args.compare, args.resume.as_deref())
+}
+
+pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
+    let places = Places::find(&args.compare.model.places)?;
+    let mut compare = args.compare.clone();
+    compare.iterations.get_or_insert(1);
+    compare.cold_load.get_or_insert(OnOff::Off);
+    let study = ab::study(&args.what, compare, &places)?;
+    study.run(&args.compare, args.resume.as_deref())
+}
+
+impl Study {
+    fn run(self, asked: &CompareArgs, resume: Option<&Path>) -> Result<u8> {
+        interrupt::listen()?;
+        let places = Places::find(&asked.model.places)?;
+        let (mut store, mut done) = Store::open(&self, asked, resume, &places)?;
+        let planned: Vec<Settings> = self.cells.iter().map(|(settings, _)| settings.clone()).collect();
+        let axes = table::varied(&planned);
+        let mut failure = None;
+        let mut usage = None;
+        for (index, (settings, args)) in self.cells.iter().enumerate() {
+            if done.iter().any(|cell| cell.settings == *settings) {
+                continue;
+            }
+            if !asked.model.quiet {
+                eprintln!("cell {} of {}: {}", index + 1, planned.len(), cell::name(settings, &axes));
+            }
+            let cell = match compare::measure(args, &places, Some(store.directory())) {
+                Ok((report, unsaved)) => {
+                    failure = unsaved.map(Failure::failed);
+                    if report.interrupted {
+                        failure = Some(Failure::Interrupted);
+                    }
+                    if failure.is_some() {
+                        break;
+                    }
+                    Cell::of(settings.clone(), &report)
+                }
+                Err(Failure::Interrupted) => {
+                    failure = Some(Failure::Interrupted);
+                    break;
+                }
+                Err(Failure::Spoken(code)) => {
+                    failure = Some(Failure::Spoken(code));
+                    break;
+                }
+                // A combination that cannot run is a row with its reason.
+                Err(error) => {
+                    let cell = Cell::refused(settings.clone(), error.to_string());
+                    usage = Some(error);
+                    cell
+                }
+            };
+            store.append(&cell);
+            done.push(cell);
+        }
+        // What is wrong with every cell is wrong with what was asked.
+        if let Some(error) = usage
+            && done.iter().all(|cell| cell.refused.is_some())
+            && done.iter().all(|cell| cell.refused == done[0].refused)
+        {
+            store.discard();
+            return Err(error);
+        }
+        let document = self.document(planned, done, failure.is_some(), &store);
+        let unsaved = store.finish(&document);
+        crate::print(&document.rendered(asked.format))?;
+        if matches!(failure, Some(Failure::Interrupted)) && !document.cells.is_empty() {
+            eprintln!("to go on: the same command with --resume {}", store.directory().display());
+        }
+        match (failure, unsaved) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(reason)) => Err(Failure::failed(reason)),
+            (None, None) => Ok(document.exit_code()),
+        }
+    }
+
+    fn document(
+        self,
+        planned: Vec<Settings>,
+        cells: Vec<Cell>,
+        interrupted: bool,
+        store: &Store,
+    ) -> Document {
+        let outcomes = match &self.view {
+            View::Ab(_) => ab::outcomes(&cells),
+            View::Sweep(_) => Vec::new(),
+        };
+        let scaling = match &self.view {
+            View::Sweep(kind) => scaling::of(*kind, &cells),
+            View::Ab(_) => ab::scaling(&outcomes),
+        };
+        Document {
+            schema: SCHEMA,
+            study: self.name,
+            command: std::env::args().collect(),
+            started: store.started().to_owned(),
+            planned,
+            cells,
+            scaling,
+            outcomes,
+            interrupted,
+            results: store.directory().display().to_string(),
+            view: self.view,
+        }
+    }
+}
+
+impl Document {
+    /// The worst of its cells; 0 where cells could not be measured by their nature.
+    fn exit_code(&self) -> u8 {
+        self.cells.iter().map(|cell| cell.exit_code).max().unwrap_or(0)
+    }
+
+    fn rendered(&self, format: Format) -> String {
+        match format {
+            Format::Table => table::table(self),
+            Format::Json => compare::pretty(self) + "\n",
+            Format::Markdown => table::markdown(self),
+            Format::Csv => table::csv(self),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How figures grow along an axis.
+
+use serde::Serialize;
+
+use super::cell::{Cell, CellRow};
+use super::kinds::Kind;
+use crate::axes::{Axis, Setting, Settings};
+use crate::judge::metrics::Metric;
+
+/// One framework along one axis, everything else unchanged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Scaling {
+    pub(super) framework: String,
+    pub(super) axis: Axis,
+    /// The other axes.
+    pub(super) at: Settings,
+    pub(super) metric: Metric,
+    pub(super) points: Vec<Point>,
+    /// Of lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms; from three points on
+    /// (two are a line whatever they say).
+    pub(super) exponent: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Point {
+    pub(super) value: f64,
+    pub(super) figure: f64,
+    /// Against the first point.
+    pub(super) ratio: f64,
+    /// Of batches and threads: that ratio, of what the same ratio of values would give at best.
+    pub(super) efficiency: Option<f64>,
+}
+
+/// What is looked at along an axis: throughput along what is done at once, time along lengths.
+fn metric(kind: Kind, axis: Axis) -> Option<Metric> {
+    let forward = kind == Kind::Forward;
+    match axis {
+        Axis::Batch | Axis::Threads => {
+            Some(if forward { Metric::PrefillThroughput } else { Metric::Throughput })
+        }
+        Axis::PromptTokens => Some(Metric::FirstToken),
+        Axis::Context | Axis::Model => Some(if forward { Metric::FirstToken } else { Metric::Latency }),
+        Axis::NewTokens | Axis::Precision | Axis::Framework => None,
+    }
+}
+
+pub(super) fn of(kind: Kind, cells: &[Cell]) -> Vec<Scaling> {
+    let mut frameworks: Vec<&str> = Vec::new();
+    for row in cells.iter().flat_map(|cell| &cell.rows) {
+        if !frameworks.contains(&row.framework.as_str()) {
+            frameworks.push(&row.framework);
+        }
+    }
+    let axes = [Axis::Batch, Axis::Threads, Axis::PromptTokens, Axis::Context, Axis::Model];
+    let mut all = Vec::new();
+    for axis in axes {
+        let Some(metric) = metric(kind, axis) else { continue };
+        let mut others: Vec<Settings> = Vec::new();
+        for cell in cells {
+            let rest = without(&cell.settings, axis);
+            if cell.settings.contains_key(&axis) && !others.contains(&rest) {
+                others.push(rest);
+            }
+        }
+        for rest in others {
+            for framework in &frameworks {
+                let along = cells.iter().filter(|cell| without(&cell.settings, axis) == rest);
+                let points = along.filter_map(|cell| {
+                    let figure = find(cell, framework)?.median(metric)?;
+                    Some((value(cell, axis)?, figure))
+                });
+                all.extend(scaling(framework, axis, rest.clone(), metric, &points.collect::<Vec<_>>()));
+            }
+        }
+    }
+    all
+}
+
+fn find<'a>(cell: &'a Cell, framework: &str) -> Option<&'a CellRow> {
+    cell.rows.iter().find(|row| row.framework == framework)
+}
+
+fn without(settings: &Settings, axis: Axis) -> Settings {
+    let mut rest = settings.clone();
+    rest.remove(&axis);
+    rest
+}
+
+/// A model's is the size of its weights.
+fn value(cell: &Cell, axis: Axis) -> Option<f64> {
+    match cell.settings.get(&axis)? {
+        Setting::Number(number) => Some(f64::from(*number)),
+        Setting::Name(_) if axis == Axis::Model => cell.weights_bytes,
+        Setting::Name(_) => None,
+    }
+}
+
+pub(super) fn scaling(
+    framework: &str,
+    axis: Axis,
+    at: Settings,
+    metric: Metric,
+    points: &[(f64, f64)],
+) -> Option<Scaling> {
+    let &(first_value, first) = points.first()?;
+    if points.len() < 2 {
+        return None;
+    }
+    let at_once = matches!(axis, Axis::Batch | Axis::Threads);
+    let point = |&(value, figure): &(f64, f64)| {
+        let ratio = figure / first;
+        Point { value, figure, ratio, efficiency: at_once.then(|| ratio / (value / first_value)) }
+    };
+    Some(Scaling {
+        framework: framework.to_owned(),
+        axis,
+        at,
+        metric,
+        points: points.iter().map(point).collect(),
+        exponent: if at_once { None } else { exponent(points) },
+    })
+}
+
+/// Slope of the least-squares line through the logarithms.
+fn exponent(points: &[(f64, f64)]) -> Option<f64> {
+    let logs: Vec<(f64, f64)> =
+        points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).map(|(x, y)| (x.ln(), y.ln())).collect();
+    if logs.len() < 3 {
+        return None;
+    }
+    let count = logs.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| logs.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let spread: f64 = logs.iter().map(|p| (p.0 - x).powi(2)).sum();
+    let slope = logs.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>() / spread;
+    slope.is_finite().then_some(slope)
+}
+
+impl Scaling {
+    /// Ratio and efficiency of a cell along this axis.
+    pub(super) fn share(&self, cell: &Cell, framework: &str) -> Option<(f64, f64)> {
+        let value = value(cell, self.axis)?;
+        if self.framework != framework || without(&cell.settings, self.axis) != self.at {
+            return None;
+        }
+        let point = self.points.iter().find(|point| point.value == value)?;
+        Some((point.ratio, point.efficiency?))
+    }
+
+    /// "candle: time to first token grows with prompt^1.08 (batch 1)".
+    pub(super) fn sentence(&self, axes: &[Axis]) -> Option<String> {
+        let exponent = self.exponent?;
+        let at = super::cell::name(&self.at, axes);
+        let at = if at.is_empty() { at } else { format!(" ({at})") };
+        let axis = self.axis.title().to_lowercase();
+        Some(format!("{}: {} grows with {axis}^{exponent:.2}{at}", self.framework, self.metric.title()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn along(axis: Axis, points: &[(f64, f64)]) -> Scaling {
+        scaling("x", axis, Settings::new(), Metric::FirstToken, points).unwrap()
+    }
+
+    #[test]
+    fn a_power_law_is_found_again() {
+        let squares = along(Axis::PromptTokens, &[(128.0, 3.0), (256.0, 12.0), (512.0, 48.0)]);
+        assert!((squares.exponent.unwrap() - 2.0).abs() < 1e-12);
+        assert_eq!(
+            along(Axis::PromptTokens, &[(1.0, 1.0), (2.0, 2.0)]).exponent,
+            None,
+            "two are always a line"
+        );
+    }
+
+    #[test]
+    fn efficiency_is_what_is_left_of_the_ratio_of_values() {
+        let batches = along(Axis::Batch, &[(1.0, 50.0), (4.0, 100.0)]);
+        let last = batches.points.last().unwrap();
+        assert_eq!((last.ratio, last.efficiency), (2.0, Some(0.5)));
+        assert_eq!(batches.exponent, None);
+    }
+}

@@ -1,0 +1,85 @@
+//! The decoder of a CPU: candle's row-by-row kernels and `matmul`, loops of our own between them.
+
+use bundle::{Bundle, ModelConfig, Precision};
+use candle_core::{Result, bail};
+use engine::{Device, EngineError, InEffect, KvCachePolicy, Want};
+
+use crate::decoder::Decoder;
+use crate::model::Model;
+use crate::parallel;
+use crate::sequences::Sequences;
+
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    model: Model,
+    sequences: Option<Sequences>,
+}
+
+impl Cpu {
+    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so.
+    pub(crate) fn read(
+        bundle: &Bundle,
+        precision: Precision,
+        dequantise: bool,
+    ) -> std::result::Result<Cpu, EngineError> {
+        Ok(Cpu { model: Model::read(bundle, precision, dequantise)?, sequences: None })
+    }
+}
+
+impl Decoder for Cpu {
+    fn config(&self) -> &ModelConfig {
+        self.model.config()
+    }
+
+    fn in_effect(&self) -> InEffect {
+        let held = self.model.held();
+        let emulated = held.precision != self.model.precision();
+        let activations = match held.precision {
+            Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
+            Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
+            Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
+            _ => "f32",
+        };
+        let weight_storage = match (emulated, held.repacked) {
+            (true, _) => "emulated: dequantised to f32 at load".to_owned(),
+            (false, 0) => "one copy in memory, read from the file".to_owned(),
+            (false, n) => {
+                format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights)
+            }
+        };
+        let mut kernels = held.kernels;
+        kernels.push("attention on candle's f32 dot product (decode) or matmul (prefill)".into());
+        InEffect {
+            weights: if emulated { self.model.precision() } else { held.precision },
+            activations: activations.into(),
+            kv_cache: "f32".into(),
+            kv_cache_policy: KvCachePolicy::Preallocated,
+            device: Device::Cpu,
+            threads: parallel::decode_threads().max(parallel::prefill_threads()),
+            jit: "none (candle has no JIT)".into(),
+            optimised: None,
+            weight_storage,
+            kernels,
+        }
+    }
+
+    fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()> {
+        // The old caches are freed before the new ones are made.
+        self.sequences = None;
+        self.sequences = Some(Sequences::new(self.model.config(), batch, capacity)?);
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        tokens: &[u32],
+        filled: usize,
+        want: Want,
+        logits: &mut Vec<f32>,
+        hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()> {
+        let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
+        sequences.filled = filled;
+        self.model.forward(sequences, tokens, want, logits, hidden)
+    }
+}

@@ -1,0 +1,26 @@
+//! What the adapter asks of a model, whichever of candle's ways it computes in.
+
+use bundle::ModelConfig;
+use candle_core::Result;
+use engine::{InEffect, Want};
+
+/// A model, and the batch of sequences that it continues.
+pub(crate) trait Decoder: std::fmt::Debug {
+    fn config(&self) -> &ModelConfig;
+
+    fn in_effect(&self) -> InEffect;
+
+    /// Room for `batch` sequences of `capacity` tokens, in place of what there was.
+    fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()>;
+
+    /// Appends `tokens`, `[batch, positions]`, behind the `filled` positions of the sequences. Logits go to
+    /// `logits`, and the hidden states to `hidden` where there is one. Complete on return.
+    fn append(
+        &mut self,
+        tokens: &[u32],
+        filled: usize,
+        want: Want,
+        logits: &mut Vec<f32>,
+        hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()>;
+}

@@ -1,0 +1,145 @@
+//! Causal grouped-query attention over the cache, as products of whole matrices. The query heads that share
+//! keys and values are stacked into one matrix, so that those are never repeated.
+
+use bundle::{LayerNames, ModelConfig};
+use candle_core::{Result, Tensor};
+use candle_nn::{ops, rotary_emb};
+use engine::EngineError;
+
+use super::layers::Upload;
+use super::sequences::{Cache, Step};
+
+/// Queries of a sequence whose scores are computed together, which bounds the memory that scores take.
+const QUERY_BLOCK: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Attention {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Weights of the norms over each head of queries and of keys.
+    norms: Option<[Tensor; 2]>,
+    epsilon: f32,
+    scale: f64,
+}
+
+impl Attention {
+    pub(super) fn read(
+        upload: &Upload<'_>,
+        config: &ModelConfig,
+        names: &LayerNames,
+    ) -> std::result::Result<Attention, EngineError> {
+        let norms = match (&names.q_norm, &names.k_norm) {
+            (Some(q), Some(k)) => Some([upload.named_vector(q)?, upload.named_vector(k)?]),
+            _ => None,
+        };
+        Ok(Attention {
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            norms,
+            epsilon: config.norm_epsilon as f32,
+            scale: (config.head_dim as f64).sqrt().recip(),
+        })
+    }
+
+    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`, the keys and values going into
+    /// `cache`.
+    pub(super) fn forward(&self, qkv: &Tensor, cache: &Cache, step: &Step) -> Result<Tensor> {
+        let (heads, kv_heads, d) = (self.heads, self.kv_heads, self.head_dim);
+        let (batch, positions) = (step.batch, step.positions);
+        let lanes = batch * kv_heads;
+        // Queries and keys are rotated together: one kernel, and for one row no copy.
+        let queries_keys = qkv.narrow(1, 0, (heads + kv_heads) * d)?;
+        let queries_keys = queries_keys.reshape((batch, positions, heads + kv_heads, d))?;
+        let queries_keys = self.rotated(self.normed(queries_keys)?, step)?;
+        let by_head =
+            |x: Tensor, count: usize| x.reshape((batch, positions, count, d))?.transpose(1, 2)?.contiguous();
+        let keys = by_head(queries_keys.narrow(2, heads, kv_heads)?, kv_heads)?;
+        let values = by_head(qkv.narrow(1, (heads + kv_heads) * d, kv_heads * d)?, kv_heads)?;
+        let shape = (lanes, positions, d);
+        cache.append(&keys.reshape(shape)?, &values.reshape(shape)?, step.filled)?;
+
+        let queries = (by_head(queries_keys.narrow(2, 0, heads)?, heads)? * self.scale)?;
+        let attended = self.attend(&queries, cache, step, QUERY_BLOCK)?;
+        attended.transpose(1, 2)?.reshape((batch * positions, heads * d))
+    }
+
+    /// `[batch, heads, positions, head_dim]`, `block` queries at a time.
+    fn attend(&self, queries: &Tensor, cache: &Cache, step: &Step, block: usize) -> Result<Tensor> {
+        let (batch, heads, positions, d) = queries.dims4()?;
+        let mut blocks = Vec::with_capacity(positions.div_ceil(block));
+        for start in (0..positions).step_by(block) {
+            let count = block.min(positions - start);
+            let visible = step.filled + start + count;
+            let cached = |all: &Tensor| all.narrow(1, 0, visible);
+            let stacked = (batch * self.kv_heads, heads / self.kv_heads * count, d);
+            let queries = queries.narrow(2, start, count)?.reshape(stacked)?;
+            let mut scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
+            if let Some(mask) = &step.mask {
+                let shape = scores.dims3()?;
+                let mask = mask.narrow(0, start, count)?.narrow(1, 0, visible)?;
+                scores = scores.reshape((batch * heads, count, visible))?.broadcast_add(&mask)?;
+                scores = scores.reshape(shape)?;
+            }
+            let attended = ops::softmax_last_dim(&scores)?.matmul(&cached(&cache.values)?)?;
+            blocks.push(attended.reshape((batch, heads, count, d))?);
+        }
+        match blocks.as_slice() {
+            [block] => Ok(block.clone()),
+            blocks => Tensor::cat(blocks, 2),
+        }
+    }
+
+    /// `[batch, positions, heads + kv_heads, head_dim]`, normed over the last dimension where the model asks for
+    /// it.
+    fn normed(&self, queries_keys: Tensor) -> Result<Tensor> {
+        let Some([of_queries, of_keys]) = &self.norms else { return Ok(queries_keys) };
+        let queries = queries_keys.narrow(2, 0, self.heads)?.contiguous()?;
+        let keys = queries_keys.narrow(2, self.heads, self.kv_heads)?.contiguous()?;
+        let queries = ops::rms_norm(&queries, of_queries, self.epsilon)?;
+        let keys = ops::rms_norm(&keys, of_keys, self.epsilon)?;
+        Tensor::cat(&[queries, keys], 2)
+    }
+
+    fn rotated(&self, queries_keys: Tensor, step: &Step) -> Result<Tensor> {
+        match &step.rotary {
+            Some([cos, sin]) => rotary_emb::rope_thd(&queries_keys, cos, sin),
+            None => Ok(queries_keys),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::tensors::sequences::Sequences;
+
+    /// Numbers between −1 and 1 in no order.
+    fn numbers(shape: &[usize]) -> Tensor {
+        let count = shape.iter().product::<usize>();
+        let numbers = (0..count).map(|i| (i * 7919 % 2003) as f32 / 1001.5 - 1.0);
+        Tensor::from_iter(numbers, &Device::Cpu).unwrap().reshape(shape).unwrap()
+    }
+
+    #[test]
+    fn blocks_of_queries_give_what_all_at_once_give() {
+        let attention =
+            Attention { heads: 4, kv_heads: 2, head_dim: 8, norms: None, epsilon: 0.0, scale: 1.0 };
+        let (batch, filled, positions) = (2, 3, 7);
+        let cached = || numbers(&[batch * 2, filled + positions, 8]);
+        let cache = Cache { keys: cached(), values: cached() };
+        let device = Device::Cpu;
+        let sequences = Sequences { batch, caches: Vec::new(), rotary: None, dtype: DType::F32, device };
+        let step = sequences.step(filled, positions).unwrap();
+        let queries = numbers(&[batch, 4, positions, 8]);
+        let attend = |block: usize| {
+            let attended = attention.attend(&queries, &cache, &step, block).unwrap();
+            attended.flatten_all().unwrap().to_vec1::<f32>().unwrap()
+        };
+        let (in_blocks, at_once) = (attend(3), attend(positions));
+        assert!(in_blocks.iter().zip(&at_once).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+}

@@ -1,0 +1,184 @@
+//! The decoder as operations on `Tensor`s, for any of candle's devices: what a GPU computes with.
+//!
+//! Activations and cache have the element type of the weights. Every operation is one of candle's own kernels,
+//! fused where candle-nn has a fused one.
+
+mod attention;
+mod layers;
+mod sequences;
+
+use bundle::{Bundle, ModelConfig, Precision};
+use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
+use engine::{EngineError, InEffect, KvCachePolicy, Want};
+
+use crate::decoder::Decoder;
+use crate::framework;
+use crate::parallel;
+use crate::reader::Reader;
+use layers::{Layer, Linear, Norm, Upload};
+use sequences::Sequences;
+
+/// Rows whose logits are computed together where those of every position are wanted.
+const HEAD_ROWS: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Tensors {
+    config: ModelConfig,
+    /// Of the weights file.
+    precision: Precision,
+    device: Device,
+    /// `[vocabulary, hidden]`
+    embedding: Tensor,
+    /// `[positions, hidden]`, of a model with learned positions.
+    positions: Option<Tensor>,
+    layers: Vec<Layer>,
+    final_norm: Norm,
+    head: Linear,
+    sequences: Option<Sequences>,
+}
+
+impl Tensors {
+    /// Reads the weights onto `device`, where they are on return; quantised ones as f32 if `dequantise` says so.
+    pub(crate) fn read(
+        bundle: &Bundle,
+        device: Device,
+        precision: Precision,
+        dequantise: bool,
+    ) -> std::result::Result<Tensors, EngineError> {
+        let weights = bundle.weights(precision)?;
+        let config = bundle.config().clone();
+        let dtype = match precision {
+            Precision::Bf16 => DType::BF16,
+            Precision::F16 => DType::F16,
+            _ => DType::F32,
+        };
+        let upload = Upload { reader: Reader::new(&weights, dequantise), device: device.clone(), dtype };
+        let embedding = upload.matrix(&config.embedding())?;
+        let head =
+            if config.tied_embeddings { embedding.clone() } else { upload.matrix(&config.lm_head())? };
+        let layers = (0..config.layers).map(|index| Layer::read(&upload, &config, index));
+        let model = Tensors {
+            positions: config.position_embedding().map(|name| upload.matrix(&name)).transpose()?,
+            layers: layers.collect::<std::result::Result<_, _>>()?,
+            final_norm: Norm::read(&upload, &config, &config.final_norm())?,
+            head: Linear::new(&head, None).map_err(framework)?,
+            precision,
+            device,
+            embedding,
+            config,
+            sequences: None,
+        };
+        model.device.synchronize().map_err(framework)?;
+        Ok(model)
+    }
+
+    /// `[batch · positions, hidden]`
+    fn embed(&self, tokens: &[u32], batch: usize, filled: usize) -> Result<Tensor> {
+        let tokens = Tensor::from_slice(tokens, tokens.len(), &self.device)?;
+        let x = self.embedding.index_select(&tokens, 0)?;
+        let Some(table) = &self.positions else { return Ok(x) };
+        let (rows, width) = x.dims2()?;
+        let positions = rows / batch;
+        let x = x.reshape((batch, positions, width))?;
+        x.broadcast_add(&table.narrow(0, filled, positions)?)?.reshape((rows, width))
+    }
+
+    /// Those of `[batch · positions, hidden]` whose logits are wanted.
+    fn wanted(x: Tensor, batch: usize, want: Want) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let positions = rows / batch;
+        if want == Want::All || positions == 1 {
+            return Ok(x);
+        }
+        let last = x.reshape((batch, positions, width))?.narrow(1, positions - 1, 1)?;
+        last.reshape((batch, width))
+    }
+}
+
+impl Decoder for Tensors {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn in_effect(&self) -> InEffect {
+        let dtype = self.embedding.dtype();
+        let held = match dtype {
+            DType::BF16 => Precision::Bf16,
+            DType::F16 => Precision::F16,
+            _ => Precision::F32,
+        };
+        let emulated = held != self.precision;
+        let (device, products, place) = match self.embedding.device().location() {
+            DeviceLocation::Cuda { gpu_id } => (engine::Device::Cuda(gpu_id), "cuBLAS", "on the device"),
+            _ => (engine::Device::Cpu, "gemm", "in memory"),
+        };
+        InEffect {
+            weights: self.precision,
+            activations: held.name().into(),
+            kv_cache: held.name().into(),
+            kv_cache_policy: KvCachePolicy::Preallocated,
+            device,
+            threads: parallel::prefill_threads(),
+            jit: "none (candle has no JIT)".into(),
+            optimised: None,
+            weight_storage: if emulated {
+                format!("emulated: dequantised to f32 at load, one copy {place}")
+            } else {
+                format!("one copy {place}")
+            },
+            kernels: vec![
+                format!("candle Tensor::matmul ({products}), also for attention"),
+                "candle-nn's fused norms, rotation and softmax".into(),
+            ],
+        }
+    }
+
+    fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()> {
+        // The old caches are freed before the new ones are made.
+        self.sequences = None;
+        let dtype = self.embedding.dtype();
+        self.sequences = Some(Sequences::new(&self.config, batch, capacity, dtype, &self.device)?);
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        tokens: &[u32],
+        filled: usize,
+        want: Want,
+        logits: &mut Vec<f32>,
+        mut hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()> {
+        let Some(sequences) = &self.sequences else { bail!("append before begin") };
+        let batch = sequences.batch;
+        let step = sequences.step(filled, tokens.len() / batch)?;
+        let mut x = self.embed(tokens, batch, filled)?;
+        if let Some(hidden) = hidden.as_deref_mut() {
+            hidden.clear();
+            hidden.push(floats(&x)?);
+        }
+        for (index, (layer, cache)) in self.layers.iter().zip(&sequences.caches).enumerate() {
+            x = layer.forward(&x, cache, &step)?;
+            if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
+                hidden.push(floats(&x)?);
+            }
+        }
+        if let Some(hidden) = hidden {
+            hidden.push(floats(&self.final_norm.forward(&x)?)?);
+        }
+        let normed = self.final_norm.forward(&Self::wanted(x, batch, want)?)?;
+        logits.clear();
+        let rows = normed.dim(0)?;
+        for start in (0..rows).step_by(HEAD_ROWS) {
+            let piece = normed.narrow(0, start, HEAD_ROWS.min(rows - start))?;
+            logits.append(&mut floats(&self.head.forward(&piece)?)?);
+        }
+        // The copies above have waited for the device already, as long as candle copies into plain memory.
+        self.device.synchronize()
+    }
+}
+
+/// All elements, in f32 and in main memory.
+fn floats(x: &Tensor) -> Result<Vec<f32>> {
+    x.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
+}

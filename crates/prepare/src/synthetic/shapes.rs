@@ -1,0 +1,123 @@
+//! Shapes of published models, as their config.json has them.
+
+use serde_json::{Value, json};
+
+/// A model whose shape is known and whose weights are drawn.
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    /// The repository on the Hugging Face hub whose config.json this is.
+    pub(super) published: Option<&'static str>,
+    pub(super) config: fn() -> Value,
+}
+
+/// By size. `llama-tiny` is nobody's: small enough for tests, wide enough for every precision.
+pub(super) const SHAPES: [Shape; 7] = [
+    Shape { name: "llama-tiny", published: None, config: llama_tiny },
+    Shape { name: "gpt2-124m", published: Some("openai-community/gpt2"), config: gpt2_124m },
+    Shape { name: "llama-160m", published: Some("JackFram/llama-160m"), config: llama_160m },
+    Shape { name: "llama-360m", published: Some("HuggingFaceTB/SmolLM2-360M"), config: llama_360m },
+    // TinyLlama rather than Llama 3.2, of whose parameters a fifth are the embedding of 128 256 tokens.
+    Shape { name: "llama-1b", published: Some("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), config: llama_1b },
+    Shape { name: "llama-8b", published: Some("meta-llama/Llama-3.1-8B"), config: llama_8b },
+    Shape { name: "llama-70b", published: Some("meta-llama/Llama-3.1-70B"), config: llama_70b },
+];
+
+fn llama_tiny() -> Value {
+    json!({
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": 64, "initializer_range": 0.02,
+        "intermediate_size": 128, "max_position_embeddings": 256, "num_attention_heads": 4,
+        "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0,
+        "tie_word_embeddings": false, "vocab_size": 256,
+    })
+}
+
+fn gpt2_124m() -> Value {
+    json!({
+        "model_type": "gpt2", "activation_function": "gelu_new", "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-5, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+        "vocab_size": 50_257,
+    })
+}
+
+fn llama_160m() -> Value {
+    json!({
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": 768, "initializer_range": 0.02,
+        "intermediate_size": 3072, "max_position_embeddings": 2048, "num_attention_heads": 12,
+        "num_hidden_layers": 12, "num_key_value_heads": 12, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
+        "tie_word_embeddings": false, "vocab_size": 32_000,
+    })
+}
+
+fn llama_360m() -> Value {
+    json!({
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": 960, "initializer_range": 0.02,
+        "intermediate_size": 2560, "max_position_embeddings": 8192, "num_attention_heads": 15,
+        "num_hidden_layers": 32, "num_key_value_heads": 5, "rms_norm_eps": 1e-5, "rope_theta": 100_000.0,
+        "tie_word_embeddings": true, "vocab_size": 49_152,
+    })
+}
+
+fn llama_1b() -> Value {
+    json!({
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+        "intermediate_size": 5632, "max_position_embeddings": 2048, "num_attention_heads": 32,
+        "num_hidden_layers": 22, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0,
+        "tie_word_embeddings": false, "vocab_size": 32_000,
+    })
+}
+
+fn llama_8b() -> Value {
+    llama_3_1(4096, 14_336, 32, 32)
+}
+
+fn llama_70b() -> Value {
+    llama_3_1(8192, 28_672, 80, 64)
+}
+
+fn llama_3_1(hidden: usize, intermediate: usize, layers: usize, heads: usize) -> Value {
+    json!({
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden, "initializer_range": 0.02,
+        "intermediate_size": intermediate, "max_position_embeddings": 131_072, "num_attention_heads": heads,
+        "num_hidden_layers": layers, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+        "rope_theta": 500_000.0, "tie_word_embeddings": false, "vocab_size": 128_256,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bundle::{ModelConfig, Precision};
+
+    use super::*;
+
+    fn config(name: &str) -> ModelConfig {
+        let shape = SHAPES.iter().find(|shape| shape.name == name).unwrap();
+        ModelConfig::from_json(&(shape.config)()).unwrap()
+    }
+
+    /// As the models' cards and papers count them, to a million.
+    #[test]
+    fn parameters_are_as_many_as_published() {
+        let millions = |name: &str| {
+            let elements =
+                config(name).tensors().iter().map(|t| t.shape.iter().product::<usize>()).sum::<usize>();
+            elements / 1_000_000
+        };
+        assert_eq!(
+            SHAPES[1..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
+            [124, 162, 361, 1100, 8030, 70_553]
+        );
+    }
+
+    #[test]
+    fn every_shape_can_be_stored_at_every_precision() {
+        for shape in &SHAPES {
+            for precision in Precision::ALL {
+                config(shape.name).stored(precision).unwrap();
+            }
+        }
+    }
+}
