@@ -7,7 +7,7 @@ use engine::{Device, EngineError, InEffect, KvCachePolicy, Want};
 use crate::decoder::Decoder;
 use crate::model::Model;
 use crate::parallel;
-use crate::sequences::Sequences;
+use crate::sequences::{Cache, Sequences};
 
 #[derive(Debug)]
 pub(crate) struct Cpu {
@@ -68,6 +68,10 @@ impl Decoder for Cpu {
         self.sequences = None;
         self.sequences = Some(Sequences::new(self.model.config(), batch, capacity)?);
         Ok(())
+    }
+
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.sequences.as_ref().map(|sequences| sequences.caches.iter().map(Cache::bytes).sum())
     }
 
     fn append(

@@ -13,6 +13,9 @@ pub(crate) trait Decoder: std::fmt::Debug {
     /// Room for `batch` sequences of `capacity` tokens, in place of what there was.
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
+    /// As [`engine::InferenceEngine::kv_cache_bytes`].
+    fn kv_cache_bytes(&self) -> Option<u64>;
+
     /// Appends `tokens`, `[batch, positions]`, behind the `filled` positions of the sequences. Logits go to
     /// `logits`, and the hidden states to `hidden` where there is one. Complete on return.
     fn append(

@@ -108,6 +108,10 @@ impl InferenceEngine for Candle {
         Ok(&self.logits)
     }
 
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.decoder.kv_cache_bytes()
+    }
+
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         match &self.hidden {
             Some(layers) => Ok(HiddenStates { layers: layers.clone() }),

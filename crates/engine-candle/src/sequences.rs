@@ -68,6 +68,12 @@ impl Cache {
         Ok(Cache { keys: Tensor::zeros(shape, dtype, device)?, values: Tensor::zeros(shape, dtype, device)? })
     }
 
+    /// As allocated.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        (bytes(&self.keys) + bytes(&self.values)) as u64
+    }
+
     /// Writes `[batch · kv_heads, positions, head_dim]` behind the `filled` positions.
     pub(crate) fn append(&self, keys: &Tensor, values: &Tensor, filled: usize) -> Result<()> {
         self.keys.slice_set(keys, 1, filled)?;

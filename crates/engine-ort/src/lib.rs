@@ -89,6 +89,10 @@ impl InferenceEngine for Ort {
         Ok(sequences.logits())
     }
 
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.sequences.as_ref().and_then(Sequences::cache_bytes)
+    }
+
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         if !self.model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";

@@ -12,8 +12,8 @@ use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::framework;
 
-/// How many shapes of append are kept bound: the prompt's and the decode step's.
-const PASSES: usize = 2;
+/// How many shapes of append are kept bound: the context's, the prompt's and the decode step's.
+const PASSES: usize = 3;
 /// No key or value is likely to be this.
 const MARK: f32 = -12_345.0;
 
@@ -80,6 +80,12 @@ impl Sequences {
             passes: Vec::with_capacity(PASSES),
             gathered: None,
         })
+    }
+
+    /// Of keys and values, as allocated: with the padding of heads.
+    pub(crate) fn cache_bytes(&self) -> Option<u64> {
+        let bytes = self.cache.iter().map(|tensor| tensor.data_type().byte_size(tensor.shape().num_elements()));
+        bytes.sum::<Option<usize>>().map(|bytes| bytes as u64)
     }
 
     /// Forgets the tokens and keeps the memory. Rows of the cache that are not filled are never read.

@@ -107,6 +107,10 @@ impl InferenceEngine for Tch {
         Ok(numbers(&self.output.insert(output).logits))
     }
 
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.sequences.as_ref().map(Sequences::cache_bytes)
+    }
+
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         match &self.output {
             _ if !self.keep_hidden => Err(EngineError::Unsupported(

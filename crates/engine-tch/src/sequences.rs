@@ -44,6 +44,11 @@ impl Sequences {
         Ok(Sequences { batch, capacity, filled: 0, kv_heads: config.kv_heads as i64, cache, rotation })
     }
 
+    /// Of keys and values, as allocated.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        (self.cache.numel() * self.cache.kind().elt_size_in_bytes()) as u64
+    }
+
     /// What appending `positions` to each sequence needs. `causal` says who keeps queries from later keys
     /// where no earlier ones are cached.
     pub(crate) fn step(&self, positions: usize, causal: Causal) -> Result<Step, TchError> {

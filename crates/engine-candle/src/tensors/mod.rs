@@ -15,6 +15,7 @@ use crate::decoder::Decoder;
 use crate::framework;
 use crate::parallel;
 use crate::reader::Reader;
+use crate::sequences::Cache;
 use layers::{Layer, Linear, Norm, Upload};
 use sequences::Sequences;
 
@@ -139,6 +140,10 @@ impl Decoder for Tensors {
         let dtype = self.embedding.dtype();
         self.sequences = Some(Sequences::new(&self.config, batch, capacity, dtype, &self.device)?);
         Ok(())
+    }
+
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.sequences.as_ref().map(|sequences| sequences.caches.iter().map(Cache::bytes).sum())
     }
 
     fn append(
