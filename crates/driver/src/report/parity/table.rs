@@ -32,11 +32,12 @@ fn heading(report: &ParityReport) -> String {
         None => "without a reference".into(),
     };
     format!(
-        "{} on {}: {} {against}, {} prompts and {} new tokens each; * is beyond the tolerance",
+        "{} on {}: {} {against}, {} prompt{} and {} new tokens each; * is beyond the tolerance",
         plan.model,
         report.environment.processor(&plan.device),
         plan.precision.name(),
         plan.prompts.len(),
+        if plan.prompts.len() == 1 { "" } else { "s" },
         plan.new_tokens,
     )
 }
