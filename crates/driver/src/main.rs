@@ -10,6 +10,7 @@ mod evidence;
 mod failure;
 mod interrupt;
 mod judge;
+mod launch;
 mod machine;
 mod parity;
 mod places;

@@ -14,7 +14,6 @@ use crate::configs::{self, Engine};
 use crate::failure::{Failure, Result};
 use crate::machine::{self, memory};
 use crate::places::Places;
-use crate::process::Worker;
 use crate::prompts::{self, Prompt, Text};
 use crate::provision::{self, Wanted};
 use crate::{axes, text};
@@ -390,56 +389,6 @@ pub(crate) fn half(model: &ModelArgs) -> Precision {
 pub(crate) fn threads(model: &ModelArgs) -> usize {
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     model.threads.first().map_or_else(available, |&threads| usize::from(threads))
-}
-
-pub(crate) fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
-    protocol::Settings {
-        precision: contender.precision.name().into(),
-        device: device.into(),
-        threads: contender.threads,
-        jit: contender.jit,
-        hidden_states,
-        dequantised: false,
-        options: contender.engine.options.clone(),
-        slowdown: contender.engine.settings.slowdown,
-    }
-}
-
-/// Variables that say how many threads to use, one name for each runtime that reads one.
-const THREAD_VARIABLES: [&str; 5] =
-    ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
-
-/// The worker of an engine with all that it will find: an environment that holds what the system needs, the
-/// thread budget and what the engine's configuration sets; and its CPUs.
-pub(crate) fn worker(
-    contender: &Contender,
-    cpus: Option<&[usize]>,
-    places: &Places,
-    timeout_s: u64,
-) -> Worker {
-    let engine = &contender.engine;
-    let mut environment = BTreeMap::new();
-    for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
-        if let Ok(value) = std::env::var(name) {
-            environment.insert(name.to_owned(), value);
-        }
-    }
-    for name in THREAD_VARIABLES {
-        environment.insert(name.to_owned(), contender.threads.to_string());
-    }
-    for (name, value) in &engine.env {
-        let value = std::env::var(name)
-            .ok()
-            .filter(|value| !value.is_empty())
-            .unwrap_or_else(|| value.replace("{cache}", &places.cache.display().to_string()));
-        environment.insert(name.clone(), value);
-    }
-    Worker {
-        binary: places.binary(&engine.worker),
-        environment,
-        cpus: cpus.map(<[usize]>::to_vec),
-        timeout: Duration::from_secs(timeout_s),
-    }
 }
 
 pub(crate) fn drawn_seed() -> u64 {

@@ -14,9 +14,10 @@ use crate::interrupt;
 use crate::judge::logits;
 use crate::judge::parity::{self, Reference, Tolerance};
 use crate::judge::verdicts;
+use crate::launch;
 use crate::machine::{self, Guard};
 use crate::places::Places;
-use crate::plan::{self, Contender, Plan, Rounds};
+use crate::plan::{Contender, Plan, Rounds};
 use crate::probing::Prober;
 use crate::process::{Ending, Worker};
 use crate::progress::Progress;
@@ -60,7 +61,7 @@ impl<'a> Session<'a> {
             .tempdir()
             .map_err(|e| Failure::failed(format!("cannot make a temporary directory: {e}")))?;
         let worker =
-            |contender: &Contender| plan::worker(contender, plan.cpus.as_deref(), places, plan.timeout_s);
+            |contender: &Contender| launch::worker(contender, plan.cpus.as_deref(), places, plan.timeout_s);
         let workers = plan.contenders.iter().map(worker).collect();
         let progress = Progress::new(plan.contenders.len() * plan.rounds.max(), quiet);
         let guard = Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device);
@@ -314,7 +315,7 @@ impl<'a> Session<'a> {
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
-            settings: plan::settings(contender, &self.plan.device, false),
+            settings: launch::settings(contender, &self.plan.device, false),
             spawned_at_ns: None,
             evict: false,
             task,

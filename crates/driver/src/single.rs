@@ -11,7 +11,7 @@ use crate::plan::{self, Contender};
 use crate::process::Outcome;
 use crate::prompts::{self, Text};
 use crate::provision::{self, Wanted};
-use crate::{axes, configs, interrupt, machine, rounds};
+use crate::{axes, configs, interrupt, launch, machine, rounds};
 
 /// What both commands resolve first.
 struct Setting {
@@ -44,7 +44,7 @@ impl Setting {
 
     fn run(&self, model: &ModelArgs, hidden_states: bool, task: Task) -> Result<Outcome> {
         let cpus = machine::choose(self.contender.threads);
-        let worker = plan::worker(&self.contender, cpus.as_deref(), &self.places, model.timeout);
+        let worker = launch::worker(&self.contender, cpus.as_deref(), &self.places, model.timeout);
         let label = &self.contender.label;
         let cannot = |reason: String| Failure::usage(format!("{label} cannot run here: {reason}"));
         let hello = worker.hello().map_err(cannot)?;
@@ -54,7 +54,7 @@ impl Setting {
         let job = Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
-            settings: plan::settings(&self.contender, &model.device, hidden_states),
+            settings: launch::settings(&self.contender, &model.device, hidden_states),
             spawned_at_ns: None,
             evict: false,
             task,
