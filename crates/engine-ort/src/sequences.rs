@@ -84,7 +84,8 @@ impl Sequences {
 
     /// Of keys and values, as allocated: with the padding of heads.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
-        let bytes = self.cache.iter().map(|tensor| tensor.data_type().byte_size(tensor.shape().num_elements()));
+        let bytes =
+            self.cache.iter().map(|tensor| tensor.data_type().byte_size(tensor.shape().num_elements()));
         bytes.sum::<Option<usize>>().map(|bytes| bytes as u64)
     }
 
