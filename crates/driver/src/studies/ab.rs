@@ -191,6 +191,9 @@ fn outcome(cell: &Cell) -> Outcome {
         None => (None, None, None),
     };
     let peak = |row: Option<&CellRow>| row?.median(Metric::PeakMemory);
+    // One round says nothing of chance, but it says this.
+    let rate = |row: Option<&CellRow>| row?.median(Metric::Throughput);
+    let speedup = speedup.or_else(|| Some(rate(a)? / rate(b)?));
     let (tokens, same_tokens) = same(a, b);
     let reasons =
         || cell.rows.iter().flat_map(|row| row.reasons.iter().map(|why| format!("{}: {why}", row.framework)));
