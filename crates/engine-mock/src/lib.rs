@@ -6,6 +6,7 @@
 //! | option | meaning |
 //! |---|---|
 //! | `load_ms`, `cold_ms`, `token_ms`, `prefill_token_ms` | time of load, extra time of the first request, of a decode step, of a prompt token |
+//! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times and nobody waits, so that figures are the same on a loaded machine |
 //! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
 //! | `bimodal`, `bimodal_factor` | share of processes that are slower by this factor (default 1.2) |
 //! | `spike_share`, `spike` | share of steps that are slower by this factor (default 3) |
@@ -114,6 +115,7 @@ impl InferenceEngine for Mock {
         if let Some(reason) = settings.options.get("unsupported") {
             return Err(EngineError::Unsupported(reason.clone()));
         }
+        script.begin();
         script.wait(script.load);
         let mock = Mock {
             config: bundle.config().clone(),
@@ -147,7 +149,7 @@ impl InferenceEngine for Mock {
             jit: "none (mock)".into(),
             optimised: self.script.optimised,
             weight_storage: "none (mock)".into(),
-            kernels: vec!["waiting".into()],
+            kernels: vec![self.script.kernel().into()],
         }
     }
 

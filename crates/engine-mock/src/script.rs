@@ -56,7 +56,8 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 29] = [
+const OPTIONS: [&str; 30] = [
+    "clock",
     "load_ms",
     "cold_ms",
     "token_ms",
@@ -89,6 +90,8 @@ const OPTIONS: [&str; 29] = [
 ];
 
 pub struct Script {
+    /// Whether time passes by the script alone.
+    stopped_clock: bool,
     pub load: Duration,
     pub cold: Duration,
     pub token: Duration,
@@ -125,7 +128,16 @@ impl Script {
         };
         let now = unix_time().as_secs_f64();
         let started = (now - options.number("drift_since", now)?).max(0.0);
+        let stopped_clock = match options.text("clock") {
+            None | Some("real") => false,
+            Some("scripted") => true,
+            Some(other) => {
+                let message = format!("option clock is {other:?}, not real or scripted");
+                return Err(EngineError::Input(message));
+            }
+        };
         Ok(Script {
+            stopped_clock,
             load: options.milliseconds("load_ms", 1.0)?,
             cold: options.milliseconds("cold_ms", 0.0)?,
             token: options.milliseconds("token_ms", 0.2)?,
@@ -157,8 +169,23 @@ impl Script {
         work.mul_f64(self.noise.of_step(step, &mut self.random))
     }
 
-    /// Waits exactly so long: sleeping alone overshoots by more than the noise that is scripted.
+    pub fn kernel(&self) -> &'static str {
+        if self.stopped_clock { "none: the clock is scripted" } else { "waiting" }
+    }
+
+    /// Begins what the script asks of the clock. A job loads once.
+    pub fn begin(&self) {
+        if self.stopped_clock {
+            worker::stop_clock();
+        }
+    }
+
+    /// Waits exactly so long: sleeping alone overshoots by more than the noise that is scripted. With a
+    /// scripted clock, nobody waits.
     pub fn wait(&self, time: Duration) {
+        if self.stopped_clock {
+            return worker::advance_clock(time);
+        }
         #[expect(clippy::disallowed_methods, reason = "the mock's work is to take a known time")]
         let start = Instant::now();
         if time > Duration::from_millis(2) {

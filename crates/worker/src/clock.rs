@@ -1,16 +1,59 @@
 //! The one clock. Every figure that is compared between engines is a difference of two of its readings.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Where the clock was stopped, and what was added since; 0 while it runs.
+static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
+
+/// Stops the clock of this process: from here on it shows what [`advance_clock`] adds. For an engine whose
+/// times are a script's, as the mock's: what is tested against such times must not depend on how late the
+/// system wakes a sleeper. A framework's engine has no business here.
+pub fn stop_clock() {
+    STOPPED_AT.store(monotonic_ns(), Ordering::Relaxed);
+}
+
+/// Lets a stopped clock ([`stop_clock`]) show so much later.
+///
+/// # Panics
+/// On a clock that runs.
+pub fn advance_clock(time: Duration) {
+    let before = STOPPED_AT.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    assert!(before != 0, "only a stopped clock is advanced");
+}
+
 /// Nanoseconds of a monotonic clock that the driver can read too: the time of spawning is compared
 /// with readings in this process.
-#[cfg(unix)]
 pub(crate) fn now_ns() -> u64 {
+    match STOPPED_AT.load(Ordering::Relaxed) {
+        0 => monotonic_ns(),
+        stopped => stopped,
+    }
+}
+
+/// Waits until [`now_ns`] shows this. Spins rather than sleeps: the kernel wakes sleepers late.
+pub(crate) fn wait_until(end_ns: u64) {
+    loop {
+        let now = now_ns();
+        if now >= end_ns {
+            return;
+        }
+        if STOPPED_AT.load(Ordering::Relaxed) != 0 {
+            advance_clock(Duration::from_nanos(end_ns - now));
+        }
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(unix)]
+fn monotonic_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Without a clock that processes share, readings count from the first one.
 #[cfg(not(unix))]
-pub(crate) fn now_ns() -> u64 {
+fn monotonic_ns() -> u64 {
     use std::sync::OnceLock;
     use std::time::Instant;
     static ORIGIN: OnceLock<Instant> = OnceLock::new();

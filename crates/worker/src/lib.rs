@@ -30,6 +30,7 @@ use std::process::ExitCode;
 
 use engine::InferenceEngine;
 
+pub use clock::{advance_clock, stop_clock};
 pub use serve::{ServeError, serve};
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin.

@@ -56,11 +56,7 @@ impl<E: InferenceEngine> InferenceEngine for Slowed<E> {
         let before = clock::now_ns();
         let logits = self.engine.append(tokens, want)?;
         let own = clock::now_ns() - before;
-        // Spins rather than sleeps: the kernel wakes sleepers late by more than the share asked for.
-        let end = before + own + (own as f64 * self.share) as u64;
-        while clock::now_ns() < end {
-            std::hint::spin_loop();
-        }
+        clock::wait_until(before + own + (own as f64 * self.share) as u64);
         Ok(logits)
     }
 

@@ -36,6 +36,11 @@ impl Installation {
         self.configured(name, options, "")
     }
 
+    /// A mock engine whose times are exactly its options', however loaded the machine is.
+    pub(crate) fn timed(self, name: &str, options: &[(&str, &str)]) -> Installation {
+        self.engine(name, &[options, &[("clock", "scripted")]].concat())
+    }
+
     /// With more lines for its configuration.
     pub(crate) fn configured(self, name: &str, options: &[(&str, &str)], more: &str) -> Installation {
         let mut text =

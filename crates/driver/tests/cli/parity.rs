@@ -108,7 +108,8 @@ fn what_cannot_run_is_a_row_with_its_reason() {
 
 #[test]
 fn a_speed_that_varies_is_warned_of_and_changes_no_exit_code() {
-    let shaky = [LAYERS, ("process_noise", "0.6"), ("noise", "0.3"), ("token_ms", "1")];
+    let shaky =
+        [LAYERS, ("process_noise", "0.6"), ("noise", "0.3"), ("token_ms", "1"), ("clock", "scripted")];
     let installation = Installation::new().engine("shaky", &shaky);
     let ran = parity(&installation, "shaky", &["--format", "json"]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);

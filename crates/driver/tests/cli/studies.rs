@@ -111,7 +111,7 @@ fn several_values_in_a_comparison_are_told_to_be_a_sweep() {
 
 #[test]
 fn the_kv_cache_is_worth_more_the_longer_the_text_and_changes_no_token() {
-    let installation = Installation::new().engine("one", &[("token_ms", "1"), ("prefill_token_ms", "1")]);
+    let installation = Installation::new().timed("one", &[("token_ms", "1"), ("prefill_token_ms", "1")]);
     let study = ["ab", "kv-cache", "--frameworks", "one", "--prompt-tokens", "2", "--new-tokens", "4,24"];
     let ran = installation.run(&[&study[..], &["--rounds", "6", "--format", "json"]].concat());
     assert_eq!(ran.code, Some(0), "departures in what is compared strike nobody: {}", ran.stderr);
@@ -148,7 +148,7 @@ fn a_framework_without_the_other_side_is_a_row_with_its_reason() {
 #[test]
 fn two_variants_are_held_against_each_other_in_the_order_they_were_named() {
     let installation =
-        Installation::new().engine("quick", &[("token_ms", "2")]).engine("slow", &[("token_ms", "20")]);
+        Installation::new().timed("quick", &[("token_ms", "2")]).timed("slow", &[("token_ms", "20")]);
     let study = [
         "ab",
         "slow",
