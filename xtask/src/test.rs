@@ -16,6 +16,7 @@ const PACKAGES: [Package; 15] = [
     Package::plain("bundle"),
     Package::plain("engine"),
     Package::plain("protocol"),
+    Package::plain("history"),
     Package::plain("statistics"),
     Package::plain("worker"),
     Package::plain("engine-mock"),

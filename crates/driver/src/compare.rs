@@ -8,6 +8,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::cli::{CompareArgs, Format};
 use crate::failure::{Failure, Result};
 use crate::places::Places;
+use crate::records::{self, HISTORY};
 use crate::report::{self, Report};
 use crate::results::Results;
 use crate::rounds::Session;
@@ -87,7 +88,9 @@ pub(crate) fn measure(
     results.write("plan.json", &pretty(&plan));
     let evidence = session.measure(&mut results)?;
     let report = Report::new(&plan, &bundle, &evidence, environment, results.directory());
-    let unsaved = save(&report, &mut results);
+    let history = args.results_dir.clone().unwrap_or_else(|| places.results()).join(HISTORY);
+    let study = Some(args.study.name.as_str()).filter(|name| !name.is_empty());
+    let unsaved = save(&report, &mut results, &history, study);
     Ok((report, unsaved))
 }
 
@@ -105,11 +108,14 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data serialises")
 }
 
-fn save(report: &Report, results: &mut Results) -> Option<String> {
+/// The run's own files, then its records in the history of all runs: what the history names is there.
+fn save(report: &Report, results: &mut Results, history: &Path, study: Option<&str>) -> Option<String> {
     results.write("report.json", &report.json());
     results.write("report.md", &report::markdown(report));
     results.write("report.csv", &report::csv(report));
-    results.finish()
+    let unsaved = results.finish();
+    let kept = history::append(history, &records::records(report, study));
+    unsaved.or_else(|| kept.err().map(|error| format!("{error}; the run itself is in {}", report.results)))
 }
 
 fn print(report: &Report, format: Format) -> Result<()> {

@@ -21,6 +21,7 @@ mod progress;
 mod prompts;
 mod provision;
 mod record;
+mod records;
 mod reference;
 mod report;
 mod results;

@@ -34,6 +34,8 @@ pub(crate) struct Contender {
 /// What a study asks of a comparison beyond what can be typed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Study {
+    /// "sweep forward"; empty outside a study.
+    pub(crate) name: String,
     /// The contenders, where they are not simply the frameworks: the sides of an A/B comparison.
     pub(crate) arms: Vec<Arm>,
     /// Ids of the fairness rules whose subject is what is compared: departures are noted and strike nobody.

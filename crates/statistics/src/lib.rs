@@ -25,7 +25,7 @@ mod unpaired;
 
 pub use bootstrap::{RESAMPLES, Resamples};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
-pub use descriptive::{median, quantile};
+pub use descriptive::{median, median_interval, quantile};
 pub use multiplicity::holm;
 pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};

@@ -10,15 +10,16 @@ use crate::process::{cargo, output_of};
 use crate::workspace::Workspace;
 
 /// Our crates, and which of ours each may depend on.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("bundle", &[]),
     ("calibrate", &["engine-mock", "statistics"]),
-    ("driver", &["bundle", "protocol", "statistics"]),
+    ("driver", &["bundle", "history", "protocol", "statistics"]),
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-mock", &["bundle", "engine", "worker"]),
     ("engine-ort", &["bundle", "engine", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
+    ("history", &[]),
     ("prepare", &["bundle"]),
     ("protocol", &[]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),

@@ -143,13 +143,15 @@ impl Study {
         let mut failure = None;
         let mut usage = None;
         for (index, (settings, args)) in self.cells.iter().enumerate() {
+            let mut args = args.clone();
+            args.study.name.clone_from(&self.name);
             if done.iter().any(|cell| cell.settings == *settings) {
                 continue;
             }
             if !asked.model.quiet {
                 eprintln!("cell {} of {}: {}", index + 1, planned.len(), cell::name(settings, &axes));
             }
-            let cell = match compare::measure(args, &places, Some(store.directory())) {
+            let cell = match compare::measure(&args, &places, Some(store.directory())) {
                 Ok((report, unsaved)) => {
                     failure = unsaved.map(Failure::failed);
                     if report.interrupted {

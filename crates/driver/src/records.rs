@@ -1,0 +1,169 @@
+//! From a report to the records that are kept of it.
+
+use std::path::Path;
+
+use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use statistics::median_interval;
+
+use crate::environment::Environment;
+use crate::judge::verdicts::Comparison;
+use crate::report::{self, Report, Row};
+
+/// Name of the history within a results directory.
+pub(crate) const HISTORY: &str = "history.jsonl";
+
+/// One for each row of the report, those that could not run included. `study` names the study that the run
+/// is a cell of.
+pub(crate) fn records(report: &Report, study: Option<&str>) -> Vec<Record> {
+    report.rows.iter().map(|row| record(report, row, study)).collect()
+}
+
+fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
+    let Report { environment, plan, .. } = report;
+    let directory = Path::new(&report.results);
+    let hello = row.hello.as_ref();
+    let contender = plan.contenders.iter().find(|contender| contender.label == row.framework);
+    let parts = row.memory.iter().flat_map(|parts| {
+        [
+            ("framework", parts.framework),
+            ("parameters", parts.parameters),
+            ("kv_cache", parts.kv_cache),
+            ("activations", parts.activations),
+            ("remainder", parts.remainder),
+            ("peak", parts.peak),
+        ]
+    });
+    Record {
+        schema: SCHEMA,
+        run: directory.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned()),
+        results: report.results.clone(),
+        study: study.map(str::to_owned),
+        time: environment.started.clone(),
+        git_commit: environment.git_commit.clone(),
+        git_modified: environment.git_modified,
+        driver_version: environment.driver_version.to_owned(),
+        command: environment.command.clone(),
+        machine: machine(environment, report),
+        case: Case {
+            model: report.model.name.clone(),
+            weights_sha256: weights(report, row),
+            precision: name(&row.precision.requested),
+            device: plan.device.clone(),
+            threads: contender.map_or(plan.threads, |contender| contender.threads),
+            batch: plan.batch,
+            context: plan.context,
+            prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
+            new_tokens: plan.new_tokens,
+            kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
+            jit: contender.map_or(plan.jit, |contender| contender.jit),
+            other: Default::default(),
+        },
+        settings: Settings {
+            suite: plan.suite.clone(),
+            fair_comparison: plan.fair_comparison,
+            iterations: plan.iterations,
+            margin: plan.margin,
+            seed: plan.seed,
+            accept_noise: plan.accept_noise,
+            other: Default::default(),
+        },
+        framework: row.framework.clone(),
+        library: hello.map(|hello| hello.library.clone()),
+        binding: hello.map(|hello| hello.binding.clone()),
+        state: name(&row.state),
+        reasons: row.reasons.clone(),
+        rounds: row.rounds,
+        interrupted: report.interrupted,
+        noise: report.noise(),
+        parity: row.agreement.as_ref().map(|agreement| Parity {
+            agrees: agreement.broken.is_none(),
+            text: report::parity(row),
+            reference: Some(agreement.reference.clone()),
+            max_abs: Some(agreement.max_abs),
+            top1: Some(agreement.top1),
+            other: Default::default(),
+        }),
+        metrics: row.metrics.iter().filter_map(figure).collect(),
+        memory: parts.map(|(part, bytes)| (part.to_owned(), bytes)).collect(),
+        verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
+        other: Default::default(),
+    }
+}
+
+fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
+    let known: Vec<f64> = figure.values.iter().copied().flatten().collect();
+    let kept = Figure {
+        unit: figure.unit.clone(),
+        higher_is_better: figure.metric.higher_is_better(),
+        median: figure.median?,
+        interval: median_interval(&known),
+        values: figure.values.clone(),
+        other: Default::default(),
+    };
+    Some((figure.metric.name().to_owned(), kept))
+}
+
+/// From the side of `framework`; `None` where it is not one of the two.
+fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
+    let is_a = found.a == framework;
+    if !is_a && found.b != framework {
+        return None;
+    }
+    let (against, verdict) = if is_a { (&found.b, found.verdict) } else { (&found.a, found.verdict_of_b) };
+    let turn = |advantage: f64| if is_a { advantage } else { 1.0 / advantage };
+    Some(Verdict {
+        metric: found.metric.name().to_owned(),
+        against: against.clone(),
+        verdict: name(&verdict),
+        advantage: found.advantage.map(turn),
+        interval: found.interval.map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) }),
+        sentence: found.sentence.clone(),
+        other: Default::default(),
+    })
+}
+
+fn machine(environment: &Environment, report: &Report) -> Machine {
+    let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
+    let gibibytes = (environment.memory_bytes as f64 / f64::from(1 << 30)).round();
+    let made_of = serde_json::json!([
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        environment.cpu,
+        environment.physical_cores,
+        environment.available_cores,
+        environment.cpu_quota,
+        gibibytes,
+        gpus,
+    ]);
+    let hash = Sha256::digest(made_of.to_string());
+    Machine {
+        fingerprint: hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        host: environment.host.clone(),
+        os: environment.os.clone(),
+        kernel: environment.kernel.clone(),
+        cpu: environment.cpu.clone(),
+        physical_cores: environment.physical_cores,
+        available_cores: environment.available_cores,
+        memory_bytes: environment.memory_bytes,
+        gpus,
+        read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
+        arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
+        other: Default::default(),
+    }
+}
+
+/// Of the file of its precision.
+fn weights(report: &Report, row: &Row) -> Option<String> {
+    let file = format!("{}.safetensors", row.precision.requested.name());
+    Some(report.model.manifest.files.get(&file)?.sha256.clone())
+}
+
+/// The name that a plain value has in JSON.
+fn name(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("a value without a name: {other:?}"),
+    }
+}

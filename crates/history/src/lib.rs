@@ -1,0 +1,11 @@
+//! What is kept of every run, so that it can be looked at, repeated and compared months later.
+//!
+//! A [`Record`] is one framework in one case: where and when it ran, what was asked, and every metric with
+//! the figure of each process. It says enough to be tested against another run without that run's directory.
+//! Records are JSON lines of a file that several processes append to ([`append`], [`read`]).
+
+mod file;
+mod record;
+
+pub use file::{Error, Read, append, read};
+pub use record::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};

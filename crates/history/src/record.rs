@@ -1,0 +1,158 @@
+//! One framework in one case. `docs/results.md` describes it for people, `docs/history.schema.json` for programs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Version of a record. Fields may be added within it.
+pub const SCHEMA: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub schema: u32,
+    /// The run that this is part of, unique in its history: the name of its results directory.
+    pub run: String,
+    /// The results directory, as it was called then.
+    pub results: String,
+    /// "sweep forward", where the run was a cell of a study.
+    pub study: Option<String>,
+    /// Start of the run, RFC 3339, UTC.
+    pub time: String,
+    /// Of the checkout; `None` outside one.
+    pub git_commit: Option<String>,
+    /// Whether tracked files differed from it.
+    pub git_modified: Option<bool>,
+    pub driver_version: String,
+    pub command: Vec<String>,
+    pub machine: Machine,
+    pub case: Case,
+    pub settings: Settings,
+    /// Label: the framework's name, or that of a variant of it.
+    pub framework: String,
+    /// The native library with its version, as the worker observed it.
+    pub library: Option<String>,
+    pub binding: Option<String>,
+    /// `measured`, `struck`, `labelled`, `unsupported`, `failed`, `not_run`.
+    pub state: String,
+    /// Why it is not simply measured.
+    pub reasons: Vec<String>,
+    /// Rounds that stand.
+    pub rounds: usize,
+    pub interrupted: bool,
+    /// Whether the machine was too noisy for verdicts, and how.
+    pub noise: Option<String>,
+    pub parity: Option<Parity>,
+    /// By name (`throughput`): `docs/measures.md` defines them. What was not available is not here.
+    pub metrics: BTreeMap<String, Figure>,
+    /// Bytes by part, where the system tells: `framework`, `parameters`, `kv_cache`, `activations`,
+    /// `remainder`, `peak`.
+    pub memory: BTreeMap<String, f64>,
+    /// Against each other framework of the same run, metric by metric.
+    pub verdicts: Vec<Verdict>,
+    /// Fields of newer versions, kept as they came.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What computes. Runs of different fingerprints are not compared unless somebody insists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Hash of what the speed depends on: processor, cores, memory, GPUs, operating system's kind. Not of the
+    /// host's name: machines of one make are one machine.
+    pub fingerprint: String,
+    pub host: String,
+    pub os: Option<String>,
+    pub kernel: Option<String>,
+    pub cpu: String,
+    pub physical_cores: Option<usize>,
+    pub available_cores: usize,
+    pub memory_bytes: u64,
+    pub gpus: Vec<String>,
+    /// What the machine itself could do during the run, median of its probes: bytes a second read from
+    /// memory, f32 operations a second. What differs between two runs here is not the framework's doing.
+    pub read_bandwidth: Option<f64>,
+    pub arithmetic: Option<f64>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What was computed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    pub model: String,
+    /// Of the weights file.
+    pub weights_sha256: Option<String>,
+    pub precision: String,
+    pub device: String,
+    pub threads: usize,
+    pub batch: usize,
+    /// Tokens in the KV cache before each prompt.
+    pub context: usize,
+    /// Of each prompt.
+    pub prompt_tokens: Vec<usize>,
+    pub new_tokens: usize,
+    /// `on` or `off`.
+    pub kv_cache: String,
+    pub jit: bool,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// How it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    pub suite: Option<String>,
+    pub fair_comparison: bool,
+    pub iterations: usize,
+    /// Margin of equivalence, as a share.
+    pub margin: f64,
+    pub seed: u64,
+    pub accept_noise: bool,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Whether it computed what the reference computed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Parity {
+    pub agrees: bool,
+    /// As the table has it: "ok, Δ = 1.1e-5".
+    pub text: String,
+    pub reference: Option<String>,
+    pub max_abs: Option<f64>,
+    pub top1: Option<f64>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// A metric over the processes of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    pub unit: String,
+    pub higher_is_better: bool,
+    /// Over processes.
+    pub median: f64,
+    /// 95 % interval of it, where there are rounds enough.
+    pub interval: Option<(f64, f64)>,
+    /// Of each process, by round.
+    pub values: Vec<Option<f64>>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Of one metric against another framework.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub metric: String,
+    pub against: String,
+    /// `faster`, `slower`, `equivalent`, `inconclusive`, `not_measurable`: of this record's framework.
+    pub verdict: String,
+    /// How many times better this one is than the other; below 1: worse.
+    pub advantage: Option<f64>,
+    /// 95 %.
+    pub interval: Option<(f64, f64)>,
+    pub sentence: String,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
