@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 use crate::{build, tidy};
 
 /// In this order: what others rest on comes first.
-const PACKAGES: [Package; 15] = [
+const PACKAGES: [Package; 16] = [
     Package::plain("bundle"),
     Package::plain("engine"),
     Package::plain("protocol"),
