@@ -39,6 +39,12 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Hold frameworks against a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
+    /// Divide a study into jobs for many machines
+    Plan(crate::studies::shards::PlanArgs),
+    /// Run a plan, or one shard of it
+    Run(crate::studies::shards::RunArgs),
+    /// Lay the results of shards together, each machine apart
+    Merge(crate::studies::shards::MergeArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
