@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Run a plan, or one shard of it
     Run(crate::studies::shards::RunArgs),
     /// Lay the results of shards together, each machine apart
-    Merge(crate::studies::shards::MergeArgs),
+    Merge(crate::studies::merge::MergeArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,

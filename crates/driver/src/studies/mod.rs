@@ -5,6 +5,7 @@ mod ab;
 mod cell;
 mod columns;
 mod kinds;
+pub(crate) mod merge;
 mod scaling;
 pub(crate) mod shards;
 mod store;
@@ -150,7 +151,8 @@ impl Study {
         let places = Places::find(&asked.model.places)?;
         let (mut store, mut done) = Store::open(&self, asked, resume, &places)?;
         let planned: Vec<Settings> = self.cells.iter().map(|(settings, _)| settings.clone()).collect();
-        let axes = table::varied(&planned);
+        // A shard names its cells as the whole would.
+        let axes = table::varied(self.shard.as_ref().map_or(&planned, |shard| &shard.plan.planned));
         let mut failure = None;
         let mut usage = None;
         for (index, (settings, args)) in self.cells.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! One study on many machines: a plan of its cells, cut into shards that any scheduler can run on their own, and
-//! what they measured laid together again. A cell, with all its frameworks, is never divided: its verdicts need
+//! One study on many machines: a plan of its cells, cut into shards that any scheduler can run on their own
+//! (`super::merge` lays together what they measured). A cell, with all its frameworks, is never divided: its verdicts need
 //! rounds on one machine.
 
 use std::path::{Path, PathBuf};
@@ -8,8 +8,7 @@ use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::store::{self, Computer, Part};
-use super::{Cell, Document, Study, ab_study, sweep_study};
+use super::{Study, ab_study, sweep_study};
 use crate::axes::Settings;
 use crate::cli::{Cli, Command, CompareArgs, Format, Places as PlacesArgs};
 use crate::compare::pretty;
@@ -18,7 +17,7 @@ use crate::places::Places;
 use crate::{plan, records};
 
 /// Version of the plan file.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -59,50 +58,39 @@ pub(crate) struct RunArgs {
     places: PlacesArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct MergeArgs {
-    /// Results directories of shards
-    #[arg(required = true, value_name = "DIR")]
-    directories: Vec<PathBuf>,
-    /// Also write report.json, report.md and report.csv to this directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-}
-
 /// The file that every shard is run from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Plan {
+pub(super) struct Plan {
     schema: u32,
     study: String,
     /// As typed, with the seed, so that every shard draws what the whole would have drawn.
-    arguments: Vec<String>,
-    planned: Vec<Settings>,
-    shards: Vec<Job>,
+    pub(super) arguments: Vec<String>,
+    pub(super) planned: Vec<Settings>,
+    pub(super) shards: Vec<Job>,
 }
 
 /// What one job does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Job {
-    index: usize,
+pub(super) struct Job {
+    pub(super) index: usize,
     /// Label of the machine it is for.
-    machine: Option<String>,
+    pub(super) machine: Option<String>,
     /// Of `planned`, counted from 0.
-    cells: Vec<usize>,
+    pub(super) cells: Vec<usize>,
 }
 
 /// What a results directory says of the plan that it is a part of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Shard {
-    plan: Plan,
-    sha256: String,
+    pub(super) plan: Plan,
+    pub(super) sha256: String,
     /// `None`: all of it.
     index: Option<usize>,
 }
 
 impl Shard {
-    fn machine(&self) -> Option<&str> {
+    /// Label of the machine that it was for.
+    pub(super) fn machine(&self) -> Option<&str> {
         self.plan.shards[self.index?].machine.as_deref()
     }
 }
@@ -195,168 +183,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     study.run(&asked, args.resume.as_deref())
 }
 
-pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
-    let mut parts = Vec::new();
-    for directory in &args.directories {
-        parts.push((directory.as_path(), store::read_part(directory)?));
-    }
-    let (first, plan) = (parts[0].0, parts[0].1.shard.plan.clone());
-    if let Some((other, _)) = parts.iter().find(|(_, part)| part.shard.sha256 != parts[0].1.shard.sha256) {
-        return Err(Failure::usage(format!(
-            "{} and {} are of different plans: merge them apart",
-            first.display(),
-            other.display()
-        )));
-    }
-    let mut machines: Vec<Machine> = Vec::new();
-    for (directory, part) in parts {
-        let label = part.shard.machine().map(str::to_owned);
-        let place = machines.iter_mut().find(|machine| {
-            machine.label == label && machine.computer.fingerprint == part.machine.fingerprint
-        });
-        match place {
-            Some(machine) => machine.add(directory, part, &plan)?,
-            None => {
-                let mut machine = Machine::new(label, &part);
-                machine.add(directory, part, &plan)?;
-                machines.push(machine);
-            }
-        }
-    }
-    let merged = machines.into_iter().map(|machine| machine.merged(&plan)).collect::<Result<Vec<_>>>()?;
-    let text = rendered(&merged, args.format);
-    if let Some(directory) = &args.out {
-        std::fs::create_dir_all(directory).map_err(|e| {
-            Failure::usage(format!("cannot make {}: {e}; choose another --out", directory.display()))
-        })?;
-        let formats =
-            [("report.json", Format::Json), ("report.md", Format::Markdown), ("report.csv", Format::Csv)];
-        for (name, format) in formats {
-            save(&directory.join(name), &rendered(&merged, format))?;
-        }
-    }
-    crate::print(&text)?;
-    let mut code = 0;
-    for machine in &merged {
-        code = code.max(machine.document.exit_code());
-        if !machine.missing.is_empty() {
-            code = code.max(1);
-            let shards: Vec<String> = machine.missing.iter().map(usize::to_string).collect();
-            eprintln!(
-                "warning: {}: {} of {} cells are there; unfinished or not given: shard {}",
-                machine.title(),
-                machine.document.cells.len(),
-                plan.planned.len(),
-                shards.join(", ")
-            );
-        }
-    }
-    Ok(code)
-}
-
-/// The parts that one machine measured.
-struct Machine {
-    label: Option<String>,
-    computer: Computer,
-    started: String,
-    /// By its place in the plan, and the directory that it is from.
-    cells: Vec<Option<(Cell, PathBuf)>>,
-}
-
-/// What one machine measured, as one study.
-#[derive(Serialize)]
-struct Merged {
-    machine: Option<String>,
-    fingerprint: String,
-    processor: String,
-    /// Shards of which a cell is not there.
-    missing: Vec<usize>,
-    #[serde(flatten)]
-    document: Document,
-}
-
-impl Machine {
-    fn new(label: Option<String>, part: &Part) -> Machine {
-        let cells = vec![None; part.shard.plan.planned.len()];
-        Machine { label, computer: part.machine.clone(), started: part.started.clone(), cells }
-    }
-
-    fn add(&mut self, directory: &Path, part: Part, plan: &Plan) -> Result<()> {
-        for cell in part.cells {
-            let Some(index) = plan.planned.iter().position(|settings| *settings == cell.settings) else {
-                return Err(Failure::usage(format!(
-                    "{} has a cell that is not in its plan",
-                    directory.display()
-                )));
-            };
-            if let Some((_, earlier)) = &self.cells[index] {
-                return Err(Failure::usage(format!(
-                    "{} and {} measured the same cell on one machine: give one of them",
-                    earlier.display(),
-                    directory.display()
-                )));
-            }
-            self.cells[index] = Some((cell, directory.to_path_buf()));
-        }
-        self.started = part.started.min(std::mem::take(&mut self.started));
-        Ok(())
-    }
-
-    fn merged(self, plan: &Plan) -> Result<Merged> {
-        let (study, asked) = parse(&plan.arguments)?;
-        let missing = |job: &&Job| {
-            job.machine == self.label && job.cells.iter().any(|&index| self.cells[index].is_none())
-        };
-        let missing: Vec<usize> = plan.shards.iter().filter(missing).map(|job| job.index).collect();
-        let cells: Vec<Cell> = self.cells.into_iter().flatten().map(|(cell, _)| cell).collect();
-        let places = (self.started, "the directories of the shards".to_owned());
-        let document = study.document(plan.planned.clone(), cells, asked.study.analysis, false, places);
-        Ok(Merged {
-            machine: self.label,
-            fingerprint: self.computer.fingerprint,
-            processor: self.computer.name,
-            missing,
-            document,
-        })
-    }
-}
-
-impl Merged {
-    fn title(&self) -> String {
-        let Merged { machine, fingerprint, processor, .. } = self;
-        let label = machine.as_ref().map_or(String::new(), |machine| format!("{machine}: "));
-        format!("{label}{processor} ({fingerprint})")
-    }
-}
-
-fn rendered(merged: &[Merged], format: Format) -> String {
-    match (format, merged) {
-        (Format::Json, _) => pretty(&serde_json::json!({ "schema": SCHEMA, "machines": merged })) + "\n",
-        (Format::Csv, _) => {
-            let tables = merged.iter().map(|one| (one.title(), one.document.rendered(Format::Csv)));
-            let mut text = String::new();
-            for (number, (title, table)) in tables.enumerate() {
-                let field = format!("\"{}\"", title.replace('"', "\"\""));
-                for (line_number, line) in table.lines().enumerate().skip(usize::from(number > 0)) {
-                    let first = if line_number == 0 { "machine" } else { &field };
-                    text += &format!("{first},{line}\n");
-                }
-            }
-            text
-        }
-        (_, [one]) => one.document.rendered(format),
-        _ => {
-            let each = merged.iter().map(|one| match format {
-                Format::Markdown => format!("## {}\n\n{}", one.title(), one.document.rendered(format)),
-                _ => format!("{}\n{}", one.title(), one.document.rendered(format)),
-            });
-            each.collect::<Vec<_>>().join("\n")
-        }
-    }
-}
-
 /// The study that a command stands for.
-fn parse(arguments: &[String]) -> Result<(Study, CompareArgs)> {
+pub(super) fn parse(arguments: &[String]) -> Result<(Study, CompareArgs)> {
     let words = ["driver".to_owned()].into_iter().chain(arguments.iter().cloned());
     let typed = arguments.join(" ");
     let cli = Cli::try_parse_from(words).map_err(|error| {
@@ -391,7 +219,7 @@ fn read(path: &Path) -> Result<Plan> {
 }
 
 /// Writes a file whole or not at all.
-fn save(path: &Path, text: &str) -> Result<()> {
+pub(super) fn save(path: &Path, text: &str) -> Result<()> {
     use std::io::Write;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut file| {
