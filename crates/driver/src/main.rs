@@ -2,6 +2,7 @@
 //! loads no weights, so that a broken engine can break neither its build nor its run.
 
 mod axes;
+mod chronicle;
 mod cli;
 mod compare;
 mod configs;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
         Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::History(args)) => chronicle::history(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {
