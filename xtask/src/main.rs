@@ -9,6 +9,7 @@ mod doctor;
 mod failure;
 mod process;
 mod profile;
+mod readers;
 mod references;
 mod report;
 mod setup;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bundle::Precision;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::chronicle::args::HistoryArgs;
 use values::{
     parse_device, parse_margin, parse_minutes, parse_rounds, parse_seconds, parse_temperature, parse_top_p,
     precisions,
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Run(crate::studies::shards::RunArgs),
     /// Lay the results of shards together, each machine apart
     Merge(crate::studies::merge::MergeArgs),
+    /// What is kept of every run: listed, filtered, as trends, exported
+    History(Box<HistoryArgs>),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,

@@ -2,6 +2,7 @@
 //! loads no weights, so that a broken engine can break neither its build nor its run.
 
 mod axes;
+mod chronicle;
 mod cli;
 mod compare;
 mod configs;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Some(Command::Plan(args)) => studies::shards::plan(args),
         Some(Command::Run(args)) => studies::shards::run(args),
         Some(Command::Merge(args)) => studies::merge::merge(args),
+        Some(Command::History(args)) => chronicle::history(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
+use protocol::Decode;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
 use crate::environment::Environment;
 use crate::judge::verdicts::Comparison;
+use crate::plan::Contender;
 use crate::report::{self, Report, Row};
 
 /// Name of the history within a results directory.
@@ -37,7 +39,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
     });
     Record {
         schema: SCHEMA,
-        run: directory.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned()),
+        run: run(directory, study),
         results: report.results.clone(),
         study: study.map(str::to_owned),
         time: environment.started.clone(),
@@ -56,6 +58,12 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             context: plan.context,
             prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
             new_tokens: plan.new_tokens,
+            decode: match plan.decode {
+                Decode::Forced => "forced",
+                Decode::Greedy => "greedy",
+                Decode::Sampled(_) => "sampled",
+            }
+            .to_owned(),
             kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
             jit: contender.map_or(plan.jit, |contender| contender.jit),
             other: Default::default(),
@@ -72,6 +80,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         framework: row.framework.clone(),
         library: hello.map(|hello| hello.library.clone()),
         binding: hello.map(|hello| hello.binding.clone()),
+        optimised: contender.map(|contender| is_optimised(contender, row)),
         state: name(&row.state),
         reasons: row.reasons.clone(),
         rounds: row.rounds,
@@ -86,20 +95,40 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             other: Default::default(),
         }),
         metrics: row.metrics.iter().filter_map(figure).collect(),
-        memory: parts.map(|(part, bytes)| (part.to_owned(), bytes)).collect(),
+        memory: parts
+            .filter(|(_, bytes)| bytes.is_finite())
+            .map(|(part, bytes)| (part.to_owned(), bytes))
+            .collect(),
         verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
         other: Default::default(),
     }
 }
 
+/// Its directory's name; a cell's lies in that of its study, and only the two together are unique.
+fn run(directory: &Path, study: Option<&str>) -> String {
+    let of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match directory.parent() {
+        Some(parent) if study.is_some() => format!("{}/{}", of(parent), of(directory)),
+        _ => of(directory),
+    }
+}
+
+fn is_optimised(contender: &Contender, row: &Row) -> bool {
+    let observed_off = row.in_effect.as_ref().is_some_and(|in_effect| in_effect.optimised == Some(false));
+    contender.jit && !observed_off && !contender.engine.name.ends_with("-base")
+}
+
+/// `None` where there is no figure. JSON knows neither infinity nor NaN, which nothing divided by nothing gives.
 fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
-    let known: Vec<f64> = figure.values.iter().copied().flatten().collect();
+    let values: Vec<Option<f64>> =
+        figure.values.iter().map(|value| value.filter(|value| value.is_finite())).collect();
+    let known: Vec<f64> = values.iter().copied().flatten().collect();
     let kept = Figure {
         unit: figure.unit.clone(),
         higher_is_better: figure.metric.higher_is_better(),
-        median: figure.median?,
+        median: figure.median.filter(|median| median.is_finite())?,
         interval: median_interval(&known),
-        values: figure.values.clone(),
+        values,
         other: Default::default(),
     };
     Some((figure.metric.name().to_owned(), kept))
@@ -117,11 +146,36 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
         metric: found.metric.name().to_owned(),
         against: against.clone(),
         verdict: name(&verdict),
-        advantage: found.advantage.map(turn),
-        interval: found.interval.map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) }),
+        advantage: found.advantage.map(turn).filter(|advantage| advantage.is_finite()),
+        interval: found
+            .interval
+            .map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) })
+            .filter(|(low, high)| low.is_finite() && high.is_finite()),
         sentence: found.sentence.clone(),
         other: Default::default(),
     })
+}
+
+/// Hash of what the speed depends on: equal on machines of one make.
+pub(crate) fn fingerprint(environment: &Environment) -> String {
+    let gpus: Vec<&str> = environment.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+    let gibibytes = (environment.memory_bytes as f64 / f64::from(1 << 30)).round();
+    let made_of = serde_json::json!([
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        environment.cpu,
+        environment.physical_cores,
+        environment.available_cores,
+        environment.cpu_quota,
+        gibibytes,
+        gpus,
+    ]);
+    hex(&Sha256::digest(made_of.to_string())[..8])
+}
+
+/// In hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn machine(environment: &Environment, report: &Report) -> Machine {
@@ -134,36 +188,11 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
         physical_cores: environment.physical_cores,
         available_cores: environment.available_cores,
         memory_bytes: environment.memory_bytes,
-        gpus: gpus(environment),
+        gpus: environment.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
         read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
         arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
         other: Default::default(),
     }
-}
-
-fn gpus(environment: &Environment) -> Vec<String> {
-    environment.gpus.iter().map(|gpu| gpu.name.clone()).collect()
-}
-
-/// See [`Machine::fingerprint`].
-pub(crate) fn fingerprint(environment: &Environment) -> String {
-    let gibibytes = (environment.memory_bytes as f64 / f64::from(1 << 30)).round();
-    let made_of = serde_json::json!([
-        std::env::consts::OS,
-        std::env::consts::ARCH,
-        environment.cpu,
-        environment.physical_cores,
-        environment.available_cores,
-        environment.cpu_quota,
-        gibibytes,
-        gpus(environment),
-    ]);
-    hex(&Sha256::digest(made_of.to_string())[..8])
-}
-
-/// In hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Of the file of its precision.
@@ -177,5 +206,30 @@ fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
         other => unreachable!("a value without a name: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use crate::judge::metrics::Metric;
+
+    #[test]
+    fn every_metric_is_defined_for_people_and_for_programs() {
+        let measures = include_str!("../../../docs/measures.md");
+        let schema: Value = serde_json::from_str(include_str!("../../../docs/history.schema.json")).unwrap();
+        let defined = &schema["properties"]["metrics"]["properties"];
+        assert_eq!(defined.as_object().unwrap().len(), Metric::ALL.len(), "no more than there are");
+        for metric in Metric::ALL {
+            let name = format!("| `{}` |", metric.name());
+            let row = measures.lines().find(|line| line.contains(&name));
+            let row = row.unwrap_or_else(|| panic!("docs/measures.md does not define {name}"));
+            assert!(row.contains(metric.title()), "{row}");
+            assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
+            let figure = &defined[metric.name()]["allOf"][1]["properties"];
+            assert_eq!(figure["unit"]["const"], metric.unit(), "{name}");
+            assert_eq!(figure["higher_is_better"]["const"], metric.higher_is_better(), "{name}");
+        }
     }
 }

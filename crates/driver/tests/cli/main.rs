@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod common;
+mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -10,6 +11,7 @@ mod pipeline;
 #[cfg(unix)]
 mod references;
 mod sampling;
+mod schema;
 mod shards;
 mod studies;
 mod synthetic;
