@@ -5,6 +5,7 @@
 //! Text is laid out and rasterised with a font that this crate brings, so a machine without fonts draws the same.
 
 mod bars;
+mod export;
 mod figure;
 mod font;
 mod heatmap;
@@ -17,6 +18,7 @@ mod spread;
 mod stack;
 
 pub use bars::{Bar, Bars, Group};
+pub use export::{Measured, optimisation_comparison, performance_over_time};
 pub use figure::{Error, Figure, Panel, Size};
 pub use heatmap::Heatmap;
 pub use lines::{Line, LineAxis, Lines, Point};

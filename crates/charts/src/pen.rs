@@ -74,7 +74,9 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
     fn style(&self, size: i32, bold: bool, ink: RGBColor) -> TextStyle<'static> {
         let size = f64::from(size * self.scale) * PER_EM;
         let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        TextStyle::from((FAMILY, size, style).into_font()).color(&ink)
+        let mut style = TextStyle::from((FAMILY, size, style).into_font());
+        style.color = ink.to_backend_color();
+        style
     }
 
     pub(crate) fn text(

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Hold frameworks against a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
+    /// Page and pictures of what was measured earlier, or of the whole history
+    Report(crate::page::ReportArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,

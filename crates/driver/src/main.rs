@@ -12,6 +12,7 @@ mod interrupt;
 mod judge;
 mod launch;
 mod machine;
+mod page;
 mod parity;
 mod places;
 mod plan;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
         Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::Report(args)) => page::report(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

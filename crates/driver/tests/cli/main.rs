@@ -5,6 +5,7 @@ mod common;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod page;
 mod parity;
 mod pipeline;
 #[cfg(unix)]
