@@ -1,10 +1,16 @@
 //! What people type, as typed. `plan` resolves it.
 
+mod values;
+
 use std::path::PathBuf;
 
 use bundle::Precision;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use values::{
+    parse_device, parse_margin, parse_minutes, parse_rounds, parse_seconds, parse_temperature, parse_top_p,
+    precisions,
+};
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -35,6 +41,12 @@ pub(crate) enum Command {
     Parity(ParityArgs),
     /// Page and pictures of what was measured earlier, or of the whole history
     Report(crate::page::ReportArgs),
+    /// Divide a study into jobs for many machines
+    Plan(crate::studies::shards::PlanArgs),
+    /// Run a plan, or one shard of it
+    Run(crate::studies::shards::RunArgs),
+    /// Lay the results of shards together, each machine apart
+    Merge(crate::studies::merge::MergeArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
@@ -326,66 +338,9 @@ pub(crate) struct ParityArgs {
     pub(crate) format: Format,
 }
 
-/// Takes a precision by its name, and tells the names in help and errors.
-fn precisions() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
-}
-
-fn parse_device(text: &str) -> Result<String, String> {
-    match text.split_once(':') {
-        None if ["auto", "cpu"].contains(&text) => Ok("cpu".into()),
-        None if text == "cuda" => Ok("cuda:0".into()),
-        Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
-        _ => Err("there are auto, cpu and cuda[:N]".into()),
-    }
-}
-
 /// How often to repeat, as typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoundsArg {
     Auto,
     Fixed(u32),
-}
-
-fn parse_rounds(text: &str) -> Result<RoundsArg, String> {
-    match text.parse::<u32>() {
-        _ if text == "auto" => Ok(RoundsArg::Auto),
-        Ok(rounds @ 1..=10_000) => Ok(RoundsArg::Fixed(rounds)),
-        _ => Err("auto, or a number from 1 to 10000".into()),
-    }
-}
-
-fn parse_minutes(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
-        _ => Err("a number of minutes above 0, up to 10080 (a week)".into()),
-    }
-}
-
-fn parse_margin(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
-        _ => Err("a number of percent above 0, up to 50".into()),
-    }
-}
-
-fn parse_temperature(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(temperature) if (0.0..=1000.0).contains(&temperature) => Ok(temperature),
-        _ => Err("a number from 0 to 1000".into()),
-    }
-}
-
-fn parse_top_p(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
-        _ => Err("a share above 0, up to 1".into()),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a number of seconds from 0 to 3600".into()),
-    }
 }

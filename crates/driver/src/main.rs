@@ -50,6 +50,9 @@ fn main() -> ExitCode {
         Some(Command::Score(args)) => single::score(args),
         Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Report(args)) => page::report(args),
+        Some(Command::Plan(args)) => studies::shards::plan(args),
+        Some(Command::Run(args)) => studies::shards::run(args),
+        Some(Command::Merge(args)) => studies::merge::merge(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

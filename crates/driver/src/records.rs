@@ -125,7 +125,28 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
 }
 
 fn machine(environment: &Environment, report: &Report) -> Machine {
-    let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
+    Machine {
+        fingerprint: fingerprint(environment),
+        host: environment.host.clone(),
+        os: environment.os.clone(),
+        kernel: environment.kernel.clone(),
+        cpu: environment.cpu.clone(),
+        physical_cores: environment.physical_cores,
+        available_cores: environment.available_cores,
+        memory_bytes: environment.memory_bytes,
+        gpus: gpus(environment),
+        read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
+        arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
+        other: Default::default(),
+    }
+}
+
+fn gpus(environment: &Environment) -> Vec<String> {
+    environment.gpus.iter().map(|gpu| gpu.name.clone()).collect()
+}
+
+/// See [`Machine::fingerprint`].
+pub(crate) fn fingerprint(environment: &Environment) -> String {
     let gibibytes = (environment.memory_bytes as f64 / f64::from(1 << 30)).round();
     let made_of = serde_json::json!([
         std::env::consts::OS,
@@ -135,23 +156,14 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
         environment.available_cores,
         environment.cpu_quota,
         gibibytes,
-        gpus,
+        gpus(environment),
     ]);
-    let hash = Sha256::digest(made_of.to_string());
-    Machine {
-        fingerprint: hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
-        host: environment.host.clone(),
-        os: environment.os.clone(),
-        kernel: environment.kernel.clone(),
-        cpu: environment.cpu.clone(),
-        physical_cores: environment.physical_cores,
-        available_cores: environment.available_cores,
-        memory_bytes: environment.memory_bytes,
-        gpus,
-        read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
-        arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
-        other: Default::default(),
-    }
+    hex(&Sha256::digest(made_of.to_string())[..8])
+}
+
+/// In hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Of the file of its precision.

@@ -106,6 +106,10 @@ impl<'a> Session<'a> {
         };
         if !matches!(evidence.end, End::Interrupted | End::Noisy { .. }) {
             self.score_texts(&mut evidence);
+            // Figures of the rounds stand, but what was asked for is not all there.
+            if interrupt::requested() {
+                evidence.end = End::Interrupted;
+            }
         }
         self.progress.done();
         Ok(evidence)

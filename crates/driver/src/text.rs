@@ -52,12 +52,12 @@ impl Session<'_> {
         self.progress.message("text: the reference in f32");
         let reference = tokens.clone().and_then(|tokens| self.text_reference(tokens));
         for (index, contender) in ran {
-            if interrupt::requested() {
-                return;
-            }
             self.progress.message(&format!("text: {}", contender.label));
             let score =
                 tokens.clone().and_then(|tokens| self.score_text(index, tokens, reference.as_ref().ok()));
+            if interrupt::requested() {
+                return;
+            }
             evidence.texts.insert(contender.label.clone(), score);
         }
     }

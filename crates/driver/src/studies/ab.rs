@@ -145,7 +145,7 @@ pub(super) fn study(what: &[String], mut args: CompareArgs, places: &Places) -> 
         }
     }
     let names = switch.names.map(str::to_owned);
-    Ok(Study { name: format!("ab {what}"), view: View::Ab(names), cells })
+    Ok(Study { name: format!("ab {what}"), view: View::Ab(names), cells, shard: None })
 }
 
 fn variants(a: &str, b: &str, mut args: CompareArgs, places: &Places) -> Result<Study> {
@@ -166,6 +166,7 @@ fn variants(a: &str, b: &str, mut args: CompareArgs, places: &Places) -> Result<
         name: format!("ab {a} {b}"),
         view: View::Ab([a.to_owned(), b.to_owned()]),
         cells: axes::cells(&args),
+        shard: None,
     })
 }
 

@@ -5,7 +5,9 @@ mod ab;
 mod cell;
 mod columns;
 mod kinds;
+pub(crate) mod merge;
 mod scaling;
+pub(crate) mod shards;
 mod store;
 mod table;
 
@@ -28,6 +30,7 @@ pub(crate) use kinds::Kind;
 use ab::Outcome;
 use cell::Cell;
 use scaling::Scaling;
+use shards::Shard;
 use store::Store;
 
 /// What is to be done.
@@ -36,6 +39,8 @@ struct Study {
     name: String,
     view: View,
     cells: Vec<(Settings, CompareArgs)>,
+    /// The part of a plan that it is, if it is one.
+    shard: Option<Shard>,
 }
 
 /// How cells are laid out.
@@ -77,27 +82,34 @@ const ROUNDS: u32 = 3;
 const QUICK_ROUNDS: u32 = 1;
 
 pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
+    sweep_study(args)?.run(&args.compare, args.resume.as_deref())
+}
+
+fn sweep_study(args: &SweepArgs) -> Result<Study> {
     let mut compare = args.compare.clone();
     let rounds = if compare.quick { QUICK_ROUNDS } else { ROUNDS };
     compare.rounds.get_or_insert(RoundsArg::Fixed(rounds));
     compare.iterations.get_or_insert(1);
     compare.cold_load.get_or_insert(OnOff::Off);
     args.kind.complete(&mut compare)?;
-    let study = Study {
+    Ok(Study {
         name: format!("sweep {}", args.kind.name()),
         view: View::Sweep(args.kind),
         cells: axes::cells(&compare),
-    };
-    study.run(&args.compare, args.resume.as_deref())
+        shard: None,
+    })
 }
 
 pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
+    ab_study(args)?.run(&args.compare, args.resume.as_deref())
+}
+
+fn ab_study(args: &AbArgs) -> Result<Study> {
     let places = Places::find(&args.compare.model.places)?;
     let mut compare = args.compare.clone();
     compare.iterations.get_or_insert(1);
     compare.cold_load.get_or_insert(OnOff::Off);
-    let study = ab::study(&args.what, compare, &places)?;
-    study.run(&args.compare, args.resume.as_deref())
+    ab::study(&args.what, compare, &places)
 }
 
 /// A suite that names a study: its command, with the flags that were given beside `--suite`.
@@ -140,7 +152,8 @@ impl Study {
         let places = Places::find(&asked.model.places)?;
         let (mut store, mut done) = Store::open(&self, asked, resume, &places)?;
         let planned: Vec<Settings> = self.cells.iter().map(|(settings, _)| settings.clone()).collect();
-        let axes = table::varied(&planned);
+        // A shard names its cells as the whole would.
+        let axes = table::varied(self.shard.as_ref().map_or(&planned, |shard| &shard.plan.planned));
         let mut failure = None;
         let mut usage = None;
         for (index, (settings, args)) in self.cells.iter().enumerate() {
@@ -190,7 +203,9 @@ impl Study {
             return Err(error);
         }
         let analysis = asked.study.analysis.clone();
-        let document = self.document(planned, done, analysis, failure.is_some(), &store);
+        let results = store.directory().display().to_string();
+        let document =
+            self.document(planned, done, analysis, failure.is_some(), (store.started().to_owned(), results));
         let unsaved = store.finish(&document);
         crate::print(&document.rendered(asked.format))?;
         if matches!(failure, Some(Failure::Interrupted)) && !document.cells.is_empty() {
@@ -209,7 +224,7 @@ impl Study {
         cells: Vec<Cell>,
         analysis: String,
         interrupted: bool,
-        store: &Store,
+        (started, results): (String, String),
     ) -> Document {
         let outcomes = match &self.view {
             View::Ab(_) => ab::outcomes(&cells),
@@ -224,13 +239,13 @@ impl Study {
             study: self.name,
             command: std::env::args().collect(),
             analysis,
-            started: store.started().to_owned(),
+            started,
             planned,
             cells,
             scaling,
             outcomes,
             interrupted,
-            results: store.directory().display().to_string(),
+            results,
             view: self.view,
             summary: Summary::default(),
         };

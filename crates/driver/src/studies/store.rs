@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::cell::Cell;
+use super::shards::Shard;
 use super::{Document, Study, table};
 use crate::axes::Settings;
 use crate::cli::{CompareArgs, Format};
@@ -17,6 +18,7 @@ use crate::page;
 use crate::places::Places;
 use crate::report::SCHEMA;
 use crate::results::Results;
+use crate::{environment, records};
 
 const CELLS: &str = "cells.jsonl";
 const ASKED: &str = "study.json";
@@ -37,6 +39,20 @@ struct Asked {
     /// Every other argument that bears on the figures, as parsed.
     arguments: String,
     started: String,
+    /// What computes: figures of two machines are not one study.
+    #[serde(default)]
+    machine: Option<Computer>,
+    /// The part of a plan that this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard: Option<Shard>,
+}
+
+/// A machine, for those who put several side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Computer {
+    /// As in the history.
+    pub(super) fingerprint: String,
+    pub(super) name: String,
 }
 
 impl Store {
@@ -54,6 +70,8 @@ impl Store {
             planned: study.cells.iter().map(|(settings, _)| settings.clone()).collect(),
             arguments: arguments(asked),
             started: started.format(&Rfc3339).unwrap_or_default(),
+            machine: Some(computer(places)),
+            shard: study.shard.clone(),
         };
         let Some(directory) = resume else {
             let parent = asked.results_dir.clone().unwrap_or_else(|| places.results());
@@ -71,6 +89,10 @@ impl Store {
         if earlier != asked_now {
             let what = if earlier.study != asked_now.study {
                 format!("it is a `{}`", earlier.study)
+            } else if earlier.machine != asked_now.machine {
+                "it was begun on another machine".to_owned()
+            } else if earlier.shard != asked_now.shard {
+                "it is another shard, or of another plan".to_owned()
             } else if earlier.planned != asked_now.planned {
                 "it has other cells".to_owned()
             } else {
@@ -116,6 +138,43 @@ impl Store {
             let _ = std::fs::remove_dir_all(self.directory());
         }
     }
+}
+
+fn computer(places: &Places) -> Computer {
+    let environment = environment::read(places, String::new());
+    Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
+}
+
+/// What a directory of a shard holds.
+pub(super) struct Part {
+    pub(super) machine: Computer,
+    pub(super) shard: Shard,
+    pub(super) started: String,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// Reads a directory that `driver run` made. A line that was cut off in mid-write is a cell that is missing.
+pub(super) fn read_part(directory: &Path) -> Result<Part> {
+    let unreadable = |file: &str, reason: &dyn std::fmt::Display| {
+        let path = directory.join(file);
+        Failure::usage(format!(
+            "{} is not of a shard: {reason}; give directories of `driver run`",
+            path.display()
+        ))
+    };
+    let read = |file: &str| std::fs::read_to_string(directory.join(file)).map_err(|e| unreadable(file, &e));
+    let asked: Asked = serde_json::from_str(&read(ASKED)?).map_err(|e| unreadable(ASKED, &e))?;
+    let text = read(CELLS)?;
+    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    let cells: std::result::Result<Vec<Cell>, _> = whole.lines().map(serde_json::from_str).collect();
+    Ok(Part {
+        machine: asked
+            .machine
+            .ok_or_else(|| unreadable(ASKED, &"it does not say which machine it ran on"))?,
+        shard: asked.shard.ok_or_else(|| unreadable(ASKED, &"it is a study of its own"))?,
+        started: asked.started,
+        cells: cells.map_err(|e| unreadable(CELLS, &e))?,
+    })
 }
 
 /// As parsed, less what bears on no figure.

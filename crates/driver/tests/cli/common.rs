@@ -77,10 +77,13 @@ impl Installation {
         if measures {
             command.arg("--results-dir").arg(self.path("results"));
         }
-        if !arguments.contains(&"--model") {
+        // A plan says which model it is for, and what is merged needs no installation.
+        if !arguments.contains(&"--model") && !["run", "merge"].contains(&arguments[0]) {
             command.arg("--model").arg(self.path("model"));
         }
-        command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(&workers);
+        if arguments[0] != "merge" {
+            command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(&workers);
+        }
         command.env("XDG_CACHE_HOME", self.path("cache")).env("PHOTOFINISH_PROVISIONED", "1");
         command
     }

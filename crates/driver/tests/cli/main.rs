@@ -11,6 +11,7 @@ mod pipeline;
 #[cfg(unix)]
 mod references;
 mod sampling;
+mod shards;
 mod studies;
 mod synthetic;
 mod trust;

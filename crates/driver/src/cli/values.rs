@@ -1,0 +1,63 @@
+//! From the words of a flag to its value, with a sentence where they are none.
+
+use bundle::Precision;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::RoundsArg;
+
+/// Takes a precision by its name, and tells the names in help and errors.
+pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+}
+
+pub(super) fn parse_device(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        None if ["auto", "cpu"].contains(&text) => Ok("cpu".into()),
+        None if text == "cuda" => Ok("cuda:0".into()),
+        Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
+        _ => Err("there are auto, cpu and cuda[:N]".into()),
+    }
+}
+
+pub(super) fn parse_rounds(text: &str) -> Result<RoundsArg, String> {
+    match text.parse::<u32>() {
+        _ if text == "auto" => Ok(RoundsArg::Auto),
+        Ok(rounds @ 1..=10_000) => Ok(RoundsArg::Fixed(rounds)),
+        _ => Err("auto, or a number from 1 to 10000".into()),
+    }
+}
+
+pub(super) fn parse_minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
+        _ => Err("a number of minutes above 0, up to 10080 (a week)".into()),
+    }
+}
+
+pub(super) fn parse_margin(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
+        _ => Err("a number of percent above 0, up to 50".into()),
+    }
+}
+
+pub(super) fn parse_temperature(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(temperature) if (0.0..=1000.0).contains(&temperature) => Ok(temperature),
+        _ => Err("a number from 0 to 1000".into()),
+    }
+}
+
+pub(super) fn parse_top_p(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a share above 0, up to 1".into()),
+    }
+}
+
+pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0 to 3600".into()),
+    }
+}

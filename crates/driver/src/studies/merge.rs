@@ -1,0 +1,185 @@
+//! What the shards of a plan measured, laid together: as one run would have given it, each machine apart.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::shards::{Job, Plan, SCHEMA, parse, save};
+use super::store::{self, Computer, Part};
+use super::{Cell, Document};
+use crate::cli::Format;
+use crate::compare::pretty;
+use crate::failure::{Failure, Result};
+
+#[derive(Debug, Args)]
+pub(crate) struct MergeArgs {
+    /// Results directories of shards
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// Also write report.json, report.md and report.csv to this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
+    let mut parts = Vec::new();
+    for directory in &args.directories {
+        parts.push((directory.as_path(), store::read_part(directory)?));
+    }
+    let (first, plan) = (parts[0].0, parts[0].1.shard.plan.clone());
+    if let Some((other, _)) = parts.iter().find(|(_, part)| part.shard.sha256 != parts[0].1.shard.sha256) {
+        return Err(Failure::usage(format!(
+            "{} and {} are of different plans: merge them apart",
+            first.display(),
+            other.display()
+        )));
+    }
+    let mut machines: Vec<Machine> = Vec::new();
+    for (directory, part) in parts {
+        let label = part.shard.machine().map(str::to_owned);
+        let place = machines.iter_mut().find(|machine| {
+            machine.label == label && machine.computer.fingerprint == part.machine.fingerprint
+        });
+        match place {
+            Some(machine) => machine.add(directory, part, &plan)?,
+            None => {
+                let mut machine = Machine::new(label, &part);
+                machine.add(directory, part, &plan)?;
+                machines.push(machine);
+            }
+        }
+    }
+    let merged = machines.into_iter().map(|machine| machine.merged(&plan)).collect::<Result<Vec<_>>>()?;
+    let text = rendered(&merged, args.format);
+    if let Some(directory) = &args.out {
+        std::fs::create_dir_all(directory).map_err(|e| {
+            Failure::usage(format!("cannot make {}: {e}; choose another --out", directory.display()))
+        })?;
+        let formats =
+            [("report.json", Format::Json), ("report.md", Format::Markdown), ("report.csv", Format::Csv)];
+        for (name, format) in formats {
+            save(&directory.join(name), &rendered(&merged, format))?;
+        }
+    }
+    crate::print(&text)?;
+    let mut code = 0;
+    for machine in &merged {
+        code = code.max(machine.document.exit_code());
+        if !machine.missing.is_empty() {
+            code = code.max(1);
+            let shards: Vec<String> = machine.missing.iter().map(usize::to_string).collect();
+            eprintln!(
+                "warning: {}: {} of {} cells are there; unfinished or not given: shard {}",
+                machine.title(),
+                machine.document.cells.len(),
+                plan.planned.len(),
+                shards.join(", ")
+            );
+        }
+    }
+    Ok(code)
+}
+
+/// The parts that one machine measured.
+struct Machine {
+    label: Option<String>,
+    computer: Computer,
+    started: String,
+    /// By its place in the plan, and the directory that it is from.
+    cells: Vec<Option<(Cell, PathBuf)>>,
+}
+
+/// What one machine measured, as one study.
+#[derive(Serialize)]
+struct Merged {
+    machine: Option<String>,
+    fingerprint: String,
+    processor: String,
+    /// Shards of which a cell is not there.
+    missing: Vec<usize>,
+    #[serde(flatten)]
+    document: Document,
+}
+
+impl Machine {
+    fn new(label: Option<String>, part: &Part) -> Machine {
+        let cells = vec![None; part.shard.plan.planned.len()];
+        Machine { label, computer: part.machine.clone(), started: part.started.clone(), cells }
+    }
+
+    fn add(&mut self, directory: &Path, part: Part, plan: &Plan) -> Result<()> {
+        for cell in part.cells {
+            let Some(index) = plan.planned.iter().position(|settings| *settings == cell.settings) else {
+                return Err(Failure::usage(format!(
+                    "{} has a cell that is not in its plan",
+                    directory.display()
+                )));
+            };
+            if let Some((_, earlier)) = &self.cells[index] {
+                return Err(Failure::usage(format!(
+                    "{} and {} measured the same cell on one machine: give one of them",
+                    earlier.display(),
+                    directory.display()
+                )));
+            }
+            self.cells[index] = Some((cell, directory.to_path_buf()));
+        }
+        self.started = part.started.min(std::mem::take(&mut self.started));
+        Ok(())
+    }
+
+    fn merged(self, plan: &Plan) -> Result<Merged> {
+        let (study, asked) = parse(&plan.arguments)?;
+        let missing = |job: &&Job| {
+            job.machine == self.label && job.cells.iter().any(|&index| self.cells[index].is_none())
+        };
+        let missing: Vec<usize> = plan.shards.iter().filter(missing).map(|job| job.index).collect();
+        let cells: Vec<Cell> = self.cells.into_iter().flatten().map(|(cell, _)| cell).collect();
+        let places = (self.started, "the directories of the shards".to_owned());
+        let document = study.document(plan.planned.clone(), cells, asked.study.analysis, false, places);
+        Ok(Merged {
+            machine: self.label,
+            fingerprint: self.computer.fingerprint,
+            processor: self.computer.name,
+            missing,
+            document,
+        })
+    }
+}
+
+impl Merged {
+    fn title(&self) -> String {
+        let Merged { machine, fingerprint, processor, .. } = self;
+        let label = machine.as_ref().map_or(String::new(), |machine| format!("{machine}: "));
+        format!("{label}{processor} ({fingerprint})")
+    }
+}
+
+fn rendered(merged: &[Merged], format: Format) -> String {
+    match (format, merged) {
+        (Format::Json, _) => pretty(&serde_json::json!({ "schema": SCHEMA, "machines": merged })) + "\n",
+        (Format::Csv, _) => {
+            let tables = merged.iter().map(|one| (one.title(), one.document.rendered(Format::Csv)));
+            let mut text = String::new();
+            for (number, (title, table)) in tables.enumerate() {
+                let field = format!("\"{}\"", title.replace('"', "\"\""));
+                for (line_number, line) in table.lines().enumerate().skip(usize::from(number > 0)) {
+                    let first = if line_number == 0 { "machine" } else { &field };
+                    text += &format!("{first},{line}\n");
+                }
+            }
+            text
+        }
+        (_, [one]) => one.document.rendered(format),
+        _ => {
+            let each = merged.iter().map(|one| match format {
+                Format::Markdown => format!("## {}\n\n{}", one.title(), one.document.rendered(format)),
+                _ => format!("{}\n{}", one.title(), one.document.rendered(format)),
+            });
+            each.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
