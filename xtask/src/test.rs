@@ -12,11 +12,12 @@ use crate::workspace::Workspace;
 use crate::{build, readers, tidy};
 
 /// In this order: what others rest on comes first.
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 17] = [
     Package::plain("bundle"),
     Package::plain("engine"),
     Package::plain("protocol"),
     Package::plain("history"),
+    Package::plain("charts"),
     Package::plain("statistics"),
     Package::plain("worker"),
     Package::plain("engine-mock"),

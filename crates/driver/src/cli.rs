@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Hold frameworks against a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
+    /// Page and pictures of what was measured earlier, or of the whole history
+    Report(crate::page::ReportArgs),
     /// Divide a study into jobs for many machines
     Plan(crate::studies::shards::PlanArgs),
     /// Run a plan, or one shard of it

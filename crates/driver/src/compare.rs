@@ -12,7 +12,7 @@ use crate::records::{self, HISTORY};
 use crate::report::{self, Report};
 use crate::results::Results;
 use crate::rounds::Session;
-use crate::{configs, environment, interrupt, plan, studies};
+use crate::{configs, environment, interrupt, page, plan, studies};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
@@ -113,7 +113,7 @@ fn save(report: &Report, results: &mut Results, history: &Path, study: Option<&s
     results.write("report.json", &report.json());
     results.write("report.md", &report::markdown(report));
     results.write("report.csv", &report::csv(report));
-    let unsaved = results.finish();
+    let unsaved = results.finish().or_else(|| Some(page::write(results.directory()).err()?.to_string()));
     let kept = history::append(history, &records::records(report, study));
     unsaved.or_else(|| kept.err().map(|error| format!("{error}; the run itself is in {}", report.results)))
 }

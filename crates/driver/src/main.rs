@@ -13,6 +13,7 @@ mod interrupt;
 mod judge;
 mod launch;
 mod machine;
+mod page;
 mod parity;
 mod places;
 mod plan;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
         Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::Report(args)) => page::report(args),
         Some(Command::Plan(args)) => studies::shards::plan(args),
         Some(Command::Run(args)) => studies::shards::run(args),
         Some(Command::Merge(args)) => studies::merge::merge(args),

@@ -10,10 +10,11 @@ use crate::process::{cargo, output_of};
 use crate::workspace::Workspace;
 
 /// Our crates, and which of ours each may depend on.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("bundle", &[]),
     ("calibrate", &["engine-mock", "statistics"]),
-    ("driver", &["bundle", "history", "protocol", "statistics"]),
+    ("charts", &[]),
+    ("driver", &["bundle", "charts", "history", "protocol", "statistics"]),
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-mock", &["bundle", "engine", "worker"]),

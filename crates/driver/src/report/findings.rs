@@ -1,6 +1,7 @@
 //! What stands below the table: reasons, verdicts, details, warnings; a sentence each.
 
-use super::{Report, Row, Spread, State};
+use super::table::heading;
+use super::{Report, Row, Spread, State, Summary};
 use crate::evidence::{End, Evidence};
 use crate::judge::fairness::RuleState;
 use crate::judge::limit::{Bound, Limit, Share};
@@ -21,19 +22,28 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
         };
         lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
     }
-    lines.extend(sentences(report));
-    lines.extend(floor(report));
+    let told = summary(report);
+    lines.extend(told.verdicts);
     lines
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
-    lines.extend(quantisation(report));
-    lines.extend(loads(report));
-    lines.extend(limits(report));
-    lines.extend(memory(report));
-    lines.extend(steadiness(report));
-    lines.extend(energy(report));
-    lines.extend(libraries(report));
+    lines.extend(told.details);
     lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
     lines
+}
+
+pub(super) fn summary(report: &Report) -> Summary {
+    let mut details = quantisation(report).into_iter().collect::<Vec<_>>();
+    details.extend(loads(report));
+    details.extend(limits(report));
+    details.extend(memory(report));
+    details.extend(steadiness(report));
+    details.extend(energy(report));
+    details.extend(libraries(report));
+    Summary {
+        heading: heading(report),
+        verdicts: sentences(report).into_iter().chain(floor(report)).collect(),
+        details,
+    }
 }
 
 /// Decoding for every pair; for the other metrics the best against each of the others. Latency says what

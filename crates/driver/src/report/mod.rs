@@ -57,6 +57,17 @@ pub(crate) struct Report {
     pub(crate) interrupted: bool,
     /// Directory that holds every sample.
     pub(crate) results: String,
+    pub(crate) summary: Summary,
+}
+
+/// The same in words: what stands above and below the table.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Summary {
+    /// What was measured, on what, how often.
+    pub(crate) heading: String,
+    pub(crate) verdicts: Vec<String>,
+    /// What else there is to know.
+    pub(crate) details: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -145,7 +156,7 @@ impl Report {
         let compared = rows.iter().filter(|row| row.is_compared()).map(|row| row.framework.clone());
         let comparisons =
             verdicts::compare(plan, evidence, compared.collect(), noise(plan, &rules).as_deref());
-        Report {
+        let mut report = Report {
             schema: SCHEMA,
             environment,
             plan: plan.clone(),
@@ -167,7 +178,10 @@ impl Report {
             machine: Machine::of(evidence),
             interrupted: evidence.end == End::Interrupted,
             results: results.display().to_string(),
-        }
+            summary: Summary::default(),
+        };
+        report.summary = findings::summary(&report);
+        report
     }
 
     pub(crate) fn json(&self) -> String {

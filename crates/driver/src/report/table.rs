@@ -41,7 +41,7 @@ pub(crate) fn markdown(report: &Report) -> String {
     text
 }
 
-fn heading(report: &Report) -> String {
+pub(super) fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
     let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);

@@ -124,6 +124,7 @@ fn report() -> Report {
         warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".into()],
         interrupted: false,
         results: "results/x".into(),
+        summary: Default::default(),
     }
 }
 

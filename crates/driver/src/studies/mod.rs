@@ -23,7 +23,7 @@ use crate::configs::Suite;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::places::Places;
-use crate::report::SCHEMA;
+use crate::report::{SCHEMA, Summary};
 
 pub(crate) use kinds::Kind;
 
@@ -73,6 +73,7 @@ struct Document {
     results: String,
     #[serde(skip)]
     view: View,
+    summary: Summary,
 }
 
 /// Rounds and iterations of a cell unless told: there are many cells, and the first question is the shape of
@@ -233,7 +234,7 @@ impl Study {
             View::Sweep(kind) => scaling::of(*kind, &cells),
             View::Ab(_) => ab::scaling(&outcomes),
         };
-        Document {
+        let mut document = Document {
             schema: SCHEMA,
             study: self.name,
             command: std::env::args().collect(),
@@ -246,7 +247,10 @@ impl Study {
             interrupted,
             results,
             view: self.view,
-        }
+            summary: Summary::default(),
+        };
+        document.summary = table::summary(&document);
+        document
     }
 }
 

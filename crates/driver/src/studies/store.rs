@@ -14,6 +14,7 @@ use crate::axes::Settings;
 use crate::cli::{CompareArgs, Format};
 use crate::compare;
 use crate::failure::{Failure, Result};
+use crate::page;
 use crate::places::Places;
 use crate::report::SCHEMA;
 use crate::results::Results;
@@ -126,7 +127,8 @@ impl Store {
         self.results.write("report.json", &compare::pretty(document));
         self.results.write("report.md", &table::markdown(document));
         self.results.write("report.csv", &table::csv(document));
-        self.results.finish()
+        let unsaved = self.results.finish();
+        unsaved.or_else(|| Some(page::write(self.directory()).err()?.to_string()))
     }
 
     /// Takes away a new directory in which nothing was measured.

@@ -9,7 +9,7 @@ use super::kinds::Kind;
 use super::{Document, View, ab, cell};
 use crate::axes::{Axis, Settings};
 use crate::judge::metrics::Metric;
-use crate::report::State;
+use crate::report::{State, Summary};
 
 pub(super) fn table(document: &Document) -> String {
     let mut text = format!("{}\n\n{}\n", heading(document), grid(document, UTF8_FULL_CONDENSED));
@@ -38,6 +38,11 @@ pub(super) fn markdown(document: &Document) -> String {
         text += &format!("\n{}\n", crate::report::wrapped(&document.analysis));
     }
     text
+}
+
+/// In words. What a study says of its cells is not split any further.
+pub(super) fn summary(document: &Document) -> Summary {
+    Summary { heading: heading(document), verdicts: Vec::new(), details: findings(document) }
 }
 
 fn heading(document: &Document) -> String {

@@ -6,6 +6,7 @@ mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod page;
 mod parity;
 mod pipeline;
 #[cfg(unix)]

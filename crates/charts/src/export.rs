@@ -1,0 +1,116 @@
+//! Figures that scripts of this field expect beside their tables.
+
+use std::collections::BTreeMap;
+
+use crate::bars::{Bar, Bars, Group};
+use crate::figure::{Figure, Panel};
+use crate::lines::{Line, LineAxis, Lines, Point};
+use crate::palette::Colour;
+
+/// One run, or one framework of one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// What is the same but for the optimisation: "candle, f32".
+    pub name: String,
+    /// The framework, of which the colour is.
+    pub framework: String,
+    pub optimised: bool,
+    /// When, as seconds since 1970; `None` where nothing is known of it.
+    pub seconds: Option<f64>,
+    pub tokens_per_second: Option<f64>,
+    /// Its 95 % interval.
+    pub interval: Option<(f64, f64)>,
+    pub ms_per_token: Option<f64>,
+    pub total_seconds: Option<f64>,
+    pub memory_mb: Option<f64>,
+}
+
+type Value = fn(&Measured) -> Option<f64>;
+
+/// Four panels: the best figure of each name with the optimisation and without it.
+pub fn optimisation_comparison(runs: &[Measured], known: &[&str]) -> Figure {
+    let panels: [(&str, &str, bool, Value); 4] = [
+        ("Tokens per second", "higher is better", true, |run| run.tokens_per_second),
+        ("Time per token", "ms, lower is better", false, |run| run.ms_per_token),
+        ("Total time", "s, lower is better", false, |run| run.total_seconds),
+        ("Memory", "MB, lower is better", false, |run| run.memory_mb),
+    ];
+    let colours = colours(runs, known);
+    let panel = |(title, hint, higher, value): (&str, &str, bool, Value)| {
+        let mut names: Vec<(&str, &str)> = Vec::new();
+        for run in runs {
+            let name = (run.name.as_str(), run.framework.as_str());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let group = |(name, framework): (&str, &str)| {
+            let bar = |optimised: bool| {
+                let of_arm = || runs.iter().filter(|run| run.name == name && run.optimised == optimised);
+                let best = of_arm().filter_map(value).filter(|value| value.is_finite());
+                let own = colours.get(framework).copied().unwrap_or(PLAIN);
+                of_arm().next().map(|_| Bar {
+                    label: if optimised { "optimised".into() } else { "base".into() },
+                    colour: if optimised { own } else { PLAIN },
+                    value: best.reduce(if higher { f64::max } else { f64::min }),
+                    interval: None,
+                    points: of_arm().filter_map(value).collect(),
+                    note: "not available".into(),
+                })
+            };
+            Group { label: name.to_owned(), bars: [false, true].into_iter().filter_map(bar).collect() }
+        };
+        let groups = names.into_iter().map(group).collect();
+        Panel::Bars(Bars { title: title.into(), hint: hint.into(), groups, ..Bars::default() })
+    };
+    Figure {
+        title: "Base and optimised".into(),
+        subtitle: String::new(),
+        panels: panels.into_iter().map(panel).collect(),
+        columns: 2,
+        note: "Bar: the best run; dot: every run.".into(),
+    }
+}
+
+/// Tokens per second over time, a line for each framework and arm.
+pub fn performance_over_time(runs: &[Measured], known: &[&str]) -> Figure {
+    let mut series: BTreeMap<String, Vec<Point>> = BTreeMap::new();
+    for run in runs {
+        let (Some(x), Some(y)) = (run.seconds, run.tokens_per_second) else { continue };
+        let label = if run.optimised { run.name.clone() } else { format!("{} (base)", run.name) };
+        series.entry(label).or_default().push(Point { x, y, interval: run.interval });
+    }
+    let labels: Vec<String> = series.keys().cloned().collect();
+    let colours = crate::assign(&labels, known);
+    let line = |((label, mut points), colour): ((String, Vec<Point>), Colour)| {
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Line { label, colour, points }
+    };
+    let lines = Lines {
+        title: "Tokens per second".into(),
+        hint: "higher is better".into(),
+        x: LineAxis { label: "UTC".into(), time: true, ..LineAxis::default() },
+        y: LineAxis { from_zero: true, ..LineAxis::default() },
+        series: series.into_iter().zip(colours).map(line).collect(),
+        shaded: None,
+    };
+    Figure {
+        title: "Performance over time".into(),
+        panels: vec![Panel::Lines(lines)],
+        columns: 1,
+        note:
+            "Point: median of a run's processes; whisker: its 95 % interval, where there are rounds enough."
+                .into(),
+        ..Figure::default()
+    }
+}
+
+/// Of what is not optimised.
+const PLAIN: Colour = Colour(0xA8, 0xAD, 0xB4);
+
+fn colours(runs: &[Measured], known: &[&str]) -> BTreeMap<String, Colour> {
+    let mut names: Vec<String> = runs.iter().map(|run| run.framework.clone()).collect();
+    names.sort();
+    names.dedup();
+    names.iter().cloned().zip(crate::assign(&names, known)).collect()
+}

@@ -1,0 +1,167 @@
+//! Figures over something that is ordered: iterations, lengths, days.
+
+use plotters::backend::DrawingBackend;
+use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::{Color, RGBColor};
+
+use crate::figure::{nothing, titled};
+use crate::legend;
+use crate::palette::Colour;
+use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL};
+use crate::scale::{Scale, tick, times};
+
+#[derive(Debug, Clone, Default)]
+pub struct Lines {
+    pub title: String,
+    /// Beside the title: the unit, and which end is better.
+    pub hint: String,
+    pub x: LineAxis,
+    pub y: LineAxis,
+    pub series: Vec<Line>,
+    /// From the start up to here is another phase, told by this name.
+    pub shaded: Option<(f64, String)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct LineAxis {
+    pub label: String,
+    /// Logarithmic, where all values are above zero.
+    pub log: bool,
+    /// Values are seconds since 1970.
+    pub time: bool,
+    /// Starts at zero.
+    pub from_zero: bool,
+    /// Values that are written beside it, where they are few and known.
+    pub ticks: Vec<f64>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub label: String,
+    pub colour: Colour,
+    pub points: Vec<Point>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Lines {
+    pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
+        let mut frame = titled(pen, frame, &self.title, &self.hint)?;
+        let points = || {
+            let all = self.series.iter().flat_map(|line| &line.points);
+            all.filter(|point| point.x.is_finite() && point.y.is_finite())
+        };
+        if points().next().is_none() {
+            return nothing(pen, frame, "nothing to show");
+        }
+        if self.series.len() > 1 || self.series.iter().any(|line| !line.label.is_empty()) {
+            let named = self.series.iter().enumerate().filter(|(_, line)| !line.points.is_empty());
+            let entries: Vec<_> =
+                named.map(|(index, line)| (line.label.clone(), line.colour, Mark::of(index))).collect();
+            frame = legend::draw(pen, frame, &entries)?;
+        }
+        let bottom = frame.bottom - 2 * (SMALL + 6);
+        let values = || {
+            points().flat_map(|point| {
+                let (low, high) = point.interval.unwrap_or((point.y, point.y));
+                [point.y, low, high]
+            })
+        };
+        let y = if self.y.from_zero {
+            Scale::from_zero(
+                values().filter(|value| value.is_finite()).fold(0.0, f64::max),
+                bottom,
+                frame.top + 4,
+            )
+        } else {
+            Scale::around(values(), self.y.log, bottom, frame.top + 4)
+        };
+        let y_ticks = y.ticks(40);
+        let labels = y_ticks.iter().map(|&at| pen.width(&tick(at), SMALL, false)).max().unwrap_or(0);
+        let left = frame.left + labels + 10;
+        let x = Scale::around(points().map(|point| point.x), self.x.log, left, frame.right - 10);
+        self.draw_axes(pen, (&x, &y), &y_ticks, Frame { left, bottom, ..frame })?;
+        for (index, line) in self.series.iter().enumerate() {
+            line.draw(pen, &x, &y, Mark::of(index))?;
+        }
+        Ok(())
+    }
+
+    fn draw_axes<DB: DrawingBackend>(
+        &self,
+        pen: &Pen<'_, DB>,
+        (x, y): (&Scale, &Scale),
+        y_ticks: &[f64],
+        frame: Frame,
+    ) -> Drawn<DB> {
+        if let Some((until, name)) = &self.shaded {
+            let end = x.pixel(*until).clamp(frame.left, frame.right);
+            pen.fill(Frame { right: end, ..frame }, GRID.mix(0.45))?;
+            let fits = pen.width(name, SMALL, false) + 6 <= end - frame.left;
+            let text = if fits { name.as_str() } else { "" };
+            pen.text(text, (frame.left + 5, frame.top + 4), SMALL, MUTED, (HPos::Left, VPos::Top))?;
+        }
+        for &at in y_ticks {
+            let height = y.pixel(at);
+            pen.line(&[(frame.left, height), (frame.right, height)], GRID, 1)?;
+            pen.text(&tick(at), (frame.left - 8, height), SMALL, MUTED, (HPos::Right, VPos::Center))?;
+        }
+        pen.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], MUTED, 1)?;
+        let ticks: Vec<(f64, String)> = if self.x.time {
+            times(x, 120)
+        } else if self.x.ticks.is_empty() {
+            x.ticks(56).into_iter().map(|at| (at, tick(at))).collect()
+        } else {
+            self.x.ticks.iter().map(|&at| (at, tick(at))).collect()
+        };
+        let mut free = i32::MIN;
+        for (at, text) in ticks {
+            let place = x.pixel(at);
+            pen.line(&[(place, frame.bottom), (place, frame.bottom + 4)], MUTED, 1)?;
+            let half = pen.width(&text, SMALL, false) / 2;
+            // Kept within, and only where the one before leaves room.
+            let place = place.min(frame.right + 6 - half);
+            if place - half > free {
+                pen.text(&text, (place, frame.bottom + 6), SMALL, MUTED, (HPos::Center, VPos::Top))?;
+                free = place + half + 8;
+            }
+        }
+        let middle = ((frame.left + frame.right) / 2, frame.bottom + SMALL + 11);
+        pen.text(&self.x.label, middle, SMALL, MUTED, (HPos::Center, VPos::Top))
+    }
+}
+
+impl Line {
+    fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, x: &Scale, y: &Scale, mark: Mark) -> Drawn<DB> {
+        let ink = RGBColor::from(self.colour);
+        let finite = self.points.iter().filter(|point| point.x.is_finite() && point.y.is_finite());
+        let places: Vec<(i32, i32)> =
+            finite.clone().map(|point| (x.pixel(point.x), y.pixel(point.y))).collect();
+        for (point, &(place, _)) in finite.zip(&places) {
+            let known = point.interval.filter(|(low, high)| low.is_finite() && high.is_finite());
+            if let Some((low, high)) = known {
+                let (from, to) = (y.pixel(low), y.pixel(high));
+                pen.line(&[(place, from), (place, to)], ink, 2)?;
+                for end in [from, to] {
+                    pen.line(&[(place - 4, end), (place + 4, end)], ink, 2)?;
+                }
+            }
+        }
+        if places.len() > 1 {
+            pen.line(&places, ink.mix(0.8), 2)?;
+        }
+        let crowded = places.len() > 60;
+        for &place in &places {
+            pen.mark(mark, place, if crowded { 2 } else { 4 }, self.colour)?;
+        }
+        if let (true, Some(&place)) = (places.len() == 1, places.first()) {
+            pen.dot(place, 1, INK.to_rgba())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! What every chart draws with: sizes in pixels of the finished figure, ink, text.
+
+use plotters::backend::DrawingBackend;
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
+use plotters::element::{Circle, PathElement, Polygon, Rectangle};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontStyle, IntoFont, RGBAColor, RGBColor, ShapeStyle, TextStyle};
+
+use crate::font::FAMILY;
+use crate::palette::Colour;
+
+pub(crate) type Area<DB> = DrawingArea<DB, Shift>;
+pub(crate) type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
+/// Colours other than those of series. In an SVG for a page these are placeholders, put in as variables of its style.
+pub(crate) const INK: RGBColor = RGBColor(0x1C, 0x1E, 0x21);
+pub(crate) const MUTED: RGBColor = RGBColor(0x5B, 0x60, 0x66);
+pub(crate) const GRID: RGBColor = RGBColor(0xDF, 0xE2, 0xE6);
+pub(crate) const SURFACE: RGBColor = RGBColor(0xFE, 0xFE, 0xFE);
+
+/// Text of the smallest size there is: in a figure 1200 pixels wide, legible where it is pasted.
+pub(crate) const SMALL: i32 = 14;
+pub(crate) const PANEL_TITLE: i32 = 16;
+pub(crate) const FIGURE_TITLE: i32 = 21;
+
+/// plotters measures a font's size so.
+const PER_EM: f64 = 1.24;
+
+/// A rectangle in pixels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    pub(crate) left: i32,
+    pub(crate) top: i32,
+    pub(crate) right: i32,
+    pub(crate) bottom: i32,
+}
+
+impl Frame {
+    pub(crate) fn width(&self) -> i32 {
+        (self.right - self.left).max(1)
+    }
+
+    pub(crate) fn height(&self) -> i32 {
+        (self.bottom - self.top).max(1)
+    }
+}
+
+/// Draws on an area whose pixels are `scale` to one of the finished figure.
+pub(crate) struct Pen<'a, DB: DrawingBackend> {
+    pub(crate) area: &'a Area<DB>,
+    pub(crate) scale: i32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mark {
+    Circle,
+    Square,
+    Diamond,
+    Triangle,
+}
+
+impl Mark {
+    pub(crate) fn of(index: usize) -> Mark {
+        [Mark::Circle, Mark::Square, Mark::Diamond, Mark::Triangle][index % 4]
+    }
+}
+
+impl<DB: DrawingBackend> Pen<'_, DB> {
+    fn at(&self, (x, y): (i32, i32)) -> (i32, i32) {
+        (x * self.scale, y * self.scale)
+    }
+
+    fn style(&self, size: i32, bold: bool, ink: RGBColor) -> TextStyle<'static> {
+        let size = f64::from(size * self.scale) * PER_EM;
+        let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
+        let mut style = TextStyle::from((FAMILY, size, style).into_font());
+        style.color = ink.to_backend_color();
+        style
+    }
+
+    pub(crate) fn text(
+        &self,
+        text: &str,
+        at: (i32, i32),
+        size: i32,
+        ink: RGBColor,
+        (horizontal, vertical): (HPos, VPos),
+    ) -> Drawn<DB> {
+        let style = self.style(size, false, ink).pos(Pos::new(horizontal, vertical));
+        self.area.draw_text(text, &style, self.at(at))
+    }
+
+    pub(crate) fn bold(&self, text: &str, at: (i32, i32), size: i32) -> Drawn<DB> {
+        let style = self.style(size, true, INK).pos(Pos::new(HPos::Left, VPos::Top));
+        self.area.draw_text(text, &style, self.at(at))
+    }
+
+    /// Width of a line of text, in pixels.
+    pub(crate) fn width(&self, text: &str, size: i32, bold: bool) -> i32 {
+        let extent = self.area.estimate_text_size(text, &self.style(size, bold, INK));
+        extent.map_or(0, |(width, _)| width as i32 / self.scale + 1)
+    }
+
+    /// As much of a text as fits, with an ellipsis for what does not.
+    pub(crate) fn fitted(&self, text: &str, size: i32, bold: bool, width: i32) -> String {
+        if self.width(text, size, bold) <= width {
+            return text.to_owned();
+        }
+        let mut kept: Vec<char> = text.chars().collect();
+        while kept.pop().is_some() {
+            let shorter = kept.iter().collect::<String>().trim_end().to_owned() + "…";
+            if self.width(&shorter, size, bold) <= width {
+                return shorter;
+            }
+        }
+        String::new()
+    }
+
+    /// Words over as many lines as it takes, at most `lines`.
+    pub(crate) fn wrapped(&self, text: &str, size: i32, width: i32, lines: usize) -> Vec<String> {
+        let mut wrapped: Vec<String> = Vec::new();
+        for word in text.split_whitespace() {
+            match wrapped.last_mut() {
+                Some(line) if self.width(&format!("{line} {word}"), size, false) <= width => {
+                    *line += &format!(" {word}");
+                }
+                _ => wrapped.push(word.to_owned()),
+            }
+        }
+        if wrapped.len() > lines {
+            let rest = wrapped.split_off(lines.saturating_sub(1)).join(" ");
+            wrapped.push(rest);
+        }
+        wrapped.iter().map(|line| self.fitted(line, size, false, width)).collect()
+    }
+
+    pub(crate) fn line(&self, points: &[(i32, i32)], ink: impl Color, width: i32) -> Drawn<DB> {
+        let points: Vec<(i32, i32)> = points.iter().map(|&point| self.at(point)).collect();
+        self.area.draw(&PathElement::new(points, self.stroke(ink, width)))
+    }
+
+    fn stroke(&self, ink: impl Color, width: i32) -> ShapeStyle {
+        ShapeStyle { color: ink.to_rgba(), filled: false, stroke_width: (width * self.scale) as u32 }
+    }
+
+    pub(crate) fn fill(&self, frame: Frame, ink: impl Color) -> Drawn<DB> {
+        let corners = [self.at((frame.left, frame.top)), self.at((frame.right, frame.bottom))];
+        self.area.draw(&Rectangle::new(corners, ink.to_rgba().filled()))
+    }
+
+    pub(crate) fn outline(&self, frame: Frame, ink: impl Color, width: i32) -> Drawn<DB> {
+        let corners = [self.at((frame.left, frame.top)), self.at((frame.right, frame.bottom))];
+        self.area.draw(&Rectangle::new(corners, self.stroke(ink, width)))
+    }
+
+    pub(crate) fn dot(&self, at: (i32, i32), radius: i32, ink: RGBAColor) -> Drawn<DB> {
+        self.area.draw(&Circle::new(self.at(at), radius * self.scale, ink.filled()))
+    }
+
+    pub(crate) fn mark(&self, mark: Mark, (x, y): (i32, i32), radius: i32, colour: Colour) -> Drawn<DB> {
+        let ink = RGBColor::from(colour);
+        let polygon = |points: &[(i32, i32)]| {
+            let points: Vec<(i32, i32)> = points.iter().map(|(dx, dy)| self.at((x + dx, y + dy))).collect();
+            self.area.draw(&Polygon::new(points, ink.filled()))
+        };
+        match mark {
+            Mark::Circle => self.dot((x, y), radius, ink.to_rgba()),
+            Mark::Square => {
+                let r = radius - 1;
+                self.fill(Frame { left: x - r, top: y - r, right: x + r, bottom: y + r }, ink)
+            }
+            Mark::Diamond => {
+                let r = radius + 1;
+                polygon(&[(-r, 0), (0, -r), (r, 0), (0, r)])
+            }
+            Mark::Triangle => {
+                let r = radius + 1;
+                polygon(&[(-r, r - 1), (0, -r), (r, r - 1)])
+            }
+        }
+    }
+}

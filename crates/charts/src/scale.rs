@@ -1,0 +1,187 @@
+//! Where values fall on an axis, and which of them are written beside it.
+
+/// An axis in pixels, from `from` (its lowest value) to `to`.
+#[derive(Debug, Clone)]
+pub(crate) struct Scale {
+    low: f64,
+    high: f64,
+    log: bool,
+    from: i32,
+    to: i32,
+}
+
+impl Scale {
+    /// From zero to above `highest`: lengths of bars are compared.
+    pub(crate) fn from_zero(highest: f64, from: i32, to: i32) -> Scale {
+        let high = if highest.is_finite() && highest > 0.0 { highest * 1.02 } else { 1.0 };
+        Scale { low: 0.0, high, log: false, from, to }
+    }
+
+    /// Around values, with some room; logarithmic only where all are positive.
+    pub(crate) fn around(values: impl Iterator<Item = f64>, log: bool, from: i32, to: i32) -> Scale {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.filter(|value| value.is_finite()) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if low > high {
+            (low, high) = (0.0, 1.0);
+        }
+        let log = log && low > 0.0;
+        if log {
+            let room = (high / low).powf(0.04).max(1.02);
+            return Scale { low: low / room, high: high * room, log, from, to };
+        }
+        let room = if high > low { (high - low) * 0.05 } else { low.abs().max(1.0) * 0.1 };
+        // Room below what is not negative ends at zero.
+        let lowest = if low >= 0.0 { (low - room).max(0.0) } else { low - room };
+        Scale { low: lowest, high: high + room, log, from, to }
+    }
+
+    pub(crate) fn pixel(&self, value: f64) -> i32 {
+        let share = if self.log {
+            (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        let share = if share.is_finite() { share.clamp(-0.02, 1.02) } else { 0.0 };
+        self.from + (share * f64::from(self.to - self.from)).round() as i32
+    }
+
+    /// Round values, about one for each `spacing` pixels.
+    pub(crate) fn ticks(&self, spacing: i32) -> Vec<f64> {
+        let count = ((self.to - self.from).abs() / spacing.max(1)).clamp(2, 10);
+        if self.log && self.high / self.low >= 4.0 {
+            let sparse = [1.0, 10.0];
+            let dense = [1.0, 2.0, 5.0, 10.0];
+            let decades = (self.high / self.low).log10();
+            let steps: &[f64] = if decades * 3.0 > f64::from(count) { &sparse[..1] } else { &dense[..3] };
+            let first = self.low.log10().floor() as i32;
+            let last = self.high.log10().ceil() as i32;
+            let all = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+            return all.filter(|tick| (self.low..=self.high).contains(tick)).collect();
+        }
+        let step = round_step((self.high - self.low) / f64::from(count));
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last).take(50).map(|index| index as f64 * step).collect()
+    }
+
+    pub(crate) fn range(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+}
+
+/// The next of 1, 2, 5 × 10ⁿ.
+fn round_step(least: f64) -> f64 {
+    if !(least.is_finite() && least > 0.0) {
+        return 1.0;
+    }
+    let power = 10f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= least * 0.999);
+    step.unwrap_or(10.0) * power
+}
+
+/// A value for people: three significant digits, but never fewer than the unit.
+pub fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}").replace('-', "−")
+}
+
+/// A tick's value, with no more digits than it needs.
+pub(crate) fn tick(value: f64) -> String {
+    if value.abs() >= 1e6 || (value != 0.0 && value.abs() < 1e-4) {
+        return format!("{value:.0e}");
+    }
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
+}
+
+/// Ticks of a time axis, as seconds since 1970 in UTC, with the text of each.
+pub(crate) fn times(scale: &Scale, spacing: i32) -> Vec<(f64, String)> {
+    const STEPS: [f64; 15] = [
+        60.0,
+        300.0,
+        900.0,
+        3600.0,
+        10_800.0,
+        21_600.0,
+        43_200.0,
+        86_400.0,
+        172_800.0,
+        604_800.0,
+        1_209_600.0,
+        2_592_000.0,
+        7_776_000.0,
+        15_552_000.0,
+        31_536_000.0,
+    ];
+    let (low, high) = scale.range();
+    let count = f64::from(((scale.to - scale.from).abs() / spacing.max(1)).clamp(1, 10));
+    let least = (high - low) / count;
+    let step = STEPS.into_iter().find(|&step| step >= least).unwrap_or(least.max(1.0));
+    let first = (low / step).ceil() as i64;
+    let last = (high / step).floor() as i64;
+    (first..=last)
+        .take(20)
+        .map(|index| index as f64 * step)
+        .map(|at| (at, moment(at, step < 86_400.0)))
+        .collect()
+}
+
+/// "2026-11-21", with the time of day where asked for.
+fn moment(seconds: f64, with_time: bool) -> String {
+    let whole = seconds.round() as i64;
+    let (days, rest) = (whole.div_euclid(86_400), whole.rem_euclid(86_400));
+    // Days to a date of the Gregorian calendar, after H. Hinnant, "chrono-compatible low-level date algorithms".
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    if with_time {
+        return format!("{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60);
+    }
+    format!("{year}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        let ticks = Scale::from_zero(43.0, 0, 400).ticks(80);
+        assert_eq!(ticks, [0.0, 10.0, 20.0, 30.0, 40.0]);
+        let ticks = Scale::around([1.0, 500.0].into_iter(), true, 0, 400).ticks(40);
+        assert_eq!(ticks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
+    }
+
+    #[test]
+    fn the_lowest_value_is_at_the_start_and_nothing_leaves_the_axis() {
+        let scale = Scale::from_zero(100.0, 10, 112);
+        assert_eq!((scale.pixel(0.0), scale.pixel(100.0)), (10, 110));
+        assert!((8..=114).contains(&scale.pixel(1e300)) && (8..=114).contains(&scale.pixel(f64::NAN)));
+    }
+
+    #[test]
+    fn a_moment_is_that_of_the_calendar() {
+        assert_eq!(moment(0.0, false), "1970-01-01");
+        assert_eq!(moment(951_782_400.0, false), "2000-02-29");
+        assert_eq!(moment(1_795_277_145.0, true), "11-21 16:05");
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([number(1234.5), number(12.34), number(-0.01234)], ["1234", "12.3", "−0.012"]);
+        assert_eq!([tick(0.0), tick(2.5), tick(100.0)], ["0", "2.5", "100"]);
+    }
+}

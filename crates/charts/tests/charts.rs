@@ -1,0 +1,194 @@
+//! What is drawn: every label and value, in well-formed SVG and in a bitmap of the size asked for.
+
+use charts::{
+    Bar, Bars, Colour, Ecdf, Figure, Group, Heatmap, Line, LineAxis, Lines, Measured, Panel, Point, Sample,
+    Size, Spread, Stack, StackRow,
+};
+
+const SIZE: Size = Size { width: 600, height: 400 };
+const BLUE: Colour = Colour(0x00, 0x72, 0xB2);
+
+fn bar(label: &str, value: Option<f64>) -> Bar {
+    let points = value.into_iter().collect();
+    Bar { label: label.into(), colour: BLUE, value, interval: None, points, note: "unsupported".into() }
+}
+
+fn bars(bars: Vec<Bar>) -> Panel {
+    let groups = vec![Group { label: String::new(), bars }];
+    Panel::Bars(Bars {
+        title: "Tokens per second".into(),
+        hint: "higher is better".into(),
+        groups,
+        ..Bars::default()
+    })
+}
+
+fn sample(values: &[f64]) -> Sample {
+    Sample { label: "tch".into(), colour: BLUE, values: values.to_vec() }
+}
+
+fn line(points: &[(f64, f64)]) -> Line {
+    let points = points.iter().map(|&(x, y)| Point { x, y, interval: Some((y * 0.9, y * 1.1)) }).collect();
+    Line { label: "candle".into(), colour: BLUE, points }
+}
+
+/// Of every kind one.
+fn panels() -> Vec<Panel> {
+    let stack = Stack {
+        title: "Memory".into(),
+        parts: vec!["weights".into(), "rest".into()],
+        rows: vec![StackRow { label: "ort".into(), values: vec![500.0, -20.0], total: 480.0 }],
+        ..Stack::default()
+    };
+    let heatmap = Heatmap {
+        title: "Heat".into(),
+        x: ("batch".into(), vec!["1".into(), "2".into()]),
+        y: ("prompt".into(), vec!["128".into()]),
+        values: vec![vec![Some(12.5), None]],
+        ..Heatmap::default()
+    };
+    let lines = |axis: LineAxis| {
+        let series = vec![line(&[(1.0, 10.0), (10.0, 20.0), (1000.0, 15.0)])];
+        Panel::Lines(Lines { title: "Lines".into(), x: axis, series, ..Lines::default() })
+    };
+    vec![
+        bars(vec![
+            bar("candle", Some(41.5)),
+            bar("a name as long as one that nobody would choose", Some(12.0)),
+            bar("ort", None),
+        ]),
+        lines(LineAxis::default()),
+        lines(LineAxis { log: true, ..LineAxis::default() }),
+        lines(LineAxis { time: true, ..LineAxis::default() }),
+        Panel::Spread(Spread { samples: vec![sample(&[1.0, 1.1, 1.1, 30.0])], ..Spread::default() }),
+        Panel::Ecdf(Ecdf { samples: vec![sample(&[1.0, 1.1, 1.1, 30.0])], ..Ecdf::default() }),
+        Panel::Stack(stack),
+        Panel::Heatmap(heatmap),
+    ]
+}
+
+/// Texts and tags, if every tag is closed and every attribute quoted.
+fn parsed(svg: &str) -> Vec<String> {
+    let mut open = Vec::new();
+    let mut texts = Vec::new();
+    let mut rest = svg.trim_start_matches("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
+    while let Some(start) = rest.find('<') {
+        texts.push(rest[..start].trim().to_owned());
+        let end = start + rest[start..].find('>').expect("a tag ends");
+        let tag = &rest[start + 1..end];
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "{svg}");
+        } else if !tag.ends_with('/') {
+            open.push(tag.split_whitespace().next().unwrap());
+        }
+        rest = &rest[end + 1..];
+    }
+    assert_eq!(open, [""; 0]);
+    texts
+}
+
+fn decoded(file: &[u8]) -> (u32, u32, Vec<u8>) {
+    let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    (info.width, info.height, pixels)
+}
+
+#[test]
+fn every_label_and_value_is_in_the_drawing() {
+    let svg = Figure::of(bars(vec![bar("candle", Some(41.5)), bar("ort", None)])).svg(SIZE).unwrap();
+    let texts = parsed(&svg);
+    for told in ["Tokens per second", "higher is better", "candle", "41.5", "ort", "unsupported"] {
+        assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
+    }
+}
+
+#[test]
+fn every_kind_is_well_formed_and_fills_a_bitmap_of_the_size_asked_for() {
+    for panel in panels() {
+        let figure = Figure::of(panel);
+        parsed(&figure.svg(SIZE).unwrap());
+        let (width, height, pixels) = decoded(&figure.png(SIZE).unwrap());
+        assert_eq!((width, height), (SIZE.width, SIZE.height));
+        let inked = pixels.chunks(3).filter(|pixel| pixel.iter().any(|&channel| channel < 0xE0)).count();
+        assert!(inked > 200, "{inked} pixels of {figure:?}");
+    }
+}
+
+#[test]
+fn what_is_absent_or_no_number_is_not_drawn_as_one() {
+    let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let strange = odd.map(|value| Bar { interval: Some((value, 1.0)), ..bar("x", Some(value)) });
+    let mut panels = vec![bars(strange.to_vec()), bars(Vec::new()), bars(vec![bar("zero", Some(0.0))])];
+    panels.push(Panel::Lines(Lines { series: vec![line(&[(f64::NAN, 1.0)])], ..Lines::default() }));
+    panels.push(Panel::Lines(Lines { series: vec![line(&[(5.0, 5.0)])], ..Lines::default() }));
+    panels.push(Panel::Spread(Spread { samples: vec![sample(&odd)], ..Spread::default() }));
+    panels.push(Panel::Ecdf(Ecdf { samples: vec![sample(&[]), sample(&[2.0])], ..Ecdf::default() }));
+    panels.push(Panel::Heatmap(Heatmap { values: vec![vec![Some(f64::NAN)]], ..Heatmap::default() }));
+    for panel in panels {
+        let svg = Figure::of(panel).svg(SIZE).unwrap();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+}
+
+#[test]
+fn text_from_outside_stays_text() {
+    let svg =
+        Figure::of(bars(vec![bar("<script>&\"", Some(1.0))])).inline_svg(SIZE, "id", "<b>", "a & b").unwrap();
+    parsed(&svg);
+    assert!(svg.contains("&lt;script&gt;") && svg.contains("&lt;b&gt;") && !svg.contains("<script"), "{svg}");
+}
+
+#[test]
+fn an_inline_chart_takes_its_inks_from_the_page_and_tells_itself() {
+    let svg = Figure::of(bars(vec![bar("tch", Some(3.0))])).inline_svg(SIZE, "c1", "Speed", "Bars").unwrap();
+    for part in [
+        "role=\"img\"",
+        "aria-labelledby=\"c1-title c1-description\"",
+        "var(--ink)",
+        "var(--surface)",
+        "#0072B2",
+    ] {
+        assert!(svg.contains(part), "{part} is not in {svg}");
+    }
+    assert!(!svg.contains("font-family") && !svg.contains("#1C1E21"), "{svg}");
+}
+
+#[test]
+fn parts_that_give_back_still_end_at_the_total() {
+    let svg = Figure::of(panels().swap_remove(6)).svg(SIZE).unwrap();
+    assert!(parsed(&svg).iter().any(|text| text == "480"), "{svg}");
+}
+
+#[test]
+fn sizes_that_nobody_can_want_are_refused() {
+    let figure = Figure::of(bars(Vec::new()));
+    for (width, height) in [(0, 100), (100, 100_000)] {
+        let error = figure.png(Size { width, height }).unwrap_err().to_string();
+        assert!(error.contains("each is from 64 to 8192"), "{error}");
+    }
+}
+
+#[test]
+fn an_export_has_a_bar_for_each_arm_and_a_line_for_each_name() {
+    let run = |optimised, tokens| Measured {
+        name: "tch, f32".into(),
+        framework: "tch".into(),
+        optimised,
+        seconds: Some(1.7e9),
+        tokens_per_second: Some(tokens),
+        interval: None,
+        ms_per_token: Some(1000.0 / tokens),
+        total_seconds: None,
+        memory_mb: Some(700.0),
+    };
+    let runs = [run(false, 20.0), run(true, 44.4)];
+    let size = Size { width: 1200, height: 675 };
+    let texts = parsed(&charts::optimisation_comparison(&runs, &["tch"]).svg(size).unwrap());
+    for told in ["tch, f32", "base", "optimised", "44.4", "20.0", "700", "not available"] {
+        assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
+    }
+    let texts = parsed(&charts::performance_over_time(&runs, &["tch"]).svg(size).unwrap());
+    assert!(texts.iter().any(|text| text == "tch, f32 (base)"), "{texts:?}");
+}

@@ -1,0 +1,92 @@
+//! Pages and pictures of results: one self-contained `report.html` of a run, of a study and of the history, and the
+//! charts as files. They are made from what was saved, so that `driver report` makes the same again later.
+
+mod command;
+mod facts;
+mod history;
+mod markup;
+mod pictures;
+mod run;
+mod samples;
+mod study;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use charts::{Figure, Size};
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+use crate::report::SCHEMA;
+use crate::results::readable_by_all;
+
+pub(crate) use command::{ReportArgs, report};
+
+/// What is pasted into issues and slides.
+const PASTED: Size = Size { width: 1200, height: 675 };
+
+/// Makes page and pictures of the run or study in this directory from its `report.json`.
+pub(crate) fn write(directory: &Path) -> Result<Vec<PathBuf>> {
+    let path = directory.join("report.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Failure::usage(format!(
+            "{} is no results directory: cannot read report.json: {e}",
+            directory.display()
+        ))
+    })?;
+    let foreign = |reason: String| {
+        Failure::usage(format!("{} is no report that can be shown: {reason}", path.display()))
+    };
+    let value: Value = serde_json::from_str(&text).map_err(|e| foreign(e.to_string()))?;
+    match value.get("schema").and_then(Value::as_u64) {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => {
+            return Err(foreign(format!(
+                "its schema is {schema}, and this driver shows {SCHEMA}; measure again, or use the driver that made it"
+            )));
+        }
+        None => return Err(foreign("it has no schema".into())),
+    }
+    let unreadable = |error: serde_json::Error| foreign(error.to_string());
+    if value.get("study").is_some() {
+        let study: view::Study = serde_json::from_value(value).map_err(unreadable)?;
+        let page = save(directory, "report.html", study::html(&study, &text)?.as_bytes())?;
+        let drawn = study::comparison(&study).map(|figure| pictures_of(directory, "comparison", &figure));
+        return Ok([vec![page], drawn.transpose()?.unwrap_or_default()].concat());
+    }
+    if value.get("rows").is_none() {
+        return Err(foreign("it has no rows".into()));
+    }
+    let run: view::Run = serde_json::from_value(value).map_err(unreadable)?;
+    let page = run::html(&run, &text, &samples::gaps(directory))?;
+    let page = save(directory, "report.html", page.as_bytes())?;
+    let figure = pictures::Pictures::of(&run).comparison(&run::title(&run), &run::subtitle(&run));
+    Ok([vec![page], pictures_of(directory, "comparison", &figure)?].concat())
+}
+
+/// One figure as `<name>.png` and `<name>.svg`.
+fn pictures_of(directory: &Path, name: &str, figure: &Figure) -> Result<Vec<PathBuf>> {
+    let failed = |error: charts::Error| Failure::failed(error.to_string());
+    let png = figure.png(PASTED).map_err(failed)?;
+    let svg = figure.svg(PASTED).map_err(failed)?;
+    Ok(vec![
+        save(directory, &format!("{name}.png"), &png)?,
+        save(directory, &format!("{name}.svg"), svg.as_bytes())?,
+    ])
+}
+
+/// Whole or not at all.
+fn save(directory: &Path, name: &str, contents: &[u8]) -> Result<PathBuf> {
+    let path = directory.join(name);
+    let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut file| {
+        file.write_all(contents)?;
+        file.persist(&path).map_err(|e| e.error)
+    });
+    written.map_err(|e| Failure::failed(format!("cannot save to {}: {e}", path.display())))?;
+    readable_by_all(&path);
+    Ok(path)
+}
