@@ -1,16 +1,20 @@
-//! The layout that scripts of this field read: `inference_metrics.json` and `inference_metrics.csv`.
+//! The layout that scripts of this field read: `inference_metrics.json` and `inference_metrics.csv`, and their pictures.
 
 use std::path::Path;
 
+use charts::{Figure, Measured};
 use history::Record;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json};
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::Found;
 use super::flat::{self, Line};
 use crate::failure::{Failure, Result};
 use crate::judge::metrics::Metric;
-use crate::results;
+use crate::{page, results};
 
 /// One object of `runs`, its keys in the order of the columns.
 struct Run(Line);
@@ -29,7 +33,9 @@ pub(super) fn export(found: &Found, directory: &Path) -> Result<()> {
     };
     let exported: Vec<&Record> = found.records.iter().filter(|record| is_exported(record)).collect();
     std::fs::create_dir_all(directory).map_err(|error| cannot(directory, error))?;
-    for (name, contents) in layout(&exported) {
+    let mut files = layout(&exported);
+    files.extend(pictures(&exported)?);
+    for (name, contents) in files {
         results::write_whole(directory, name, &contents)
             .map_err(|error| cannot(&directory.join(name), error))?;
     }
@@ -53,8 +59,52 @@ fn is_exported(record: &Record) -> bool {
         && record.metrics.contains_key(Metric::Throughput.name())
 }
 
-/// Every file by name, oldest record first. `optimization_comparison.png` and `performance_over_time.png` belong
-/// here, too, as soon as charts can be drawn.
+/// The layout's pictures by name.
+fn pictures(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let several = records.windows(2).any(|pair| pair[0].case != pair[1].case);
+    let runs: Vec<Measured> = records.iter().map(|record| measured(record, several)).collect();
+    let figures = [
+        ("optimization_comparison.png", charts::optimisation_comparison(&runs, &page::KNOWN)),
+        ("performance_over_time.png", charts::performance_over_time(&runs, &page::KNOWN)),
+    ];
+    let draw = |(name, figure): (&'static str, Figure)| {
+        let png = figure.png(page::PASTED).map_err(|error| Failure::failed(error.to_string()))?;
+        Ok((name, png))
+    };
+    figures.into_iter().map(draw).collect()
+}
+
+/// A framework's variants share its name: optimised or not is what sets them apart. Where there are several cases,
+/// each has figures of its own.
+fn measured(record: &Record, several: bool) -> Measured {
+    let case = &record.case;
+    let framework = record.framework.split(['-', ' ', '@']).next().unwrap_or_default();
+    let name = if several {
+        let prompt = middle(&case.prompt_tokens).unwrap_or_default();
+        format!(
+            "{framework}, {} {}, {prompt} + {} × {}",
+            case.model, case.precision, case.new_tokens, case.batch
+        )
+    } else {
+        format!("{framework}, {}", case.precision)
+    };
+    let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.median);
+    let throughput = record.metrics.get(Metric::Throughput.name());
+    let time = OffsetDateTime::parse(&record.time, &Rfc3339);
+    Measured {
+        name,
+        framework: framework.to_owned(),
+        optimised: record.optimised.unwrap_or(case.jit),
+        seconds: time.ok().map(|time| time.unix_timestamp() as f64),
+        tokens_per_second: throughput.map(|figure| figure.median),
+        interval: throughput.and_then(|figure| figure.interval),
+        ms_per_token: median(Metric::Latency),
+        total_seconds: median(Metric::Total).map(|ms| ms / 1e3),
+        memory_mb: median(Metric::PeakMemory).map(|gigabytes| gigabytes * 1e3),
+    }
+}
+
+/// The layout's tables by name, oldest record first.
 fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
     let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
     let csv = flat::csv(&lines);

@@ -25,9 +25,10 @@ use crate::report::SCHEMA;
 use crate::results::readable_by_all;
 
 pub(crate) use command::{ReportArgs, report};
+pub(crate) use pictures::KNOWN;
 
 /// What is pasted into issues and slides.
-const PASTED: Size = Size { width: 1200, height: 675 };
+pub(crate) const PASTED: Size = Size { width: 1200, height: 675 };
 
 /// Makes page and pictures of the run or study in this directory from its `report.json`.
 pub(crate) fn write(directory: &Path) -> Result<Vec<PathBuf>> {

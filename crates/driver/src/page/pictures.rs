@@ -10,7 +10,7 @@ use charts::{
 use super::view::{self, CurvePoint, Row, Run};
 
 /// Frameworks that have a colour of their own, in every chart of every run.
-const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
+pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
 
 pub(super) fn colours(labels: &[String]) -> BTreeMap<String, Colour> {
     labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect()

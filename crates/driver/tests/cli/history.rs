@@ -244,6 +244,10 @@ fn the_export_is_what_scripts_of_this_field_read() {
     assert!(!std::fs::read_dir(&into).unwrap().any(|entry| is_temporary(entry.unwrap().path())));
     let csv = std::fs::read_to_string(into.join("inference_metrics.csv")).unwrap();
     assert!(csv.starts_with(COLUMNS), "{csv}");
+    for picture in ["optimization_comparison.png", "performance_over_time.png"] {
+        let bytes = std::fs::read(into.join(picture)).unwrap();
+        assert!(bytes.starts_with(b"\x89PNG"), "{picture}");
+    }
     let json = std::fs::read_to_string(into.join("inference_metrics.json")).unwrap();
     let document: Value = serde_json::from_str(&json).unwrap();
     let runs = document["runs"].as_array().unwrap();
