@@ -56,7 +56,7 @@ impl Part {
 
     fn title(self) -> &'static str {
         match self {
-            Part::Framework => "Framework",
+            Part::Framework => "Floor",
             Part::Parameters => "+ Parameters",
             Part::KvCachePredicted => "+ KV cache",
             Part::KvCacheObserved => "(observed)",
