@@ -126,6 +126,11 @@ fn two_comparisons_at_once_share_a_history() {
         .map(|record| (record["run"].as_str().unwrap(), record["framework"].as_str().unwrap()))
         .collect();
     assert_eq!((records.len(), pairs.len()), (4, 4), "each framework of each run");
+    let of = |machine: &str| {
+        let ran = history(&installation.path("results"), &["--machine", machine, "--format", "json"]);
+        ran.json()["records"].as_array().unwrap().len()
+    };
+    assert_eq!((of("this"), of("all"), of("0123456789abcdef")), (4, 4, 0));
 }
 
 #[test]
