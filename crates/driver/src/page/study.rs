@@ -1,6 +1,6 @@
 //! The page of a study.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use charts::{Bar, Bars, Colour, Figure, Group, Panel, number};
 use serde_json::Value;
@@ -278,10 +278,10 @@ fn cells(study: &Study) -> String {
         format!("<li>{}: {state}</li>\n", markup::text(&place(&cell.settings, &axes)))
     };
     let items: String = study.cells.iter().map(item).collect();
-    if items.is_empty() { items } else { markup_list(&items) }
+    if items.is_empty() { items } else { links(&items) }
 }
 
-fn markup_list(items: &str) -> String {
+fn links(items: &str) -> String {
     format!(
         "<details>\n<summary>Each is a whole comparison with a page of its own</summary>\n<ul>\n{items}</ul>\n</details>\n"
     )
@@ -289,8 +289,8 @@ fn markup_list(items: &str) -> String {
 
 /// Names, each once, in order.
 pub(super) fn frameworks(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen: BTreeMap<String, ()> = BTreeMap::new();
-    names.filter(|name| seen.insert(name.clone(), ()).is_none()).collect()
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
 }
 
 pub(super) fn median(row: &CellRow, metric: &str) -> Option<f64> {

@@ -6,7 +6,7 @@ use charts::{
 use serde_json::Value;
 
 use super::markup::{Cell as Shown, Chart, Table};
-use super::study::{frameworks, median, place, setting, varied};
+use super::study::{frameworks, median, place, varied};
 use super::view::{self, Cell, CellRow, Study};
 use super::{pictures, run};
 

@@ -9,7 +9,8 @@ use crate::judge::metrics::Metric;
 use crate::judge::verdicts::{Comparison, Verdict};
 use crate::plan::Plan;
 
-pub(super) fn findings(report: &Report) -> Vec<String> {
+/// What decides, and what else there is to know.
+pub(super) fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
     let mut lines = Vec::new();
     for row in &report.rows {
         let word = match row.state {
@@ -26,9 +27,8 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     lines.extend(told.verdicts);
     lines
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
-    lines.extend(told.details);
-    lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
-    lines
+    let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
+    (lines, told.details.into_iter().chain(warnings).collect())
 }
 
 pub(super) fn summary(report: &Report) -> Summary {

@@ -15,7 +15,8 @@ pub(crate) fn table(report: &Report) -> String {
     if let Some(by_prompt) = prompts::grid(report, UTF8_FULL_CONDENSED) {
         text += &format!("{by_prompt}\n");
     }
-    for line in findings(report) {
+    let (findings, rest) = findings(report);
+    for line in findings.iter().chain(&rest) {
         text += &format!("{line}\n");
     }
     // What is always run needs no telling each time.
@@ -32,8 +33,22 @@ pub(crate) fn markdown(report: &Report) -> String {
     if let Some(by_prompt) = prompts::grid(report, ASCII_MARKDOWN) {
         text += &format!("{by_prompt}\n\n");
     }
-    for line in findings(report) {
+    let (findings, rest) = findings(report);
+    for line in &findings {
         text += &format!("- {line}\n");
+    }
+    if !rest.is_empty() {
+        let warnings = match report.warnings.len() {
+            0 => String::new(),
+            1 => "1 warning, and ".into(),
+            count => format!("{count} warnings, and "),
+        };
+        // GitHub renders Markdown within, after a blank line.
+        text += &format!("\n<details>\n<summary>{warnings}what else was measured</summary>\n\n");
+        for line in &rest {
+            text += &format!("- {line}\n");
+        }
+        text += "\n</details>\n";
     }
     if let Some(analysis) = analysis(report) {
         text += &format!("\n{}\n", wrapped(&analysis));

@@ -174,8 +174,14 @@ fn markdown_is_the_same_table() {
     - odd unsupported: no bf16 kernels
     - ort decodes 1.9x faster than candle
     - ort and candle: inconclusive in Model Load (s)
+
+    <details>
+    <summary>1 warning, and what else was measured</summary>
+
     - Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
     - warning: odd: it kept 1.0 of 2 threads busy (R5)
+
+    </details>
     "#);
 }
 
