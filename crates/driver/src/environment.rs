@@ -76,6 +76,12 @@ pub(crate) fn host() -> String {
     System::host_name().unwrap_or_else(|| "unknown-host".into())
 }
 
+/// The commit that git knows by this name, in the checkout.
+pub(crate) fn commit(places: &Places, name: &str) -> Option<String> {
+    let name = format!("{name}^{{commit}}");
+    git(places.checkout.as_deref()?, &["rev-parse", "--verify", "--quiet", "--end-of-options", &name])
+}
+
 fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "git alone knows the commit")]
     let mut command = Command::new("git");

@@ -1,6 +1,7 @@
 //! `driver`: plans, spawns workers, judges what they report, and prints it. It links no framework and
 //! loads no weights, so that a broken engine can break neither its build nor its run.
 
+mod arms;
 mod axes;
 mod cli;
 mod compare;

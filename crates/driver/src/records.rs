@@ -4,10 +4,12 @@ use std::path::Path;
 
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
 use crate::environment::Environment;
+use crate::evidence::Probe;
 use crate::judge::verdicts::Comparison;
 use crate::report::{self, Report, Row};
 
@@ -126,20 +128,9 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
 
 fn machine(environment: &Environment, report: &Report) -> Machine {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
-    let gibibytes = (environment.memory_bytes as f64 / f64::from(1 << 30)).round();
-    let made_of = serde_json::json!([
-        std::env::consts::OS,
-        std::env::consts::ARCH,
-        environment.cpu,
-        environment.physical_cores,
-        environment.available_cores,
-        environment.cpu_quota,
-        gibibytes,
-        gpus,
-    ]);
-    let hash = Sha256::digest(made_of.to_string());
+    let probes = |of: fn(&Probe) -> f64| report.machine.probes.iter().map(of).collect::<Vec<f64>>();
     Machine {
-        fingerprint: hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        fingerprint: fingerprint(environment),
         host: environment.host.clone(),
         os: environment.os.clone(),
         kernel: environment.kernel.clone(),
@@ -150,7 +141,50 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
         gpus,
         read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
         arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
-        other: Default::default(),
+        other: probe_intervals(&probes(|probe| probe.read_bandwidth), &probes(|probe| probe.arithmetic)),
+    }
+}
+
+/// 95 % intervals of the medians of what a run's probes saw, where there were probes enough: whether two runs found
+/// the machine alike cannot be told from two medians.
+pub(crate) fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String, Value> {
+    let named = [("read_bandwidth_interval", read_bandwidth), ("arithmetic_interval", arithmetic)];
+    let interval = |(name, values): (&str, &[f64])| Some((name.to_owned(), json!(median_interval(values)?)));
+    named.into_iter().filter_map(interval).collect()
+}
+
+/// Of the machine that this is.
+pub(crate) fn fingerprint(environment: &Environment) -> String {
+    let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
+    let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
+    let cpu = &environment.cpu;
+    MadeOf { cpu, physical_cores, available_cores, cpu_quota, memory_bytes, gpus: &gpus }.fingerprint()
+}
+
+/// What the speed of a machine depends on.
+pub(crate) struct MadeOf<'a> {
+    pub(crate) cpu: &'a str,
+    pub(crate) physical_cores: Option<usize>,
+    pub(crate) available_cores: usize,
+    pub(crate) cpu_quota: Option<f64>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) gpus: &'a [String],
+}
+
+impl MadeOf<'_> {
+    pub(crate) fn fingerprint(&self) -> String {
+        let made_of = json!([
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            self.cpu,
+            self.physical_cores,
+            self.available_cores,
+            self.cpu_quota,
+            (self.memory_bytes as f64 / f64::from(1 << 30)).round(),
+            self.gpus,
+        ]);
+        let hash = Sha256::digest(made_of.to_string());
+        hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -163,7 +197,7 @@ fn weights(report: &Report, row: &Row) -> Option<String> {
 /// The name that a plain value has in JSON.
 fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(name)) => name,
+        Ok(Value::String(name)) => name,
         other => unreachable!("a value without a name: {other:?}"),
     }
 }

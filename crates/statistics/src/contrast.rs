@@ -123,11 +123,21 @@ impl Pair {
             return Some(MIN_ROUNDS);
         }
         let share = ((a / sum).powi(2) + (b / sum).powi(2)).recip();
-        (MIN_ROUNDS..=MOST_ROUNDS).find(|&rounds| {
+        let enough = |rounds: usize| {
             let error = (sum / rounds as f64).sqrt();
             let freedom = (rounds - 1) as f64 * share;
             noncentrality(freedom, level, POWER) * error <= self.welch.difference.abs()
-        })
+        };
+        // More is never worse, so that halves can be left out.
+        let (mut few, mut many) = (MIN_ROUNDS, MOST_ROUNDS);
+        if !enough(many) {
+            return None;
+        }
+        while few < many {
+            let middle = usize::midpoint(few, many);
+            if enough(middle) { many = middle } else { few = middle + 1 }
+        }
+        Some(many)
     }
 }
 

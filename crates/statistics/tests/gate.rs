@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use statistics::{Change, Samples, Settings, classify, contrast};
 
-const CHECKS: usize = 2_000;
+const CHECKS: usize = 1_000;
 const THRESHOLD: f64 = 0.05;
 /// Metrics of two frameworks; the first two are of one cause.
 const FAMILY: usize = 10;
@@ -65,8 +65,12 @@ fn the_same_build_measured_again_raises_no_more_alarms_than_the_level() {
     for (rounds, noise) in [(6, 0.01), (6, 0.03), (12, 0.03)] {
         let truth = Truth { noise, rounds, worse: 1.0, between_runs: 0.0 };
         let found = simulate(&truth, 1);
-        // Two standard errors of a share of 5 % in 2,000 checks are 1 %.
-        assert!(found.significant < 0.06, "{rounds} rounds at {noise}: {:.3} significant", found.significant);
+        // Two standard errors of a share of 5 % in 1,000 checks are 1.4 %.
+        assert!(
+            found.significant < 0.064,
+            "{rounds} rounds at {noise}: {:.3} significant",
+            found.significant
+        );
         assert!(found.alarms < 0.03, "{rounds} rounds at {noise}: {:.3} alarms", found.alarms);
     }
 }
