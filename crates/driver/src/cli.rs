@@ -6,6 +6,8 @@ use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::chronicle::args::HistoryArgs;
+
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
 ///
@@ -33,6 +35,8 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Hold frameworks against a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
+    /// What is kept of every run: listed, filtered, as trends, exported
+    History(Box<HistoryArgs>),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,

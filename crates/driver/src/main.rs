@@ -3,6 +3,7 @@
 
 mod arms;
 mod axes;
+mod chronicle;
 mod cli;
 mod compare;
 mod configs;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
         Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::History(args)) => chronicle::history(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
     match outcome {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
+use protocol::Decode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -11,6 +12,7 @@ use statistics::median_interval;
 use crate::environment::Environment;
 use crate::evidence::Probe;
 use crate::judge::verdicts::Comparison;
+use crate::plan::Contender;
 use crate::report::{self, Report, Row};
 
 /// Name of the history within a results directory.
@@ -39,7 +41,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
     });
     Record {
         schema: SCHEMA,
-        run: directory.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned()),
+        run: run(directory, study),
         results: report.results.clone(),
         study: study.map(str::to_owned),
         time: environment.started.clone(),
@@ -58,6 +60,12 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             context: plan.context,
             prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
             new_tokens: plan.new_tokens,
+            decode: match plan.decode {
+                Decode::Forced => "forced",
+                Decode::Greedy => "greedy",
+                Decode::Sampled(_) => "sampled",
+            }
+            .to_owned(),
             kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
             jit: contender.map_or(plan.jit, |contender| contender.jit),
             other: Default::default(),
@@ -74,6 +82,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         framework: row.framework.clone(),
         library: hello.map(|hello| hello.library.clone()),
         binding: hello.map(|hello| hello.binding.clone()),
+        optimised: contender.map(|contender| is_optimised(contender, row)),
         state: name(&row.state),
         reasons: row.reasons.clone(),
         rounds: row.rounds,
@@ -88,20 +97,40 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             other: Default::default(),
         }),
         metrics: row.metrics.iter().filter_map(figure).collect(),
-        memory: parts.map(|(part, bytes)| (part.to_owned(), bytes)).collect(),
+        memory: parts
+            .filter(|(_, bytes)| bytes.is_finite())
+            .map(|(part, bytes)| (part.to_owned(), bytes))
+            .collect(),
         verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
         other: Default::default(),
     }
 }
 
+/// Its directory's name; a cell's lies in that of its study, and only the two together are unique.
+fn run(directory: &Path, study: Option<&str>) -> String {
+    let of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match directory.parent() {
+        Some(parent) if study.is_some() => format!("{}/{}", of(parent), of(directory)),
+        _ => of(directory),
+    }
+}
+
+fn is_optimised(contender: &Contender, row: &Row) -> bool {
+    let observed_off = row.in_effect.as_ref().is_some_and(|in_effect| in_effect.optimised == Some(false));
+    contender.jit && !observed_off && !contender.engine.name.ends_with("-base")
+}
+
+/// `None` where there is no figure. JSON knows neither infinity nor NaN, which nothing divided by nothing gives.
 fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
-    let known: Vec<f64> = figure.values.iter().copied().flatten().collect();
+    let values: Vec<Option<f64>> =
+        figure.values.iter().map(|value| value.filter(|value| value.is_finite())).collect();
+    let known: Vec<f64> = values.iter().copied().flatten().collect();
     let kept = Figure {
         unit: figure.unit.clone(),
         higher_is_better: figure.metric.higher_is_better(),
-        median: figure.median?,
+        median: figure.median.filter(|median| median.is_finite())?,
         interval: median_interval(&known),
-        values: figure.values.clone(),
+        values,
         other: Default::default(),
     };
     Some((figure.metric.name().to_owned(), kept))
@@ -119,15 +148,17 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
         metric: found.metric.name().to_owned(),
         against: against.clone(),
         verdict: name(&verdict),
-        advantage: found.advantage.map(turn),
-        interval: found.interval.map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) }),
+        advantage: found.advantage.map(turn).filter(|advantage| advantage.is_finite()),
+        interval: found
+            .interval
+            .map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) })
+            .filter(|(low, high)| low.is_finite() && high.is_finite()),
         sentence: found.sentence.clone(),
         other: Default::default(),
     })
 }
 
 fn machine(environment: &Environment, report: &Report) -> Machine {
-    let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let probes = |of: fn(&Probe) -> f64| report.machine.probes.iter().map(of).collect::<Vec<f64>>();
     Machine {
         fingerprint: fingerprint(environment),
@@ -138,7 +169,7 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
         physical_cores: environment.physical_cores,
         available_cores: environment.available_cores,
         memory_bytes: environment.memory_bytes,
-        gpus,
+        gpus: environment.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
         read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
         arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
         other: probe_intervals(&probes(|probe| probe.read_bandwidth), &probes(|probe| probe.arithmetic)),

@@ -94,18 +94,9 @@ impl Results {
 
     /// Writes a file whole or not at all.
     pub(crate) fn write(&mut self, name: &str, contents: &str) {
-        let path = self.directory.join(name);
-        let written = tempfile::NamedTempFile::new_in(&self.directory).and_then(|mut file| {
-            file.write_all(contents.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|e| e.error)
-        });
-        match written {
-            Ok(_) => readable_by_all(&path),
-            Err(error) => {
-                self.unsaved.push((name.to_owned(), contents.to_owned()));
-                self.failed(&path, &error);
-            }
+        if let Err(error) = write_whole(&self.directory, name, contents.as_bytes()) {
+            self.unsaved.push((name.to_owned(), contents.to_owned()));
+            self.failed(&self.directory.join(name), &error);
         }
     }
 
@@ -156,6 +147,17 @@ impl Results {
         }
         self.failure = Some(text);
     }
+}
+
+/// Writes a file whole or not at all, in place of one that is there.
+pub(crate) fn write_whole(directory: &Path, name: &str, contents: &[u8]) -> std::io::Result<()> {
+    let path = directory.join(name);
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(contents)?;
+    file.as_file().sync_all()?;
+    file.persist(&path).map_err(|e| e.error)?;
+    readable_by_all(&path);
+    Ok(())
 }
 
 fn cannot(path: &Path, error: std::io::Error) -> Failure {

@@ -1,39 +1,64 @@
-//! The file: JSON lines, appended under a lock, read past what was cut off.
+//! The file: JSON lines, appended under a lock, read past what was cut off. It is never rewritten.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::record::Record;
+use crate::record::{Record, SCHEMA};
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} {path}: {cause}", path = .path.display())]
+#[error("cannot {verb} {path}: {cause}{}", advice(.cause), path = .path.display())]
 pub struct Error {
     verb: &'static str,
     path: PathBuf,
-    cause: std::io::Error,
+    #[source]
+    cause: io::Error,
+}
+
+/// For what the system alone says too little of.
+fn advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        ErrorKind::Unsupported => {
+            "; its file system has no locks, without which two runs would spoil it: choose another place"
+        }
+        _ => "",
+    }
 }
 
 /// What a history holds.
-#[derive(Debug, Default)]
-pub struct Read {
+#[derive(Debug, Default, PartialEq)]
+pub struct History {
+    /// In the order in which they were appended.
     pub records: Vec<Record>,
-    /// Lines that are no record, with the reason: numbered from 1.
-    pub skipped: Vec<(usize, String)>,
+    /// Lines that are no record.
+    pub skipped: Vec<Skipped>,
 }
 
-/// Appends records, all of them or none: one write under an exclusive lock, then on the disk. What a killed
-/// process left of a line is ended first, so that it spoils nothing but itself.
+/// A line that is no record: cut off in mid-write, or of a version that is too far from this one.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Skipped {
+    /// From 1.
+    pub line: usize,
+    pub reason: String,
+}
+
+/// Appends records: once this returns, they are on the disk. They are written together under an exclusive lock,
+/// for which this waits. What does not fit is taken back whole; a process that is killed in between leaves a line
+/// that is cut off, which the next append ends, so that it spoils nothing but itself.
+///
+/// # Errors
+///
+/// The file cannot be opened, locked or written; or a record holds what JSON cannot (infinity, NaN) and would
+/// not be read again.
 pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     let failed = |cause| Error { verb: "append to", path: path.to_path_buf(), cause };
-    let mut text = String::new();
-    for record in records {
-        text += &serde_json::to_string(record).map_err(|e| failed(e.into()))?;
-        text.push('\n');
+    let mut text = lines(records).map_err(failed)?;
+    if text.is_empty() {
+        return Ok(());
     }
-    let options = OpenOptions::new().create(true).truncate(false).read(true).write(true).clone();
-    let mut file = options.open(path).map_err(failed)?;
-    file.lock().map_err(failed)?;
+    let mut file =
+        OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
+    file.lock().map_err(|cause| failed(lock_failure(cause)))?;
     let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
     let torn = end > 0 && last_byte(&mut file).map_err(failed)? != b'\n';
     if torn {
@@ -41,36 +66,116 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     }
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
     if let Err(error) = written {
-        // Take back the part that did fit.
+        // Take back the part that did fit. If that fails, too, the next append ends its last line.
         let _ = file.set_len(end);
         return Err(failed(error));
+    }
+    if end == 0 {
+        sync_directory(path).map_err(failed)?;
     }
     Ok(())
 }
 
-fn last_byte(file: &mut File) -> std::io::Result<u8> {
+/// Reads every record, under a shared lock where the file system has locks. A history that is not there yet is
+/// empty.
+///
+/// # Errors
+///
+/// The file is there and cannot be read.
+pub fn read(path: &Path) -> Result<History, Error> {
+    let failed = |cause| Error { verb: "read", path: path.to_path_buf(), cause };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(History::default()),
+        Err(cause) => return Err(failed(cause)),
+    };
+    // Without it, a line that is being written would look cut off; a place without locks has no writers.
+    if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+        file.lock_shared().map_err(failed)?;
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    let mut history = History::default();
+    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match serde_json::from_slice(line) {
+            Ok(record) => history.records.push(record),
+            Err(error) => history.skipped.push(Skipped { line: index + 1, reason: reason(line, &error) }),
+        }
+    }
+    Ok(history)
+}
+
+fn lines(records: &[Record]) -> io::Result<String> {
+    let mut text = String::new();
+    for record in records {
+        let line = serde_json::to_string(record)?;
+        serde_json::from_str::<Record>(&line)?;
+        text += &line;
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn reason(line: &[u8], error: &serde_json::Error) -> String {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    if error.is_eof() {
+        return "cut off".to_owned();
+    }
+    match serde_json::from_slice(line) {
+        Ok(Version { schema }) if schema > SCHEMA => {
+            format!("of schema {schema}, newer than {SCHEMA}: {error}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// What flock(2) says of a file system without locks has no kind of its own everywhere: NFS says ENOLCK.
+fn lock_failure(cause: io::Error) -> io::Error {
+    #[cfg(target_os = "linux")]
+    const ENOLCK: i32 = 37;
+    #[cfg(target_os = "linux")]
+    if cause.raw_os_error() == Some(ENOLCK) {
+        return io::Error::new(ErrorKind::Unsupported, cause);
+    }
+    cause
+}
+
+fn last_byte(file: &mut File) -> io::Result<u8> {
     let mut last = [0];
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last[0])
 }
 
-/// Reads every record. A history that is not there yet is empty.
-pub fn read(path: &Path) -> Result<Read, Error> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(Read::default()),
-        Err(cause) => return Err(Error { verb: "read", path: path.to_path_buf(), cause }),
-    };
-    let mut read = Read::default();
-    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
+/// A new file outlives a crash of the machine only once its directory is on the disk, too.
+#[cfg(unix)]
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_directory(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_locks_is_named_as_the_cause() {
+        for cause in [io::Error::from(ErrorKind::Unsupported), io::Error::from_raw_os_error(37)] {
+            let error = Error { verb: "append to", path: "x".into(), cause: lock_failure(cause) };
+            assert!(error.to_string().contains("has no locks"), "{error}");
         }
-        match serde_json::from_slice(line) {
-            Ok(record) => read.records.push(record),
-            Err(error) => read.skipped.push((index + 1, error.to_string())),
-        }
+        let full = Error { verb: "append to", path: "x".into(), cause: ErrorKind::StorageFull.into() };
+        assert!(!full.to_string().contains("locks"), "{full}");
     }
-    Ok(read)
 }

@@ -7,5 +7,5 @@
 mod file;
 mod record;
 
-pub use file::{Error, Read, append, read};
+pub use file::{Error, History, Skipped, append, read};
 pub use record::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};

@@ -1,4 +1,7 @@
 //! One framework in one case. `docs/results.md` describes it for people, `docs/history.schema.json` for programs.
+//!
+//! What says which record this is must be there; all else may be missing, so that a record of another version is
+//! read as far as it can be.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +14,11 @@ pub const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub schema: u32,
-    /// The run that this is part of, unique in its history: the name of its results directory.
+    /// The run that this is part of, unique in its history: the name of its results directory, that of a
+    /// study's cell after the study's and a slash.
     pub run: String,
     /// The results directory, as it was called then.
+    #[serde(default)]
     pub results: String,
     /// "sweep forward", where the run was a cell of a study.
     pub study: Option<String>,
@@ -23,32 +28,45 @@ pub struct Record {
     pub git_commit: Option<String>,
     /// Whether tracked files differed from it.
     pub git_modified: Option<bool>,
+    #[serde(default)]
     pub driver_version: String,
+    #[serde(default)]
     pub command: Vec<String>,
+    #[serde(default)]
     pub machine: Machine,
     pub case: Case,
+    #[serde(default)]
     pub settings: Settings,
     /// Label: the framework's name, or that of a variant of it.
     pub framework: String,
     /// The native library with its version, as the worker observed it.
     pub library: Option<String>,
     pub binding: Option<String>,
+    /// Whether graph optimisation, JIT and fused kernels were on: asked for, not observed to be off, and no
+    /// `-base` variant, whose point is to do without.
+    pub optimised: Option<bool>,
     /// `measured`, `struck`, `labelled`, `unsupported`, `failed`, `not_run`.
     pub state: String,
     /// Why it is not simply measured.
+    #[serde(default)]
     pub reasons: Vec<String>,
     /// Rounds that stand.
+    #[serde(default)]
     pub rounds: usize,
+    #[serde(default)]
     pub interrupted: bool,
     /// Whether the machine was too noisy for verdicts, and how.
     pub noise: Option<String>,
     pub parity: Option<Parity>,
     /// By name (`throughput`): `docs/measures.md` defines them. What was not available is not here.
+    #[serde(default)]
     pub metrics: BTreeMap<String, Figure>,
     /// Bytes by part, where the system tells: `framework`, `parameters`, `kv_cache`, `activations`,
     /// `remainder`, `peak`.
+    #[serde(default)]
     pub memory: BTreeMap<String, f64>,
     /// Against each other framework of the same run, metric by metric.
+    #[serde(default)]
     pub verdicts: Vec<Verdict>,
     /// Fields of newer versions, kept as they came.
     #[serde(flatten)]
@@ -56,7 +74,8 @@ pub struct Record {
 }
 
 /// What computes. Runs of different fingerprints are not compared unless somebody insists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Machine {
     /// Hash of what the speed depends on: processor, cores, memory, GPUs, operating system's kind. Not of the
     /// host's name: machines of one make are one machine.
@@ -78,7 +97,8 @@ pub struct Machine {
 }
 
 /// What was computed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Case {
     pub model: String,
     /// Of the weights file.
@@ -92,6 +112,8 @@ pub struct Case {
     /// Of each prompt.
     pub prompt_tokens: Vec<usize>,
     pub new_tokens: usize,
+    /// What a decode step was fed: `forced`, `greedy`, `sampled`.
+    pub decode: String,
     /// `on` or `off`.
     pub kv_cache: String,
     pub jit: bool,
@@ -100,7 +122,8 @@ pub struct Case {
 }
 
 /// How it was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
     pub suite: Option<String>,
     pub fair_comparison: bool,
@@ -117,7 +140,8 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
     pub agrees: bool,
-    /// As the table has it: "ok, Δ = 1.1e-5".
+    /// As the table has it: "ok, Δ ≤ 1e-5".
+    #[serde(default)]
     pub text: String,
     pub reference: Option<String>,
     pub max_abs: Option<f64>,
@@ -130,12 +154,14 @@ pub struct Parity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub unit: String,
+    #[serde(default)]
     pub higher_is_better: bool,
     /// Over processes.
     pub median: f64,
     /// 95 % interval of it, where there are rounds enough.
     pub interval: Option<(f64, f64)>,
     /// Of each process, by round.
+    #[serde(default)]
     pub values: Vec<Option<f64>>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -152,6 +178,7 @@ pub struct Verdict {
     pub advantage: Option<f64>,
     /// 95 %.
     pub interval: Option<(f64, f64)>,
+    #[serde(default)]
     pub sentence: String,
     #[serde(flatten)]
     pub other: Map<String, Value>,

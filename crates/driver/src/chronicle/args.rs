@@ -1,0 +1,113 @@
+//! What people type after `driver history`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+use time::{Date, Duration, OffsetDateTime};
+
+use crate::cli::{Format, Places};
+use crate::judge::metrics::Metric;
+
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct HistoryArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<HistoryCommand>,
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum HistoryCommand {
+    /// Write inference_metrics.json and inference_metrics.csv, as other tools of this field read them
+    Export {
+        /// Where to; made if it is not there
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+        #[command(flatten)]
+        filters: FilterArgs,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
+    /// What to show of each record [default: throughput,latency,load,peak_memory; with --trend: throughput]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = metrics())]
+    pub(crate) metric: Vec<Metric>,
+    /// From the first run to the last: a line for each machine, framework and case
+    #[arg(long)]
+    pub(crate) trend: bool,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}
+
+/// Which records are meant.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FilterArgs {
+    /// By label, as in the table: candle, tch-base
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) framework: Vec<String>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) model: Vec<String>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) precision: Vec<String>,
+    /// this, the start of a fingerprint, or all
+    #[arg(long, value_name = "MACHINE", default_value = "all")]
+    pub(crate) machine: String,
+    /// Runs that began at this date or later (2026-11-21, or with a time as in RFC 3339; UTC), or in the last N
+    /// days (30d)
+    #[arg(long, value_name = "DATE|Nd", value_parser = parse_since)]
+    pub(crate) since: Option<OffsetDateTime>,
+    /// The start of a commit
+    #[arg(long, value_name = "COMMIT")]
+    pub(crate) commit: Option<String>,
+    /// Cells of studies: sweep, "sweep forward", ab
+    #[arg(long, value_name = "NAME")]
+    pub(crate) study: Option<String>,
+    /// The last N runs of what is left
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) last: Option<u32>,
+    /// Directory that holds history.jsonl
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    PossibleValuesParser::new(Metric::ALL.map(Metric::name)).map(|name| {
+        let found = Metric::ALL.into_iter().find(|metric| metric.name() == name);
+        found.expect("only names of metrics are possible")
+    })
+}
+
+fn parse_since(text: &str) -> Result<OffsetDateTime, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u16>().ok());
+    let ago = days.map(|days| OffsetDateTime::now_utc() - Duration::days(days.into()));
+    let date = || Date::parse(text, format_description!("[year]-[month]-[day]")).ok();
+    ago.or_else(|| date().map(|date| date.midnight().assume_utc()))
+        .or_else(|| OffsetDateTime::parse(text, &Rfc3339).ok())
+        .ok_or_else(|| "a date (2026-11-21), a time of RFC 3339 (2026-11-21T15:14:00Z), or days (30d)".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_a_time_and_days_are_moments() {
+        let at = |text: &str| parse_since(text).map(|moment| moment.unix_timestamp());
+        assert_eq!(at("2026-11-21"), Ok(1_795_219_200));
+        assert_eq!(at("2026-11-21T01:00:00+01:00"), Ok(1_795_219_200));
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        assert!((now - 2 * 86_400 - at("2d").unwrap()).abs() < 60);
+        for text in ["", "d", "-1d", "yesterday", "2026-13-01", "70000d"] {
+            assert!(at(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Which records of a history are meant, and how they are ordered and told apart.
+
+use std::collections::HashSet;
+
+use history::{Case, Record};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::args::FilterArgs;
+
+/// When its run began; `None` where that is no time.
+pub(super) fn moment(record: &Record) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(&record.time, &Rfc3339).ok()
+}
+
+/// Those that are meant, oldest first. `this` is the fingerprint of this machine.
+pub(super) fn filter(
+    mut records: Vec<Record>,
+    asked: &FilterArgs,
+    this: impl FnOnce() -> String,
+) -> Vec<Record> {
+    let machine = match asked.machine.as_str() {
+        "all" => String::new(),
+        "this" => this(),
+        fingerprint => fingerprint.to_lowercase(),
+    };
+    records.retain(|record| {
+        is_one_of(&asked.framework, &record.framework)
+            && is_one_of(&asked.model, &record.case.model)
+            && is_one_of(&asked.precision, &record.case.precision)
+            && record.machine.fingerprint.starts_with(&machine)
+            && asked.since.is_none_or(|since| moment(record).is_some_and(|moment| moment >= since))
+            && asked.commit.as_ref().is_none_or(|commit| is_commit(record, commit))
+            && asked.study.as_ref().is_none_or(|study| is_of_study(record, study))
+    });
+    records.sort_by_key(moment);
+    if let Some(last) = asked.last {
+        let mut runs = HashSet::new();
+        let newest_first = records.iter().rev().filter(|record| runs.insert(record.run.clone()));
+        let kept: HashSet<String> =
+            newest_first.take(last as usize).map(|record| record.run.clone()).collect();
+        records.retain(|record| kept.contains(&record.run));
+    }
+    records
+}
+
+fn is_one_of(names: &[String], name: &str) -> bool {
+    names.is_empty() || names.iter().any(|asked| asked.eq_ignore_ascii_case(name))
+}
+
+fn is_commit(record: &Record, start: &str) -> bool {
+    record.git_commit.as_ref().is_some_and(|commit| commit.starts_with(&start.to_lowercase()))
+}
+
+/// "sweep" means every sweep.
+fn is_of_study(record: &Record, study: &str) -> bool {
+    record
+        .study
+        .as_deref()
+        .and_then(|name| name.strip_prefix(study))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// "12+34 → 32, batch 4": what was computed, less the model, the precision and what is so by default.
+pub(super) fn case(case: &Case) -> String {
+    let prompts: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
+    let mut text = format!("{} → {}", prompts.join("+"), case.new_tokens);
+    let mut add = |said: bool, what: String| {
+        if said {
+            text += &format!(", {what}");
+        }
+    };
+    add(case.batch > 1, format!("batch {}", case.batch));
+    add(case.context > 0, format!("context {}", case.context));
+    add(case.device != "cpu", case.device.clone());
+    add(true, format!("{} thread{}", case.threads, if case.threads == 1 { "" } else { "s" }));
+    add(!["", "forced"].contains(&case.decode.as_str()), case.decode.clone());
+    add(case.kv_cache == "off", "no KV cache".into());
+    add(!case.jit, "no JIT".into());
+    text
+}
+
+/// As far as people need it.
+pub(super) fn commit(record: &Record) -> String {
+    let short = record.git_commit.as_ref().map_or("–".into(), |commit| commit.chars().take(8).collect());
+    if record.git_modified == Some(true) { short + "+" } else { short }
+}
+
+/// Host, and as much of the fingerprint as tells machines apart.
+pub(super) fn machine(record: &Record) -> String {
+    let fingerprint: String = record.machine.fingerprint.chars().take(8).collect();
+    format!("{} ({fingerprint})", record.machine.host)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        filters: FilterArgs,
+    }
+
+    fn record(run: &str, time: &str, framework: &str) -> Record {
+        let value = serde_json::json!({
+            "schema": 1, "run": run, "time": time, "framework": framework, "state": "measured",
+            "git_commit": "abcdef012345", "study": "sweep forward", "machine": {"fingerprint": "00aa11bb"},
+            "case": {"model": "m", "precision": "f32", "device": "cpu", "prompt_tokens": [4, 9], "new_tokens": 8,
+                     "threads": 2, "batch": 1, "jit": true}
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn left(typed: &str) -> Vec<String> {
+        let words = ["x"].into_iter().chain(typed.split_whitespace());
+        let records = vec![
+            record("2", "2026-11-02T00:00:00.5Z", "candle"),
+            record("1", "2026-11-01T00:00:00Z", "tch"),
+            record("2", "2026-11-02T00:00:00.5Z", "tch"),
+            record("3", "no time", "tch"),
+        ];
+        let asked = Typed::parse_from(words).filters;
+        let left = filter(records, &asked, || "00aa11bb".into());
+        left.into_iter().map(|record| format!("{} {}", record.run, record.framework)).collect()
+    }
+
+    #[test]
+    fn records_are_sorted_by_time_and_filtered() {
+        assert_eq!(left(""), ["3 tch", "1 tch", "2 candle", "2 tch"]);
+        assert_eq!(left("--framework CANDLE,ort"), ["2 candle"]);
+        assert_eq!(left("--since 2026-11-02"), ["2 candle", "2 tch"]);
+        assert_eq!(left("--last 2"), ["1 tch", "2 candle", "2 tch"], "runs, not records");
+        assert_eq!(left("--last 1 --framework tch"), ["2 tch"]);
+        for all in ["--machine this", "--machine 00AA", "--commit ABCD", "--study sweep", "--model M"] {
+            assert_eq!(left(all).len(), 4, "{all}");
+        }
+        for none in ["--machine 11", "--commit bcd", "--study swe", "--study ab", "--precision f16"] {
+            assert_eq!(left(none), [""; 0], "{none}");
+        }
+    }
+
+    #[test]
+    fn a_case_is_told_by_what_is_not_so_by_default() {
+        let mut of = record("1", "", "tch").case;
+        assert_eq!(case(&of), "4+9 → 8, 2 threads");
+        of.batch = 4;
+        of.decode = "greedy".into();
+        of.kv_cache = "off".into();
+        assert_eq!(case(&of), "4+9 → 8, batch 4, 2 threads, greedy, no KV cache");
+    }
+}

@@ -1,0 +1,210 @@
+//! How a figure moved from the first run to the last, for each machine, framework and case by itself.
+
+use comfy_table::TableStyle;
+use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use history::{Case, Record};
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Found, filter, flat, list};
+use crate::cli::Format;
+use crate::judge::metrics::Metric;
+use crate::report::number;
+
+/// Of the runs in which the framework was measured and not struck.
+#[derive(Debug, Serialize)]
+struct Trend<'a> {
+    framework: &'a str,
+    /// Fingerprint.
+    machine: &'a str,
+    case: &'a Case,
+    metric: &'static str,
+    unit: &'a str,
+    /// Oldest first.
+    points: Vec<Point<'a>>,
+    /// From the first to the last, as a share of the first. `null` with a single point, or from nothing.
+    change: Option<f64>,
+    /// Whether the 95 % intervals of the two do not meet; `null` where one has none.
+    intervals_apart: Option<bool>,
+    #[serde(skip)]
+    last: &'a Record,
+}
+
+#[derive(Debug, Serialize)]
+struct Point<'a> {
+    time: &'a str,
+    run: &'a str,
+    git_commit: Option<&'a str>,
+    value: f64,
+    interval: Option<(f64, f64)>,
+}
+
+pub(super) fn rendered(found: &Found, metrics: &[Metric], format: Format) -> String {
+    let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
+    let trends = trends(&found.records, metrics);
+    match format {
+        Format::Table if trends.is_empty() => String::new(),
+        Format::Table => format!("{}\n{CAUTION}\n", table(&trends, UTF8_FULL_CONDENSED)),
+        Format::Markdown => format!("{}\n\n{CAUTION}\n", table(&trends, ASCII_MARKDOWN)),
+        Format::Json => list::document("trends", &trends, found),
+        Format::Csv => flat::csv(&trends.iter().flat_map(lines).collect::<Vec<_>>()),
+    }
+}
+
+const CAUTION: &str =
+    "Runs of different times: intervals that do not meet are a reason to look, not yet a verdict.";
+
+fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
+    let mut trends: Vec<Trend> = Vec::new();
+    let stands = |record: &&Record| ["measured", "labelled"].contains(&record.state.as_str());
+    for metric in metrics {
+        for record in records.iter().filter(stands) {
+            let Some(figure) = record.metrics.get(metric.name()) else { continue };
+            let Record { framework, machine, case, .. } = record;
+            let point = Point {
+                time: &record.time,
+                run: &record.run,
+                git_commit: record.git_commit.as_deref(),
+                value: figure.median,
+                interval: figure.interval,
+            };
+            let is_same = |trend: &Trend| {
+                (trend.metric, trend.framework, trend.machine, trend.case)
+                    == (metric.name(), framework, &machine.fingerprint, case)
+            };
+            match trends.iter().position(is_same) {
+                Some(at) => {
+                    trends[at].points.push(point);
+                    trends[at].last = record;
+                }
+                None => trends.push(Trend {
+                    framework,
+                    machine: &machine.fingerprint,
+                    case,
+                    metric: metric.name(),
+                    unit: &figure.unit,
+                    points: vec![point],
+                    change: None,
+                    intervals_apart: None,
+                    last: record,
+                }),
+            }
+        }
+    }
+    for trend in &mut trends {
+        let [first, .., last] = trend.points.as_slice() else { continue };
+        trend.change = Some(last.value / first.value - 1.0).filter(|change| change.is_finite());
+        let apart = |a: (f64, f64), b: (f64, f64)| a.1 < b.0 || b.1 < a.0;
+        trend.intervals_apart = first.interval.zip(last.interval).map(|(first, last)| apart(first, last));
+    }
+    trends
+}
+
+fn table(trends: &[Trend], style: TableStyle) -> comfy_table::Table {
+    let several = list::several_machines(trends.iter().map(|trend| trend.machine));
+    let mut header = vec![
+        "Framework",
+        "Model",
+        "Precision",
+        "Prompts → new tokens",
+        "Metric",
+        "Runs",
+        "First → last",
+        "Change",
+    ];
+    header.extend(["95 % intervals", "Trend"]);
+    header.extend(several.then_some("Machine"));
+    let lines = trends.iter().map(|trend| {
+        let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
+        let ends = match values.as_slice() {
+            [first, .., last] => format!("{} → {}", number(*first), number(*last)),
+            _ => values.first().copied().map_or_else(String::new, number),
+        };
+        let mut line = vec![
+            trend.framework.to_owned(),
+            trend.case.model.clone(),
+            trend.case.precision.clone(),
+            filter::case(trend.case),
+            format!("{} ({})", trend.metric, trend.unit),
+            values.len().to_string(),
+            ends,
+            trend.change.map_or("–".into(), |change| format!("{:+.1} %", change * 100.0)),
+            match trend.intervals_apart {
+                Some(true) => "apart".into(),
+                Some(false) => "meet".into(),
+                None => "–".into(),
+            },
+            sparkline(&values),
+        ];
+        line.extend(several.then(|| filter::machine(trend.last)));
+        line
+    });
+    list::grid(&header, lines, 5..8, style)
+}
+
+/// A line for each point.
+fn lines(trend: &Trend) -> Vec<flat::Line> {
+    let line = |point: &Point| -> flat::Line {
+        let mut line = flat::line(trend.last);
+        // Of what tells machine, framework and case.
+        const KEPT: [&str; 14] = [
+            "framework",
+            "machine",
+            "host",
+            "model",
+            "precision",
+            "device",
+            "threads",
+            "batch",
+            "context",
+            "prompt_tokens",
+            "new_tokens",
+            "decode",
+            "kv_cache",
+            "jit",
+        ];
+        line.retain(|(name, _)| KEPT.contains(&name.as_str()));
+        let (low, high) = point.interval.map_or((None, None), |(low, high)| (Some(low), Some(high)));
+        let of_point = [
+            ("metric", json!(trend.metric)),
+            ("unit", json!(trend.unit)),
+            ("time", json!(point.time)),
+            ("run", json!(point.run)),
+            ("git_commit", json!(point.git_commit)),
+            ("value", json!(point.value)),
+            ("low", json!(low)),
+            ("high", json!(high)),
+        ];
+        line.extend(of_point.map(|(name, value)| (name.to_owned(), value)));
+        line
+    };
+    trend.points.iter().map(line).collect()
+}
+
+/// The last values, from the least to the greatest of them.
+fn sparkline(values: &[f64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const WIDTH: usize = 24;
+    let shown = &values[values.len().saturating_sub(WIDTH)..];
+    let least = shown.iter().copied().fold(f64::INFINITY, f64::min);
+    let range = shown.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
+    let bar = |value: &f64| match (value - least) / range {
+        height if height.is_finite() => BARS[(height * 7.0).round() as usize],
+        // All the same.
+        _ => BARS[3],
+    };
+    shown.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_spans_its_own_values() {
+        assert_eq!(sparkline(&[1.0, 8.0, 4.5]), "▁█▅");
+        assert_eq!(sparkline(&[2.0, 2.0]), "▄▄");
+        assert_eq!(sparkline(&[]), "");
+        assert_eq!(sparkline(&[1.0; 100]).chars().count(), 24);
+    }
+}
