@@ -6,6 +6,7 @@ use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::check::args::{CheckArgs, DiffArgs};
 use crate::chronicle::args::HistoryArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -35,6 +36,10 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Hold frameworks against a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
+    /// Say whether anything is worse than in another run, or than another build: a gate for CI
+    Check(Box<CheckArgs>),
+    /// Set two runs from anywhere beside each other
+    Diff(Box<DiffArgs>),
     /// What is kept of every run: listed, filtered, as trends, exported
     History(Box<HistoryArgs>),
     /// Print the fairness rules (the source of docs/fairness.md)

@@ -3,6 +3,7 @@
 
 mod arms;
 mod axes;
+mod check;
 mod chronicle;
 mod cli;
 mod compare;
@@ -50,6 +51,8 @@ fn main() -> ExitCode {
         Some(Command::Generate(args)) => single::generate(args),
         Some(Command::Score(args)) => single::score(args),
         Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::Check(args)) => check::check(args),
+        Some(Command::Diff(args)) => check::diff(args),
         Some(Command::History(args)) => chronicle::history(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };
