@@ -128,7 +128,8 @@ impl Document {
     pub(super) fn conclusion(&self) -> String {
         let named = |verdict: Verdict| {
             let told = self.of(verdict).filter(|finding| finding.follows.is_none());
-            told.map(|finding| format!("{} of {}", finding.metric, finding.framework)).collect::<Vec<_>>()
+            told.map(|finding| format!("{} of {}", finding.metric.replace('_', " "), finding.framework))
+                .collect::<Vec<_>>()
         };
         match self.exit_code {
             1 => {

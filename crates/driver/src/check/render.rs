@@ -46,10 +46,13 @@ fn heading(document: &Document) -> Vec<String> {
     let mut lines = match document.kind {
         Kind::Interleaved => vec![
             format!("current: {}", current.sentence()),
-            format!("baseline: the workers{}, in the same rounds", match &baseline.git_commit {
-                Some(_) => format!(" of commit {}", baseline.commit()),
-                None => format!(" in {}", baseline.source),
-            }),
+            format!(
+                "baseline: the workers{}, in the same rounds",
+                match &baseline.git_commit {
+                    Some(_) => format!(" of commit {}", baseline.commit()),
+                    None => format!(" in {}", baseline.source),
+                }
+            ),
         ],
         Kind::Check => {
             vec![format!("current: {}", current.sentence()), format!("baseline: {}", baseline.sentence())]
@@ -129,7 +132,9 @@ fn lines(document: &Document) -> Vec<String> {
     let order =
         [Verdict::Regression, Verdict::NotMeasurable, Verdict::Inconclusive, Verdict::Worse, Verdict::Better];
     for verdict in order {
-        for finding in document.of(verdict) {
+        let follows =
+            |follows: bool| document.of(verdict).filter(move |finding| finding.follows.is_some() == follows);
+        for finding in follows(false).chain(follows(true)) {
             lines.push(match &finding.follows {
                 Some(other) => format!("{}: {} says what {other} says", finding.framework, finding.metric),
                 None => finding.sentence.clone(),

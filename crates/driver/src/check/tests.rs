@@ -154,22 +154,62 @@ fn a_noisy_run_says_nothing() {
 
 #[test]
 fn the_terminal() {
-    assert_snapshot!(render::table(&slower()), @"");
+    assert_snapshot!(render::table(&slower()), @r##"
+    current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+    baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+
+    ┌───────────┬────────────┬───────────┬────────────┬────────┬──────────────────┬────────┬────────────┐
+    │ Framework ┆ Metric     ┆  Baseline ┆    Current ┆ Change ┆    95 % interval ┆ Rounds ┆ Verdict    │
+    ╞═══════════╪════════════╪═══════════╪════════════╪════════╪══════════════════╪════════╪════════════╡
+    │ one       ┆ load       ┆  0.500 ms ┆   0.500 ms ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
+    │ one       ┆ latency    ┆   10.0 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
+    │ one       ┆ throughput ┆ 100 tok/s ┆ 92.6 tok/s ┆ -7.4 % ┆ -7.9 % to -6.9 % ┆      6 ┆ REGRESSION │
+    └───────────┴────────────┴───────────┴────────────┴────────┴──────────────────┴────────┴────────────┘
+    one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
+    one: latency says what throughput says
+
+    regression: throughput of one
+    "##);
 }
 
 #[test]
 fn the_pull_request() {
-    assert_snapshot!(render::markdown(&slower()), @"");
+    assert_snapshot!(render::markdown(&slower()), @r##"
+    **regression: throughput of one**
+
+    - current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+    - baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+
+    | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
+    |-----------|------------|-----------|------------|--------|------------------|--------|------------|
+    | one       | load       |  0.500 ms |   0.500 ms | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
+    | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
+    | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |
+
+    - one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
+    - one: latency says what throughput says
+    "##);
 }
 
 #[test]
 fn annotations() {
     let text = ci::github(&slower());
-    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @"");
+    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @r##"
+    ::error title=Performance regression%3A throughput of one::one: throughput regressed: -7.4 %25, 92.6 against 100 tok/s (95 %25 interval -7.9 %25 to -6.9 %25, 6 rounds), beyond the threshold of 5 %25
+    "##);
 }
 
 #[test]
 fn junit_reports() {
     let now = OffsetDateTime::UNIX_EPOCH;
-    assert_snapshot!(ci::junit(&slower(), now), @"");
+    assert_snapshot!(ci::junit(&slower(), now), @r##"
+    <?xml version="1.0" encoding="UTF-8"?>
+    <testsuites name="photofinish" tests="3" failures="2" errors="0" skipped="0">
+      <testsuite name="one" timestamp="1970-01-01T00:00:00Z" tests="3" failures="2" errors="0" skipped="0">
+        <testcase classname="one" name="load"><system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 ms (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out></testcase>
+        <testcase classname="one" name="latency"><failure type="regression" message="one: latency regressed: +8.0 %, 10.8 against 10.0 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %"/></testcase>
+        <testcase classname="one" name="throughput"><failure type="regression" message="one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %"/></testcase>
+      </testsuite>
+    </testsuites>
+    "##);
 }
