@@ -10,6 +10,7 @@ mod failure;
 mod gate;
 mod process;
 mod profile;
+mod readers;
 mod references;
 mod report;
 mod setup;

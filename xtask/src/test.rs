@@ -9,7 +9,7 @@ use crate::process::{cargo, command, output_of, succeeds};
 use crate::report::Reporter;
 use crate::setup::{Piece, Provided, Provision};
 use crate::workspace::Workspace;
-use crate::{build, tidy};
+use crate::{build, readers, tidy};
 
 /// In this order: what others rest on comes first.
 const PACKAGES: [Package; 16] = [
@@ -82,6 +82,11 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     let mut findings = Findings::default();
     findings.formatting(workspace)?;
     findings.step("tidy", tidy::check(workspace).and_then(tidy::Findings::into_result));
+    if quick {
+        findings.skip("readers of results", "pandas, DuckDB and jq come over the network");
+    } else {
+        findings.step("readers of results", readers::check(workspace));
+    }
     let mut pieces = Vec::new();
     if !quick {
         let provision = Provision::new(workspace, reporter)?;

@@ -14,11 +14,13 @@ const METRICS: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Load,
 
 /// The table has these metrics; the other formats have all.
 pub(super) fn rendered(found: &Found, metrics: &[Metric], format: Format) -> String {
-    let metrics = if metrics.is_empty() { &METRICS } else { metrics };
+    // The default fits a terminal: one interval, of what people look at first.
+    let (metrics, intervals) = if metrics.is_empty() { (&METRICS[..], 1) } else { (metrics, metrics.len()) };
+    let table = |style| table(&found.records, metrics, intervals, style);
     match format {
         Format::Table if found.records.is_empty() => String::new(),
-        Format::Table => format!("{}\n", table(&found.records, metrics, UTF8_FULL_CONDENSED)),
-        Format::Markdown => format!("{}\n", table(&found.records, metrics, ASCII_MARKDOWN)),
+        Format::Table => format!("{}\n", table(UTF8_FULL_CONDENSED)),
+        Format::Markdown => format!("{}\n", table(ASCII_MARKDOWN)),
         Format::Json => document("records", &found.records, found),
         Format::Csv => flat::csv(&found.records.iter().map(flat::line).collect::<Vec<_>>()),
     }
@@ -30,11 +32,13 @@ pub(super) fn document(name: &str, content: &impl serde::Serialize, found: &Foun
     format!("{document:#}\n")
 }
 
-fn table(records: &[Record], metrics: &[Metric], style: TableStyle) -> Table {
+/// The first `intervals` metrics with theirs.
+fn table(records: &[Record], metrics: &[Metric], intervals: usize, style: TableStyle) -> Table {
     let several = several_machines(records.iter().map(|record| record.machine.fingerprint.as_str()));
+    let titles: Vec<String> = metrics.iter().map(|&metric| title(metric)).collect();
     let mut header = vec!["Time (UTC)", "Framework", "Model", "Precision", "Prompts → new tokens"];
     let first = header.len();
-    header.extend(metrics.iter().map(|metric| metric.title()));
+    header.extend(titles.iter().map(String::as_str));
     header.extend(["Parity", "Commit"]);
     header.extend(several.then_some("Machine"));
     let lines = records.iter().map(|record| {
@@ -46,7 +50,11 @@ fn table(records: &[Record], metrics: &[Metric], style: TableStyle) -> Table {
             case.precision.clone(),
             filter::case(case),
         ];
-        line.extend(metrics.iter().map(|metric| figure(record.metrics.get(metric.name()))));
+        let figures = metrics.iter().enumerate().map(|(at, metric)| {
+            let figure = record.metrics.get(metric.name());
+            figure.map_or("–".into(), |figure| self::figure(figure, at < intervals))
+        });
+        line.extend(figures);
         line.extend([parity(record), filter::commit(record)]);
         line.extend(several.then(|| filter::machine(record)));
         line
@@ -70,10 +78,8 @@ pub(super) fn grid(
     table.load_style(style);
     table.set_header(header);
     table.add_rows(lines);
-    for column in right {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    for column in table.column_iter_mut().skip(right.start).take(right.len()) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }
@@ -83,10 +89,13 @@ pub(super) fn time(time: &str) -> String {
     time.get(..16).unwrap_or(time).replace('T', " ")
 }
 
-/// With its interval, where there is one.
-pub(super) fn figure(figure: Option<&Figure>) -> String {
-    let Some(figure) = figure else { return "–".into() };
-    match figure.interval {
+/// "throughput (tok/s)"
+pub(super) fn title(metric: Metric) -> String {
+    format!("{} ({})", metric.name(), metric.unit())
+}
+
+fn figure(figure: &Figure, with_interval: bool) -> String {
+    match figure.interval.filter(|_| with_interval) {
         Some((low, high)) => format!("{} ({} … {})", number(figure.median), number(low), number(high)),
         None => number(figure.median),
     }

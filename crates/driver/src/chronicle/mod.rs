@@ -59,7 +59,7 @@ fn find(asked: &FilterArgs) -> Result<Found> {
         eprintln!("warning: line {line} of {} is no record and is passed over: {reason}", path.display());
     }
     let all = records.len();
-    let records = filter::filter(records, asked, || this);
+    let records = filter::filter(records, asked, &this);
     if all == 0 {
         eprintln!("no runs in {} yet: `cargo xtask compare` or `driver compare` adds one", path.display());
     } else if records.is_empty() {

@@ -20,6 +20,7 @@ struct Trend<'a> {
     case: &'a Case,
     metric: &'static str,
     unit: &'a str,
+    higher_is_better: bool,
     /// Oldest first.
     points: Vec<Point<'a>>,
     /// From the first to the last, as a share of the first. `null` with a single point, or from nothing.
@@ -70,7 +71,7 @@ fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
             };
             let is_same = |trend: &Trend| {
                 (trend.metric, trend.framework, trend.machine, trend.case)
-                    == (metric.name(), framework, &machine.fingerprint, case)
+                    == (metric.name(), framework.as_str(), machine.fingerprint.as_str(), case)
             };
             match trends.iter().position(is_same) {
                 Some(at) => {
@@ -83,6 +84,7 @@ fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
                     case,
                     metric: metric.name(),
                     unit: &figure.unit,
+                    higher_is_better: figure.higher_is_better,
                     points: vec![point],
                     change: None,
                     intervals_apart: None,
@@ -128,7 +130,10 @@ fn table(trends: &[Trend], style: TableStyle) -> comfy_table::Table {
             format!("{} ({})", trend.metric, trend.unit),
             values.len().to_string(),
             ends,
-            trend.change.map_or("–".into(), |change| format!("{:+.1} %", change * 100.0)),
+            trend.change.map_or("–".into(), |change| {
+                let way = if (change > 0.0) == trend.higher_is_better { "better" } else { "worse" };
+                format!("{:+.1} % ({way})", change * 100.0)
+            }),
             match trend.intervals_apart {
                 Some(true) => "apart".into(),
                 Some(false) => "meet".into(),

@@ -94,9 +94,10 @@ impl Installation {
 
     /// The only results directory there is.
     pub(crate) fn results(&self) -> PathBuf {
-        let mut entries = std::fs::read_dir(self.path("results")).unwrap();
-        let directory = entries.next().expect("a results directory").unwrap().path();
-        assert!(entries.next().is_none(), "one results directory");
+        let entries = std::fs::read_dir(self.path("results")).unwrap().map(|entry| entry.unwrap().path());
+        let mut directories = entries.filter(|entry| entry.is_dir());
+        let directory = directories.next().expect("a results directory");
+        assert!(directories.next().is_none(), "one results directory");
         directory
     }
 

@@ -3,6 +3,7 @@
 
 mod check;
 mod common;
+mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -11,6 +12,7 @@ mod pipeline;
 #[cfg(unix)]
 mod references;
 mod sampling;
+mod schema;
 mod studies;
 mod synthetic;
 mod trust;

@@ -276,10 +276,11 @@ fn a_full_disk_costs_the_files_but_not_the_table() {
     assert!(samples.is_empty() || samples.ends_with('\n'), "no half-written line");
 }
 
-fn samples_so_far(installation: &Installation) -> usize {
-    let Ok(mut entries) = std::fs::read_dir(installation.path("results")) else { return 0 };
-    let Some(Ok(directory)) = entries.next() else { return 0 };
-    std::fs::read_to_string(directory.path().join("samples.jsonl")).map_or(0, |text| text.lines().count())
+pub(crate) fn samples_so_far(installation: &Installation) -> usize {
+    let Ok(entries) = std::fs::read_dir(installation.path("results")) else { return 0 };
+    let mut samples = entries.map(|entry| entry.unwrap().path().join("samples.jsonl"));
+    let Some(samples) = samples.find(|samples| samples.is_file()) else { return 0 };
+    std::fs::read_to_string(samples).map_or(0, |text| text.lines().count())
 }
 
 #[cfg(unix)]
@@ -297,7 +298,7 @@ fn cpu_ticks(pid: &str) -> Option<String> {
     (*fields.first()? != "Z").then(|| fields.get(11..13).map(|times| times.join(" ")))?
 }
 
-fn wait_for(mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
     for _ in 0..2000 {
         if condition() {
             return;
