@@ -71,7 +71,7 @@ fn the_same_build_measured_again_passes_twenty_times_of_twenty() {
     let installation = measured();
     for time in 1..=20 {
         // Each against the one before it.
-        let ran = check(&installation, &["--cold-load", "off", "--iterations", "2"]);
+        let ran = check(&installation, &["--cold-load", "off", "--rounds", "6"]);
         assert_eq!(ran.code, Some(0), "time {time}: {}{}", ran.stdout, ran.stderr);
     }
     assert_eq!(runs(&installation).len(), 21);
