@@ -13,11 +13,11 @@ use crate::report::Reporter;
 use crate::setup::Provision;
 use crate::workspace::Workspace;
 
-const DEFAULT_MODEL: &str = "smollm2-135m";
+pub(crate) const DEFAULT_MODEL: &str = "smollm2-135m";
 
 /// What of the driver's arguments decides what must be there before it starts.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Needs {
+pub(crate) struct Needs {
     frameworks: Vec<String>,
     model: Option<String>,
     quiet: bool,
@@ -51,7 +51,19 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
 }
 
 impl Needs {
-    fn of(args: &[OsString]) -> Result<Self> {
+    pub(crate) fn frameworks(&self) -> &[String] {
+        &self.frameworks
+    }
+
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    pub(crate) fn quiet(&self) -> bool {
+        self.quiet
+    }
+
+    pub(crate) fn of(args: &[OsString]) -> Result<Self> {
         let mut needs = Self::default();
         let mut args = args.iter().map(|arg| arg.to_string_lossy());
         while let Some(arg) = args.next() {

@@ -7,6 +7,7 @@ mod catalog;
 mod compare;
 mod doctor;
 mod failure;
+mod gate;
 mod process;
 mod profile;
 mod readers;
@@ -68,6 +69,10 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Build another commit and measure it against this checkout, interleaved: the gate of CI
+    ///
+    /// Exit code: that of `driver check` (docs/regressions.md).
+    Gate(gate::Args),
     /// Hold the statistics against simulated comparisons and write docs/calibration.md
     #[command(disable_help_flag = true)]
     Calibrate {
@@ -116,6 +121,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Setup { quiet, only, .. } => setup::run(&workspace, &only, Reporter::new(quiet)),
         Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
         Task::Compare { args } => compare::run(&workspace, &args),
+        Task::Gate(args) => gate::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
         Task::Doctor => doctor::run(&workspace),

@@ -28,6 +28,9 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 pub(crate) fn cargo(workspace: &Workspace) -> Command {
     let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(&workspace.root);
+    if let Some(target) = &workspace.target {
+        command.env("CARGO_TARGET_DIR", target);
+    }
     command
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::failure::BadInput;
 
+#[derive(Clone)]
 pub(crate) struct Workspace {
     /// Directory of the workspace's Cargo.toml.
     pub(crate) root: PathBuf,
@@ -13,6 +14,8 @@ pub(crate) struct Workspace {
     pub(crate) cache: PathBuf,
     /// Where cargo puts release binaries.
     pub(crate) binaries: PathBuf,
+    /// The target directory, where that is another checkout's.
+    pub(crate) target: Option<PathBuf>,
 }
 
 impl Workspace {
@@ -25,7 +28,13 @@ impl Workspace {
             std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from),
             std::env::var_os("HOME").map(PathBuf::from),
         )?;
-        Ok(Self { root: root.to_owned(), cache, binaries: binaries.to_owned() })
+        Ok(Self { root: root.to_owned(), cache, binaries: binaries.to_owned(), target: None })
+    }
+
+    /// The checkout at `root`, built in this one's target directory. Binaries are release builds there.
+    pub(crate) fn sharing_target(&self, root: &Path) -> Self {
+        let target = self.binaries.parent().unwrap_or(&self.binaries).to_owned();
+        Self { root: root.to_owned(), target: Some(target), ..self.clone() }
     }
 
     pub(crate) fn binary(&self, name: &str) -> PathBuf {

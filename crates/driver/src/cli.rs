@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bundle::Precision;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::check::args::{CheckArgs, DiffArgs};
 use crate::chronicle::args::HistoryArgs;
 use values::{
     parse_device, parse_margin, parse_minutes, parse_rounds, parse_seconds, parse_temperature, parse_top_p,
@@ -48,6 +49,10 @@ pub(crate) enum Command {
     Run(crate::studies::shards::RunArgs),
     /// Lay the results of shards together, each machine apart
     Merge(crate::studies::merge::MergeArgs),
+    /// Say whether anything is worse than in another run, or than another build: a gate for CI
+    Check(Box<CheckArgs>),
+    /// Set two runs from anywhere beside each other
+    Diff(Box<DiffArgs>),
     /// What is kept of every run: listed, filtered, as trends, exported
     History(Box<HistoryArgs>),
     /// Print the fairness rules (the source of docs/fairness.md)

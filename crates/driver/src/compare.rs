@@ -81,7 +81,10 @@ pub(crate) fn measure(
     let started = OffsetDateTime::now_utc();
     let (plan, bundle) = plan::resolve(args, places)?;
     let parent = parent.map_or_else(|| places.results(), Path::to_path_buf);
-    let environment = environment::read(places, started.format(&Rfc3339).unwrap_or_default());
+    let mut environment = environment::read(places, started.format(&Rfc3339).unwrap_or_default());
+    if !args.study.command.is_empty() {
+        environment.command.clone_from(&args.study.command);
+    }
     let mut session = Session::new(&plan, &bundle, places, args.model.quiet)?;
     let mut results = Results::create(&parent, started, "", "samples.jsonl")?;
     results.write("environment.json", &pretty(&environment));

@@ -54,10 +54,8 @@ pub(crate) fn read(places: &Places, started: String) -> Environment {
         cpu_quota: machine::quota(),
         memory_bytes: system.total_memory(),
         gpus: machine::gpus(),
-        git_commit: checkout.and_then(|checkout| git(checkout, &["rev-parse", "HEAD"])),
-        git_modified: checkout
-            .and_then(|checkout| git(checkout, &["status", "--porcelain", "--untracked-files=no"]))
-            .map(|changes| !changes.is_empty()),
+        git_commit: checkout.and_then(head),
+        git_modified: checkout.and_then(is_modified),
         driver_version: env!("CARGO_PKG_VERSION"),
         command: std::env::args().collect(),
         started,
@@ -74,6 +72,22 @@ impl Environment {
 
 pub(crate) fn host() -> String {
     System::host_name().unwrap_or_else(|| "unknown-host".into())
+}
+
+/// The commit that is checked out.
+pub(crate) fn head(checkout: &Path) -> Option<String> {
+    git(checkout, &["rev-parse", "HEAD"])
+}
+
+/// Whether tracked files differ from it.
+pub(crate) fn is_modified(checkout: &Path) -> Option<bool> {
+    git(checkout, &["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty())
+}
+
+/// The commit that git knows by this name, in the checkout.
+pub(crate) fn commit(places: &Places, name: &str) -> Option<String> {
+    let name = format!("{name}^{{commit}}");
+    git(places.checkout.as_deref()?, &["rev-parse", "--verify", "--quiet", "--end-of-options", &name])
 }
 
 fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {

@@ -1,7 +1,9 @@
 //! `driver`: plans, spawns workers, judges what they report, and prints it. It links no framework and
 //! loads no weights, so that a broken engine can break neither its build nor its run.
 
+mod arms;
 mod axes;
+mod check;
 mod chronicle;
 mod cli;
 mod compare;
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
         Some(Command::Plan(args)) => studies::shards::plan(args),
         Some(Command::Run(args)) => studies::shards::run(args),
         Some(Command::Merge(args)) => studies::merge::merge(args),
+        Some(Command::Check(args)) => check::check(args),
+        Some(Command::Diff(args)) => check::diff(args),
         Some(Command::History(args)) => chronicle::history(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     };

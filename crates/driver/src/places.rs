@@ -17,7 +17,7 @@ impl Places {
     pub(crate) fn find(given: &cli::Places) -> Result<Places> {
         let executable = std::env::current_exe()
             .map_err(|e| Failure::failed(format!("cannot find the driver's own path: {e}")))?;
-        let checkout = executable.ancestors().find(|directory| is_checkout(directory)).map(Path::to_path_buf);
+        let checkout = checkout_of(&executable);
         let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
         // Workers are measured, so they are always release builds, also beside a debug driver.
         let beside = match own.file_name() {
@@ -59,6 +59,11 @@ impl Places {
             None => PathBuf::from("results"),
         }
     }
+}
+
+/// The checkout that `path` lies in.
+pub(crate) fn checkout_of(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find(|directory| is_checkout(directory)).map(Path::to_path_buf)
 }
 
 fn is_checkout(directory: &Path) -> bool {

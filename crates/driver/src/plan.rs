@@ -18,6 +18,8 @@ use crate::prompts::{self, Prompt, Text};
 use crate::provision::{self, Wanted};
 use crate::{axes, text};
 
+pub(crate) use crate::arms::{Arm, Study};
+
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Contender {
@@ -29,36 +31,6 @@ pub(crate) struct Contender {
     pub(crate) jit: bool,
     pub(crate) threads: usize,
     pub(crate) kv_cache: KvCache,
-}
-
-/// What a study asks of a comparison beyond what can be typed.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Study {
-    /// "sweep forward"; empty outside a study.
-    pub(crate) name: String,
-    /// The contenders, where they are not simply the frameworks: the sides of an A/B comparison.
-    pub(crate) arms: Vec<Arm>,
-    /// Ids of the fairness rules whose subject is what is compared: departures are noted and strike nobody.
-    pub(crate) varied: &'static [&'static str],
-    /// Warm-up is exactly as many iterations as are measured.
-    pub(crate) equal_warmup: bool,
-    /// Also score the bundled text: perplexity and agreement with f32.
-    pub(crate) text: bool,
-    /// What the suite that named the study shows and what it does not.
-    pub(crate) analysis: String,
-    /// Why this comparison makes no sense.
-    pub(crate) refused: Option<String>,
-}
-
-/// One side of an A/B comparison: an engine, and what is fixed of it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Arm {
-    pub(crate) label: String,
-    /// A name from configs/engines.
-    pub(crate) engine: String,
-    pub(crate) precision: Option<Precision>,
-    pub(crate) jit: Option<bool>,
-    pub(crate) kv_cache: Option<KvCache>,
 }
 
 /// How much evidence is gathered.
@@ -343,6 +315,7 @@ fn contenders(engines: Vec<Engine>, precision: Precision, args: &CompareArgs) ->
                 precision: arm.precision.unwrap_or(plain.precision),
                 jit: arm.jit.unwrap_or(plain.jit),
                 kv_cache: arm.kv_cache.unwrap_or(plain.kv_cache),
+                engine: arm.built(plain.engine),
                 ..plain
             }
         };

@@ -5,10 +5,12 @@ use std::path::Path;
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
 use protocol::Decode;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
 use crate::environment::Environment;
+use crate::evidence::Probe;
 use crate::judge::verdicts::Comparison;
 use crate::plan::Contender;
 use crate::report::{self, Report, Row};
@@ -156,29 +158,8 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
     })
 }
 
-/// Hash of what the speed depends on: equal on machines of one make.
-pub(crate) fn fingerprint(environment: &Environment) -> String {
-    let gpus: Vec<&str> = environment.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
-    let gibibytes = (environment.memory_bytes as f64 / f64::from(1 << 30)).round();
-    let made_of = serde_json::json!([
-        std::env::consts::OS,
-        std::env::consts::ARCH,
-        environment.cpu,
-        environment.physical_cores,
-        environment.available_cores,
-        environment.cpu_quota,
-        gibibytes,
-        gpus,
-    ]);
-    hex(&Sha256::digest(made_of.to_string())[..8])
-}
-
-/// In hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn machine(environment: &Environment, report: &Report) -> Machine {
+    let probes = |of: fn(&Probe) -> f64| report.machine.probes.iter().map(of).collect::<Vec<f64>>();
     Machine {
         fingerprint: fingerprint(environment),
         host: environment.host.clone(),
@@ -191,8 +172,55 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
         gpus: environment.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
         read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
         arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
-        other: Default::default(),
+        other: probe_intervals(&probes(|probe| probe.read_bandwidth), &probes(|probe| probe.arithmetic)),
     }
+}
+
+/// 95 % intervals of the medians of what a run's probes saw, where there were probes enough: whether two runs found
+/// the machine alike cannot be told from two medians.
+pub(crate) fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String, Value> {
+    let named = [("read_bandwidth_interval", read_bandwidth), ("arithmetic_interval", arithmetic)];
+    let interval = |(name, values): (&str, &[f64])| Some((name.to_owned(), json!(median_interval(values)?)));
+    named.into_iter().filter_map(interval).collect()
+}
+
+/// Of the machine that this is.
+pub(crate) fn fingerprint(environment: &Environment) -> String {
+    let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
+    let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
+    let cpu = &environment.cpu;
+    MadeOf { cpu, physical_cores, available_cores, cpu_quota, memory_bytes, gpus: &gpus }.fingerprint()
+}
+
+/// What the speed of a machine depends on.
+pub(crate) struct MadeOf<'a> {
+    pub(crate) cpu: &'a str,
+    pub(crate) physical_cores: Option<usize>,
+    pub(crate) available_cores: usize,
+    pub(crate) cpu_quota: Option<f64>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) gpus: &'a [String],
+}
+
+impl MadeOf<'_> {
+    pub(crate) fn fingerprint(&self) -> String {
+        let made_of = json!([
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            self.cpu,
+            self.physical_cores,
+            self.available_cores,
+            self.cpu_quota,
+            (self.memory_bytes as f64 / f64::from(1 << 30)).round(),
+            self.gpus,
+        ]);
+        hex(&Sha256::digest(made_of.to_string())[..8])
+    }
+}
+
+/// In hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Of the file of its precision.
@@ -204,7 +232,7 @@ fn weights(report: &Report, row: &Row) -> Option<String> {
 /// The name that a plain value has in JSON.
 fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(name)) => name,
+        Ok(Value::String(name)) => name,
         other => unreachable!("a value without a name: {other:?}"),
     }
 }

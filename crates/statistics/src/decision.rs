@@ -193,7 +193,7 @@ impl Table<'_> {
 }
 
 /// e^x, kept among the finite positive numbers, which JSON has.
-fn from_log(x: f64) -> f64 {
+pub(crate) fn from_log(x: f64) -> f64 {
     x.exp().clamp(f64::MIN_POSITIVE, f64::MAX)
 }
 

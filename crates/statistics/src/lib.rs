@@ -7,13 +7,18 @@
 //! resampling rounds is the outer level of the hierarchy, and the one that the verdict is about
 //! (Kalibera & Jones 2013).
 //!
-//! [`decide`] is the whole of it: a table of paired series in, verdicts out. [`Looks`] says how often the
+//! Two runs made at different times have no rounds in common: [`contrast`] holds them against each other unpaired,
+//! and [`classify`] says whether a change is a regression.
+//!
+//! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. [`Looks`] says how often the
 //! evidence was looked at, [`settled`] whether to stop looking, [`BalancedOrder`] who runs when, and
 //! [`steady::classify`] whether one process has reached a steady state.
 
 mod bootstrap;
+mod contrast;
 mod decision;
 mod descriptive;
+mod gate;
 mod multiplicity;
 mod normal;
 mod order;
@@ -24,8 +29,10 @@ pub mod steady;
 mod unpaired;
 
 pub use bootstrap::{RESAMPLES, Resamples};
+pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
 pub use descriptive::{median, median_interval, quantile};
+pub use gate::{Change, classify};
 pub use multiplicity::holm;
 pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};

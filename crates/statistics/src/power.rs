@@ -10,11 +10,14 @@ pub fn detectable_shift(rounds: usize, level: f64, power: f64) -> f64 {
     if rounds < 2 || level <= 0.0 {
         return f64::INFINITY;
     }
-    let freedom = (rounds - 1) as f64;
+    noncentrality((rounds - 1) as f64, level, power) / (rounds as f64).sqrt()
+}
+
+/// The difference, in standard errors, that a two-sided t test at `level` finds with probability `power`,
+/// by the same approximation.
+pub(crate) fn noncentrality(freedom: f64, level: f64, power: f64) -> f64 {
     let critical = student_critical(level / 2.0, freedom);
-    let noncentrality = critical * (1.0 - 0.25 / freedom)
-        + quantile(power) * (1.0 + critical * critical / (2.0 * freedom)).sqrt();
-    noncentrality / (rounds as f64).sqrt()
+    critical * (1.0 - 0.25 / freedom) + quantile(power) * (1.0 + critical * critical / (2.0 * freedom)).sqrt()
 }
 
 #[cfg(test)]

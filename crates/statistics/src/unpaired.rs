@@ -1,7 +1,7 @@
 //! Tests that take no notice of the pairing, shown beside those that do: where they disagree, the rounds
 //! had something in common.
 
-use crate::normal::{student_upper_tail, upper_tail};
+use crate::normal::{student_critical, student_upper_tail, upper_tail};
 use crate::paired::{mean, variance};
 
 /// Sample size up to which the Mann–Whitney test is exact where there are no ties.
@@ -10,24 +10,59 @@ const EXACT_UP_TO: usize = 8;
 /// Two-sided p of Welch's t test (Welch 1947), with the degrees of freedom of Satterthwaite (1946).
 /// 1 for samples too small to have a variance.
 pub fn welch(a: &[f64], b: &[f64]) -> f64 {
-    if a.len() < 2 || b.len() < 2 {
-        return 1.0;
+    Welch::of(a, b).map_or(1.0, |welch| welch.two_sided())
+}
+
+/// The difference of two means, a − b, and how well it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Welch {
+    pub(crate) difference: f64,
+    /// Standard error of the difference.
+    pub(crate) error: f64,
+    /// Satterthwaite's degrees of freedom; infinite without any noise.
+    pub(crate) freedom: f64,
+}
+
+impl Welch {
+    /// `None` for samples too small to have a variance.
+    pub(crate) fn of(a: &[f64], b: &[f64]) -> Option<Welch> {
+        if a.len() < 2 || b.len() < 2 {
+            return None;
+        }
+        let (mean_a, mean_b) = (mean(a), mean(b));
+        let part_a = variance(a, mean_a) / a.len() as f64;
+        let part_b = variance(b, mean_b) / b.len() as f64;
+        let (difference, squared_error) = (mean_a - mean_b, part_a + part_b);
+        if squared_error == 0.0 {
+            return Some(Welch { difference, error: 0.0, freedom: f64::INFINITY });
+        }
+        // Shares of the error, so that tiny variances do not underflow when squared.
+        let (share_a, share_b) = (part_a / squared_error, part_b / squared_error);
+        let freedom =
+            1.0 / (share_a * share_a / (a.len() - 1) as f64 + share_b * share_b / (b.len() - 1) as f64);
+        Some(Welch { difference, error: squared_error.sqrt(), freedom })
     }
-    let (mean_a, mean_b) = (mean(a), mean(b));
-    let part_a = variance(a, mean_a) / a.len() as f64;
-    let part_b = variance(b, mean_b) / b.len() as f64;
-    let difference = (mean_a - mean_b).abs();
-    let squared_error = part_a + part_b;
-    if difference == 0.0 {
-        return 1.0;
+
+    /// p of "no difference".
+    pub(crate) fn two_sided(&self) -> f64 {
+        if self.difference == 0.0 {
+            return 1.0;
+        }
+        if self.error == 0.0 {
+            return 0.0;
+        }
+        (2.0 * student_upper_tail(self.difference.abs() / self.error, self.freedom)).min(1.0)
     }
-    if squared_error == 0.0 {
-        return 0.0;
+
+    /// The interval of the difference that misses with probability `level`: the differences that the test
+    /// would not reject at that level.
+    pub(crate) fn interval(&self, level: f64) -> (f64, f64) {
+        if self.error == 0.0 {
+            return (self.difference, self.difference);
+        }
+        let reach = student_critical(level / 2.0, self.freedom) * self.error;
+        (self.difference - reach, self.difference + reach)
     }
-    // Shares of the error, so that tiny variances do not underflow when squared.
-    let (share_a, share_b) = (part_a / squared_error, part_b / squared_error);
-    let freedom = 1.0 / (share_a * share_a / (a.len() - 1) as f64 + share_b * share_b / (b.len() - 1) as f64);
-    (2.0 * student_upper_tail(difference / squared_error.sqrt(), freedom)).min(1.0)
 }
 
 /// Two-sided p of the Mann–Whitney U test (Mann & Whitney 1947): exact up to eight in the smaller sample
@@ -114,6 +149,18 @@ mod tests {
         close(mann_whitney(&twelve, &shifted), 0.040_404_119_588_223_694);
         let (a, b) = ([1, 2, 2, 3, 5, 6, 6, 7, 9], [2, 4, 6, 6, 8, 9, 10, 11, 12]);
         close(mann_whitney(&a.map(f64::from), &b.map(f64::from)), 0.068_096_183_907_867_58);
+    }
+
+    #[test]
+    fn the_interval_is_what_the_test_does_not_reject() {
+        let welch = Welch::of(&A, &B).unwrap();
+        // By numerical integration of the density, independently of this crate.
+        close(welch.freedom, 9.767_623_498_428_23);
+        let (low, high) = welch.interval(0.05);
+        close(low, -1.264_727_220_149);
+        close(high, -0.335_272_779_851);
+        let (_, end) = welch.interval(welch.two_sided());
+        assert!(end.abs() < 1e-6, "at the level of its own p it ends at 0, not {end}");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Commands that take the flags of a comparison.
-const MEASURING: [&str; 3] = ["compare", "sweep", "ab"];
+const MEASURING: [&str; 4] = ["compare", "sweep", "ab", "check"];
+/// Commands that judge what was measured: the model is the baseline's.
+const JUDGING: [&str; 2] = ["check", "diff"];
 
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,
@@ -74,11 +76,12 @@ impl Installation {
         command.args(arguments);
         let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
         let measures = !named || MEASURING.contains(&arguments[0]);
-        if measures {
+        let judges = arguments.first().is_some_and(|first| JUDGING.contains(first));
+        if measures || judges {
             command.arg("--results-dir").arg(self.path("results"));
         }
         // A plan says which model it is for, and what is merged needs no installation.
-        if !arguments.contains(&"--model") && !["run", "merge"].contains(&arguments[0]) {
+        if !arguments.contains(&"--model") && !judges && !["run", "merge"].contains(&arguments[0]) {
             command.arg("--model").arg(self.path("model"));
         }
         if arguments[0] != "merge" {

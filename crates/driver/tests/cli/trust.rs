@@ -146,12 +146,12 @@ fn a_file_that_another_process_maps_cannot_be_evicted_and_that_is_said() {
 }
 
 /// Keeps every CPU busy while it lives.
-struct Burner {
+pub(crate) struct Burner {
     stop: Arc<AtomicBool>,
 }
 
 impl Burner {
-    fn new() -> Burner {
+    pub(crate) fn new() -> Burner {
         let stop = Arc::new(AtomicBool::new(false));
         // One thread for each CPU that there is: workers may be pinned to any.
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -1,0 +1,122 @@
+//! Two builds in one comparison: each framework as the driver's own workers have it and as another build's do,
+//! interleaved round by round. What a machine does to one it does to the other.
+
+use std::path::Path;
+
+use history::Record;
+use statistics::{Decision, Series, Settings};
+
+use super::args::CheckArgs;
+use super::document::{Document, Kind, Side};
+use super::machine::Speed;
+use super::pairing::Pair;
+use super::verdicts::{self, Bar, Subject};
+use crate::cli::CompareArgs;
+use crate::configs::{Engine, EngineSettings};
+use crate::failure::{Failure, Result};
+use crate::launch;
+use crate::places::Places;
+use crate::plan::{self, Arm};
+use crate::records;
+use crate::report::Report;
+use crate::{compare, environment, places, provision};
+
+/// What is put after a framework's name for its other build.
+pub(super) const BASE: &str = "@base";
+
+/// The builds are what is compared.
+const VARIED: &[&str] = &["R10"];
+
+pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Result<(Document, Report)> {
+    let mut asked = args.compare.clone();
+    let engines = plan::engines(&asked, places)?;
+    provision::workers(places, &engines, asked.model.quiet)?;
+    let directory = directory.canonicalize().map_err(|error| {
+        Failure::usage(format!("cannot find the workers of --base-workers {}: {error}", directory.display()))
+    })?;
+    asked.study.varied = VARIED;
+    asked.study.arms = engines.iter().flat_map(|engine| arms(engine, &directory)).collect();
+    greet(&engines, &asked, places)?;
+    let (report, unsaved) = compare::measure(&asked, places, asked.results_dir.as_deref())?;
+    compare::ended(&report, unsaved)?;
+    Ok((document(args, &directory, &report), report))
+}
+
+/// The base first: it is known to be good, so that the reference is its.
+fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
+    let arm = |label: String, workers: Option<&Path>| Arm {
+        label,
+        engine: engine.name.clone(),
+        workers: workers.map(Path::to_path_buf),
+        ..Arm::default()
+    };
+    [arm(format!("{}{BASE}", engine.name), Some(directory)), arm(engine.name.clone(), None)]
+}
+
+/// A base that cannot be run by this driver costs a sentence before anything is measured.
+fn greet(engines: &[Engine], args: &CompareArgs, places: &Places) -> Result<()> {
+    let bases = args.study.arms.iter().filter(|arm| arm.workers.is_some());
+    for (arm, engine) in bases.zip(engines) {
+        if engine.worker.starts_with("{root}") {
+            return Err(Failure::usage(format!(
+                "{} is a program of the checkout and not built from it: leave it out of an interleaved check",
+                engine.name
+            )));
+        }
+        let base = Engine { settings: EngineSettings::default(), ..arm.built(engine.clone()) };
+        let contender = plan::contender(arm.label.clone(), base, plan::precision(&args.model), &args.model);
+        let worker = launch::worker(&contender, None, places, args.model.timeout);
+        worker.hello().map_err(|reason| {
+            Failure::usage(format!(
+                "the base's worker of {} cannot be run by this driver: {reason}; builds of different protocols are \
+                 compared run against run, with --baseline",
+                engine.name
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
+    let records = records::records(report, None);
+    let (baseline, current): (Vec<Record>, Vec<Record>) =
+        records.into_iter().partition(|record| record.framework.ends_with(BASE));
+    let checkout = places::checkout_of(directory);
+    let checkout = checkout.as_deref();
+    let side = |source: String, records: &[Record]| Side::of(&source, records);
+    let mut document = Document::new(
+        Kind::Interleaved,
+        Side {
+            git_commit: checkout.and_then(environment::head),
+            git_modified: checkout.and_then(environment::is_modified),
+            ..side(directory.display().to_string(), &baseline)
+        },
+        side("this build".to_owned(), &current),
+    );
+    let pairs: Vec<Pair<'_>> =
+        baseline.iter().zip(&current).map(|(baseline, current)| Pair { baseline, current }).collect();
+    super::note_failures(&mut document, &pairs);
+    document.unmeasurable = report.noise();
+    let measured: Vec<Pair<'_>> = pairs.into_iter().filter(super::is_measured).collect();
+    if document.unmeasurable.is_none() {
+        let subjects: Vec<Subject<'_>> =
+            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.own.metrics)).collect();
+        let thresholds = args.own.thresholds();
+        let bar = Bar { thresholds: &thresholds, gates: true, speed: Speed::SAME };
+        document.findings = verdicts::paired(&subjects, decide(&subjects, report), &bar);
+    }
+    document.concluded()
+}
+
+/// Every metric of every framework against its base: the family that Holm's method corrects over. Frameworks are
+/// not held against each other, which would be paid for by all.
+fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
+    let pairs = subjects.iter().map(|subject| {
+        let (baseline, current) = subject.values();
+        subject.turned(baseline, current)
+    });
+    let pairs: Vec<_> = pairs.collect();
+    let family: Vec<Series<'_>> = pairs.iter().map(|&(a, b)| Series { a, b }).collect();
+    let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
+    statistics::decide(&family, &report.plan.rounds.looks(), report.end.is_last_look(), &settings)
+}

@@ -1,0 +1,164 @@
+//! Where runs come from: files that were brought from anywhere, or the history.
+
+use std::path::{Path, PathBuf};
+
+use history::Record;
+
+use super::reports;
+use crate::environment;
+use crate::failure::{Failure, Result};
+use crate::places::Places;
+use crate::records::HISTORY;
+
+/// Records of one run, and what they were found as.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    pub(super) source: String,
+    pub(super) records: Vec<Record>,
+}
+
+/// The runs of a history, oldest first.
+pub(super) struct Runs {
+    path: PathBuf,
+    runs: Vec<Vec<Record>>,
+}
+
+const REPORT: &str = "report.json";
+/// The newest there is.
+pub(super) const LATEST: &str = "latest";
+/// Shorter prefixes of a commit name too many.
+const SHORTEST_COMMIT: usize = 4;
+
+/// A file, if `text` names one: a report, a directory that has one, or a history, of which `#RUN` picks a run.
+pub(super) fn file(text: &str) -> Option<Result<Run>> {
+    let (path, run) = match text.rsplit_once('#') {
+        Some((path, run)) if !Path::new(text).exists() => (Path::new(path), Some(run)),
+        _ => (Path::new(text), None),
+    };
+    let path = match path {
+        path if path.join(REPORT).is_file() => path.join(REPORT),
+        path if path.join(HISTORY).is_file() => path.join(HISTORY),
+        path => path.to_path_buf(),
+    };
+    if !path.is_file() {
+        let looks_like_a_file =
+            text.contains(['/', '\\']) || text.ends_with(".json") || text.ends_with(".jsonl");
+        return looks_like_a_file.then(|| Err(Failure::usage(format!("{text}: there is no such file"))));
+    }
+    Some(read(text, &path, run))
+}
+
+fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
+    if path.extension().is_some_and(|extension| extension == "jsonl") {
+        let history = Runs::read(path)?;
+        let found = match run {
+            Some(run) => history.named(run),
+            None => history.newest(|_| true),
+        };
+        return found.ok_or_else(|| {
+            let what = run.map_or("complete run".to_owned(), |run| format!("run {run:?}"));
+            Failure::usage(format!("{}: it holds no {what}", path.display()))
+        });
+    }
+    let bytes = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    let records =
+        reports::records(&bytes).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+    Ok(Run { source: text.to_owned(), records })
+}
+
+impl Runs {
+    pub(super) fn read(path: &Path) -> Result<Runs> {
+        let read = history::read(path).map_err(|error| Failure::usage(error.to_string()))?;
+        let mut runs: Vec<Vec<Record>> = Vec::new();
+        for record in read.records {
+            match runs.iter_mut().rev().find(|run| run[0].run == record.run) {
+                Some(run) => run.push(record),
+                None => runs.push(vec![record]),
+            }
+        }
+        Ok(Runs { path: path.to_path_buf(), runs })
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<Run> {
+        self.of(self.runs.iter().rfind(|run| run[0].run == name))
+    }
+
+    /// Of those that were completed.
+    pub(super) fn newest(&self, is_meant: impl Fn(&[Record]) -> bool) -> Option<Run> {
+        self.of(self.runs.iter().rfind(|run| is_complete(run) && is_meant(run)))
+    }
+
+    /// The newest complete run of a commit, by a prefix of its hash; one of a tree without changes, if any.
+    fn of_commit(&self, prefix: &str) -> Option<Run> {
+        let is_meant = |run: &[Record]| {
+            let commit = run[0].git_commit.as_deref().unwrap_or_default();
+            prefix.len() >= SHORTEST_COMMIT && commit.starts_with(&prefix.to_lowercase())
+        };
+        let unmodified = |run: &[Record]| is_meant(run) && run[0].git_modified == Some(false);
+        self.newest(unmodified).or_else(|| self.newest(is_meant))
+    }
+
+    fn of(&self, run: Option<&Vec<Record>>) -> Option<Run> {
+        let records = run?.clone();
+        Some(Run { source: format!("{}#{}", self.path.display(), records[0].run), records })
+    }
+
+    /// A run by its name or its commit, which may be whatever git knows: a branch, a tag, HEAD~3.
+    pub(super) fn find(&self, text: &str, places: &Places) -> Result<Run> {
+        let by_name = || self.named(text).or_else(|| self.of_commit(text));
+        let by_git = || self.of_commit(&environment::commit(places, text)?);
+        by_name().or_else(by_git).ok_or_else(|| {
+            Failure::usage(format!(
+                "{text:?} is no file, and {} holds no run and no complete run of a commit of this name; `driver \
+                 history` lists what there is",
+                self.path.display()
+            ))
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn is_complete(run: &[Record]) -> bool {
+    run.iter().all(|record| !record.interrupted && record.noise.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::testing;
+
+    fn history(runs: &[(&str, &str, bool)]) -> Runs {
+        let run = |(name, commit, modified): &(&str, &str, bool)| {
+            let mut record = testing::record("one", 100.0);
+            (record.run, record.git_commit) = ((*name).to_owned(), Some((*commit).to_owned()));
+            record.git_modified = Some(*modified);
+            vec![record]
+        };
+        Runs { path: "h.jsonl".into(), runs: runs.iter().map(run).collect() }
+    }
+
+    fn name(run: Option<Run>) -> Option<String> {
+        run.map(|run| run.records[0].run.clone())
+    }
+
+    #[test]
+    fn a_commit_is_its_newest_run_of_an_unmodified_tree() {
+        let history = history(&[("a", "abcd01", false), ("b", "abcd01", true), ("c", "ffff02", false)]);
+        assert_eq!(name(history.of_commit("abcd")).as_deref(), Some("a"));
+        assert_eq!(name(history.of_commit("FFFF02")).as_deref(), Some("c"));
+        assert_eq!(name(history.of_commit("ab")), None, "too short to mean one");
+    }
+
+    #[test]
+    fn what_was_interrupted_or_noisy_is_no_baseline() {
+        let mut history = history(&[("a", "abcd01", false), ("b", "abcd01", false), ("c", "abcd01", false)]);
+        history.runs[2][0].interrupted = true;
+        history.runs[1][0].noise = Some("other processes".into());
+        assert_eq!(name(history.newest(|_| true)).as_deref(), Some("a"));
+        assert_eq!(name(history.named("c")).as_deref(), Some("c"), "by its name it can be had");
+    }
+}

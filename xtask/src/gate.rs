@@ -1,0 +1,194 @@
+//! `cargo xtask gate`: is a commit slower than another? Both are built and measured interleaved on this machine;
+//! the exit code is that of `driver check`.
+//!
+//! Git worktrees hold the commits, so that this checkout stays as it is. All builds share this checkout's target
+//! directory: what the commits have in common, the frameworks above all, is compiled once. Binaries of one name
+//! overwrite each other there, so each commit's are taken out before the next is built.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::build;
+use crate::catalog::{self, Engines};
+use crate::compare::{DEFAULT_MODEL, Needs};
+use crate::failure::BadInput;
+use crate::process::{command, output_of};
+use crate::report::Reporter;
+use crate::setup::Provision;
+use crate::workspace::Workspace;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The commit to hold against: a branch, a tag, a hash
+    #[arg(long, value_name = "REV")]
+    base: String,
+    /// The commit to judge [default: this checkout as it is]
+    #[arg(long, value_name = "REV")]
+    head: Option<String>,
+    /// Flags of `driver check` and of a comparison: --threshold 3%, --frameworks candle, --format github, ..
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "DRIVER FLAG")]
+    args: Vec<OsString>,
+}
+
+pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
+    let needs = Needs::of(&asked.args)?;
+    let reporter = Reporter::new(needs.quiet());
+    let directory = tempfile::Builder::new().prefix("photofinish-gate-").tempdir()?;
+    let base = Tree::check_out(workspace, &asked.base, directory.path().join("base"))?;
+    let head = match &asked.head {
+        Some(rev) => Some(Tree::check_out(workspace, rev, directory.path().join("head"))?),
+        None => None,
+    };
+    base.build(workspace, &needs, reporter)?;
+    if let Some(head) = &head {
+        head.build(workspace, &needs, reporter)?;
+    }
+    // This checkout's, whatever is judged: an older commit's may know no gate.
+    provide(workspace, &needs, reporter)?;
+    let driver = match &head {
+        Some(head) => {
+            let tools = ["driver", "prepare"].map(str::to_owned);
+            head.take(workspace, tools.iter())?;
+            head.binaries().join(file_name("driver"))
+        }
+        None => {
+            build_workers(workspace, &needs, reporter)?;
+            workspace.binary("driver")
+        }
+    };
+    let mut check = command(driver);
+    check.arg("check").arg("--base-workers").arg(base.binaries()).args(&asked.args);
+    let given = asked.args.iter().any(|arg| arg.to_string_lossy().starts_with("--results-dir"));
+    if !given {
+        check.arg("--results-dir").arg(workspace.root.join("results"));
+    }
+    let status = check
+        .env("PHOTOFINISH_PROVISIONED", "1")
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot start the driver")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// The driver, and what the model takes.
+fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
+    let provision = Provision::new(workspace, reporter)?;
+    for piece in catalog::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))? {
+        provision.provide(piece)?;
+    }
+    for name in ["driver", "prepare"] {
+        build::package(workspace, name, &[], reporter)?;
+    }
+    Ok(())
+}
+
+/// The workers that are asked for; with their names.
+fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<Vec<String>> {
+    let engines = Engines::read(workspace)?;
+    let selected = engines.select(needs.frameworks())?;
+    for engine in &selected {
+        // One that does not build must not be taken for another commit's, which lies in the same place.
+        let _ = std::fs::remove_file(workspace.binary(&engine.worker));
+    }
+    let provision = Provision::new(workspace, reporter)?;
+    build::workers(workspace, &selected, &provision, reporter)?;
+    Ok(selected.iter().map(|engine| engine.worker.clone()).collect())
+}
+
+fn file_name(name: &str) -> String {
+    format!("{name}{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// A commit, checked out beside this checkout; gone again when dropped.
+struct Tree {
+    root: PathBuf,
+    /// The repository that it belongs to.
+    repository: PathBuf,
+}
+
+impl Tree {
+    fn check_out(workspace: &Workspace, rev: &str, root: PathBuf) -> Result<Tree> {
+        let commit = format!("{rev}^{{commit}}");
+        let mut resolve = git(&workspace.root);
+        resolve.args(["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]);
+        let commit = output_of(&mut resolve).map_err(|_| {
+            BadInput(format!("git knows no commit {rev:?} here; in a shallow clone, fetch it first"))
+        })?;
+        let mut add = git(&workspace.root);
+        add.args(["worktree", "add", "--quiet", "--detach"]).arg(&root).arg(commit.trim());
+        output_of(&mut add)?;
+        Ok(Tree { root, repository: workspace.root.clone() })
+    }
+
+    /// Where the driver looks for a checkout's binaries.
+    fn binaries(&self) -> PathBuf {
+        self.root.join("target/release")
+    }
+
+    /// Builds this commit's workers in the target directory of `workspace`, and takes them out.
+    fn build(&self, workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
+        let own = workspace.sharing_target(&self.root);
+        let workers = build_workers(&own, needs, reporter)
+            .with_context(|| format!("cannot build the workers of {}", self.root.display()))?;
+        self.take(workspace, workers.iter())
+    }
+
+    /// Copies binaries that were just built.
+    fn take<'a>(&self, workspace: &Workspace, names: impl Iterator<Item = &'a String>) -> Result<()> {
+        let to = self.binaries();
+        std::fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
+        // What cargo does not build is started from the checkout.
+        for name in names.filter(|name| !name.contains('/')) {
+            let from = workspace.binary(name);
+            // One that could not be built was reported, and is a row with its reason.
+            if from.is_file() {
+                std::fs::copy(&from, to.join(file_name(name)))
+                    .with_context(|| format!("cannot copy {}", from.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let mut remove = git(&self.repository);
+        // What is left behind, `git worktree prune` removes.
+        let _ = output_of(remove.args(["worktree", "remove", "--force"]).arg(&self.root));
+    }
+}
+
+fn git(directory: &Path) -> std::process::Command {
+    let mut git = command("git");
+    git.arg("-C").arg(directory);
+    git
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::is_bad_input;
+
+    #[test]
+    fn a_commit_is_checked_out_and_gone_again() {
+        let workspace = Workspace::locate().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("base");
+        let tree = Tree::check_out(&workspace, "HEAD", root.clone()).unwrap();
+        assert!(root.join("xtask/Cargo.toml").is_file());
+        drop(tree);
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn an_unknown_commit_is_bad_input() {
+        let workspace = Workspace::locate().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let error =
+            Tree::check_out(&workspace, "no-such-commit", directory.path().join("base")).err().unwrap();
+        assert!(is_bad_input(&error) && error.to_string().contains("no-such-commit"), "{error}");
+    }
+}
