@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 /// As the driver writes them, with each optional part there.
-pub fn value(run: &str) -> Value {
+pub(crate) fn value(run: &str) -> Value {
     let figure = json!({
         "unit": "tok/s", "higher_is_better": true, "median": 131.25, "interval": [129.5, 133.1],
         "values": [131.25, null, 129.5, 133.1]
@@ -40,10 +40,10 @@ pub fn value(run: &str) -> Value {
     })
 }
 
-pub fn record(run: &str) -> history::Record {
+pub(crate) fn record(run: &str) -> history::Record {
     serde_json::from_value(value(run)).unwrap()
 }
 
-pub fn append(history: &Path, run: &str) {
+pub(crate) fn append(history: &Path, run: &str) {
     history::append(history, &[record(run)]).unwrap();
 }
