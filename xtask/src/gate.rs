@@ -1,9 +1,12 @@
 //! `cargo xtask gate`: is a commit slower than another? Both are built and measured interleaved on this machine;
 //! the exit code is that of `driver check`.
 //!
-//! Git worktrees hold the commits, so that this checkout stays as it is. All builds share this checkout's target
-//! directory: what the commits have in common, the frameworks above all, is compiled once. Binaries of one name
-//! overwrite each other there, so each commit's are taken out before the next is built.
+//! Git worktrees hold the commits, so that this checkout stays as it is. They share a target directory, in which what
+//! the commits have in common, the frameworks above all, is compiled once; binaries of one name overwrite each other
+//! there, so each commit's are taken out before the next is built. It is not this checkout's: cargo names what it
+//! builds by paths within a workspace and calls it fresh by the age of the sources, so that one checkout's crates
+//! pass for another's. (Sharing it was tried: the second commit was "built" in no time, and was the first.) For the
+//! same reason a commit is checked out after the one before it was built: its files are then the newest.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -37,15 +40,15 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     let needs = Needs::of(&asked.args)?;
     let reporter = Reporter::new(needs.quiet());
     let directory = tempfile::Builder::new().prefix("photofinish-gate-").tempdir()?;
-    let base = Tree::check_out(workspace, &asked.base, directory.path().join("base"))?;
+    // A mistake in the second costs nothing before the first is built.
+    for rev in [Some(&asked.base), asked.head.as_ref()].into_iter().flatten() {
+        resolve(workspace, rev)?;
+    }
+    let base = Tree::built(workspace, &asked.base, directory.path().join("base"), &needs, reporter)?;
     let head = match &asked.head {
-        Some(rev) => Some(Tree::check_out(workspace, rev, directory.path().join("head"))?),
+        Some(rev) => Some(Tree::built(workspace, rev, directory.path().join("head"), &needs, reporter)?),
         None => None,
     };
-    base.build(workspace, &needs, reporter)?;
-    if let Some(head) = &head {
-        head.build(workspace, &needs, reporter)?;
-    }
     // This checkout's, whatever is judged: an older commit's may know no gate.
     provide(workspace, &needs, reporter)?;
     let driver = match &head {
@@ -110,15 +113,26 @@ struct Tree {
 }
 
 impl Tree {
+    /// Checks a commit out and builds its workers.
+    fn built(
+        workspace: &Workspace,
+        rev: &str,
+        root: PathBuf,
+        needs: &Needs,
+        reporter: Reporter,
+    ) -> Result<Tree> {
+        let tree = Tree::check_out(workspace, rev, root)?;
+        let apart = workspace.apart(&tree.root);
+        let workers = build_workers(&apart, needs, reporter)
+            .with_context(|| format!("cannot build the workers of {rev}"))?;
+        tree.take(&apart, workers.iter())?;
+        Ok(tree)
+    }
+
     fn check_out(workspace: &Workspace, rev: &str, root: PathBuf) -> Result<Tree> {
-        let commit = format!("{rev}^{{commit}}");
-        let mut resolve = git(&workspace.root);
-        resolve.args(["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]);
-        let commit = output_of(&mut resolve).map_err(|_| {
-            BadInput(format!("git knows no commit {rev:?} here; in a shallow clone, fetch it first"))
-        })?;
+        let commit = resolve(workspace, rev)?;
         let mut add = git(&workspace.root);
-        add.args(["worktree", "add", "--quiet", "--detach"]).arg(&root).arg(commit.trim());
+        add.args(["worktree", "add", "--quiet", "--detach"]).arg(&root).arg(commit);
         output_of(&mut add)?;
         Ok(Tree { root, repository: workspace.root.clone() })
     }
@@ -126,14 +140,6 @@ impl Tree {
     /// Where the driver looks for a checkout's binaries.
     fn binaries(&self) -> PathBuf {
         self.root.join("target/release")
-    }
-
-    /// Builds this commit's workers in the target directory of `workspace`, and takes them out.
-    fn build(&self, workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
-        let own = workspace.sharing_target(&self.root);
-        let workers = build_workers(&own, needs, reporter)
-            .with_context(|| format!("cannot build the workers of {}", self.root.display()))?;
-        self.take(workspace, workers.iter())
     }
 
     /// Copies binaries that were just built.
@@ -159,6 +165,16 @@ impl Drop for Tree {
         // What is left behind, `git worktree prune` removes.
         let _ = output_of(remove.args(["worktree", "remove", "--force"]).arg(&self.root));
     }
+}
+
+/// The hash of a commit.
+fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {
+    let commit = format!("{rev}^{{commit}}");
+    let mut resolve = git(&workspace.root);
+    resolve.args(["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]);
+    let unknown =
+        |_| BadInput(format!("git knows no commit {rev:?} here; in a shallow clone, fetch it first"));
+    Ok(output_of(&mut resolve).map_err(unknown)?.trim().to_owned())
 }
 
 fn git(directory: &Path) -> std::process::Command {

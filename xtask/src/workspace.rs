@@ -14,7 +14,7 @@ pub(crate) struct Workspace {
     pub(crate) cache: PathBuf,
     /// Where cargo puts release binaries.
     pub(crate) binaries: PathBuf,
-    /// The target directory, where that is another checkout's.
+    /// The target directory, where cargo's choice is not meant.
     pub(crate) target: Option<PathBuf>,
 }
 
@@ -31,10 +31,10 @@ impl Workspace {
         Ok(Self { root: root.to_owned(), cache, binaries: binaries.to_owned(), target: None })
     }
 
-    /// The checkout at `root`, built in this one's target directory. Binaries are release builds there.
-    pub(crate) fn sharing_target(&self, root: &Path) -> Self {
-        let target = self.binaries.parent().unwrap_or(&self.binaries).to_owned();
-        Self { root: root.to_owned(), target: Some(target), ..self.clone() }
+    /// The checkout at `root`, built in a corner of this one's target directory.
+    pub(crate) fn apart(&self, root: &Path) -> Self {
+        let target = self.binaries.parent().unwrap_or(&self.binaries).join("gate");
+        Self { root: root.to_owned(), binaries: target.join("release"), target: Some(target), ..self.clone() }
     }
 
     pub(crate) fn binary(&self, name: &str) -> PathBuf {

@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn weights_are_known_by_their_hash_and_not_by_a_name() {
-        let (a, mut b) = (record("a", 1.0), record("a", 1.0));
+        let (a, mut b) = ([record("a", 1.0)], record("a", 1.0));
         b.case.model = "renamed".into();
-        assert_eq!(pair(&[a.clone()], &[b.clone()], false).pairs.len(), 1);
+        assert_eq!(pair(&a, &[b.clone()], false).pairs.len(), 1);
         b.case.weights_sha256 = Some("0".into());
-        assert_eq!(pair(&[a], &[b], false).pairs.len(), 0);
+        assert_eq!(pair(&a, &[b], false).pairs.len(), 0);
     }
 }

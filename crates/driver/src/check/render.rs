@@ -128,7 +128,9 @@ fn lines(document: &Document) -> Vec<String> {
         .iter()
         .map(|broken| format!("{} failed: {}", broken.framework, broken.reason))
         .collect();
-    lines.extend(document.unmeasurable.iter().map(|reason| format!("not measurable: {reason}")));
+    // The conclusion says it, unless there is worse to say.
+    let unsaid = document.unmeasurable.iter().filter(|_| document.exit_code != 3);
+    lines.extend(unsaid.map(|reason| format!("not measurable: {reason}")));
     let order =
         [Verdict::Regression, Verdict::NotMeasurable, Verdict::Inconclusive, Verdict::Worse, Verdict::Better];
     for verdict in order {

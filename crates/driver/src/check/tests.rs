@@ -194,9 +194,7 @@ fn the_pull_request() {
 #[test]
 fn annotations() {
     let text = ci::github(&slower());
-    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @r##"
-    ::error title=Performance regression%3A throughput of one::one: throughput regressed: -7.4 %25, 92.6 against 100 tok/s (95 %25 interval -7.9 %25 to -6.9 %25, 6 rounds), beyond the threshold of 5 %25
-    "##);
+    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @"::error title=Performance regression%3A throughput of one::one: throughput regressed: -7.4 %25, 92.6 against 100 tok/s (95 %25 interval -7.9 %25 to -6.9 %25, 6 rounds), beyond the threshold of 5 %25");
 }
 
 #[test]
