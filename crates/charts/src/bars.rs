@@ -42,7 +42,7 @@ pub struct Bar {
 }
 
 /// Height that a bar takes at most, and the least at which its text is apart from the next one's.
-const TALLEST: i32 = 44;
+const TALLEST: i32 = 64;
 
 impl Bars {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {

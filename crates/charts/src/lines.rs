@@ -104,7 +104,9 @@ impl Lines {
             pen.fill(Frame { right: end, ..frame }, GRID.mix(0.45))?;
             let fits = pen.width(name, SMALL, false) + 6 <= end - frame.left;
             let text = if fits { name.as_str() } else { "" };
-            pen.text(text, (frame.left + 5, frame.top + 4), SMALL, MUTED, (HPos::Left, VPos::Top))?;
+            // At the foot, where lines over an axis from zero seldom are.
+            let foot = (frame.left + 5, frame.bottom - SMALL - 4);
+            pen.text(text, foot, SMALL, MUTED, (HPos::Left, VPos::Top))?;
         }
         for &at in y_ticks {
             let height = y.pixel(at);
