@@ -84,7 +84,11 @@ impl Lines {
         let y_ticks = y.ticks(40);
         let labels = y_ticks.iter().map(|&at| pen.width(&tick(at), SMALL, false)).max().unwrap_or(0);
         let left = frame.left + labels + 10;
-        let x = Scale::around(points().map(|point| point.x), self.x.log, left, frame.right - 10);
+        let xs = points().map(|point| point.x);
+        let x = match self.x.time {
+            true => Scale::of_time(xs, left, frame.right - 10),
+            false => Scale::around(xs, self.x.log, left, frame.right - 10),
+        };
         self.draw_axes(pen, (&x, &y), &y_ticks, Frame { left, bottom, ..frame })?;
         for (index, line) in self.series.iter().enumerate() {
             line.draw(pen, &x, &y, Mark::of(index))?;
