@@ -7,7 +7,7 @@ use plotters::style::{Color, RGBColor};
 
 use crate::figure::{nothing, titled};
 use crate::palette::Colour;
-use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Pen, SMALL};
+use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
 use crate::scale::{Scale, number, tick};
 
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ pub struct Bar {
 }
 
 /// Height that a bar takes at most, and the least at which its text is apart from the next one's.
-const TALLEST: i32 = 44;
+const TALLEST: i32 = 64;
 
 impl Bars {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
@@ -68,10 +68,14 @@ impl Bars {
             pen.line(&[(x, frame.top), (x, end)], GRID, 1)?;
             pen.text(&tick(at), (x, end + 5), SMALL, MUTED, (HPos::Center, VPos::Top))?;
         }
+        pen.line(&[(left, frame.top), (left, end)], MUTED, 1)?;
         let mut y = frame.top;
         for group in &self.groups {
             if !group.label.is_empty() {
                 let label = pen.fitted(&group.label, SMALL, false, labels.max(frame.width() / 2));
+                let right = frame.left + pen.width(&label, SMALL, false) + 4;
+                let behind = Frame { left: frame.left, top: y, right, bottom: y + SMALL + 5 };
+                pen.fill(behind, SURFACE)?;
                 pen.text(&label, (frame.left, y + 3), SMALL, MUTED, (HPos::Left, VPos::Top))?;
                 y += SMALL + 6;
             }
@@ -90,7 +94,6 @@ impl Bars {
                 y += tall;
             }
         }
-        pen.line(&[(left, frame.top), (left, end)], MUTED, 1)?;
         if let Some(at) = self.baseline {
             let x = scale.pixel(at);
             pen.line(&[(x, frame.top), (x, end)], INK, 1)?;

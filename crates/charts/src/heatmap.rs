@@ -45,7 +45,7 @@ impl Heatmap {
         let left = frame.left + labels.max(pen.width(y_name, SMALL, false)).min(frame.width() / 3) + 10;
         let (top, bottom) = (frame.top + SMALL + 6, frame.bottom - SMALL - 8);
         let wide = (frame.right - left) / columns.len() as i32;
-        let tall = ((bottom - top) / rows.len() as i32).clamp(1, 72);
+        let tall = ((bottom - top) / rows.len() as i32).clamp(1, 140);
         pen.text(y_name, (left - 10, frame.top), SMALL, MUTED, (HPos::Right, VPos::Top))?;
         let x_title = format!("{x_name} →");
         pen.text(&x_title, (left, frame.top), SMALL, MUTED, (HPos::Left, VPos::Top))?;

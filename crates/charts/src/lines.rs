@@ -84,7 +84,11 @@ impl Lines {
         let y_ticks = y.ticks(40);
         let labels = y_ticks.iter().map(|&at| pen.width(&tick(at), SMALL, false)).max().unwrap_or(0);
         let left = frame.left + labels + 10;
-        let x = Scale::around(points().map(|point| point.x), self.x.log, left, frame.right - 10);
+        let xs = points().map(|point| point.x);
+        let x = match self.x.time {
+            true => Scale::of_time(xs, left, frame.right - 10),
+            false => Scale::around(xs, self.x.log, left, frame.right - 10),
+        };
         self.draw_axes(pen, (&x, &y), &y_ticks, Frame { left, bottom, ..frame })?;
         for (index, line) in self.series.iter().enumerate() {
             line.draw(pen, &x, &y, Mark::of(index))?;
@@ -104,7 +108,9 @@ impl Lines {
             pen.fill(Frame { right: end, ..frame }, GRID.mix(0.45))?;
             let fits = pen.width(name, SMALL, false) + 6 <= end - frame.left;
             let text = if fits { name.as_str() } else { "" };
-            pen.text(text, (frame.left + 5, frame.top + 4), SMALL, MUTED, (HPos::Left, VPos::Top))?;
+            // At the foot, where lines over an axis from zero seldom are.
+            let foot = (frame.left + 5, frame.bottom - SMALL - 4);
+            pen.text(text, foot, SMALL, MUTED, (HPos::Left, VPos::Top))?;
         }
         for &at in y_ticks {
             let height = y.pixel(at);

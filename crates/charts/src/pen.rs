@@ -88,7 +88,12 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         (horizontal, vertical): (HPos, VPos),
     ) -> Drawn<DB> {
         let style = self.style(size, false, ink).pos(Pos::new(horizontal, vertical));
-        self.area.draw_text(text, &style, self.at(at))
+        let (x, mut y) = self.at(at);
+        // In bitmaps plotters centres the line's box, whose ink lies in its upper part.
+        if self.scale > 1 && matches!(vertical, VPos::Center) {
+            y += size * self.scale / 6;
+        }
+        self.area.draw_text(text, &style, (x, y))
     }
 
     pub(crate) fn bold(&self, text: &str, at: (i32, i32), size: i32) -> Drawn<DB> {

@@ -37,6 +37,19 @@ impl Scale {
         Scale { low: lowest, high: high + room, log, from, to }
     }
 
+    /// Around moments in seconds: one by itself has an hour.
+    pub(crate) fn of_time(values: impl Iterator<Item = f64>, from: i32, to: i32) -> Scale {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.filter(|value| value.is_finite()) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if low > high {
+            (low, high) = (0.0, 0.0);
+        }
+        let room = ((high - low) * 0.05).max(if high > low { 60.0 } else { 1800.0 });
+        Scale { low: low - room, high: high + room, log: false, from, to }
+    }
+
     pub(crate) fn pixel(&self, value: f64) -> i32 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()

@@ -37,6 +37,9 @@ pub struct Ecdf {
     pub samples: Vec<Sample>,
 }
 
+/// Up to so many values, each is a dot that is seen by itself.
+const FEW: usize = 60;
+
 /// Where the largest is this many times the smallest, the axis is logarithmic.
 const WIDE: f64 = 8.0;
 
@@ -125,6 +128,11 @@ impl Sample {
             let half = ((count as f64 * step.min(5.0)) / 2.0).round().max(2.0) as i32;
             let column = Frame { left: x - 1, top: middle - half, right: x + 1, bottom: middle + half };
             pen.fill(column, ink.mix(0.7))?;
+        }
+        if values.len() <= FEW {
+            for &value in &values {
+                pen.dot((scale.pixel(value), middle), 4, ink.mix(0.7))?;
+            }
         }
         let [low, median, high] = [0.25, 0.5, 0.75].map(|share| scale.pixel(quantile(&values, share)));
         let half = (room / 3).max(3);

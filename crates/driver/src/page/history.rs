@@ -1,5 +1,6 @@
 //! The page of the history: performance over time, for each machine and case by itself.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use charts::{Figure, Line, LineAxis, Lines, Panel, Point, number};
@@ -42,7 +43,7 @@ pub(super) fn write(path: &Path, directory: &Path) -> Result<Vec<PathBuf>> {
     Ok([vec![page], drawn].concat())
 }
 
-/// Those of one machine, model, precision and shape of work; those with the most records first.
+/// Those of one machine, model, precision and shape of work; those with the most runs first.
 fn groups(records: &[Record]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for record in records {
@@ -59,7 +60,7 @@ fn groups(records: &[Record]) -> Vec<Group<'_>> {
     for group in &mut groups {
         group.records.sort_by(|a, b| a.time.cmp(&b.time));
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.records.len()));
+    groups.sort_by_key(|group| std::cmp::Reverse((group.runs(), group.records.len())));
     groups
 }
 
@@ -68,6 +69,10 @@ fn seconds(record: &Record) -> Option<f64> {
 }
 
 impl Group<'_> {
+    fn runs(&self) -> usize {
+        self.records.iter().map(|record| &record.run).collect::<BTreeSet<_>>().len()
+    }
+
     fn title(&self) -> String {
         let case = self.case;
         let threads = if case.threads == 1 { "thread" } else { "threads" };
@@ -195,7 +200,8 @@ fn html(groups: &[Group<'_>], skipped: usize) -> Result<String> {
             height: 300,
             table: None,
         };
-        let charts: Vec<Chart> = METRICS.iter().map(chart).collect();
+        // One run is no course of time: its figures are in the table.
+        let charts: Vec<Chart> = METRICS.iter().filter(|_| group.runs() > 1).map(chart).collect();
         let title = group.title();
         let content = markup::paragraph(&place)
             + &markup::charts(&charts)?
@@ -206,7 +212,8 @@ fn html(groups: &[Group<'_>], skipped: usize) -> Result<String> {
 }
 
 fn over_time(groups: &[Group<'_>]) -> Figure {
-    let shown: Vec<&Group<'_>> = groups.iter().take(PANELS).collect();
+    let repeated = groups.iter().filter(|group| group.runs() > 1).count();
+    let shown: Vec<&Group<'_>> = groups.iter().take(repeated.clamp(1, PANELS)).collect();
     let panel = |group: &&Group<'_>| {
         let hint = format!("tok/s · {} {}", group.machine.host, group.machine.cpu);
         Panel::Lines(group.lines(&group.title(), &hint, "throughput"))

@@ -17,7 +17,7 @@ mod view;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use charts::{Figure, Size};
+use charts::{Figure, Panel, Size};
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
@@ -29,6 +29,8 @@ pub(crate) use pictures::KNOWN;
 
 /// What is pasted into issues and slides.
 pub(crate) const PASTED: Size = Size { width: 1200, height: 675 };
+/// As high as a picture of many bars may become.
+const HIGHEST: u32 = 4000;
 
 /// Makes page and pictures of the run or study in this directory from its `report.json`.
 pub(crate) fn write(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -69,11 +71,27 @@ pub(crate) fn write(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok([vec![page], pictures_of(directory, "comparison", &figure)?].concat())
 }
 
+/// Pixels that a figure's bars take without their texts touching, row by row of its panels.
+fn height(figure: &Figure) -> u32 {
+    let of = |panel: &Panel| match panel {
+        Panel::Bars(bars) => {
+            let headings = bars.groups.iter().filter(|group| !group.label.is_empty()).count();
+            60 + 24 * bars.groups.iter().map(|group| group.bars.len()).sum::<usize>() + 22 * headings
+        }
+        Panel::Stack(stack) => 120 + 24 * stack.rows.len(),
+        _ => 260,
+    };
+    let rows = figure.panels.chunks(figure.columns.max(1));
+    let rows: usize = rows.map(|row| row.iter().map(of).max().unwrap_or(0) + 24).sum();
+    140 + rows as u32
+}
+
 /// One figure as `<name>.png` and `<name>.svg`.
 fn pictures_of(directory: &Path, name: &str, figure: &Figure) -> Result<Vec<PathBuf>> {
     let failed = |error: charts::Error| Failure::failed(error.to_string());
-    let png = figure.png(PASTED).map_err(failed)?;
-    let svg = figure.svg(PASTED).map_err(failed)?;
+    let size = Size { height: height(figure).clamp(PASTED.height, HIGHEST), ..PASTED };
+    let png = figure.png(size).map_err(failed)?;
+    let svg = figure.svg(size).map_err(failed)?;
     Ok(vec![
         save(directory, &format!("{name}.png"), &png)?,
         save(directory, &format!("{name}.svg"), svg.as_bytes())?,

@@ -118,9 +118,13 @@ impl<'a> Pictures<'a> {
         };
         let points = || self.run.rows.iter().flat_map(|row| &row.steadiness.curve);
         // What was warm-up for every process of everyone.
-        let warm = points().filter(|point| point.warmup > 0 && point.warmup == point.processes);
-        let shaded =
-            warm.map(|point| point.iteration).max().map(|last| (last as f64 + 0.5, "warm-up".to_owned()));
+        let warm = |row: &Row| {
+            let is_warm = |point: &&CurvePoint| point.warmup > 0 && point.warmup == point.processes;
+            row.steadiness.curve.iter().take_while(is_warm).count()
+        };
+        let curves = self.run.rows.iter().filter(|row| !row.steadiness.curve.is_empty());
+        let shaded = curves.map(warm).min().filter(|&warm| warm > 0);
+        let shaded = shaded.map(|last| (last as f64 + 0.5, "warm-up".to_owned()));
         let last = points().map(|point| point.iteration).max().unwrap_or(1);
         Lines {
             title: title.to_owned(),

@@ -236,46 +236,47 @@ fn by_process(run: &Run, measure: &Measure) -> Table {
     }
 }
 
+/// A figure of an iteration, where it has one.
+type OfPoint = fn(&view::CurvePoint) -> Option<f64>;
+
 fn curves(run: &Run, pictures: &Pictures<'_>) -> Vec<Chart> {
     let longest = run.rows.iter().map(|row| row.steadiness.curve.len()).max().unwrap_or(0);
     if longest < 2 {
         return Vec::new();
     }
-    let curves: [(&'static str, &'static str, fn(&view::CurvePoint) -> Option<f64>); 2] = [
+    let curves: [(&'static str, &'static str, OfPoint); 2] = [
         ("curve-gap", "Time per token", |point| point.gap_ms),
         ("curve-first", "Time to first token", |point| point.first_token_ms),
     ];
-    let with = |(id, title, value): (&'static str, &'static str, fn(&view::CurvePoint) -> Option<f64>)| {
-        Chart {
-            id: id.into(),
-            title: title.into(),
-            description: "A line for each framework over the iterations of a process, medians over processes; warm-up is shaded",
-            figure: Drawing::of(Panel::Lines(pictures.curve(title, value))),
-            height: 290,
-            table: Some(Table {
-                caption: format!("{title} (ms) by iteration, median over processes"),
-                columns: [String::new()]
-                    .into_iter()
-                    .chain((1..=longest).map(|iteration| iteration.to_string()))
-                    .collect(),
-                rows: run
-                    .rows
-                    .iter()
-                    .filter(|row| !row.steadiness.curve.is_empty())
-                    .map(|row| {
-                        let values = row
-                            .steadiness
-                            .curve
-                            .iter()
-                            .map(|point| Cell::from(value(point).map_or("–".into(), number)));
-                        [Cell::from(row.framework.clone())].into_iter().chain(values).collect()
-                    })
-                    .collect(),
-                figures: true,
-            }),
-        }
+    let with = |(id, title, value): (&'static str, &'static str, OfPoint)| Chart {
+        id: id.into(),
+        title: title.into(),
+        description: "A line for each framework over the iterations of a process, medians over processes; warm-up is shaded",
+        figure: Drawing::of(Panel::Lines(pictures.curve(title, value))),
+        height: 290,
+        table: Some(Table {
+            caption: format!("{title} (ms) by iteration, median over processes"),
+            columns: [String::new()]
+                .into_iter()
+                .chain((1..=longest).map(|iteration| iteration.to_string()))
+                .collect(),
+            rows: run
+                .rows
+                .iter()
+                .filter(|row| !row.steadiness.curve.is_empty())
+                .map(|row| {
+                    let values = row
+                        .steadiness
+                        .curve
+                        .iter()
+                        .map(|point| Cell::from(value(point).map_or("–".into(), number)));
+                    [Cell::from(row.framework.clone())].into_iter().chain(values).collect()
+                })
+                .collect(),
+            figures: true,
+        }),
     };
-    let all_known = |value: fn(&view::CurvePoint) -> Option<f64>| {
+    let all_known = |value: OfPoint| {
         run.rows.iter().flat_map(|row| &row.steadiness.curve).any(|point| value(point).is_some())
     };
     curves.into_iter().filter(|(_, _, value)| all_known(*value)).map(with).collect()

@@ -34,8 +34,8 @@ pub(super) fn html(study: &Study, report: &str) -> Result<String> {
         body += &markup::section("With and without", &outcomes(study).html());
         body += &markup::section("Charts", &markup::charts(&ab_charts(study))?);
     }
-    body +=
-        &markup::section("Findings", &(markup::list(&findings(study)) + &markup::paragraph(&study.analysis)));
+    let analysis = if study.analysis.is_empty() { String::new() } else { markup::paragraph(&study.analysis) };
+    body += &markup::section("Findings", &(markup::list(&findings(study)) + &analysis));
     body += &markup::section("Cells", &cells(study));
     body += &markup::section("To repeat it", &markup::command(&study.command));
     body += &markup::section("Raw data", &data(report));

@@ -1,0 +1,168 @@
+//! Draws every kind of chart with awkward data into a directory, to be looked at:
+//! `cargo run --release -p charts --example gallery -- DIR`.
+
+use std::path::Path;
+
+use charts::{
+    Bar, Bars, Colour, Ecdf, Figure, Group, Heatmap, Line, LineAxis, Lines, Panel, Point, Sample, Size,
+    Spread, Stack, StackRow,
+};
+
+const NAMES: [&str; 8] = [
+    "candle",
+    "tch",
+    "ort",
+    "tch-base",
+    "a framework with a very long name, compiled",
+    "candle (no cache)",
+    "onnxruntime-genai",
+    "reference",
+];
+
+/// The same every time, and not too even.
+fn wave(index: usize) -> f64 {
+    ((index * 7919 % 101) as f64 / 101.0 - 0.5) + if index % 41 == 40 { 3.0 } else { 0.0 }
+}
+
+fn colours(count: usize) -> Vec<Colour> {
+    let names: Vec<String> = NAMES[..count].iter().map(|&name| name.to_owned()).collect();
+    charts::assign(&names, &["candle", "tch", "ort"])
+}
+
+fn bars(count: usize, rounds: usize, title: &str, factor: f64) -> Panel {
+    let bar = |(index, colour): (usize, Colour)| {
+        let middle = factor * (30.0 + 9.0 * index as f64);
+        let points: Vec<f64> = (0..rounds).map(|round| middle * (1.0 + 0.06 * wave(round + index))).collect();
+        let absent = index == 2 && count > 3;
+        Bar {
+            label: NAMES[index].into(),
+            colour,
+            value: (!absent).then_some(middle),
+            interval: (rounds >= 6 && !absent).then_some((middle * 0.97, middle * 1.04)),
+            points: if absent { Vec::new() } else { points },
+            note: if absent { "unsupported".into() } else { String::new() },
+        }
+    };
+    let bars = colours(count).into_iter().enumerate().map(bar).collect();
+    let groups = vec![Group { label: String::new(), bars }];
+    Panel::Bars(Bars { title: title.into(), hint: "lower is better".into(), groups, ..Bars::default() })
+}
+
+fn comparison(count: usize, rounds: usize) -> Figure {
+    let titles =
+        [("Tokens per second", 1.0), ("Time per token", 0.4), ("Total time", 20.0), ("Peak memory", 0.02)];
+    Figure {
+        title: format!("{} on smollm2-135m", NAMES[..count].join(", ")),
+        subtitle: "smollm2-135m on AMD EPYC with 2 threads: prompts of 5 and 12 and 40 tokens, 32 new tokens each, 12 rounds".into(),
+        panels: titles.iter().map(|(title, factor)| bars(count, rounds, title, *factor)).collect(),
+        columns: 2,
+        note: "Bar: median of the processes, dot: one process, whisker: 95 % interval of it.".into(),
+    }
+}
+
+fn lines(count: usize, axis: LineAxis, xs: &[f64]) -> Panel {
+    let line = |(index, colour): (usize, Colour)| {
+        let point = |(place, &x): (usize, &f64)| {
+            let y = 20.0 + 5.0 * index as f64 + 3.0 * wave(place * 3 + index);
+            Point { x, y, interval: Some((y - 1.0, y + 1.4)) }
+        };
+        Line { label: NAMES[index].into(), colour, points: xs.iter().enumerate().map(point).collect() }
+    };
+    let series = colours(count).into_iter().enumerate().map(line).collect();
+    let y = LineAxis { from_zero: true, ..LineAxis::default() };
+    Panel::Lines(Lines {
+        title: "Tokens per second".into(),
+        hint: "higher is better".into(),
+        x: axis,
+        y,
+        series,
+        shaded: None,
+    })
+}
+
+fn samples(values: usize) -> Vec<Sample> {
+    let of = |(index, colour): (usize, Colour)| Sample {
+        label: NAMES[index].into(),
+        colour,
+        values: (0..values).map(|place| 12.0 + 4.0 * index as f64 + 3.0 * wave(place + index)).collect(),
+    };
+    colours(4).into_iter().enumerate().map(of).collect()
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = std::env::args().nth(1).ok_or("name a directory")?;
+    let narrow = Size { width: 460, height: 320 };
+    let pasted = Size { width: 1200, height: 675 };
+    let save = |name: &str, figure: &Figure, size: Size| -> Result<(), Box<dyn std::error::Error>> {
+        let path = Path::new(&directory).join(name);
+        std::fs::write(path.with_extension("png"), figure.png(size)?)?;
+        Ok(std::fs::write(path.with_extension("svg"), figure.svg(size)?)?)
+    };
+    for (count, rounds) in [(1, 1), (3, 12), (5, 6), (8, 30)] {
+        save(&format!("comparison-{count}"), &comparison(count, rounds), pasted)?;
+    }
+    let named = |label: &str| LineAxis { label: label.into(), ..LineAxis::default() };
+    let powers: Vec<f64> = (0..8).map(|power| f64::from(1 << power)).collect();
+    save("lines", &Figure::of(lines(3, named("iteration"), &[1.0, 2.0, 3.0, 4.0, 5.0])), narrow)?;
+    let log = LineAxis { log: true, ticks: powers.clone(), ..named("batch") };
+    save("lines-log", &Figure::of(lines(5, log, &powers)), narrow)?;
+    let days: Vec<f64> = (0..40).map(|day| 1.79e9 + 86_400.0 * f64::from(day * 3)).collect();
+    let time = LineAxis { time: true, ..named("UTC") };
+    save("lines-time", &Figure::of(lines(3, time.clone(), &days)), pasted)?;
+    save("lines-one", &Figure::of(lines(1, time, &days[..1])), narrow)?;
+    save(
+        "spread",
+        &Figure::of(Panel::Spread(Spread {
+            title: "Every gap".into(),
+            hint: "ms".into(),
+            samples: samples(3000),
+        })),
+        narrow,
+    )?;
+    save(
+        "spread-few",
+        &Figure::of(Panel::Spread(Spread {
+            title: "Every gap".into(),
+            hint: "ms".into(),
+            samples: samples(9),
+        })),
+        narrow,
+    )?;
+    save(
+        "ecdf",
+        &Figure::of(Panel::Ecdf(Ecdf { title: "Share".into(), hint: "ms".into(), samples: samples(3000) })),
+        narrow,
+    )?;
+    let row = |index: usize, remainder: f64| StackRow {
+        label: NAMES[index].into(),
+        values: vec![40.0, 540.0, 30.0, 60.0, remainder],
+        total: 670.0 + remainder,
+    };
+    let parts =
+        ["framework", "parameters", "KV cache", "activations", "remainder"].map(str::to_owned).to_vec();
+    let stack = Stack {
+        title: "Peak memory by part".into(),
+        hint: "MB".into(),
+        parts,
+        rows: vec![row(0, 20.0), row(4, -60.0), row(2, 400.0)],
+    };
+    save("stack", &Figure::of(Panel::Stack(stack)), narrow)?;
+    let heat = |index: usize| {
+        let cell = |row: usize, column: usize| {
+            (row + column != 5).then_some(100.0 * (1 + row * index + 2 * column) as f64)
+        };
+        let values = (0..4).map(|row| (0..3).map(|column| cell(row, column)).collect()).collect();
+        Panel::Heatmap(Heatmap {
+            title: format!("{}: prompt tokens per second", NAMES[index]),
+            x: ("prompt tokens".into(), ["128", "256", "512"].map(str::to_owned).to_vec()),
+            y: ("batch".into(), ["1", "2", "4", "8"].map(str::to_owned).to_vec()),
+            values,
+            range: Some((100.0, 1200.0)),
+            ..Heatmap::default()
+        })
+    };
+    save("heatmap", &Figure::of(heat(1)), narrow)?;
+    let pair =
+        Figure { title: "Sweep".into(), panels: vec![heat(1), heat(2)], columns: 2, ..Figure::default() };
+    save("heatmaps", &pair, pasted)
+}
