@@ -77,9 +77,12 @@ impl Group<'_> {
         let case = self.case;
         let threads = if case.threads == 1 { "thread" } else { "threads" };
         let batch = if case.batch > 1 { format!(", batch {}", case.batch) } else { String::new() };
+        let context = if case.context > 0 { format!(", after {}", case.context) } else { String::new() };
+        let cache = if case.kv_cache == "off" { ", no KV cache" } else { "" };
+        let jit = if case.jit { "" } else { ", no JIT" };
         let prompts: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
         format!(
-            "{} {} on {}, {} {threads}{batch}, {} + {} tokens",
+            "{} {} on {}, {} {threads}{batch}, {} + {} tokens{context}{cache}{jit}",
             case.model,
             case.precision,
             case.device,

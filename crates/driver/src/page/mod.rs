@@ -79,7 +79,7 @@ fn height(figure: &Figure) -> u32 {
             60 + 24 * bars.groups.iter().map(|group| group.bars.len()).sum::<usize>() + 22 * headings
         }
         Panel::Stack(stack) => 120 + 24 * stack.rows.len(),
-        _ => 260,
+        _ => 240,
     };
     let rows = figure.panels.chunks(figure.columns.max(1));
     let rows: usize = rows.map(|row| row.iter().map(of).max().unwrap_or(0) + 24).sum();
