@@ -23,7 +23,7 @@ pub(crate) fn table(report: &Report) -> String {
     if let Some(analysis) = analysis(report).filter(|_| report.plan.suite.as_deref() != Some(DEFAULT_SUITE)) {
         text += &format!("\n{}\n", wrapped(&analysis));
     }
-    text += &format!("\nEvery sample: {}\n", report.results);
+    text += &format!("\nEvery sample, and report.html: {}\n", report.results);
     text
 }
 

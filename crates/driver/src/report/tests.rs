@@ -151,7 +151,7 @@ fn the_table_has_the_rows_people_rely_on() {
     Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
     warning: odd: it kept 1.0 of 2 threads busy (R5)
 
-    Every sample: results/x
+    Every sample, and report.html: results/x
     "#);
 }
 

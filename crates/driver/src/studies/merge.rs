@@ -138,7 +138,7 @@ impl Machine {
         };
         let missing: Vec<usize> = plan.shards.iter().filter(missing).map(|job| job.index).collect();
         let cells: Vec<Cell> = self.cells.into_iter().flatten().map(|(cell, _)| cell).collect();
-        let places = (self.started, "the directories of the shards".to_owned());
+        let places = (self.started, "in the directories of the shards".to_owned());
         let document = study.document(plan.planned.clone(), cells, asked.study.analysis, false, places);
         Ok(Merged {
             machine: self.label,

@@ -22,7 +22,7 @@ pub(super) fn table(document: &Document) -> String {
     if !document.analysis.is_empty() {
         text += &format!("\n{}\n", crate::report::wrapped(&document.analysis));
     }
-    text += &format!("\nEvery comparison: {}\n", document.results);
+    text += &format!("\nEvery comparison, and report.html: {}\n", document.results);
     text
 }
 
