@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::bars::{Bar, Bars, Group};
 use crate::figure::{Figure, Panel};
-use crate::lines::{Line, LineAxis, Lines, Point};
 use crate::palette::Colour;
 
 /// One run, or one framework of one.
@@ -15,11 +14,7 @@ pub struct Measured {
     /// The framework, of which the colour is.
     pub framework: String,
     pub optimised: bool,
-    /// When, as seconds since 1970; `None` where nothing is known of it.
-    pub seconds: Option<f64>,
     pub tokens_per_second: Option<f64>,
-    /// Its 95 % interval.
-    pub interval: Option<(f64, f64)>,
     pub ms_per_token: Option<f64>,
     pub total_seconds: Option<f64>,
     pub memory_mb: Option<f64>,
@@ -27,8 +22,8 @@ pub struct Measured {
 
 type Value = fn(&Measured) -> Option<f64>;
 
-/// Four panels: the best figure of each name with the optimisation and without it.
-pub fn optimisation_comparison(runs: &[Measured], known: &[&str]) -> Figure {
+/// Four panels: the best figure of each name with the optimisation and without it. `case` says what was run.
+pub fn optimisation_comparison(runs: &[Measured], case: &str, known: &[&str]) -> Figure {
     let panels: [(&str, &str, bool, Value); 4] = [
         ("Tokens per second", "higher is better", true, |run| run.tokens_per_second),
         ("Time per token", "ms, lower is better", false, |run| run.ms_per_token),
@@ -65,43 +60,10 @@ pub fn optimisation_comparison(runs: &[Measured], known: &[&str]) -> Figure {
     };
     Figure {
         title: "Base and optimised".into(),
-        subtitle: String::new(),
+        subtitle: case.to_owned(),
         panels: panels.into_iter().map(panel).collect(),
         columns: 2,
         note: "Bar: the best run; dot: every run.".into(),
-    }
-}
-
-/// Tokens per second over time, a line for each framework and arm.
-pub fn performance_over_time(runs: &[Measured], known: &[&str]) -> Figure {
-    let mut series: BTreeMap<String, Vec<Point>> = BTreeMap::new();
-    for run in runs {
-        let (Some(x), Some(y)) = (run.seconds, run.tokens_per_second) else { continue };
-        let label = if run.optimised { run.name.clone() } else { format!("{} (base)", run.name) };
-        series.entry(label).or_default().push(Point { x, y, interval: run.interval });
-    }
-    let labels: Vec<String> = series.keys().cloned().collect();
-    let colours = crate::assign(&labels, known);
-    let line = |((label, mut points), colour): ((String, Vec<Point>), Colour)| {
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Line { label, colour, points }
-    };
-    let lines = Lines {
-        title: "Tokens per second".into(),
-        hint: "higher is better".into(),
-        x: LineAxis { label: "UTC".into(), time: true, ..LineAxis::default() },
-        y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: series.into_iter().zip(colours).map(line).collect(),
-        shaded: None,
-    };
-    Figure {
-        title: "Performance over time".into(),
-        panels: vec![Panel::Lines(lines)],
-        columns: 1,
-        note:
-            "Point: median of a run's processes; whisker: its 95 % interval, where there are rounds enough."
-                .into(),
-        ..Figure::default()
     }
 }
 

@@ -2,13 +2,10 @@
 
 use std::path::Path;
 
-use charts::{Figure, Measured};
+use charts::Measured;
 use history::Record;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json};
-
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::Found;
 use super::flat::{self, Line};
@@ -61,47 +58,63 @@ fn is_exported(record: &Record) -> bool {
 
 /// The layout's pictures by name.
 fn pictures(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>> {
-    let several = records.windows(2).any(|pair| pair[0].case != pair[1].case);
-    let runs: Vec<Measured> = records.iter().map(|record| measured(record, several)).collect();
-    let figures = [
-        ("optimization_comparison.png", charts::optimisation_comparison(&runs, &page::KNOWN)),
-        ("performance_over_time.png", charts::performance_over_time(&runs, &page::KNOWN)),
-    ];
-    let draw = |(name, figure): (&'static str, Figure)| {
-        let png = figure.png(page::PASTED).map_err(|error| Failure::failed(error.to_string()))?;
-        Ok((name, png))
-    };
-    figures.into_iter().map(draw).collect()
+    let (case, of_case) = compared(records);
+    let runs: Vec<Measured> = of_case.iter().map(|record| measured(record)).collect();
+    let optimised = charts::optimisation_comparison(&runs, &case, &page::KNOWN);
+    Ok(vec![
+        ("optimization_comparison.png", page::png(&optimised)?),
+        ("performance_over_time.png", page::png(&page::performance_over_time(records))?),
+    ])
 }
 
-/// A framework's variants share its name: optimised or not is what sets them apart. Where there are several cases,
-/// each has figures of its own.
-fn measured(record: &Record, several: bool) -> Measured {
-    let case = &record.case;
-    let framework = record.framework.split(['-', ' ', '@']).next().unwrap_or_default();
-    let name = if several {
-        let prompt = middle(&case.prompt_tokens).unwrap_or_default();
-        format!(
-            "{framework}, {} {}, {prompt} + {} × {}",
-            case.model, case.precision, case.new_tokens, case.batch
-        )
-    } else {
-        format!("{framework}, {}", case.precision)
+/// The records of one machine and case, and what that is: of those that were run with optimisations and without them,
+/// or else of all, the one with the most records. Figures of different cases have no place in one picture.
+fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
+    let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
+    for record in records {
+        let case = &record.case;
+        let title = format!(
+            "{} {} on {}, {} threads, batch {}, {} + {} tokens; {} ({})",
+            case.model,
+            case.precision,
+            case.device,
+            case.threads,
+            case.batch,
+            middle(&case.prompt_tokens).unwrap_or_default(),
+            case.new_tokens,
+            record.machine.cpu,
+            record.machine.fingerprint,
+        );
+        match groups.iter_mut().find(|(earlier, _)| *earlier == title) {
+            Some((_, group)) => group.push(record),
+            None => groups.push((title, vec![record])),
+        }
+    }
+    let rank = |group: &[&Record]| {
+        let optimised = group.iter().filter(|record| is_optimised(record)).count();
+        (optimised > 0 && optimised < group.len(), group.len())
     };
+    groups.into_iter().max_by_key(|(_, group)| rank(group)).unwrap_or_default()
+}
+
+/// Variants and arms of a framework share its name: optimised or not is what sets them apart.
+fn measured(record: &Record) -> Measured {
     let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.median);
-    let throughput = record.metrics.get(Metric::Throughput.name());
-    let time = OffsetDateTime::parse(&record.time, &Rfc3339);
+    let framework = record.framework.split(['-', ' ', '@']).next().unwrap_or_default();
     Measured {
-        name,
+        name: framework.to_owned(),
         framework: framework.to_owned(),
-        optimised: record.optimised.unwrap_or(case.jit),
-        seconds: time.ok().map(|time| time.unix_timestamp() as f64),
-        tokens_per_second: throughput.map(|figure| figure.median),
-        interval: throughput.and_then(|figure| figure.interval),
+        optimised: is_optimised(record),
+        tokens_per_second: median(Metric::Throughput),
         ms_per_token: median(Metric::Latency),
         total_seconds: median(Metric::Total).map(|ms| ms / 1e3),
         memory_mb: median(Metric::PeakMemory).map(|gigabytes| gigabytes * 1e3),
     }
+}
+
+/// Whether everything was on that scripts of this field call optimisation: graph or JIT, fused kernels, KV cache.
+fn is_optimised(record: &Record) -> bool {
+    record.optimised.unwrap_or(record.case.jit) && record.case.kv_cache != "off"
 }
 
 /// The layout's tables by name, oldest record first.
@@ -122,7 +135,7 @@ fn line(record: &Record) -> Line {
     let columns = [
         ("run_name", json!(format!("{}/{}", record.run, record.framework))),
         ("timestamp", json!(record.time)),
-        ("optimized", json!(record.optimised.unwrap_or(case.jit))),
+        ("optimized", json!(is_optimised(record))),
         ("prompt_length", json!(middle(&case.prompt_tokens))),
         ("generated_length", json!(case.new_tokens)),
         ("total_time", json!(median(Metric::Total).map(|ms| ms / 1e3))),

@@ -44,7 +44,7 @@ pub(super) fn write(path: &Path, directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Those of one machine, model, precision and shape of work; those with the most runs first.
-fn groups(records: &[Record]) -> Vec<Group<'_>> {
+fn groups<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for record in records {
         let fits = |group: &&mut Group<'_>| {
@@ -212,6 +212,11 @@ fn html(groups: &[Group<'_>], skipped: usize) -> Result<String> {
         body += &markup::section(&title, &content);
     }
     Ok(markup::document("Performance over time", &body))
+}
+
+/// Tokens per second over time, of the cases that were run most often.
+pub(crate) fn performance_over_time(records: &[&Record]) -> Figure {
+    over_time(&groups(records.iter().copied()))
 }
 
 fn over_time(groups: &[Group<'_>]) -> Figure {

@@ -25,10 +25,11 @@ use crate::report::SCHEMA;
 use crate::results::readable_by_all;
 
 pub(crate) use command::{ReportArgs, report};
+pub(crate) use history::performance_over_time;
 pub(crate) use pictures::KNOWN;
 
 /// What is pasted into issues and slides.
-pub(crate) const PASTED: Size = Size { width: 1200, height: 675 };
+const PASTED: Size = Size { width: 1200, height: 675 };
 /// As high as a picture of many bars may become.
 const HIGHEST: u32 = 4000;
 
@@ -86,14 +87,20 @@ fn height(figure: &Figure) -> u32 {
     140 + rows as u32
 }
 
+fn size(figure: &Figure) -> Size {
+    Size { height: height(figure).clamp(PASTED.height, HIGHEST), ..PASTED }
+}
+
+/// A figure as people paste it; higher, where it has many bars.
+pub(crate) fn png(figure: &Figure) -> Result<Vec<u8>> {
+    figure.png(size(figure)).map_err(|error| Failure::failed(error.to_string()))
+}
+
 /// One figure as `<name>.png` and `<name>.svg`.
 fn pictures_of(directory: &Path, name: &str, figure: &Figure) -> Result<Vec<PathBuf>> {
-    let failed = |error: charts::Error| Failure::failed(error.to_string());
-    let size = Size { height: height(figure).clamp(PASTED.height, HIGHEST), ..PASTED };
-    let png = figure.png(size).map_err(failed)?;
-    let svg = figure.svg(size).map_err(failed)?;
+    let svg = figure.svg(size(figure)).map_err(|error| Failure::failed(error.to_string()))?;
     Ok(vec![
-        save(directory, &format!("{name}.png"), &png)?,
+        save(directory, &format!("{name}.png"), &png(figure)?)?,
         save(directory, &format!("{name}.svg"), svg.as_bytes())?,
     ])
 }
