@@ -14,7 +14,6 @@ mod sweep;
 mod tests;
 mod view;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use charts::{Figure, Panel, Size};
@@ -22,7 +21,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::report::SCHEMA;
-use crate::results::readable_by_all;
+use crate::results::write_whole;
 
 pub(crate) use command::{ReportArgs, report};
 pub(crate) use history::performance_over_time;
@@ -108,11 +107,7 @@ fn pictures_of(directory: &Path, name: &str, figure: &Figure) -> Result<Vec<Path
 /// Whole or not at all.
 fn save(directory: &Path, name: &str, contents: &[u8]) -> Result<PathBuf> {
     let path = directory.join(name);
-    let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut file| {
-        file.write_all(contents)?;
-        file.persist(&path).map_err(|e| e.error)
-    });
-    written.map_err(|e| Failure::failed(format!("cannot save to {}: {e}", path.display())))?;
-    readable_by_all(&path);
+    write_whole(directory, name, contents)
+        .map_err(|e| Failure::failed(format!("cannot save to {}: {e}", path.display())))?;
     Ok(path)
 }

@@ -14,6 +14,7 @@ use crate::cli::{Cli, Command, CompareArgs, Format, Places as PlacesArgs};
 use crate::compare::pretty;
 use crate::failure::{Failure, Result};
 use crate::places::Places;
+use crate::results::write_whole;
 use crate::{plan, records};
 
 /// Version of the plan file.
@@ -220,15 +221,11 @@ fn read(path: &Path) -> Result<Plan> {
 
 /// Writes a file whole or not at all.
 pub(super) fn save(path: &Path, text: &str) -> Result<()> {
-    use std::io::Write;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.persist(path).map_err(|e| e.error)
-    });
-    written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
-    crate::results::readable_by_all(path);
-    Ok(())
+    let cannot =
+        |reason: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {reason}", path.display()));
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| cannot(&"it names no file"))?;
+    write_whole(directory, name, text.as_bytes()).map_err(|e| cannot(&e))
 }
 
 #[cfg(test)]
