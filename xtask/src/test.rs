@@ -12,8 +12,9 @@ use crate::workspace::Workspace;
 use crate::{build, readers, tidy};
 
 /// In this order: what others rest on comes first.
-const PACKAGES: [Package; 17] = [
+const PACKAGES: [Package; 18] = [
     Package::plain("bundle"),
+    Package::plain("configs"),
     Package::plain("engine"),
     Package::plain("protocol"),
     Package::plain("history"),

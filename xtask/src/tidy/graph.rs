@@ -10,11 +10,12 @@ use crate::process::{cargo, output_of};
 use crate::workspace::Workspace;
 
 /// Our crates, and which of ours each may depend on.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("bundle", &[]),
     ("calibrate", &["engine-mock", "statistics"]),
     ("charts", &[]),
-    ("driver", &["bundle", "charts", "history", "protocol", "statistics"]),
+    ("configs", &["bundle"]),
+    ("driver", &["bundle", "charts", "configs", "history", "protocol", "statistics"]),
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-mock", &["bundle", "engine", "worker"]),

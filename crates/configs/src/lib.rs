@@ -1,0 +1,256 @@
+//! Configuration as data: `configs/engines`, `configs/models`, `configs/suites`.
+//!
+//! This is the one reader of these files. The types are written to results too, and are read back from them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// One sentence on a file that cannot be used or a name that does not exist: a mistake of the user's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+pub type Result<T> = std::result::Result<T, ConfigError>;
+
+/// One column of a comparison: a framework, or a variant of it. The file's name is the column's.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Engine {
+    /// Set by [`engine`] from the file's name. Files do not have it; results do.
+    #[serde(default)]
+    pub name: String,
+    /// What the worker must say it is.
+    pub framework: String,
+    /// Package and binary; a path below `{root}`, the checkout, for one that cargo does not build.
+    pub worker: String,
+    pub summary: String,
+    /// Whether this is a framework's own implementation, set beside the engines so that they can be held against
+    /// it: it is compared when asked for, and its own ways are noted rather than struck.
+    #[serde(default)]
+    pub reference: bool,
+    /// Pieces of `cargo xtask setup` that it needs.
+    #[serde(default)]
+    pub native: Vec<String>,
+    #[serde(default)]
+    pub settings: EngineSettings,
+    /// Passed to the engine as they are.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Set for the worker. A variable that the user has set wins.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+impl Engine {
+    /// Whether this is the framework itself and not a variant of it.
+    pub fn is_plain(&self) -> bool {
+        self.name == self.framework
+    }
+}
+
+/// What a variant fixes, whatever is asked.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineSettings {
+    pub precision: Option<bundle::Precision>,
+    pub jit: Option<bool>,
+    /// Another thread budget than everyone's, for controls; rule R5 notices.
+    pub threads: Option<usize>,
+    /// A positive control: every step is made to last longer by this share of its own time.
+    #[serde(default)]
+    pub slowdown: f64,
+}
+
+/// A model that has a name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    pub summary: String,
+    /// What `prepare` takes: a directory, a .gguf file, hf:owner/name. `{cache}` is the cache directory.
+    pub source: String,
+    #[serde(default)]
+    pub native: Vec<String>,
+}
+
+/// Prompts and settings that belong together, with what they are for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    #[serde(default)]
+    pub summary: String,
+    /// What this suite shows and what it does not, for the report.
+    #[serde(default)]
+    pub analysis: String,
+    /// A study in place of a comparison: the words after `photofinish`, as in `sweep forward --batch 1,2`.
+    #[serde(default)]
+    pub command: String,
+    pub new_tokens: Option<u32>,
+    pub rounds: Option<u32>,
+    pub iterations: Option<u32>,
+    /// As `--quick`, unless rounds and iterations say otherwise.
+    #[serde(default)]
+    pub quick: bool,
+    #[serde(default)]
+    pub prompts: Vec<SuitePrompt>,
+}
+
+/// A prompt by its text or by its tokens.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuitePrompt {
+    pub name: Option<String>,
+    pub text: Option<String>,
+    /// Token ids in place of a text.
+    pub tokens: Option<Vec<u32>>,
+}
+
+/// The model that is compared where none is named.
+pub const DEFAULT_MODEL: &str = "smollm2-135m";
+
+/// The engine of `engines/NAME.toml`; `configs` is the directory that holds `engines`.
+pub fn engine(configs: &Path, name: &str) -> Result<Engine> {
+    let path = known(&configs.join("engines"), name, "framework", "")?;
+    let engine: Engine = read(&path)?;
+    if !engine.name.is_empty() {
+        return Err(ConfigError(format!(
+            "{}: unknown field `name`: the file's name is the engine's",
+            path.display()
+        )));
+    }
+    Ok(Engine { name: name.to_owned(), ..engine })
+}
+
+/// Every engine there is, by name.
+pub fn engines(configs: &Path) -> Result<Vec<Engine>> {
+    names(&configs.join("engines"))?.iter().map(|name| engine(configs, name)).collect()
+}
+
+/// The frameworks that are compared when none is named: those of `configs/engines` that are neither
+/// variants nor references, `candle`, `tch`, `ort` first.
+pub fn default_engines(configs: &Path) -> Result<Vec<Engine>> {
+    let mut engines = engines(configs)?;
+    engines.retain(|engine| engine.is_plain() && !engine.reference);
+    let usual = ["candle", "tch", "ort"];
+    engines.sort_by_key(|engine| usual.iter().position(|name| *name == engine.name).unwrap_or(usual.len()));
+    Ok(engines)
+}
+
+pub fn model(configs: &Path, name: &str) -> Result<Model> {
+    let hint = ", or give a directory, a .gguf file, hf:owner/name or synthetic:NAME";
+    read(&known(&configs.join("models"), name, "model", hint)?)
+}
+
+/// The names of the models there are.
+pub fn models(configs: &Path) -> Result<Vec<String>> {
+    names(&configs.join("models"))
+}
+
+pub fn suite(configs: &Path, name: &str) -> Result<Suite> {
+    read(&known(&configs.join("suites"), name, "suite", "")?)
+}
+
+/// Reads `text`, which stands at `path`; an error says the line.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let place =
+            error.span().map(|span| 1 + text.bytes().take(span.start).filter(|&byte| byte == b'\n').count());
+        let line = place.map_or(String::new(), |line| format!(", line {line}"));
+        ConfigError(format!("{}{line}: {}", path.display(), error.message().replace('\n', ", ")))
+    })
+}
+
+/// The file of this name, or those that there are.
+fn known(directory: &Path, name: &str, kind: &str, hint: &str) -> Result<PathBuf> {
+    let names = names(directory)?;
+    if names.iter().any(|known| known == name) {
+        return Ok(directory.join(format!("{name}.toml")));
+    }
+    Err(ConfigError(format!("unknown {kind} {name:?}; there are {}{hint}", names.join(", "))))
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    parse(path, &text)
+}
+
+fn names(directory: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+            is_toml.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+        })
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
+    ConfigError(format!("cannot read {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(engines: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("engines")).unwrap();
+        for (name, text) in engines {
+            std::fs::write(directory.path().join(format!("engines/{name}.toml")), text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_those_there_are() {
+        let directory = directory(&[("quick", "")]);
+        let error = engine(directory.path(), "slow").unwrap_err().to_string();
+        assert_eq!(error, "unknown framework \"slow\"; there are quick");
+    }
+
+    #[test]
+    fn references_and_variants_are_compared_only_when_named() {
+        let plain = "framework = \"plain\"\nworker = \"w\"\nsummary = \"\"\n";
+        let known = "framework = \"known\"\nworker = \"w\"\nsummary = \"\"\nreference = true\n";
+        let directory = directory(&[("plain", plain), ("variant", plain), ("known", known)]);
+        let names = |engines: Vec<Engine>| engines.into_iter().map(|engine| engine.name).collect::<Vec<_>>();
+        assert_eq!(names(default_engines(directory.path()).unwrap()), ["plain"]);
+        assert_eq!(names(engines(directory.path()).unwrap()), ["known", "plain", "variant"]);
+        assert!(engine(directory.path(), "known").unwrap().reference);
+    }
+
+    #[test]
+    fn a_mistake_in_a_file_is_placed() {
+        let error =
+            parse::<Suite>(Path::new("x.toml"), "new_tokens = 3\nrouns = 4\n").unwrap_err().to_string();
+        assert!(error.starts_with("x.toml, line 2: unknown field `rouns`"), "{error}");
+    }
+
+    #[test]
+    fn an_engine_is_named_by_its_file_alone() {
+        let text = "name = \"other\"\nframework = \"f\"\nworker = \"w\"\nsummary = \"\"\n";
+        let directory = directory(&[("x", text)]);
+        let error = engine(directory.path(), "x").unwrap_err().to_string();
+        assert!(error.contains("unknown field `name`"), "{error}");
+    }
+
+    #[test]
+    fn the_files_of_the_repository_are_read_and_survive_json() {
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let found = engines(&configs).unwrap();
+        let json = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Engine>>(&json).unwrap(), found);
+        assert!(found.iter().all(|engine| !engine.name.is_empty()));
+        assert!(model(&configs, DEFAULT_MODEL).unwrap().native.contains(&"model".to_owned()));
+        for name in names(&configs.join("suites")).unwrap() {
+            let found = suite(&configs, &name).unwrap();
+            let json = serde_json::to_string(&found).unwrap();
+            assert_eq!(serde_json::from_str::<Suite>(&json).unwrap(), found);
+        }
+    }
+}
