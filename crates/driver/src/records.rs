@@ -49,6 +49,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         git_modified: environment.git_modified,
         driver_version: environment.driver_version.to_owned(),
         command: environment.command.clone(),
+        request: None,
         machine: machine(environment, report),
         case: Case {
             model: report.model.name.clone(),

@@ -32,6 +32,9 @@ pub struct Record {
     pub driver_version: String,
     #[serde(default)]
     pub command: Vec<String>,
+    /// What was asked for, as the driver's `Request` has it: how to measure the same again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Value>,
     #[serde(default)]
     pub machine: Machine,
     pub case: Case,

@@ -5,7 +5,7 @@
 //! machine. No test of the figures alone can see the latter; whoever compares two runs has to look at what the
 //! machine did in each. Interleaved rounds ([`crate::decide`]) need no such care.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decision::{Settings, from_log};
 use crate::multiplicity::holm;
@@ -28,7 +28,7 @@ pub struct Samples<'a> {
 }
 
 /// What two independent samples say of their ratio.
-#[derive(Serialize, Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Contrast {
     /// Processes of a and of b.
     pub rounds: (usize, usize),

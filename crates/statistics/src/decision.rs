@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::Resamples;
 use crate::multiplicity::holm;
@@ -30,7 +30,7 @@ pub struct Series<'a> {
     pub b: &'a [Option<f64>],
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Equivalence margin on the ratio.
     pub margin: f64,
@@ -46,7 +46,7 @@ impl Default for Settings {
     }
 }
 
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The ratio is not 1.
@@ -58,7 +58,7 @@ pub enum Outcome {
 }
 
 /// Why nothing was shown.
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Undecided {
     /// Fewer than [`MIN_ROUNDS`].
@@ -68,7 +68,7 @@ pub enum Undecided {
 }
 
 /// What the evidence says on one hypothesis.
-#[derive(Serialize, Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Pairs used.
     pub rounds: usize,

@@ -1,9 +1,9 @@
 //! Whether a change is a regression.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What is said of a change, "how many times worse": above 1 is worse.
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Worse for certain, and by more than the threshold.

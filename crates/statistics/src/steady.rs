@@ -5,7 +5,7 @@
 mod outliers;
 mod pelt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Shortest series that is judged.
 pub const SHORTEST: usize = 12;
@@ -13,7 +13,7 @@ pub const SHORTEST: usize = 12;
 /// whichever is more; iterations here differ by orders of magnitude, so ours is relative.
 pub const TOLERANCE: f64 = 0.02;
 
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum SteadyState {
     /// As fast at the start as at the end, within the tolerance.
@@ -27,7 +27,7 @@ pub enum SteadyState {
 }
 
 /// A stretch between change points: iterations `start..end`.
-#[derive(Serialize, Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     pub start: usize,
     pub end: usize,
@@ -35,7 +35,7 @@ pub struct Segment {
     pub mean: f64,
 }
 
-#[derive(Serialize, Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Classification {
     pub state: SteadyState,
     /// They cover the series.

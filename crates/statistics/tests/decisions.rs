@@ -178,3 +178,16 @@ proptest! {
         prop_assert_eq!(ab.p_sign_flip, ba.p_sign_flip);
     }
 }
+
+#[test]
+fn a_decision_is_read_back_as_it_was_written() {
+    let shown = [one(&scaled(1.9), &STEADY), one(&STEADY, &scaled(1.004)), one(&[1.0; 6], &[1.0; 6])];
+    let undecided = [one(&scaled(3.0)[..5], &STEADY[..5]), one(&STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0])];
+    // Beyond every exponent: the ratio is the largest number there is.
+    let extreme = one(&[1e300; 6], &[1e-300; 6]);
+    for decision in shown.into_iter().chain(undecided).chain([extreme]) {
+        let decision = decision.unwrap();
+        let written = serde_json::to_string(&decision).unwrap();
+        assert_eq!(serde_json::from_str::<Decision>(&written).unwrap(), decision, "{written}");
+    }
+}

@@ -10,6 +10,7 @@ mod stored;
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::BundleError;
@@ -18,7 +19,8 @@ use fields::Fields;
 pub use names::{LayerNames, LinearNames, NormNames, TensorSpec};
 pub use stored::StoredTensor;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Architecture {
     Llama,
     Mistral,
@@ -42,7 +44,8 @@ impl Architecture {
 }
 
 /// Between the two linear layers of the feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// x · σ(x)
     Silu,
@@ -53,7 +56,8 @@ pub enum Activation {
     Relu,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Position {
     /// A learned embedding is added to the token's.
     Learned,
@@ -61,7 +65,7 @@ pub enum Position {
     Rotary(Rotary),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rotary {
     pub theta: f64,
     /// Frequencies are divided by this (`rope_type` "linear"); 1 where there is no such scaling.
@@ -69,7 +73,7 @@ pub struct Rotary {
     pub llama3: Option<Llama3Scaling>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Llama3Scaling {
     pub factor: f64,
     pub low_freq_factor: f64,
@@ -81,7 +85,10 @@ pub struct Llama3Scaling {
 const MAX_LAYERS: usize = 1 << 16;
 
 /// A decoder-only transformer, as far as an engine must know it.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
+/// is read by [`ModelConfig::from_json`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
     pub architecture: Architecture,
     pub hidden_size: usize,
@@ -221,6 +228,23 @@ mod tests {
         let old = with("rope_theta", json!(5e5));
         let new = with("rope_parameters", json!({"rope_type": "default", "rope_theta": 5e5}));
         assert_eq!(ModelConfig::from_json(&old).unwrap(), ModelConfig::from_json(&new).unwrap());
+    }
+
+    #[test]
+    fn a_resolved_configuration_is_read_back_as_it_was() {
+        let gpt2 = json!({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 256,
+            "vocab_size": 320});
+        let llama3 = with(
+            "rope_scaling",
+            json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192}),
+        );
+        let others = ["mistral", "qwen2", "qwen3"].map(|name| with("model_type", json!(name)));
+        for config in [llama(), llama3, gpt2].into_iter().chain(others) {
+            let resolved = ModelConfig::from_json(&config).unwrap();
+            let written = serde_json::to_string(&resolved).unwrap();
+            assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), resolved, "{written}");
+        }
     }
 
     #[test]

@@ -153,6 +153,7 @@ fn record(report: &Report, row: &Value) -> Result<Record, String> {
         git_modified: environment.git_modified,
         driver_version: environment.driver_version.clone(),
         command: environment.command.clone(),
+        request: None,
         machine: machine(report),
         case: Case {
             model: model.name.clone(),

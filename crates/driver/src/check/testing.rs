@@ -17,6 +17,7 @@ pub(super) fn record(framework: &str, throughput: f64) -> Record {
         git_modified: Some(false),
         driver_version: "0".into(),
         command: vec!["driver".into()],
+        request: None,
         machine: Machine {
             fingerprint: "f".into(),
             host: "host".into(),

@@ -14,6 +14,7 @@ pub(crate) fn value(run: &str) -> Value {
         "schema": 1, "run": run, "results": format!("results/{run}"), "study": "sweep forward",
         "time": "2026-11-21T15:14:00Z", "git_commit": "605f0afec08b03f2280a0a582af81f5b9b864bda", "git_modified": false,
         "driver_version": "0.1.0", "command": ["driver", "sweep", "forward"],
+        "request": {"frameworks": ["candle", "tch"], "margin": 0.02},
         "machine": {
             "fingerprint": "0123456789abcdef", "host": "host", "os": "Linux", "kernel": null, "cpu": "a CPU",
             "physical_cores": 2, "available_cores": 2, "memory_bytes": 16_000_000_000_u64, "gpus": [],
