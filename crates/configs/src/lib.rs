@@ -107,6 +107,9 @@ pub struct SuitePrompt {
     pub tokens: Option<Vec<u32>>,
 }
 
+/// The suite that is run where none is named.
+pub const DEFAULT_SUITE: &str = "default";
+
 /// The model that is compared where none is named.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 

@@ -1,0 +1,217 @@
+//! How the iterations of a process went, from the first: what the first cost, from which on they were as the
+//! measured ones, and what a warm-up that was too short would have reported. `docs/measures.md` defines each.
+
+use protocol::Iteration;
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use crate::run::Run;
+
+/// One iteration, medians over processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// From 1, through warm-up and measurement.
+    pub iteration: usize,
+    /// Processes that got so far, and those for which it was warm-up.
+    pub processes: usize,
+    pub warmup: usize,
+    /// Mean time to first token, and mean gap between tokens, milliseconds.
+    pub first_token_ms: f64,
+    pub gap_ms: Option<f64>,
+    /// Time of the whole iteration ÷ that of a steady one of the same process.
+    pub ratio: Option<f64>,
+}
+
+/// What five tokens of warm-up and a test of the next fifteen would have reported, against the same tokens of the
+/// measured iterations. Medians over processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShortWarmup {
+    pub warmup_tokens: usize,
+    pub test_tokens: usize,
+    pub tokens_per_second: f64,
+    pub steady_tokens_per_second: f64,
+    /// How far the first is from the second, as a share of it; below 0 where it is too slow.
+    pub error: f64,
+}
+
+const WARMUP_TOKENS: usize = 5;
+const TEST_TOKENS: usize = 15;
+/// An iteration is as a steady one within this share.
+const SETTLED_WITHIN: f64 = 0.05;
+
+/// The iterations of one process in the order they ran.
+struct Series<'a> {
+    warmup: usize,
+    iterations: Vec<&'a Iteration>,
+}
+
+impl<'a> Series<'a> {
+    fn new(run: &'a Run) -> Series<'a> {
+        Series {
+            warmup: run.warmup().map_or(0, |warmup| warmup.iterations.len()),
+            iterations: iterations(run),
+        }
+    }
+
+    /// Time of a steady iteration, nanoseconds: median of the measured ones.
+    fn steady_ns(&self) -> Option<f64> {
+        let measured = self.iterations.get(self.warmup..)?;
+        median(&measured.iter().map(|iteration| whole_ns(iteration)).collect::<Vec<_>>())
+    }
+
+    fn ratio(&self, index: usize) -> Option<f64> {
+        Some(whole_ns(self.iterations.get(index)?) / self.steady_ns().filter(|&steady| steady > 0.0)?)
+    }
+}
+
+/// Those of warm-up and those that were measured.
+pub fn iterations(run: &Run) -> Vec<&Iteration> {
+    let warmup = run.warmup().into_iter().flat_map(|warmup| &warmup.iterations);
+    warmup.chain(run.iterations()).collect()
+}
+
+fn whole_ns(iteration: &Iteration) -> f64 {
+    let cases = iteration.cases.iter();
+    cases.map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>()).sum::<u64>() as f64
+}
+
+pub fn curve(runs: &[&Run]) -> Vec<Point> {
+    let series: Vec<Series<'_>> = runs.iter().map(|run| Series::new(run)).collect();
+    let longest = series.iter().map(|series| series.iterations.len()).max().unwrap_or(0);
+    let mean = |values: Vec<u64>| {
+        (!values.is_empty()).then(|| values.iter().sum::<u64>() as f64 / values.len() as f64 / 1e6)
+    };
+    let point = |index: usize| {
+        let there = || series.iter().filter_map(|series| series.iterations.get(index));
+        let first = there().filter_map(|i| mean(i.cases.iter().map(|case| case.first_token_ns).collect()));
+        let gaps =
+            there().filter_map(|i| mean(i.cases.iter().flat_map(|case| case.gaps_ns.clone()).collect()));
+        let ratios = series.iter().filter_map(|series| series.ratio(index));
+        Some(Point {
+            iteration: index + 1,
+            processes: there().count(),
+            warmup: series.iter().filter(|series| index < series.warmup).count(),
+            first_token_ms: median(&first.collect::<Vec<_>>())?,
+            gap_ms: median(&gaps.collect::<Vec<_>>()),
+            ratio: median(&ratios.collect::<Vec<_>>()),
+        })
+    };
+    (0..longest).filter_map(point).collect()
+}
+
+/// The first iteration from which on all are within 5 % of a steady one; `None` where the last is not.
+pub fn settled_at(curve: &[Point]) -> Option<usize> {
+    let settled = |point: &&Point| point.ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= SETTLED_WITHIN);
+    Some(curve.iter().rev().take_while(settled).last()?.iteration)
+}
+
+/// How much longer the first iteration took than a steady one, milliseconds; median over processes. The cold start
+/// has gone before, and is no part of it.
+pub fn first_iteration_cost_ms(runs: &[&Run]) -> Option<f64> {
+    let cost = |run: &&Run| {
+        let series = Series::new(run);
+        let first = series.iterations.first().filter(|_| series.warmup > 0)?;
+        Some((whole_ns(first) - series.steady_ns()?) / 1e6)
+    };
+    median(&runs.iter().filter_map(cost).collect::<Vec<_>>())
+}
+
+/// From the first request after loading, whose first token alone the cold start has computed before. `batch`:
+/// sequences that each step continues. `None` where a request is for fewer than 21 tokens: the first is prefill.
+pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
+    let test_ns = |iteration: &Iteration| {
+        let gaps = &iteration.cases.first()?.gaps_ns;
+        Some(gaps.get(WARMUP_TOKENS..WARMUP_TOKENS + TEST_TOKENS)?.iter().sum::<u64>())
+    };
+    let speeds = |run: &&Run| {
+        let first = test_ns(run.warmup()?.iterations.first()?)?;
+        let measured: Vec<u64> = run.iterations().filter_map(test_ns).collect();
+        let speed = |ns: u64, times: usize| {
+            (ns > 0).then(|| (batch * TEST_TOKENS * times) as f64 / (ns as f64 / 1e9))
+        };
+        Some((speed(first, 1)?, speed(measured.iter().sum(), measured.len())?))
+    };
+    let speeds: Vec<(f64, f64)> = runs.iter().filter_map(speeds).collect();
+    let over = |of: fn(&(f64, f64)) -> f64| median(&speeds.iter().map(of).collect::<Vec<_>>());
+    Some(ShortWarmup {
+        warmup_tokens: WARMUP_TOKENS,
+        test_tokens: TEST_TOKENS,
+        tokens_per_second: over(|(short, _)| *short)?,
+        steady_tokens_per_second: over(|(_, steady)| *steady)?,
+        error: over(|(short, steady)| short / steady - 1.0)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, Event, WarmupDone};
+
+    use super::*;
+    use crate::testing::run;
+
+    /// A first token of 5 ms, then gaps of so many microseconds.
+    fn iteration(gaps_us: &[u64]) -> Iteration {
+        let gaps_ns = gaps_us.iter().map(|us| us * 1000).collect();
+        Iteration {
+            index: 0,
+            cases: vec![CaseSample { first_token_ns: 5_000_000, gaps_ns, tokens: Vec::new() }],
+        }
+    }
+
+    fn process(warmup: &[Iteration], measured: &[Iteration]) -> Run {
+        let done = WarmupDone { iterations: warmup.to_vec(), settled: true, memory: Default::default() };
+        let measured = measured.iter().cloned().map(Event::Iteration);
+        run("a", 0, [Event::Warmup(done)].into_iter().chain(measured).collect())
+    }
+
+    #[test]
+    fn the_curve_tells_every_iteration_from_the_first() {
+        let even = |us: u64| iteration(&[us; 20]);
+        let runs = [process(&[even(2000), even(1000)], &[even(1000)]), process(&[even(3000)], &[even(1000)])];
+        let curve = curve(&runs.iter().collect::<Vec<_>>());
+        let counts: Vec<_> = curve.iter().map(|p| (p.iteration, p.processes, p.warmup)).collect();
+        assert_eq!(counts, [(1, 2, 2), (2, 2, 1), (3, 1, 0)]);
+        assert_eq!(curve[0].gap_ms, Some(2.5));
+        // 45 and 65 ms against 25 ms.
+        assert_eq!(curve[0].ratio, Some((45.0 / 25.0 + 65.0 / 25.0) / 2.0));
+        assert_eq!(settled_at(&curve), Some(2));
+    }
+
+    #[test]
+    fn the_first_iteration_is_held_against_the_median_of_the_measured() {
+        let even = |us: u64| iteration(&[us; 10]);
+        let one = process(&[even(4000), even(1000)], &[even(1000), even(1000), even(9000)]);
+        assert_eq!(first_iteration_cost_ms(&[&one]), Some(30.0));
+        let without_warmup = process(&[], &[even(1000)]);
+        assert_eq!(first_iteration_cost_ms(&[&without_warmup]), None);
+    }
+
+    #[test]
+    fn what_never_settles_has_no_iteration_at_which_it_did() {
+        let slowing = process(&[iteration(&[1000; 20])], &[iteration(&[1000; 20]), iteration(&[2000; 20])]);
+        assert_eq!(settled_at(&curve(&[&slowing])), None);
+    }
+
+    #[test]
+    fn a_short_warm_up_is_tested_on_the_fifteen_tokens_after_five() {
+        // Five slow tokens are warm-up; of the next fifteen five are slow still. The twenty-first is neither's.
+        let first: Vec<u64> = [vec![9000; 5], vec![3000; 5], vec![1000; 10], vec![70_000]].concat();
+        let later: Vec<u64> = [vec![2000; 5], vec![1000; 15], vec![70_000]].concat();
+        let one = process(&[iteration(&first)], &[iteration(&later), iteration(&later)]);
+        let found = short_warmup(&[&one], 2).unwrap();
+        assert_eq!(found.tokens_per_second, 2.0 * 15.0 / 0.025);
+        assert_eq!(found.steady_tokens_per_second, 2.0 * 15.0 / 0.015);
+        assert!((found.error + 0.4).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn twenty_one_tokens_are_the_fewest() {
+        let of = |gaps: usize| {
+            let same = iteration(&vec![1000; gaps]);
+            let same = std::slice::from_ref(&same);
+            short_warmup(&[&process(same, same)], 1)
+        };
+        assert_eq!(of(19), None);
+        assert_eq!(of(20).map(|found| found.error), Some(0.0));
+    }
+}

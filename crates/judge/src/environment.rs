@@ -1,0 +1,49 @@
+//! The machine and the checkout a result belongs to. What a system does not tell is `null`.
+
+use serde::{Deserialize, Serialize};
+
+/// What a result depends on beside the plan.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    pub host: String,
+    pub os: Option<String>,
+    pub kernel: Option<String>,
+    pub cpu: String,
+    pub physical_cores: Option<usize>,
+    /// Cores this process may use, by affinity and quota.
+    pub available_cores: usize,
+    /// The CPUs' frequency governor; `null` where there is none.
+    pub governor: Option<String>,
+    /// CPUs' worth of time that a cgroup allows; `null` without a limit.
+    pub cpu_quota: Option<f64>,
+    pub memory_bytes: u64,
+    /// NVIDIA's, by NVML.
+    pub gpus: Vec<Gpu>,
+    /// `None` outside a checkout with git.
+    pub git_commit: Option<String>,
+    /// Whether tracked files differ from the commit.
+    pub git_modified: Option<bool>,
+    pub driver_version: String,
+    /// The command as it was given.
+    pub command: Vec<String>,
+    pub started: String,
+}
+
+impl Environment {
+    /// What computes, for people.
+    pub fn processor(&self, device: &str) -> &str {
+        let index = device.strip_prefix("cuda:").and_then(|index| index.parse::<usize>().ok());
+        index.and_then(|index| self.gpus.get(index)).map_or(&self.cpu, |gpu| &gpu.name)
+    }
+}
+
+/// One GPU, as its driver describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    pub name: String,
+    pub memory_bytes: Option<u64>,
+    /// Version of the driver.
+    pub driver: Option<String>,
+    /// Newest CUDA that the driver can run, for example `13.0`.
+    pub cuda: Option<String>,
+}

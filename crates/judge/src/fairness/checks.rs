@@ -1,0 +1,185 @@
+//! What each rule finds in the evidence: `Some` is an objection.
+
+use std::path::Path;
+
+use protocol::Build;
+
+use super::{Judged, derived};
+use crate::evidence::End;
+use crate::run::Run;
+use crate::threads::Threads;
+
+pub fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let files = &judged.manifest.files;
+    judged.runs_of(label).find_map(|run| {
+        let (loaded, usage) = (run.loaded()?, run.usage()?);
+        let file = Path::new(&loaded.weights_file).file_name()?.to_string_lossy().into_owned();
+        let Some(record) = files.get(&file).filter(|record| record.sha256 != usage.weights_sha256) else {
+            return if files.contains_key(&file) { None } else { derived::objection(judged, run) };
+        };
+        let (theirs, ours) = (&usage.weights_sha256, &record.sha256);
+        Some(format!("its weights have sha256 {theirs}, the bundle's are {ours}"))
+    })
+}
+
+pub fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let asked = judged.plan.precision.name();
+    let mut observed =
+        judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.precision.as_str()));
+    observed
+        .find(|observed| *observed != asked)
+        .map(|observed| format!("asked for {asked}, it ran {observed}"))
+}
+
+pub fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let cases = judged.plan.prompts.len();
+    let batch = judged.plan.batch;
+    let mut samples = judged.runs_of(label).flat_map(Run::iterations);
+    let fits = |iteration: &protocol::Iteration| {
+        iteration.cases.len() == cases && iteration.cases.iter().all(|case| case.tokens.len() == batch)
+    };
+    samples
+        .any(|iteration| !fits(iteration))
+        .then(|| format!("an iteration did not answer {cases} cases of {batch}"))
+}
+
+pub fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let asked = judged.plan.new_tokens;
+    judged.runs_of(label).find_map(|run| {
+        let iterations = run.iterations().count();
+        if iterations != judged.plan.iterations {
+            return Some(format!("{iterations} iterations of {}", judged.plan.iterations));
+        }
+        let cases = run.iterations().flat_map(|iteration| &iteration.cases);
+        let mut short = cases.filter(|case| {
+            case.gaps_ns.len() + 1 != asked || case.tokens.iter().any(|tokens| tokens.len() != asked)
+        });
+        short.next().map(|case| format!("an iteration made {} tokens of {asked}", case.gaps_ns.len() + 1))
+    })
+}
+
+pub fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let asked = judged.plan.device.as_str();
+    let mut observed = judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.device.as_str()));
+    observed
+        .find(|observed| *observed != asked)
+        .map(|observed| format!("asked for {asked}, it ran on {observed}"))
+}
+
+pub fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
+    // A system may use a process id again, but not within one round.
+    let shared = judged.runs_of(label).find(|run| {
+        let same = judged.runs.iter().filter(|other| other.round == run.round && other.pid == run.pid);
+        same.count() > 1
+    });
+    shared.map(|run| format!("process {} served two frameworks in round {}", run.pid, run.round + 1))
+}
+
+pub fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
+    judged.runs_of(label).find_map(|run| {
+        let shape = |iteration: &protocol::Iteration| -> Vec<(usize, usize)> {
+            iteration.cases.iter().map(|case| (case.tokens.len(), case.gaps_ns.len())).collect()
+        };
+        let measured = run.iterations().next().map(shape)?;
+        let warm = run.warmup().map(|warmup| warmup.iterations.iter().map(shape).collect::<Vec<_>>());
+        match warm {
+            Some(warm) if !warm.is_empty() && warm.iter().all(|shape| *shape == measured) => None,
+            _ => Some("warm-up did not run the shapes that were measured".into()),
+        }
+    })
+}
+
+pub fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let build = |run: &Run| run.hello().map(|hello| hello.build.clone());
+    let debug = judged.runs_of(label).filter_map(build).find(|build: &Build| build.profile != "release");
+    if let Some(build) = debug {
+        return Some(format!("it is a {} build", build.profile));
+    }
+    judged.same_for_all(label, "its build", build)
+}
+
+pub fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
+    if let Some(reason) = judged.evidence.no_reference.as_deref() {
+        return Some(format!("there is no reference to hold it against: {reason}"));
+    }
+    judged.runs_of(label).find_map(|run| match &run.agreement {
+        None => Some("it yielded no logits".into()),
+        Some(agreement) => {
+            let reason = agreement.broken.as_ref()?;
+            Some(format!("{reason} (reference: {} in f32, round {})", agreement.reference, run.round + 1))
+        }
+    })
+}
+
+pub fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> {
+    judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.kv_cache.clone()))
+}
+
+pub fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let budget = judged.plan.threads;
+    let own = own_thread_setting(judged, label, |count| count.is_none_or(|count| count > budget));
+    own.or_else(|| Threads::new(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
+}
+
+/// Departures from the thread budget that are nobody's advantage.
+pub fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let budget = judged.plan.threads;
+    let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
+    own.or_else(|| Threads::new(judged.plan, judged.evidence, label).shortfall())
+}
+
+/// A variable of the configuration that counts threads, whatever its runtime is called, and is `departing`.
+fn own_thread_setting(
+    judged: &Judged<'_>,
+    label: &str,
+    departing: impl Fn(Option<usize>) -> bool,
+) -> Option<String> {
+    let contender = judged.plan.contenders.iter().find(|contender| contender.label == label)?;
+    let mut counts = contender.engine.env.iter().filter(|(name, _)| name.contains("THREADS"));
+    let (name, value) = counts.find(|(_, value)| departing(value.parse().ok()))?;
+    Some(format!("its configuration sets {name}={value}, the budget is {}", judged.plan.threads))
+}
+
+pub fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
+    if judged.evidence.absent.contains_key(label) {
+        return None; // its row says why it has fewer rounds
+    }
+    let places: Vec<(usize, usize)> = judged.runs_of(label).map(|run| (run.round, run.position)).collect();
+    if let Some(round) =
+        (0..judged.evidence.rounds).find(|round| places.iter().filter(|p| p.0 == *round).count() != 1)
+    {
+        let times = places.iter().filter(|place| place.0 == round).count();
+        return Some(format!("it ran {times} times in round {}", round + 1));
+    }
+    let count = judged.plan.contenders.len();
+    let squares = judged.evidence.rounds / count;
+    let uneven = (0..count).find(|&position| {
+        let full = places.iter().filter(|place| place.0 < squares * count && place.1 == position);
+        full.count() != squares
+    });
+    uneven
+        .map(|position| format!("it did not take place {} of the order as often as the others", position + 1))
+}
+
+pub fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
+    let evidence = judged.evidence;
+    if let End::Noisy { reason } = &evidence.end {
+        return Some(reason.clone());
+    }
+    let threads = judged.plan.threads;
+    if let Some(quota) = evidence.quota.filter(|&quota| quota + 0.01 < threads as f64) {
+        return Some(format!("a cgroup allows {quota:.1} CPUs, {threads} threads are asked for"));
+    }
+    let noisy = evidence.complaints.len();
+    let first = evidence.complaints.first().filter(|_| judged.plan.accept_noise)?;
+    Some(format!("{noisy} of {} rounds were noisy, which was accepted; {first}", evidence.rounds))
+}
+
+pub fn same_optimisation(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let asked = judged.plan.jit;
+    let on = judged.runs_of(label).find_map(|run| run.loaded()?.in_effect.optimised)?;
+    let words = |on: bool| if on { "on" } else { "off" };
+    (on != asked).then(|| {
+        format!("its graph optimisation or JIT is {}, that of the others is {}", words(on), words(asked))
+    })
+}

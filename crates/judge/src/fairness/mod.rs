@@ -1,0 +1,168 @@
+//! The fairness rules, judged from the evidence.
+
+mod checks;
+mod derived;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use bundle::Manifest;
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::run::Run;
+use crate::threads::Threads;
+use plan::Plan;
+use rules::Check::{OfEach, OfMachine};
+use rules::{RULES, Rule};
+
+pub use rules::markdown;
+
+/// What the rules are judged from.
+pub struct Judged<'a> {
+    pub plan: &'a Plan,
+    pub manifest: &'a Manifest,
+    pub evidence: &'a Evidence,
+    /// Complete runs of all contenders.
+    pub runs: Vec<&'a Run>,
+}
+
+impl<'a> Judged<'a> {
+    fn runs_of(&self, label: &str) -> impl Iterator<Item = &'a Run> {
+        let label = label.to_owned();
+        self.runs.iter().copied().filter(move |run| run.framework == label)
+    }
+
+    /// Whether `label` is a framework's own implementation rather than an engine.
+    fn is_reference(&self, label: &str) -> bool {
+        self.plan.contenders.iter().any(|contender| contender.label == label && contender.engine.reference)
+    }
+
+    /// An objection if `label`'s value differs from that of the first engine that ran.
+    fn same_for_all<T: PartialEq + std::fmt::Debug>(
+        &self,
+        label: &str,
+        what: &str,
+        value: impl Fn(&Run) -> Option<T>,
+    ) -> Option<String> {
+        let mut engines = self.runs.iter().filter(|run| !self.is_reference(&run.framework));
+        let first = engines.find_map(|run| Some((&run.framework, value(run)?)))?;
+        let ours = self.runs_of(label).filter_map(value);
+        let mut other = ours.filter(|ours| *ours != first.1);
+        other.next().map(|ours| format!("{what} is {ours:?}, but {:?} for {}", first.1, first.0))
+    }
+}
+
+/// A rule's state in one comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuleState {
+    pub id: String,
+    pub sentence: String,
+    pub broken_by: Vec<Breach>,
+    /// Departures that give nobody an advantage.
+    pub notes: Vec<Breach>,
+    /// Why the rule could not be verified, where the system does not tell enough.
+    pub unverified: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Breach {
+    /// [`MACHINE`] where it is no framework's.
+    pub framework: String,
+    pub finding: String,
+    pub remedy: String,
+}
+
+/// In the place of a framework: what concerns all of them.
+pub const MACHINE: &str = "machine";
+
+/// Said of a departure that a study is about.
+pub const COMPARED: &str = "that is what is compared";
+
+/// What a reference does in its own way, being what is compared: its build, its KV cache, its compilation. Engines
+/// are struck for a departure, references have it noted.
+const OWN_WAYS: [&str; 3] = ["R10", "R13", "R14"];
+
+/// Judges every rule for every contender that has complete runs.
+pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
+    let ran: BTreeSet<&str> = judged.runs.iter().map(|run| run.framework.as_str()).collect();
+    let labels = judged.plan.contenders.iter().map(|contender| contender.label.as_str());
+    let labels: Vec<&str> = labels.filter(|label| ran.contains(label)).collect();
+    let breach = |framework: &str, finding: String, rule: &Rule| Breach {
+        framework: framework.to_owned(),
+        finding,
+        remedy: rule.remedy.to_owned(),
+    };
+    let state = |rule: &Rule| {
+        let broken_by = match rule.check {
+            OfEach(check) => {
+                let held = labels.iter().filter(|label| !goes_its_own_way(rule, judged, label));
+                held.filter_map(|label| Some(breach(label, check(judged, label)?, rule))).collect()
+            }
+            OfMachine(check) => {
+                check(judged).map(|finding| breach(MACHINE, finding, rule)).into_iter().collect()
+            }
+        };
+        let notes = labels.iter().filter_map(|label| Some(breach(label, note(rule, judged, label)?, rule)));
+        RuleState {
+            id: rule.id.to_owned(),
+            sentence: rule.sentence.to_owned(),
+            broken_by,
+            notes: notes.collect(),
+            unverified: unverified(rule, judged, &labels),
+        }
+    };
+    RULES.iter().map(state).collect()
+}
+
+fn goes_its_own_way(rule: &Rule, judged: &Judged<'_>, label: &str) -> bool {
+    is_compared(rule, judged) || (OWN_WAYS.contains(&rule.id) && judged.is_reference(label))
+}
+
+/// Whether the rule's subject is what this study varies.
+fn is_compared(rule: &Rule, judged: &Judged<'_>) -> bool {
+    judged.plan.varied.iter().any(|id| id == rule.id)
+}
+
+fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
+    if let OfEach(check) = rule.check
+        && goes_its_own_way(rule, judged, label)
+    {
+        let departure = check(judged, label)?;
+        if is_compared(rule, judged) {
+            return Some(format!("{departure} ({COMPARED})"));
+        }
+        return Some(match (rule.id, judged.runs_of(label).find_map(Run::hello)) {
+            // Flags and features of one compiler say nothing of another's.
+            ("R10", Some(hello)) => format!("its build is its own, {} (a reference)", hello.build.rustc),
+            _ => format!("{departure} (a reference: its own way)"),
+        });
+    }
+    match rule.id {
+        "R1" => derived::note(judged, label),
+        "R5" => checks::fewer_threads(judged, label),
+        _ => None,
+    }
+}
+
+fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<String> {
+    match rule.id {
+        "R5" => {
+            let mut unknown = labels.iter().filter_map(|label| {
+                Some(format!("{label}: {}", Threads::new(judged.plan, judged.evidence, label).unknown()?))
+            });
+            unknown.next()
+        }
+        "R12" => {
+            let noises = &judged.evidence.noises;
+            let unknown = noises.iter().filter(|noise| noise.foreign.is_none()).count();
+            (unknown > 0).then(|| {
+                let all = noises.len();
+                format!("what other processes did is not known for {unknown} of {all} rounds: too short, or not told")
+            })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! The rules themselves: id, sentence and check, once. `docs/fairness.md` is printed from here.
+
+use super::Judged;
+use super::checks::*;
+
+pub struct Rule {
+    pub id: &'static str,
+    /// What holds in a fair comparison.
+    pub sentence: &'static str,
+    /// How it is brought about and checked, for the documentation.
+    pub how: &'static str,
+    /// What to do when it is broken.
+    pub remedy: &'static str,
+    pub check: Check,
+}
+
+/// How a rule is judged. `Some` is an objection.
+pub enum Check {
+    /// To one contender, from its runs and everyone's: strikes its row.
+    OfEach(fn(&Judged<'_>, &str) -> Option<String>),
+    /// To the machine: nothing is measurable.
+    OfMachine(fn(&Judged<'_>) -> Option<String>),
+}
+use Check::{OfEach, OfMachine};
+
+pub const RULES: [Rule; 14] = [
+    Rule {
+        id: "R1",
+        sentence: "Same weights",
+        how: "One prepared bundle for all. Each worker hashes the weights file it mapped, after the last sample; the sha256 is held against the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
+        remedy: "delete the bundle from the cache directory and run again",
+        check: OfEach(same_weights),
+    },
+    Rule {
+        id: "R2",
+        sentence: "Same precision, requested = observed",
+        how: "Engines report the element type of the weights they hold, observed and not repeated from the request.",
+        remedy: "ask for a precision that all of them have, or leave the framework out",
+        check: OfEach(same_precision),
+    },
+    Rule {
+        id: "R3",
+        sentence: "Same token ids",
+        how: "The driver tokenises once and sends the same ids to every worker; every answer has the shape of those ids.",
+        remedy: "report a bug of the worker",
+        check: OfEach(same_tokens),
+    },
+    Rule {
+        id: "R4",
+        sentence: "Same work: every iteration produced the asked number of tokens",
+        how: "The end-of-sequence token is ignored. Tokens and gaps of every iteration are counted.",
+        remedy: "report a bug of the worker",
+        check: OfEach(same_work),
+    },
+    Rule {
+        id: "R5",
+        sentence: "Same thread budget, verified from observed threads and CPU time",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds, the threads that ran or waited for a CPU, the CPUs allowed and what the framework says are held against it, and so are thread variables of the engine's configuration. More than the budget strikes; less is a note, being nobody's advantage.",
+        remedy: "take the thread setting out of configs/engines, or give everyone the same with --threads",
+        check: OfEach(same_threads),
+    },
+    Rule {
+        id: "R6",
+        sentence: "Same device",
+        how: "Engines report the device that holds the weights.",
+        remedy: "ask for a device that all of them have, or leave the framework out",
+        check: OfEach(same_device),
+    },
+    Rule {
+        id: "R7",
+        sentence: "A process of its own, in a scrubbed environment",
+        how: "Every (framework, round) is a new process, whose environment holds nothing but the thread budget and what the engine's configuration sets.",
+        remedy: "report a bug of the driver",
+        check: OfEach(own_process),
+    },
+    Rule {
+        id: "R8",
+        sentence: "Warm-up covers the measured shapes",
+        how: "Warm-up runs whole iterations of the measurement's own cases; their shapes are held against the measured ones.",
+        remedy: "report a bug of the worker",
+        check: OfEach(warmed_up),
+    },
+    Rule {
+        id: "R9",
+        sentence: "Rounds interleaved in a seeded random order",
+        how: "Every round runs every framework once. Orders come in shuffled Latin squares drawn from the recorded seed, so that in as many rounds as there are frameworks each takes every place once; rounds and places are counted afterwards.",
+        remedy: "report a bug of the driver",
+        check: OfEach(interleaved),
+    },
+    Rule {
+        id: "R10",
+        sentence: "Same build: one release profile, target CPU, recorded",
+        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. A reference's build is its own: noted.",
+        remedy: "build all workers with `cargo xtask build`",
+        check: OfEach(same_build),
+    },
+    Rule {
+        id: "R11",
+        sentence: "Outputs agree within tolerance, in the very run that is timed",
+        how: "Each process computes teacher-forced logits after its last sample, by the path that was timed; they, and the tokens of every timed iteration, are held against a reference engine in f32.",
+        remedy: "the row computes something else: report it to the framework or to us, with the results directory",
+        check: OfEach(outputs_agree),
+    },
+    Rule {
+        id: "R12",
+        sentence: "Quiet machine, before and between rounds",
+        how: "While each worker runs, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; beside each process a fixed piece of arithmetic is timed. A round above a limit is done again, up to twice; then nothing is measurable (exit code 3). `--accept-noise` goes on and says so.",
+        remedy: "stop what else is running and compare again, or --accept-noise",
+        check: OfMachine(quiet_machine),
+    },
+    Rule {
+        id: "R13",
+        sentence: "Same KV-cache policy",
+        how: "Engines report whether keys and values are preallocated, grown or recomputed. A reference's policy is its own: noted.",
+        remedy: "compare variants with the same policy",
+        check: OfEach(same_kv_cache),
+    },
+    Rule {
+        id: "R14",
+        sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
+        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all. A reference's mode is its own: noted.",
+        remedy: "compare variants with --fair-comparison=false",
+        check: OfEach(same_optimisation),
+    },
+];
+
+/// `docs/fairness.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Fairness rules\n\n\
+         Printed by `driver rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
+         With `--fair-comparison` (the default) a broken rule strikes the row: it is printed, with the rule, \
+         the finding and the remedy, and takes no part in any verdict. With `--fair-comparison=false` the \
+         breach is only labelled. On a machine that is not quiet (R12) nobody is struck, and there are no \
+         verdicts.\n\n\
+         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, with its own \
+         build, cache and compilation, set beside the engines to hold them against: those departures (R10, R13, \
+         R14) are noted in its findings and strike nobody. All other rules hold for it as for everyone.\n\n\
+         What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
+         | rule | what holds | how it is brought about and checked |\n|---|---|---|\n",
+    );
+    for rule in &RULES {
+        text += &format!("| {} | {} | {} |\n", rule.id, rule.sentence, rule.how);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_for_people_is_printed_from_the_rules() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fairness.md");
+        let written = std::fs::read_to_string(page).expect("docs/fairness.md is part of the checkout");
+        assert_eq!(written, markdown(), "print it anew: driver rules > docs/fairness.md");
+    }
+
+    #[test]
+    fn rules_are_numbered_and_have_a_remedy() {
+        for (index, rule) in RULES.iter().enumerate() {
+            assert_eq!(rule.id, format!("R{}", index + 1));
+            assert!(!rule.remedy.is_empty(), "{}", rule.id);
+        }
+    }
+}

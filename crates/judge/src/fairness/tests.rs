@@ -1,0 +1,222 @@
+//! The rules that are judged from several facts at once; the others are tested end to end.
+
+use std::collections::BTreeMap;
+
+use protocol::{Event, Loaded, Usage};
+
+use super::*;
+use crate::evidence::End;
+use crate::testing::{self, loaded, usage};
+
+/// Two processes of each label, taking turns; `change` may alter each (label, round).
+fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> Evidence {
+    let mut evidence = Evidence { rounds: labels.len(), ..Evidence::default() };
+    for round in 0..labels.len() {
+        for (place, label) in labels.iter().enumerate() {
+            let (mut loaded, mut usage) = (loaded(1), usage());
+            change(label, &mut loaded, &mut usage);
+            let mut run = testing::run(label, round, vec![Event::Loaded(loaded), Event::Usage(usage)]);
+            run.position = (place + round) % labels.len();
+            evidence.runs.push(run);
+        }
+    }
+    evidence
+}
+
+fn state(id: &str, plan: &Plan, evidence: &Evidence) -> RuleState {
+    let source = bundle::Source { kind: "test".into(), seed: None, sha256: BTreeMap::new() };
+    let manifest = Manifest { format: 1, name: "m".into(), source, files: BTreeMap::new() };
+    let judged = Judged { plan, manifest: &manifest, evidence, runs: evidence.runs.iter().collect() };
+    judge(&judged).into_iter().find(|state| state.id == id).unwrap()
+}
+
+fn breakers(state: &RuleState) -> Vec<&str> {
+    state.broken_by.iter().map(|breach| breach.framework.as_str()).collect()
+}
+
+#[test]
+fn r5_strikes_who_runs_more_threads_and_notes_who_runs_fewer() {
+    let plan = testing::plan(&["a", "b"]);
+    assert_eq!(breakers(&state("R5", &plan, &evidence(&["a", "b"], |_, _, _| {}))), [""; 0]);
+    let more = evidence(&["a", "b"], |label, _, usage| {
+        if label == "b" {
+            usage.run_queue_ns = Some(1_900_000_000);
+        }
+    });
+    assert_eq!(breakers(&state("R5", &plan, &more)), ["b"]);
+    let fewer = evidence(&["a", "b"], |label, _, usage| {
+        if label == "b" {
+            usage.cpu_ns = Some(900_000_000);
+        }
+    });
+    let state = state("R5", &plan, &fewer);
+    assert_eq!((breakers(&state).len(), state.notes[0].framework.as_str()), (0, "b"));
+}
+
+#[test]
+fn r5_strikes_a_thread_variable_of_a_configuration_whatever_came_of_it() {
+    let mut plan = testing::plan(&["a", "b"]);
+    plan.contenders[0].engine.env.insert("OMP_NUM_THREADS".into(), "4".into());
+    let state = state("R5", &plan, &evidence(&["a", "b"], |_, _, _| {}));
+    assert_eq!(breakers(&state), ["a"]);
+    assert!(state.broken_by[0].finding.contains("OMP_NUM_THREADS=4"), "{state:?}");
+}
+
+#[test]
+fn r5_only_notes_a_variable_that_asks_for_fewer() {
+    let mut plan = testing::plan(&["a", "b"]);
+    plan.contenders[0].engine.env.insert("OMP_NUM_THREADS".into(), "1".into());
+    let state = state("R5", &plan, &evidence(&["a", "b"], |_, _, _| {}));
+    assert_eq!(breakers(&state), [""; 0]);
+    assert!(state.notes[0].finding.contains("OMP_NUM_THREADS=1"), "{state:?}");
+}
+
+#[test]
+fn r5_says_so_where_the_system_does_not_tell() {
+    let plan = testing::plan(&["a", "b"]);
+    let silent = evidence(&["a", "b"], |_, _, usage| usage.run_queue_ns = None);
+    assert!(state("R5", &plan, &silent).unverified.is_some());
+}
+
+#[test]
+fn r9_counts_rounds_and_places() {
+    let plan = testing::plan(&["a", "b"]);
+    let good = evidence(&["a", "b"], |_, _, _| {});
+    assert_eq!(breakers(&state("R9", &plan, &good)), [""; 0]);
+    let mut unbalanced = evidence(&["a", "b"], |_, _, _| {});
+    unbalanced.runs.iter_mut().for_each(|run| run.position = usize::from(run.framework == "b"));
+    assert_eq!(breakers(&state("R9", &plan, &unbalanced)), ["a", "b"]);
+    let mut missing = evidence(&["a", "b"], |_, _, _| {});
+    missing.runs.pop();
+    assert_eq!(breakers(&state("R9", &plan, &missing)), ["b"]);
+}
+
+#[test]
+fn r12_is_the_machines_and_strikes_nobody() {
+    let plan = testing::plan(&["a", "b"]);
+    let mut noisy = evidence(&["a", "b"], |_, _, _| {});
+    noisy.end = End::Noisy { reason: "round 1: other processes used 40 %".into() };
+    assert_eq!(breakers(&state("R12", &plan, &noisy)), [MACHINE]);
+    let starved = Evidence { quota: Some(1.5), ..evidence(&["a", "b"], |_, _, _| {}) };
+    assert!(state("R12", &plan, &starved).broken_by[0].finding.contains("allows 1.5 CPUs"));
+}
+
+#[test]
+fn r12_names_noise_that_was_accepted() {
+    let mut plan = testing::plan(&["a", "b"]);
+    let mut noisy = evidence(&["a", "b"], |_, _, _| {});
+    noisy.complaints = vec!["round 1: other processes used 40 %".into()];
+    assert_eq!(breakers(&state("R12", &plan, &noisy)), [""; 0], "the round was done again");
+    plan.accept_noise = true;
+    assert!(state("R12", &plan, &noisy).broken_by[0].finding.contains("was accepted"));
+}
+
+#[test]
+fn r14_is_for_those_who_can_optimise() {
+    let plan = testing::plan(&["a", "b", "c"]);
+    let mixed = evidence(&["a", "b", "c"], |label, loaded, _| {
+        loaded.in_effect.optimised = match label {
+            "a" => None,
+            "b" => Some(true),
+            _ => Some(false),
+        };
+    });
+    assert_eq!(breakers(&state("R14", &plan, &mixed)), ["c"]);
+    let off = Plan { jit: false, ..plan };
+    assert_eq!(breakers(&state("R14", &off, &mixed)), ["b"]);
+}
+
+/// `ours` is an engine, `theirs` a reference.
+fn plan_with_reference() -> Plan {
+    let mut plan = testing::plan(&["theirs", "ours"]);
+    plan.contenders[0].engine.reference = true;
+    plan
+}
+
+#[test]
+fn a_reference_s_own_ways_are_noted_and_those_of_engines_struck() {
+    let departing = evidence(&["theirs", "ours"], |label, loaded, _| {
+        if label == "theirs" {
+            loaded.in_effect.kv_cache = "growing".into();
+            loaded.in_effect.optimised = Some(false);
+        }
+    });
+    for id in ["R13", "R14"] {
+        let of_reference = state(id, &plan_with_reference(), &departing);
+        assert_eq!(breakers(&of_reference), [""; 0], "{id}");
+        assert_eq!(of_reference.notes[0].framework, "theirs");
+        assert!(of_reference.notes[0].finding.contains("a reference"), "{of_reference:?}");
+        let of_engine = state(id, &testing::plan(&["theirs", "ours"]), &departing);
+        assert!(!of_engine.broken_by.is_empty(), "{id}");
+    }
+}
+
+#[test]
+fn a_reference_is_held_to_threads_and_work_like_everyone() {
+    let departing = evidence(&["theirs", "ours"], |label, loaded, _| {
+        if label == "theirs" {
+            loaded.in_effect.threads = 4;
+        }
+    });
+    for id in ["R4", "R5"] {
+        assert!(breakers(&state(id, &plan_with_reference(), &departing)).contains(&"theirs"), "{id}");
+    }
+}
+
+/// What R1 says of a reference that loaded a file of its own, with this record beside it.
+fn r1_of_derived(reference: bool, record: Option<&str>) -> RuleState {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("derived.gguf");
+    if let Some(record) = record {
+        std::fs::write(directory.path().join("derived.gguf.json"), record).unwrap();
+    }
+    let mut plan = plan_with_reference();
+    plan.contenders[0].engine.reference = reference;
+    let evidence = evidence(&["theirs", "ours"], |label, loaded, usage| {
+        usage.weights_sha256 = "b".into();
+        if label == "theirs" {
+            loaded.weights_file = file.display().to_string();
+            usage.weights_sha256 = "d".into();
+        }
+    });
+    let source = bundle::Source {
+        kind: "test".into(),
+        seed: None,
+        sha256: BTreeMap::from([("s.gguf".into(), "s".into())]),
+    };
+    let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
+    let files = BTreeMap::from([("f32.safetensors".into(), record)]);
+    let manifest = Manifest { format: 1, name: "m".into(), source, files };
+    let runs = evidence.runs.iter().collect();
+    judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
+}
+
+fn derived(from_sha256: &str, sha256: &str, same_values: bool) -> String {
+    let record = serde_json::json!({
+        "from": "f32.safetensors", "from_sha256": from_sha256, "sha256": sha256, "by": "x 1", "same_values": same_values
+    });
+    record.to_string()
+}
+
+#[test]
+fn r1_holds_for_a_reference_by_the_record_of_what_its_file_was_derived_from() {
+    let kept = r1_of_derived(true, Some(&derived("b", "d", true)));
+    assert_eq!(breakers(&kept), [""; 0]);
+    assert!(kept.notes[0].finding.contains("derived from the bundle's f32.safetensors by x 1"), "{kept:?}");
+    for (record, said) in [
+        (None, "no file of the bundle"),
+        (Some(derived("other", "d", true)), "another f32.safetensors"),
+        (Some(derived("b", "other", true)), "changed since"),
+        (Some(derived("b", "d", false)), "x 1's own"),
+    ] {
+        let broken = r1_of_derived(true, record.as_deref());
+        assert_eq!(breakers(&broken), ["theirs"]);
+        assert!(broken.broken_by[0].finding.contains(said), "{broken:?}");
+        assert_eq!(broken.notes, []);
+    }
+}
+
+#[test]
+fn r1_takes_no_derived_file_of_an_engine() {
+    assert_eq!(breakers(&r1_of_derived(false, Some(&derived("b", "d", true)))), ["theirs"]);
+}

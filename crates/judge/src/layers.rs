@@ -1,0 +1,225 @@
+//! Hidden states of one computation held against another's, layer by layer: where two engines part ways.
+
+use bundle::Precision;
+use serde::{Deserialize, Serialize};
+
+use crate::logits::Logits;
+
+/// Largest relative RMSE of a layer for which two computations still count as the same.
+///
+/// Set as [`super::parity::Tolerance`] is: wide enough for sums in another order and for rounding to the
+/// precision, narrow against a wrong operation, which shows as 0.1 or more in the layer where it happens.
+pub fn limit(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 1e-4,
+        Precision::F16 | Precision::Nf4 => 0.02,
+        Precision::Bf16 => 0.1,
+        // Activations may be rounded to 8 bits.
+        Precision::Int8 | Precision::Int4 => 0.1,
+    }
+}
+
+/// How far one layer's output is from the reference's, over all positions of all prompts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerDifference {
+    /// `embeddings`, `layer 1` …, `final norm`, `logits`
+    pub layer: String,
+    pub max_abs: f64,
+    /// √(mean of squared differences)
+    pub rmse: f64,
+    /// Of the reference: √(mean of squares), the scale of the two above.
+    pub reference_rms: f64,
+    /// √(mean over positions of ‖ours − reference‖² ÷ ‖reference‖²). Every position weighs the same: the first
+    /// token's activations are often a hundred times larger than all others (Xiao and others 2023, "attention
+    /// sinks"), and RMSE ÷ RMS would see little else.
+    pub relative_rmse: f64,
+    /// Mean over positions of the cosine of the angle between the two vectors.
+    pub cosine: f64,
+    /// Whether it is beyond the tolerance, or not finite.
+    pub beyond: bool,
+}
+
+/// Sums of one layer over prompts.
+#[derive(Debug, Clone, Default)]
+pub struct LayerSums {
+    positions: usize,
+    numbers: usize,
+    max_abs: f64,
+    squares: f64,
+    reference_squares: f64,
+    relative_squares: f64,
+    cosines: f64,
+    not_finite: bool,
+}
+
+impl LayerSums {
+    /// Adds the layer's output for a prompt, `[batch, positions, width]` on both sides.
+    pub fn add(&mut self, reference: &Logits, ours: &Logits) -> Result<(), String> {
+        let shape = |states: &Logits| (states.batch, states.positions, states.vocabulary);
+        if shape(reference) != shape(ours) {
+            let (ours, theirs) = (shape(ours), shape(reference));
+            return Err(format!("its hidden states have shape {ours:?}, the reference's {theirs:?}"));
+        }
+        for sequence in 0..reference.batch {
+            for position in 0..reference.positions {
+                self.add_position(reference.row(sequence, position), ours.row(sequence, position));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_position(&mut self, reference: &[f32], ours: &[f32]) {
+        let (mut difference, mut of_reference, mut of_ours, mut product) = (0.0, 0.0, 0.0, 0.0);
+        for (&theirs, &ours) in reference.iter().zip(ours) {
+            let (theirs, ours) = (f64::from(theirs), f64::from(ours));
+            self.max_abs = self.max_abs.max((ours - theirs).abs());
+            difference += (ours - theirs).powi(2);
+            of_reference += theirs * theirs;
+            of_ours += ours * ours;
+            product += theirs * ours;
+            self.not_finite |= !ours.is_finite();
+        }
+        self.positions += 1;
+        self.numbers += reference.len();
+        self.squares += difference;
+        self.reference_squares += of_reference;
+        // Two vectors of zeros are the same; nothing is near one of zeros.
+        self.relative_squares += if difference == 0.0 { 0.0 } else { difference / of_reference };
+        self.cosines += if difference == 0.0 {
+            1.0
+        } else {
+            product / (of_reference * of_ours).sqrt().max(f64::MIN_POSITIVE)
+        };
+    }
+
+    pub fn difference(&self, layer: String, limit: f64) -> LayerDifference {
+        let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
+        let relative_rmse = mean(self.relative_squares, self.positions).sqrt();
+        LayerDifference {
+            layer,
+            max_abs: self.max_abs,
+            rmse: mean(self.squares, self.numbers).sqrt(),
+            reference_rms: mean(self.reference_squares, self.numbers).sqrt(),
+            relative_rmse,
+            cosine: mean(self.cosines, self.positions),
+            beyond: self.not_finite || relative_rmse.is_nan() || relative_rmse > limit,
+        }
+    }
+}
+
+/// The layers' names, for `count` hidden states: the last one is taken after the final norm.
+pub fn name(layer: usize, count: usize) -> String {
+    match layer {
+        0 => "embeddings".into(),
+        last if last + 1 == count => "final norm".into(),
+        layer => format!("layer {layer}"),
+    }
+}
+
+/// Where the two part ways, in one sentence.
+pub fn sentence(layers: &[LayerDifference], limit: f64) -> String {
+    if let Some(first) = layers.iter().find(|layer| layer.beyond) {
+        let LayerDifference { layer, relative_rmse, cosine, max_abs, reference_rms, .. } = first;
+        return format!(
+            "{layer} is the first to diverge beyond {limit:.0e}: relative RMSE {relative_rmse:.1e}, cosine {cosine:.4}, \
+             max abs {max_abs:.1e} where the reference's RMS is {reference_rms:.1e}"
+        );
+    }
+    let widest = layers.iter().max_by(|a, b| a.relative_rmse.total_cmp(&b.relative_rmse));
+    match widest {
+        None => "no layer was compared".into(),
+        Some(widest) if widest.relative_rmse == 0.0 => "every layer is the same, bit for bit".into(),
+        Some(widest) => format!(
+            "every layer agrees within {limit:.0e}; the widest relative RMSE is {:.1e}, at {}",
+            widest.relative_rmse,
+            if widest.layer == "logits" || widest.layer == "embeddings" {
+                format!("the {}", widest.layer)
+            } else if widest.layer == "final norm" {
+                "the final norm".into()
+            } else {
+                widest.layer.clone()
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(rows: &[[f32; 2]]) -> Logits {
+        let values = rows.iter().flatten().copied().collect();
+        Logits { batch: 1, positions: rows.len(), vocabulary: 2, values }
+    }
+
+    fn difference(reference: &[[f32; 2]], ours: &[[f32; 2]]) -> LayerDifference {
+        let mut sums = LayerSums::default();
+        sums.add(&states(reference), &states(ours)).unwrap();
+        sums.difference("layer 1".into(), 0.1)
+    }
+
+    #[test]
+    fn figures_are_those_of_the_definitions() {
+        // Differences (0, 1) and (0, 0) of (3, 4) and (0, 2).
+        let found = difference(&[[3.0, 4.0], [0.0, 2.0]], &[[3.0, 5.0], [0.0, 2.0]]);
+        assert_eq!((found.max_abs, found.rmse), (1.0, 0.5));
+        assert!((found.reference_rms - (29.0 / 4.0f64).sqrt()).abs() < 1e-12);
+        assert!((found.relative_rmse - (0.5 / 25.0f64).sqrt()).abs() < 1e-12);
+        let cosine = (29.0 / (5.0 * 34f64.sqrt()) + 1.0) / 2.0;
+        assert!((found.cosine - cosine).abs() < 1e-12);
+        assert!(found.beyond);
+    }
+
+    #[test]
+    fn a_small_position_is_not_hidden_by_a_large_one() {
+        let found = difference(&[[1e4, 0.0], [1.0, 0.0]], &[[1e4, 0.0], [0.0, 1.0]]);
+        assert!(found.rmse / found.reference_rms < 1e-3);
+        assert!(found.beyond && found.relative_rmse > 0.5, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_not_finite_diverges_and_zeros_agree_with_zeros() {
+        assert!(difference(&[[1.0, 1.0]], &[[1.0, f32::NAN]]).beyond);
+        assert!(difference(&[[1.0, 1.0]], &[[1.0, f32::INFINITY]]).beyond);
+        assert!(difference(&[[0.0, 0.0]], &[[1e-6, 0.0]]).beyond);
+        let same = difference(&[[0.0, 0.0]], &[[0.0, 0.0]]);
+        assert_eq!((same.relative_rmse, same.cosine, same.beyond), (0.0, 1.0, false));
+    }
+
+    #[test]
+    fn the_first_layer_beyond_is_named() {
+        let layer = |layer: &str, ours: f32| {
+            let mut sums = LayerSums::default();
+            sums.add(&states(&[[1.0, 0.0]]), &states(&[[ours, 0.0]])).unwrap();
+            sums.difference(layer.into(), 1e-4)
+        };
+        let layers = [layer("embeddings", 1.0), layer("layer 1", 1.25), layer("logits", 1.5)];
+        assert!(sentence(&layers, 1e-4).starts_with("layer 1 is the first to diverge beyond 1e-4"));
+        let close = [layer("embeddings", 1.0), layer("logits", 1.0 + f32::EPSILON)];
+        assert!(sentence(&close, 1e-4).ends_with("1.2e-7, at the logits"), "{}", sentence(&close, 1e-4));
+        assert!(sentence(&close[..1], 1e-4).contains("bit for bit"));
+    }
+
+    #[test]
+    fn hidden_states_are_named_by_what_they_come_after() {
+        let names: Vec<_> = (0..3).map(|layer| name(layer, 3)).collect();
+        assert_eq!(names, ["embeddings", "layer 1", "final norm"]);
+    }
+
+    #[test]
+    fn the_page_of_measures_states_these_limits() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measures.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for precision in Precision::ALL {
+            let line = format!(
+                "| {} | {} |",
+                precision.name(),
+                match limit(precision) {
+                    small if small < 0.005 => format!("{small:e}"),
+                    limit => format!("{limit}"),
+                }
+            );
+            assert!(page.contains(&line), "docs/measures.md lacks: {line}");
+        }
+    }
+}

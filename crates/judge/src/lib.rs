@@ -1,0 +1,39 @@
+//! From facts to judgements: metrics, parity, fairness, sanity, verdicts, and the report that holds them.
+//!
+//! [`Facts`] in, [`Report`] out, both read and written by serde. Nothing here opens a file, reads a clock or starts a
+//! process: what a rule needs to know was noted by whoever measured.
+
+pub mod continuation;
+pub mod curve;
+pub mod environment;
+pub mod evidence;
+pub mod fairness;
+pub mod floor;
+pub mod found;
+pub mod layers;
+pub mod limit;
+pub mod logits;
+pub mod memory;
+pub mod metrics;
+pub mod noise;
+pub mod parity;
+pub mod records;
+pub mod regression;
+pub mod report;
+pub mod run;
+pub mod sanity;
+pub mod steady;
+pub mod study;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod text;
+pub mod threads;
+pub mod variation;
+pub mod verdicts;
+
+pub use environment::{Environment, Gpu};
+pub use evidence::{End, Evidence, Fact, Probe};
+pub use metrics::Metric;
+pub use noise::Noise;
+pub use report::{Facts, Report, Row, State};
+pub use run::{Ending, Outcome, Place, Purpose, Run, RunFailure};

@@ -1,0 +1,294 @@
+//! The machine's limit: the least time in which the work could be done at the speeds that the probe measured
+//! beside each process, and the share of it that an engine reaches. `docs/measures.md` has the formulas.
+
+use std::collections::BTreeMap;
+
+use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
+use protocol::KvCache;
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use crate::evidence::{Evidence, Probe, Process};
+use crate::memory::{kv_cache_bytes, kv_cache_element};
+use crate::metrics::{Metric, by_round};
+use plan::{Contender, Plan};
+
+/// What a model's computation cannot do without, by its shapes and by what is stored of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    /// Bytes of weights that a step reads: all linear layers, the output head, norms and biases, as stored.
+    /// Not of a table that only looks rows up.
+    pub weights: f64,
+    /// Bytes of the KV cache that an average decode step of the plan reads, of all sequences of the batch.
+    pub kv_cache: f64,
+    /// Floating-point operations of the prefill of all cases of one iteration.
+    pub prefill: f64,
+}
+
+impl Work {
+    /// `element`: bytes of one element of the KV cache.
+    pub fn new(
+        config: &ModelConfig,
+        plan: &Plan,
+        precision: Precision,
+        element: usize,
+    ) -> Result<Work, BundleError> {
+        // Half of the new tokens lie in the cache on average, besides the prompt.
+        let contexts =
+            plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens / 2);
+        let context = contexts.sum::<usize>() / plan.prompts.len().max(1);
+        let prefill =
+            plan.prompts.iter().map(|prompt| prefill_operations(config, plan.context, prompt.tokens.len()));
+        Ok(Work {
+            weights: weights_read(config, precision)? as f64,
+            kv_cache: kv_cache_bytes(config, plan.batch, context, element) as f64,
+            prefill: plan.batch as f64 * prefill.sum::<f64>(),
+        })
+    }
+
+    /// Bytes that one decode step reads, for all sequences of the batch together.
+    pub fn step_bytes(self) -> f64 {
+        self.weights + self.kv_cache
+    }
+}
+
+/// Stored bytes of every tensor that a step reads whole, codes with their scales.
+fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
+    let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
+    if !config.tied_embeddings {
+        looked_up.push(config.embedding());
+    }
+    let stored = config.stored(precision)?;
+    let read = stored.iter().filter(|tensor| !looked_up.contains(&tensor.name));
+    Ok(read.map(StoredTensor::bytes).sum())
+}
+
+/// The least for a prompt of `tokens`: two operations for each parameter of the layers' products and each token;
+/// the output head for the last token alone; in attention, for each head and each pair of a token with itself or
+/// an earlier one, `q · k` and the weighted sum of `v`. Norms, activations and softmax are left out: they are a
+/// hundredth of it in common models.
+fn prefill_operations(config: &ModelConfig, context: usize, tokens: usize) -> f64 {
+    let head = config.lm_head();
+    let tables = [config.embedding(), head.clone(), config.position_embedding().unwrap_or_default()];
+    let tensors = config.tensors();
+    let matrices = tensors.iter().filter(|tensor| tensor.shape.len() == 2 && !tables.contains(&tensor.name));
+    let layers: usize = matrices.map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+    let head = config.vocab_size * config.hidden_size;
+    let pairs = context * tokens + tokens * (tokens + 1) / 2;
+    let attention = 4 * config.layers * config.heads * config.head_dim * pairs;
+    (2 * (layers * tokens + head) + attention) as f64
+}
+
+/// How near one contender came to the machine's limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Bytes of weights and of KV cache that a decode step reads.
+    pub weights: f64,
+    pub kv_cache: f64,
+    /// Operations of the prefill of one iteration.
+    pub operations: f64,
+    pub decode: Option<Share>,
+    /// Of f32 alone: what bounds other precisions is not measured.
+    pub prefill: Option<Share>,
+}
+
+/// The least time ÷ the time it took; 1 is the limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Median over rounds, each against the probes beside its process.
+    pub median: f64,
+    /// By round.
+    pub values: Vec<Option<f64>>,
+    /// Median of what it was held against: bytes per second, or operations per second.
+    pub limit: f64,
+    pub bound: Bound,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    Memory,
+    Compute,
+}
+
+/// By label, of every contender that was measured.
+pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
+    let of_contender = |contender: &Contender| {
+        let (label, precision) = (contender.label.as_str(), contender.precision);
+        // Computing the whole prefix again is bound by something else than a step's bytes.
+        if contender.kv_cache == KvCache::Off {
+            return None;
+        }
+        let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
+        let element = runs.find_map(kv_cache_element)?;
+        let work = Work::new(config, plan, precision, element).ok()?;
+        Some((label.to_owned(), limit(plan, evidence, label, precision, work)))
+    };
+    plan.contenders.iter().filter_map(of_contender).collect()
+}
+
+fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, work: Work) -> Limit {
+    let (bandwidth, arithmetic): (Vec<_>, Vec<_>) =
+        beside(evidence, label).map(|speeds| (speeds.map(|s| s.0), speeds.map(|s| s.1))).unzip();
+    let rates = by_round(Metric::Throughput, plan, evidence, label);
+    let steps = rates.into_iter().map(|rate| Some(rate? / plan.batch as f64));
+    let decode = share(steps, &bandwidth, work.step_bytes(), Bound::Memory);
+
+    let tokens = plan.batch * plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
+    let prefills = by_round(Metric::PrefillThroughput, plan, evidence, label);
+    // Prefills of all cases, one after the other, in a second.
+    let prefills = prefills.into_iter().map(|rate| Some(rate? / tokens as f64));
+    let by_compute = share(prefills.clone(), &arithmetic, work.prefill, Bound::Compute);
+    // Each case reads the weights once.
+    let bytes = work.weights * plan.prompts.len() as f64;
+    let by_memory = share(prefills, &bandwidth, bytes, Bound::Memory);
+    let prefill = match (by_compute, by_memory) {
+        (Some(compute), Some(memory)) if memory.median > compute.median => Some(memory),
+        (compute, _) => compute,
+    };
+    Limit {
+        weights: work.weights,
+        kv_cache: work.kv_cache,
+        operations: work.prefill,
+        decode,
+        prefill: prefill.filter(|_| precision == Precision::F32),
+    }
+}
+
+/// Read bandwidth and arithmetic beside the process of every round: the mean of the probes before and after it.
+fn beside<'a>(evidence: &'a Evidence, label: &'a str) -> impl Iterator<Item = Option<(f64, f64)>> + 'a {
+    let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+    (0..rounds).map(move |round| {
+        let run = evidence.runs.iter().find(|run| run.framework == label && run.round == round)?;
+        let is_it = |process: &Process| {
+            (process.round, process.attempt, process.framework.as_str()) == (run.round, run.attempt, label)
+        };
+        let is_beside = |probe: &&Probe| probe.before.iter().chain(&probe.after).any(is_it);
+        let probes: Vec<&Probe> = evidence.probes.iter().filter(is_beside).collect();
+        let count = probes.len() as f64;
+        let mean = |of: fn(&Probe) -> f64| probes.iter().map(|probe| of(probe)).sum::<f64>() / count;
+        (count > 0.0).then(|| (mean(|probe| probe.read_bandwidth), mean(|probe| probe.arithmetic)))
+    })
+}
+
+fn share(
+    times_a_second: impl Iterator<Item = Option<f64>>,
+    limits: &[Option<f64>],
+    work: f64,
+    bound: Bound,
+) -> Option<Share> {
+    let values: Vec<Option<f64>> =
+        times_a_second.zip(limits).map(|(rate, limit)| Some(work * rate? / (*limit)?)).collect();
+    let known = |values: &[Option<f64>]| median(&values.iter().copied().flatten().collect::<Vec<_>>());
+    Some(Share { median: known(&values)?, limit: known(limits)?, values, bound })
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, Event, Iteration};
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing;
+
+    fn config() -> ModelConfig {
+        let json = json!({
+            "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 32,
+            "max_position_embeddings": 64, "tie_word_embeddings": true
+        });
+        ModelConfig::from_json(&json).unwrap()
+    }
+
+    #[test]
+    fn prefill_counts_products_attention_and_the_head_once() {
+        // A layer: q and o of 8 × 8, k and v of 4 × 8, gate, up and down of 16 × 8.
+        let layer = 2 * 64 + 2 * 32 + 3 * 128;
+        let attention = 4 * 2 * 2 * 4 * (1 + 2 + 3);
+        assert_eq!(prefill_operations(&config(), 0, 3), f64::from(2 * (2 * layer * 3 + 32 * 8) + attention));
+    }
+
+    fn process(round: usize) -> Option<Process> {
+        Some(Process { round, attempt: 0, framework: "a".into() })
+    }
+
+    #[test]
+    fn a_step_reads_what_is_stored_but_not_a_table_that_rows_are_looked_up_in() {
+        let mut config = config();
+        let read = |config: &ModelConfig, precision| weights_read(config, precision).unwrap();
+        // Of a layer's tensors, two norms are of 8 elements; one more follows the layers.
+        let (matrices, norms) = (2 * (2 * 64 + 2 * 32 + 3 * 128), 2 * 2 * 8 + 8);
+        assert_eq!(read(&config, Precision::F32), 4 * (matrices + norms + 32 * 8));
+        assert_eq!(read(&config, Precision::F16), 2 * (matrices + norms + 32 * 8));
+        config.tied_embeddings = false;
+        assert_eq!(
+            read(&config, Precision::F32),
+            4 * (matrices + norms + 32 * 8),
+            "the head, not the embedding"
+        );
+    }
+
+    #[test]
+    fn codes_count_with_their_scales() {
+        let mut config = config();
+        (config.hidden_size, config.intermediate_size, config.head_dim) = (64, 64, 32);
+        let matrices = 2 * (7 * 64 * 64 - 2 * 32 * 64) + 32 * 64;
+        let rows = 2 * (7 * 64 - 2 * 32) + 32;
+        let read = weights_read(&config, Precision::Int8).unwrap();
+        assert_eq!(read, matrices + 4 * rows + 4 * (2 * 2 * 64 + 64));
+    }
+
+    /// One process a round: two gaps of 10 ms after a first token of 20 ms.
+    fn evidence(bandwidths: &[f64]) -> Evidence {
+        let case = CaseSample { first_token_ns: 20_000_000, gaps_ns: vec![10_000_000; 2], tokens: vec![] };
+        let mut evidence = Evidence::default();
+        for (round, &bandwidth) in bandwidths.iter().enumerate() {
+            let events = vec![Event::Iteration(Iteration { index: 0, cases: vec![case.clone()] })];
+            evidence.runs.push(testing::run("a", round, events));
+            evidence.probes.push(Probe { after: process(round), ..testing::probe(bandwidth, 1e9) });
+        }
+        evidence
+    }
+
+    const WORK: Work = Work { weights: 3e6, kv_cache: 1e6, prefill: 10e6 };
+
+    #[test]
+    fn decode_is_held_against_the_bandwidth_beside_each_process() {
+        let plan = testing::plan(&["a"]);
+        // A hundred steps a second over 4 MB.
+        let limit = limit(&plan, &evidence(&[400e6, 800e6, 800e6]), "a", Precision::F32, WORK);
+        let decode = limit.decode.unwrap();
+        assert_eq!(decode.values, [Some(1.0), Some(0.5), Some(0.5)]);
+        assert_eq!((decode.median, decode.limit, decode.bound), (0.5, 800e6, Bound::Memory));
+    }
+
+    #[test]
+    fn the_probes_before_and_after_count_alike_and_those_of_others_not_at_all() {
+        let mut evidence = evidence(&[500e6]);
+        let before = Probe { before: process(0), ..testing::probe(300e6, 1e9) };
+        let of_another_round = Probe { after: process(1), ..testing::probe(1.0, 1.0) };
+        evidence.probes.extend([before, testing::probe(1.0, 1.0), of_another_round]);
+        let limit = limit(&testing::plan(&["a"]), &evidence, "a", Precision::F32, WORK);
+        assert_eq!(limit.decode.unwrap().limit, 400e6);
+    }
+
+    #[test]
+    fn prefill_is_bound_by_whichever_takes_longer() {
+        let plan = testing::plan(&["a"]);
+        let prefill = |bandwidth, precision| {
+            limit(&plan, &evidence(&[bandwidth]), "a", precision, WORK).prefill.map(|s| (s.median, s.bound))
+        };
+        // 10 MFLOP take 10 ms of the 20; 3 MB take 3 or 15.
+        assert_eq!(prefill(1e9, Precision::F32), Some((0.5, Bound::Compute)));
+        assert_eq!(prefill(2e8, Precision::F32), Some((0.75, Bound::Memory)));
+        assert_eq!(prefill(1e9, Precision::F16), None);
+    }
+
+    #[test]
+    fn without_a_probe_there_is_no_share() {
+        let mut evidence = evidence(&[1e9]);
+        evidence.probes.clear();
+        let limit = limit(&testing::plan(&["a"]), &evidence, "a", Precision::F32, WORK);
+        assert_eq!((limit.decode, limit.prefill), (None, None));
+    }
+}

@@ -1,0 +1,231 @@
+//! Where a process's memory went.
+
+use bundle::ModelConfig;
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use crate::run::Run;
+use plan::Plan;
+
+/// Memory of the host by part, in bytes; medians over processes. Framework, parameters, KV cache, activations and
+/// remainder add up to the peak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// Resident once the framework is initialised: its floor, and where the process begins.
+    pub framework: f64,
+    /// The weights file as stored, once. 0 where they lie on a GPU.
+    pub parameters: f64,
+    /// Keys and values of the longest case. 0 where they lie on a GPU.
+    pub kv_cache: f64,
+    /// Highest peak of cold start, warm-up and iterations above what loading left and the KV cache: activations,
+    /// scratch, and what the framework allocates on first use.
+    pub activations: f64,
+    /// What none of these explains: a second copy of the weights, packed or converted; what loading alone needed.
+    /// Below 0 where less than the whole file was resident, or the framework gave memory back.
+    pub remainder: f64,
+    pub peak: f64,
+    /// Resident after loading, and after the last measured iteration.
+    pub loaded: f64,
+    #[serde(rename = "final")]
+    pub last: Option<f64>,
+    pub kv_caches: KvCaches,
+    /// What must be there: parameters and KV cache; and how many times that the peak is.
+    pub needed: f64,
+    pub times_needed: f64,
+    /// At the end of the measured iterations: private to the process, of files, and its share of all.
+    pub anonymous: Option<f64>,
+    pub file_backed: Option<f64>,
+    pub proportional: Option<f64>,
+    pub gpu: Option<f64>,
+    /// How the peak was read.
+    pub method: Option<String>,
+}
+
+/// The KV cache of the last case of an iteration, in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KvCaches {
+    /// From the model's shapes, for every position that the case comes to; in f32 where the engine names no element
+    /// type of ours.
+    pub predicted: f64,
+    /// As the engine allocated it; `None` where it does not tell.
+    pub observed: Option<f64>,
+}
+
+/// Bytes of keys and values of `capacity` positions of `batch` sequences.
+pub fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, element: usize) -> usize {
+    2 * config.layers * batch * config.kv_heads * config.head_dim * capacity * element
+}
+
+/// Bytes of one element of the KV cache that the worker reported; 4 where it names no type of ours.
+pub fn kv_cache_element(run: &Run) -> Option<usize> {
+    let name = &run.loaded()?.in_effect.kv_cache_precision;
+    Some(if name.contains("16") { 2 } else { 4 })
+}
+
+/// Positions that each case comes to, prompt and new tokens.
+fn capacities(plan: &Plan) -> Vec<usize> {
+    plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens).collect()
+}
+
+/// `observed`: bytes of keys and values that the engine allocated for the last measured case.
+pub fn parts(
+    plan: &Plan,
+    config: &ModelConfig,
+    runs: &[&Run],
+    observed: impl Fn(&Run) -> Option<u64>,
+) -> Option<Parts> {
+    let over =
+        |of: &dyn Fn(&Run) -> Option<f64>| median(&runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>());
+    let read = |of: &dyn Fn(&Run) -> Option<u64>| over(&|run| of(run).map(|bytes| bytes as f64));
+    let framework = read(&|run| run.started()?.memory.resident_bytes)?;
+    let loaded = read(&|run| run.loaded()?.memory.resident_bytes)?;
+    let peak = read(&|run| run.usage()?.peak_bytes)?;
+    let weights_file = read(&|run| Some(run.loaded()?.weights_bytes))?;
+
+    let element = runs.iter().find_map(|run| kv_cache_element(run))?;
+    let capacities = capacities(plan);
+    let (&last, &longest) = (capacities.last()?, capacities.iter().max()?);
+    let predicted = |capacity| kv_cache_bytes(config, plan.batch, capacity, element) as f64;
+    let kv_caches = KvCaches { predicted: predicted(last), observed: read(&observed) };
+    // Each case has a cache of its own and frees the one before: the longest is there at the peak.
+    let kv_cache = kv_caches.observed.filter(|_| last == longest).unwrap_or(predicted(longest));
+
+    let needed = weights_file + kv_cache;
+    let on_host = |bytes: f64| if plan.device == "cpu" { bytes } else { 0.0 };
+    let (parameters, kv_cache) = (on_host(weights_file), on_host(kv_cache));
+    let activations = over(&|run| {
+        let above = working_peak(run)?.saturating_sub(run.loaded()?.memory.resident_bytes?);
+        Some((above as f64 - kv_cache).max(0.0))
+    })?;
+    Some(Parts {
+        framework,
+        parameters,
+        kv_cache,
+        activations,
+        remainder: peak - (framework + parameters + kv_cache + activations),
+        peak,
+        loaded,
+        last: read(&|run| run.usage()?.memory.resident_bytes),
+        kv_caches,
+        needed,
+        times_needed: peak / needed,
+        anonymous: read(&|run| run.usage()?.memory.anonymous_bytes),
+        file_backed: read(&|run| run.usage()?.memory.file_bytes),
+        proportional: read(&|run| run.usage()?.memory.pss_bytes),
+        gpu: read(&|run| Some(run.usage()?.memory.gpu.as_ref()?.bytes)),
+        method: runs.iter().find_map(|run| run.usage()?.memory.method.clone()),
+    })
+}
+
+/// Highest peak of the phases that compute.
+fn working_peak(run: &Run) -> Option<u64> {
+    let cold = run.cold_start().and_then(|cold| cold.memory.peak_bytes);
+    let warm = run.warmup().and_then(|warm| warm.memory.peak_bytes);
+    let measured = run.usage().and_then(|usage| usage.memory.peak_bytes);
+    cold.max(warm).max(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{ColdStart, Event, Loaded, Memory, Started, Usage, WarmupDone};
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing;
+
+    const MB: u64 = 1_000_000;
+
+    /// 128 bytes of keys and values for each position of a sequence, in f32.
+    fn config() -> ModelConfig {
+        let json = json!({
+            "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
+            "num_attention_heads": 1, "vocab_size": 32, "max_position_embeddings": 64,
+            "tie_word_embeddings": true
+        });
+        ModelConfig::from_json(&json).unwrap()
+    }
+
+    fn memory(resident: u64, peak: u64) -> Memory {
+        Memory { resident_bytes: Some(resident), peak_bytes: Some(peak), ..Memory::default() }
+    }
+
+    /// Resident and peak of loading; peaks of cold start, warm-up and iterations.
+    fn process(round: usize, load: (u64, u64), peaks: [u64; 3]) -> Run {
+        let [cold, warm, measured] = peaks;
+        let highest = peaks.into_iter().max().max(Some(load.1));
+        testing::run(
+            "a",
+            round,
+            vec![
+                Event::Started(Started { startup_ns: None, runtime_ns: 0, memory: memory(10 * MB, 10 * MB) }),
+                Event::Loaded(Loaded { memory: memory(load.0, load.1), ..testing::loaded(500 * MB) }),
+                Event::ColdStart(ColdStart {
+                    first_token_ns: 1,
+                    since_spawn_ns: None,
+                    memory: memory(cold, cold),
+                }),
+                Event::Warmup(WarmupDone {
+                    iterations: Vec::new(),
+                    settled: true,
+                    memory: memory(warm, warm),
+                }),
+                Event::Usage(Usage {
+                    memory: memory(measured, measured),
+                    peak_bytes: highest,
+                    ..testing::usage()
+                }),
+            ],
+        )
+    }
+
+    fn parts_of(runs: &[Run], plan: &Plan, observed: Option<u64>) -> Parts {
+        parts(plan, &config(), &runs.iter().collect::<Vec<_>>(), |_| observed).unwrap()
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_peak() {
+        let plan = testing::plan(&["a"]);
+        // Medians over two processes that differ in everything, one whose load alone made the peak.
+        let runs = [
+            process(0, (520 * MB, 900 * MB + 1), [530 * MB, 533 * MB + 7, 531 * MB]),
+            process(1, (521 * MB + 3, 521 * MB + 3), [529 * MB, 529 * MB, 560 * MB + 2]),
+        ];
+        let p = parts_of(&runs, &plan, None);
+        assert_eq!(p.framework + p.parameters + p.kv_cache + p.activations + p.remainder, p.peak);
+        assert_eq!((p.framework, p.parameters, p.kv_cache), (10e6, 500e6, 128.0 * 48.0));
+        assert!(p.remainder > 100e6, "what loading alone needed: {p:?}");
+    }
+
+    #[test]
+    fn activations_are_the_highest_peak_above_the_load_and_never_below_nothing() {
+        let plan = testing::plan(&["a"]);
+        let activations =
+            |peaks| parts_of(&[process(0, (520 * MB, 520 * MB), peaks)], &plan, Some(2 * MB)).activations;
+        assert_eq!(activations([530 * MB, 541 * MB, 522 * MB]), 19e6);
+        let given_back = parts_of(&[process(0, (520 * MB, 520 * MB), [400 * MB; 3])], &plan, None);
+        assert_eq!(given_back.activations, 0.0);
+        assert_eq!(given_back.last, Some(400e6));
+    }
+
+    #[test]
+    fn a_cache_that_was_observed_takes_the_place_of_the_prediction_where_it_is_the_longest() {
+        let runs = [process(0, (520 * MB, 520 * MB), [530 * MB; 3])];
+        let mut plan = testing::plan(&["a"]);
+        let p = parts_of(&runs, &plan, Some(9000));
+        let expected = KvCaches { predicted: 128.0 * 48.0, observed: Some(9000.0) };
+        assert_eq!((p.kv_cache, p.kv_caches), (9000.0, expected));
+        // A last case that is shorter says nothing of the longest.
+        plan.prompts.insert(0, plan.prompts[0].clone());
+        plan.prompts[1].tokens.truncate(8);
+        let p = parts_of(&runs, &plan, Some(9000));
+        assert_eq!((p.kv_cache, p.kv_caches.predicted), (128.0 * 48.0, 128.0 * 40.0));
+    }
+
+    #[test]
+    fn what_lies_on_a_gpu_is_no_part_of_the_host_s_memory() {
+        let plan = Plan { device: "cuda:0".into(), ..testing::plan(&["a"]) };
+        let p = parts_of(&[process(0, (100 * MB, 600 * MB), [120 * MB; 3])], &plan, None);
+        assert_eq!((p.parameters, p.kv_cache, p.remainder), (0.0, 0.0, 570e6));
+        assert_eq!(p.needed, 500e6 + 128.0 * 48.0);
+    }
+}

@@ -1,0 +1,55 @@
+//! What else the machine did while a worker was measured (rule R12), and where noise begins.
+
+use serde::{Deserialize, Serialize};
+
+/// Where noise begins. Shares are of the time of the CPUs that the workers may use.
+pub struct Limits {
+    /// Used by other processes.
+    pub foreign: f64,
+    /// Taken by the hypervisor for other machines.
+    pub stolen: f64,
+    /// Withheld by a cgroup's quota.
+    pub throttled: f64,
+    /// How much slower fixed arithmetic runs than at its best in this comparison.
+    pub drift: f64,
+}
+
+/// A background process that takes a tenth of the CPUs slows a worker that uses them all by as much, five
+/// times the margin of equivalence. Interrupts, timers and a monitoring agent stay far below.
+pub const LIMITS: Limits = Limits { foreign: 0.10, stolen: 0.05, throttled: 0.02, drift: 0.10 };
+
+/// What else the machine did in a stretch of time. `None` is "not available".
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Noise {
+    pub seconds: f64,
+    pub foreign: Option<f64>,
+    pub stolen: Option<f64>,
+    pub throttled: Option<f64>,
+    pub thermal_events: Option<u64>,
+    pub foreign_gpu_processes: Option<usize>,
+    /// Tasks running or waiting to, and the one-minute load average, at the end.
+    pub runnable: Option<u64>,
+    pub load: Option<f64>,
+}
+
+impl Noise {
+    /// What is above the limits, in words. Empty on a quiet machine.
+    pub fn complaints(&self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let mut share = |value: Option<f64>, limit: f64, what: &str| {
+            if let Some(value) = value.filter(|&value| value > limit) {
+                complaints.push(format!("{what} {:.0} % of the CPUs' time", value * 100.0));
+            }
+        };
+        share(self.foreign, LIMITS.foreign, "other processes used");
+        share(self.stolen, LIMITS.stolen, "the hypervisor took");
+        share(self.throttled, LIMITS.throttled, "a cgroup's quota withheld");
+        if let Some(events) = self.thermal_events.filter(|&events| events > 0) {
+            complaints.push(format!("the CPU slowed down for heat {events} times"));
+        }
+        if let Some(count) = self.foreign_gpu_processes.filter(|&count| count > 0) {
+            complaints.push(format!("{count} other processes computed on the GPU"));
+        }
+        complaints
+    }
+}

@@ -1,0 +1,264 @@
+//! From a report to the records that are kept of it.
+
+use std::path::Path;
+
+use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
+use protocol::Decode;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use statistics::median_interval;
+
+use crate::environment::Environment;
+use crate::evidence::Probe;
+use crate::report::{self, Report, Row};
+use crate::verdicts::Comparison;
+use plan::Contender;
+
+/// Name of the history within a results directory.
+pub const HISTORY: &str = "history.jsonl";
+
+/// One for each row of the report, those that could not run included. `study` names the study that the run
+/// is a cell of.
+pub fn records(report: &Report, study: Option<&str>) -> Vec<Record> {
+    report.rows.iter().map(|row| record(report, row, study)).collect()
+}
+
+fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
+    let Report { environment, plan, .. } = report;
+    let directory = Path::new(&report.results);
+    let hello = row.hello.as_ref();
+    let contender = plan.contenders.iter().find(|contender| contender.label == row.framework);
+    let parts = row.memory.iter().flat_map(|parts| {
+        [
+            ("framework", parts.framework),
+            ("parameters", parts.parameters),
+            ("kv_cache", parts.kv_cache),
+            ("activations", parts.activations),
+            ("remainder", parts.remainder),
+            ("peak", parts.peak),
+        ]
+    });
+    Record {
+        schema: SCHEMA,
+        run: run(directory, study),
+        results: report.results.clone(),
+        study: study.map(str::to_owned),
+        time: environment.started.clone(),
+        git_commit: environment.git_commit.clone(),
+        git_modified: environment.git_modified,
+        driver_version: environment.driver_version.to_owned(),
+        command: environment.command.clone(),
+        request: plan.request.as_ref().map(plan::Request::to_json),
+        machine: machine(environment, report),
+        case: Case {
+            model: report.model.name.clone(),
+            weights_sha256: weights(report, row),
+            precision: name(&row.precision.requested),
+            device: plan.device.clone(),
+            threads: contender.map_or(plan.threads, |contender| contender.threads),
+            batch: plan.batch,
+            context: plan.context,
+            prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
+            new_tokens: plan.new_tokens,
+            decode: match plan.decode {
+                Decode::Forced => "forced",
+                Decode::Greedy => "greedy",
+                Decode::Sampled(_) => "sampled",
+            }
+            .to_owned(),
+            kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
+            jit: contender.map_or(plan.jit, |contender| contender.jit),
+            other: Default::default(),
+        },
+        settings: Settings {
+            suite: plan.suite.clone(),
+            fair_comparison: plan.fair_comparison,
+            iterations: plan.iterations,
+            margin: plan.margin,
+            seed: plan.seed,
+            accept_noise: plan.accept_noise,
+            other: Default::default(),
+        },
+        framework: row.framework.clone(),
+        library: hello.map(|hello| hello.library.clone()),
+        binding: hello.map(|hello| hello.binding.clone()),
+        optimised: contender.map(|contender| is_optimised(contender, row)),
+        state: name(&row.state),
+        reasons: row.reasons.clone(),
+        rounds: row.rounds,
+        interrupted: report.interrupted,
+        noise: report.noise(),
+        parity: row.agreement.as_ref().map(|agreement| Parity {
+            agrees: agreement.broken.is_none(),
+            text: row.parity_words(),
+            reference: Some(agreement.reference.clone()),
+            max_abs: Some(agreement.max_abs),
+            top1: Some(agreement.top1),
+            other: Default::default(),
+        }),
+        metrics: row.metrics.iter().filter_map(figure).collect(),
+        memory: parts
+            .filter(|(_, bytes)| bytes.is_finite())
+            .map(|(part, bytes)| (part.to_owned(), bytes))
+            .collect(),
+        verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
+        other: Default::default(),
+    }
+}
+
+/// Its directory's name; a cell's lies in that of its study, and only the two together are unique.
+fn run(directory: &Path, study: Option<&str>) -> String {
+    let of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match directory.parent() {
+        Some(parent) if study.is_some() => format!("{}/{}", of(parent), of(directory)),
+        _ => of(directory),
+    }
+}
+
+fn is_optimised(contender: &Contender, row: &Row) -> bool {
+    let observed_off = row.in_effect.as_ref().is_some_and(|in_effect| in_effect.optimised == Some(false));
+    contender.jit && !observed_off && !contender.engine.name.ends_with("-base")
+}
+
+/// `None` where there is no figure. JSON knows neither infinity nor NaN, which nothing divided by nothing gives.
+fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
+    let values: Vec<Option<f64>> =
+        figure.values.iter().map(|value| value.filter(|value| value.is_finite())).collect();
+    let known: Vec<f64> = values.iter().copied().flatten().collect();
+    let kept = Figure {
+        unit: figure.unit.clone(),
+        higher_is_better: figure.metric.higher_is_better(),
+        median: figure.median.filter(|median| median.is_finite())?,
+        interval: median_interval(&known),
+        values,
+        other: Default::default(),
+    };
+    Some((figure.metric.name().to_owned(), kept))
+}
+
+/// From the side of `framework`; `None` where it is not one of the two.
+fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
+    let is_a = found.a == framework;
+    if !is_a && found.b != framework {
+        return None;
+    }
+    let (against, verdict) = if is_a { (&found.b, found.verdict) } else { (&found.a, found.verdict_of_b) };
+    let turn = |advantage: f64| if is_a { advantage } else { 1.0 / advantage };
+    Some(Verdict {
+        metric: found.metric.name().to_owned(),
+        against: against.clone(),
+        verdict: name(&verdict),
+        advantage: found.advantage.map(turn).filter(|advantage| advantage.is_finite()),
+        interval: found
+            .interval
+            .map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) })
+            .filter(|(low, high)| low.is_finite() && high.is_finite()),
+        sentence: found.sentence.clone(),
+        other: Default::default(),
+    })
+}
+
+fn machine(environment: &Environment, report: &Report) -> Machine {
+    let probes = |of: fn(&Probe) -> f64| report.machine.probes.iter().map(of).collect::<Vec<f64>>();
+    Machine {
+        fingerprint: fingerprint(environment),
+        host: environment.host.clone(),
+        os: environment.os.clone(),
+        kernel: environment.kernel.clone(),
+        cpu: environment.cpu.clone(),
+        physical_cores: environment.physical_cores,
+        available_cores: environment.available_cores,
+        memory_bytes: environment.memory_bytes,
+        gpus: environment.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
+        read_bandwidth: report.machine.read_bandwidth.as_ref().map(|spread| spread.median),
+        arithmetic: report.machine.arithmetic.as_ref().map(|spread| spread.median),
+        other: probe_intervals(&probes(|probe| probe.read_bandwidth), &probes(|probe| probe.arithmetic)),
+    }
+}
+
+/// 95 % intervals of the medians of what a run's probes saw, where there were probes enough: whether two runs found
+/// the machine alike cannot be told from two medians.
+pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String, Value> {
+    let named = [("read_bandwidth_interval", read_bandwidth), ("arithmetic_interval", arithmetic)];
+    let interval = |(name, values): (&str, &[f64])| Some((name.to_owned(), json!(median_interval(values)?)));
+    named.into_iter().filter_map(interval).collect()
+}
+
+/// Of the machine that this is.
+pub fn fingerprint(environment: &Environment) -> String {
+    let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
+    let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
+    let cpu = &environment.cpu;
+    MadeOf { cpu, physical_cores, available_cores, cpu_quota, memory_bytes, gpus: &gpus }.fingerprint()
+}
+
+/// What the speed of a machine depends on.
+pub struct MadeOf<'a> {
+    pub cpu: &'a str,
+    pub physical_cores: Option<usize>,
+    pub available_cores: usize,
+    pub cpu_quota: Option<f64>,
+    pub memory_bytes: u64,
+    pub gpus: &'a [String],
+}
+
+impl MadeOf<'_> {
+    pub fn fingerprint(&self) -> String {
+        let made_of = json!([
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            self.cpu,
+            self.physical_cores,
+            self.available_cores,
+            self.cpu_quota,
+            (self.memory_bytes as f64 / f64::from(1 << 30)).round(),
+            self.gpus,
+        ]);
+        hex(&Sha256::digest(made_of.to_string())[..8])
+    }
+}
+
+/// In hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Of the file of its precision.
+fn weights(report: &Report, row: &Row) -> Option<String> {
+    let file = format!("{}.safetensors", row.precision.requested.name());
+    Some(report.model.manifest.files.get(&file)?.sha256.clone())
+}
+
+/// The name that a plain value has in JSON.
+fn name(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => name,
+        other => unreachable!("a value without a name: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use crate::metrics::Metric;
+
+    #[test]
+    fn every_metric_is_defined_for_people_and_for_programs() {
+        let measures = include_str!("../../../docs/measures.md");
+        let schema: Value = serde_json::from_str(include_str!("../../../docs/history.schema.json")).unwrap();
+        let defined = &schema["properties"]["metrics"]["properties"];
+        assert_eq!(defined.as_object().unwrap().len(), Metric::ALL.len(), "no more than there are");
+        for metric in Metric::ALL {
+            let name = format!("| `{}` |", metric.name());
+            let row = measures.lines().find(|line| line.contains(&name));
+            let row = row.unwrap_or_else(|| panic!("docs/measures.md does not define {name}"));
+            assert!(row.contains(metric.title()), "{row}");
+            assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
+            let figure = &defined[metric.name()]["allOf"][1]["properties"];
+            assert_eq!(figure["unit"]["const"], metric.unit(), "{name}");
+            assert_eq!(figure["higher_is_better"]["const"], metric.higher_is_better(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The outcome as one value; table, Markdown, CSV, annotations and JUnit are renderings of it.
+
+use history::{Machine, Record};
+use serde::{Deserialize, Serialize};
+
+use super::pairing::Alone;
+use super::verdicts::{Finding, Verdict};
+
+/// Version of the JSON.
+const SCHEMA: u32 = 1;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Document {
+    pub schema: u32,
+    pub kind: Kind,
+    pub baseline: Side,
+    pub current: Side,
+    /// Of machine and settings, where they were let pass.
+    pub differences: Vec<String>,
+    pub findings: Vec<Finding>,
+    /// What has no partner in the other run.
+    pub alone: Vec<Alone>,
+    /// Frameworks that failed or computed something else.
+    pub failures: Vec<Broken>,
+    pub warnings: Vec<String>,
+    /// Why nothing can be said at all.
+    pub unmeasurable: Option<String>,
+    pub exit_code: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Two runs, against a threshold.
+    Check,
+    /// Two builds in one comparison, against a threshold.
+    Interleaved,
+    /// Two runs, without one.
+    Diff,
+}
+
+/// One of the two runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Side {
+    /// As it was asked for.
+    pub source: String,
+    pub run: String,
+    pub time: String,
+    pub git_commit: Option<String>,
+    pub git_modified: Option<bool>,
+    pub libraries: Vec<String>,
+    pub machine: Machine,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Broken {
+    pub framework: String,
+    pub reason: String,
+}
+
+impl Side {
+    /// What the records of one run say of it.
+    pub fn new(source: &str, records: &[Record]) -> Side {
+        let first = &records[0];
+        let mut libraries: Vec<String> = records.iter().filter_map(|record| record.library.clone()).collect();
+        libraries.dedup();
+        Side {
+            source: source.to_owned(),
+            run: first.run.clone(),
+            time: first.time.clone(),
+            git_commit: first.git_commit.clone(),
+            git_modified: first.git_modified,
+            libraries,
+            machine: first.machine.clone(),
+        }
+    }
+
+    /// "0123abcde", and whether there was more than that.
+    pub fn commit(&self) -> String {
+        let commit = self.git_commit.as_deref().unwrap_or_default();
+        let modified = if self.git_modified == Some(true) { " and changes" } else { "" };
+        format!("{}{modified}", commit.get(..9).unwrap_or(commit))
+    }
+
+    /// "20260101T000000Z-host, commit 0123abc, on host (A Processor)".
+    pub fn sentence(&self) -> String {
+        let commit = self.git_commit.as_ref().map(|_| format!(", commit {}", self.commit()));
+        let Machine { host, cpu, .. } = &self.machine;
+        format!("{}{}, on {host} ({cpu})", self.run, commit.unwrap_or_default())
+    }
+}
+
+impl Document {
+    pub fn new(kind: Kind, baseline: Side, current: Side) -> Document {
+        Document {
+            schema: SCHEMA,
+            kind,
+            baseline,
+            current,
+            differences: Vec::new(),
+            findings: Vec::new(),
+            alone: Vec::new(),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            unmeasurable: None,
+            exit_code: 0,
+        }
+    }
+
+    /// With its exit code: what is broken comes before what is slow, and what is slow for certain before what
+    /// could not be measured.
+    pub fn concluded(mut self) -> Document {
+        let any = |verdict: Verdict| self.findings.iter().any(|finding| finding.verdict == verdict);
+        self.exit_code = match self.kind {
+            Kind::Diff => 0,
+            _ if !self.failures.is_empty() => 1,
+            _ if any(Verdict::Regression) => 4,
+            _ if self.unmeasurable.is_some() || any(Verdict::NotMeasurable) => 3,
+            _ => 0,
+        };
+        self
+    }
+
+    /// Findings with this verdict.
+    pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.verdict == verdict)
+    }
+
+    /// One line: the outcome.
+    pub fn conclusion(&self) -> String {
+        let named = |verdict: Verdict| {
+            let told = self.with(verdict).filter(|finding| finding.follows.is_none());
+            told.map(|finding| format!("{} of {}", finding.metric.replace('_', " "), finding.framework))
+                .collect::<Vec<_>>()
+        };
+        match self.exit_code {
+            1 => {
+                let names: Vec<&str> = self.failures.iter().map(|broken| broken.framework.as_str()).collect();
+                format!("failed: {}", names.join(", "))
+            }
+            4 => format!("regression: {}", named(Verdict::Regression).join(", ")),
+            3 => match &self.unmeasurable {
+                Some(reason) => format!("not measurable: {reason}"),
+                None => format!("not measurable: {}", named(Verdict::NotMeasurable).join(", ")),
+            },
+            _ if self.kind == Kind::Diff => {
+                let count = self.findings.len();
+                format!("{count} figures compared")
+            }
+            _ => match named(Verdict::Inconclusive).as_slice() {
+                [] => "no regression".to_owned(),
+                unclear => format!("no regression shown; inconclusive: {}", unclear.join(", ")),
+            },
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Whether the machine itself was as fast in both runs, by its own probes.
+
+use history::{Machine, Record};
+
+/// How much of a change the machine may account for, as factors on a time: the current run's conditions against
+/// the baseline's. A framework waits for memory or for arithmetic or for neither, so that what the machine did to
+/// it lies between nothing and the larger of the two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// At most 1: how much faster it may have been made.
+    pub least: f64,
+    /// At least 1: how much slower.
+    pub most: f64,
+}
+
+/// Of the probes' median, where a record does not tell how well it is known: the limit on drift of rule R12.
+const TOLERANCE: f64 = 0.10;
+
+impl Speed {
+    pub const SAME: Speed = Speed { least: 1.0, most: 1.0 };
+
+    pub fn between(baseline: &Machine, current: &Machine) -> Speed {
+        let changes = changes(baseline, current);
+        let factors = || changes.iter().map(|change| change.factor);
+        Speed { least: factors().fold(1.0, f64::min), most: factors().fold(1.0, f64::max) }
+    }
+
+    /// What may be left of "so many times worse" when the machine is allowed for.
+    pub fn allowed_for(self, worse: f64) -> (f64, f64) {
+        (worse / self.most, worse / self.least)
+    }
+}
+
+pub struct Change {
+    what: &'static str,
+    unit: &'static str,
+    baseline: f64,
+    current: f64,
+    /// On a time: above 1 where the machine was slower.
+    factor: f64,
+}
+
+/// Of the probes, those that changed by more than they vary: whose 95 % intervals of the median have nothing in
+/// common, or, where a run does not tell its interval, that changed by more than a tenth.
+pub fn changes(baseline: &Machine, current: &Machine) -> Vec<Change> {
+    let probes = [
+        ("memory was read at", "GB/s", baseline.read_bandwidth, current.read_bandwidth, "read_bandwidth"),
+        ("f32 arithmetic ran at", "GFLOP/s", baseline.arithmetic, current.arithmetic, "arithmetic"),
+    ];
+    let of_probe = |(what, unit, a, b, name)| {
+        let (a, b): (f64, f64) =
+            (Option::<f64>::filter(a, |a| *a > 0.0)?, Option::<f64>::filter(b, |b| *b > 0.0)?);
+        let differs = match (interval(baseline, name), interval(current, name)) {
+            (Some(a), Some(b)) => a.1 < b.0 || b.1 < a.0,
+            _ => (a / b).max(b / a) > 1.0 + TOLERANCE,
+        };
+        differs.then(|| Change { what, unit, baseline: a, current: b, factor: a / b })
+    };
+    probes.into_iter().filter_map(of_probe).collect()
+}
+
+/// 95 %, of the median of a run's probes.
+fn interval(machine: &Machine, probe: &str) -> Option<(f64, f64)> {
+    let kept = machine.other.get(&format!("{probe}_interval"))?;
+    serde_json::from_value(kept.clone()).ok()
+}
+
+impl Change {
+    pub fn sentence(&self) -> String {
+        let Change { what, unit, baseline, current, .. } = self;
+        format!(
+            "{what} {:.0} {unit} in the current run and at {:.0} in the baseline",
+            current / 1e9,
+            baseline / 1e9
+        )
+    }
+}
+
+/// What tells two machines apart, in words; empty for the same.
+pub fn differences(baseline: &Record, current: &Record) -> Vec<String> {
+    let (a, b) = (&baseline.machine, &current.machine);
+    if a.fingerprint == b.fingerprint {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut note = |what: &str, a: String, b: String| {
+        if a != b {
+            found.push(format!("{what}: {a} (baseline), {b} (current)"));
+        }
+    };
+    note("processor", a.cpu.clone(), b.cpu.clone());
+    note("physical cores", optional(a.physical_cores), optional(b.physical_cores));
+    note("cores to use", a.available_cores.to_string(), b.available_cores.to_string());
+    let gib = |bytes: u64| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30));
+    note("memory", gib(a.memory_bytes), gib(b.memory_bytes));
+    note("GPUs", a.gpus.join(", "), b.gpus.join(", "));
+    if found.is_empty() {
+        found.push(format!("machine: {} (baseline), {} (current)", a.fingerprint, b.fingerprint));
+    }
+    found
+}
+
+fn optional(count: Option<usize>) -> String {
+    count.map_or_else(|| "unknown".into(), |count| count.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regression::testing;
+
+    fn machine(bandwidth: f64, interval: Option<(f64, f64)>) -> Machine {
+        let mut machine = testing::record("one", 100.0).machine;
+        (machine.read_bandwidth, machine.arithmetic) = (Some(bandwidth), Some(1e11));
+        if let Some(interval) = interval {
+            machine.other.insert("read_bandwidth_interval".into(), serde_json::json!(interval));
+        }
+        machine
+    }
+
+    #[test]
+    fn a_slower_memory_may_explain_as_much_and_no_more() {
+        let speed = Speed::between(&machine(60e9, None), &machine(40e9, None));
+        assert_eq!((speed.least, speed.most), (1.0, 1.5));
+        assert_eq!(speed.allowed_for(1.5), (1.0, 1.5));
+    }
+
+    #[test]
+    fn a_faster_one_may_hide_something() {
+        let speed = Speed::between(&machine(40e9, None), &machine(60e9, None));
+        assert!(speed.allowed_for(1.0).1 > 1.49, "{speed:?}");
+    }
+
+    #[test]
+    fn what_probes_vary_by_is_no_change() {
+        assert_eq!(Speed::between(&machine(40e9, None), &machine(43e9, None)), Speed::SAME);
+        let wide = machine(40e9, Some((35e9, 60e9)));
+        assert_eq!(Speed::between(&wide, &machine(55e9, Some((50e9, 58e9)))), Speed::SAME);
+        let narrow = machine(40e9, Some((39e9, 41e9)));
+        assert!(Speed::between(&narrow, &machine(43e9, Some((42e9, 44e9)))).least < 0.94);
+    }
+}

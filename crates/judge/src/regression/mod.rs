@@ -1,0 +1,13 @@
+//! Whether a run is worse than another, for certain, and by more than is put up with.
+
+pub mod document;
+pub mod machine;
+pub mod pairing;
+#[cfg(test)]
+pub mod testing;
+pub mod thresholds;
+pub mod verdicts;
+
+pub use document::{Broken, Document, Kind, Side};
+pub use pairing::{Alone, Pair, Pairing};
+pub use verdicts::{Bar, Finding, Subject};

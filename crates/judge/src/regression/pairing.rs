@@ -1,0 +1,168 @@
+//! Which records of two runs are of the same thing.
+
+use history::{Case, Record};
+use serde::{Deserialize, Serialize};
+
+/// The same framework in the same case, in both runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'a> {
+    pub baseline: &'a Record,
+    pub current: &'a Record,
+}
+
+/// What only one run has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alone {
+    /// `baseline` or `current`.
+    pub side: String,
+    pub framework: String,
+    pub case: String,
+}
+
+pub struct Pairing<'a> {
+    pub pairs: Vec<Pair<'a>>,
+    pub alone: Vec<Alone>,
+}
+
+/// Pairs records by framework and case; `loosely` also those of a framework whose cases differ, where each run has
+/// one left.
+pub fn pair<'a>(baseline: &'a [Record], current: &'a [Record], loosely: bool) -> Pairing<'a> {
+    let mut theirs: Vec<&Record> = baseline.iter().collect();
+    let mut ours: Vec<&Record> = current.iter().collect();
+    let mut pairs =
+        take(&mut theirs, &mut ours, |a, b| a.framework == b.framework && is_same(&a.case, &b.case));
+    if loosely {
+        pairs.extend(take(&mut theirs, &mut ours, |a, b| a.framework == b.framework));
+    }
+    let alone = |side: &'static str| {
+        move |record: &Record| Alone {
+            side: side.to_owned(),
+            framework: record.framework.clone(),
+            case: case(&record.case),
+        }
+    };
+    let of_baseline = theirs.into_iter().map(alone("baseline"));
+    let alone = of_baseline.chain(ours.into_iter().map(alone("current"))).collect();
+    Pairing { pairs, alone }
+}
+
+fn take<'a>(
+    theirs: &mut Vec<&'a Record>,
+    ours: &mut Vec<&'a Record>,
+    is_pair: impl Fn(&Record, &Record) -> bool,
+) -> Vec<Pair<'a>> {
+    let mut pairs = Vec::new();
+    theirs.retain(|baseline| {
+        let Some(at) = ours.iter().position(|current| is_pair(baseline, current)) else { return true };
+        pairs.push(Pair { baseline, current: ours.remove(at) });
+        false
+    });
+    pairs
+}
+
+/// Weights by their hash where both know it: a model may be called anything.
+fn is_same(a: &Case, b: &Case) -> bool {
+    let unnamed = |case: &Case| Case {
+        model: String::new(),
+        weights_sha256: None,
+        other: Default::default(),
+        ..case.clone()
+    };
+    let same_weights = match (&a.weights_sha256, &b.weights_sha256) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.model == b.model,
+    };
+    same_weights && unnamed(a) == unnamed(b)
+}
+
+/// For people: what was computed.
+pub fn case(case: &Case) -> String {
+    let Case {
+        model,
+        precision,
+        device,
+        threads,
+        batch,
+        context,
+        prompt_tokens,
+        new_tokens,
+        kv_cache,
+        jit,
+        decode,
+        ..
+    } = case;
+    let prompts: Vec<String> = prompt_tokens.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "{model} {precision} {device}, {threads} threads, prompts of {} tokens, {new_tokens} new tokens",
+        prompts.join(" and ")
+    );
+    if *batch != 1 {
+        text += &format!(", batch {batch}");
+    }
+    if *context != 0 {
+        text += &format!(", context {context}");
+    }
+    if !kv_cache.is_empty() && kv_cache != "on" {
+        text += &format!(", KV cache {kv_cache}");
+    }
+    if !jit {
+        text += ", no JIT";
+    }
+    if !decode.is_empty() && decode != "forced" {
+        text += &format!(", {decode} decode");
+    }
+    text
+}
+
+/// What was measured otherwise, in words.
+pub fn differences(pair: &Pair<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut note = |what: &str, a: String, b: String| {
+        if a != b {
+            found.push(format!("{what}: {a} (baseline), {b} (current)"));
+        }
+    };
+    let (a, b) = (pair.baseline, pair.current);
+    if !is_same(&a.case, &b.case) {
+        note("case", case(&a.case), case(&b.case));
+        note("weights", hash(&a.case), hash(&b.case));
+    }
+    note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
+    let fair = |record: &Record| record.settings.fair_comparison.to_string();
+    note("--fair-comparison", fair(a), fair(b));
+    found
+}
+
+fn hash(case: &Case) -> String {
+    let hash = case.weights_sha256.as_deref().unwrap_or("unknown");
+    hash.get(..12).unwrap_or(hash).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regression::testing::record;
+
+    #[test]
+    fn a_framework_is_paired_with_itself_in_the_same_case() {
+        let baseline = [record("a", 1.0), record("b", 1.0)];
+        let mut current = [record("b", 1.0), record("a", 1.0)];
+        current[0].case.new_tokens += 1;
+        let found = pair(&baseline, &current, false);
+        assert_eq!((found.pairs.len(), found.pairs[0].current.framework.as_str()), (1, "a"));
+        let sides: Vec<&str> = found.alone.iter().map(|alone| alone.side).collect();
+        assert_eq!(sides, ["baseline", "current"]);
+        let found = pair(&baseline, &current, true);
+        assert_eq!((found.pairs.len(), found.alone.len()), (2, 0));
+        assert!(differences(&found.pairs[1])[0].starts_with("case: "), "{:?}", differences(&found.pairs[1]));
+    }
+
+    #[test]
+    fn weights_are_known_by_their_hash_and_not_by_a_name() {
+        let (a, mut b) = ([record("a", 1.0)], record("a", 1.0));
+        b.case.model = "renamed".into();
+        assert_eq!(pair(&a, &[b.clone()], false).pairs.len(), 1);
+        b.case.weights_sha256 = Some("0".into());
+        assert_eq!(pair(&a, &[b], false).pairs.len(), 0);
+    }
+}

@@ -1,0 +1,362 @@
+//! From figures of two runs to verdicts, metric by metric.
+
+use history::{Figure, Record};
+use serde::{Deserialize, Serialize};
+use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
+
+use super::machine::Speed;
+use super::pairing::{self, Pair};
+use super::thresholds::{ALL, Thresholds};
+use crate::metrics::Metric;
+use crate::report::number;
+
+/// One metric of one framework.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Finding {
+    pub framework: String,
+    pub case: String,
+    pub metric: String,
+    pub unit: String,
+    /// Medians over processes.
+    pub baseline: Option<f64>,
+    pub current: Option<f64>,
+    /// Current ÷ baseline, geometric means, and its 95 % interval.
+    pub ratio: Option<f64>,
+    pub interval: Option<(f64, f64)>,
+    /// The same in the sense "how many times worse": above 1 is worse, whichever way the metric goes.
+    pub worse: Option<f64>,
+    /// Of the baseline and of the current run.
+    pub rounds: (usize, usize),
+    pub p: Option<f64>,
+    pub p_adjusted: Option<f64>,
+    /// Of the test that assumes no distribution: Mann–Whitney's, or sign flips where rounds are paired.
+    pub p_rank: Option<f64>,
+    /// As a share; of a `diff`, the margin.
+    pub threshold: f64,
+    pub verdict: Verdict,
+    /// With which the estimate would be significant, of an inconclusive one.
+    pub rounds_needed: Option<usize>,
+    /// A regression of the same cause that is told in its place.
+    pub follows: Option<String>,
+    pub sentence: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Regression,
+    Worse,
+    Better,
+    Equivalent,
+    Inconclusive,
+    NotMeasurable,
+}
+
+impl Finding {
+    /// Whether the estimate, certain or not, is beyond the threshold.
+    pub fn is_beyond(&self) -> bool {
+        self.worse.is_some_and(|worse| worse > 1.0 + self.threshold)
+    }
+}
+
+impl Verdict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Regression => "REGRESSION",
+            Verdict::Worse => "worse",
+            Verdict::Better => "better",
+            Verdict::Equivalent => "equivalent",
+            Verdict::Inconclusive => "inconclusive",
+            Verdict::NotMeasurable => "not measurable",
+        }
+    }
+}
+
+/// What changes are held against.
+pub struct Bar<'a> {
+    pub thresholds: &'a Thresholds,
+    /// Whether going beyond it is a regression; else it is the margin of equivalence alone.
+    pub gates: bool,
+    /// What the machine may account for.
+    pub speed: Speed,
+}
+
+/// A metric of a pair, before anything is known of it.
+pub struct Subject<'a> {
+    pub pair: Pair<'a>,
+    pub metric: String,
+    baseline: Option<&'a Figure>,
+    current: Option<&'a Figure>,
+}
+
+/// The metrics of a pair that are judged: those asked for, or those of the table, that either run has.
+pub fn subjects<'a>(pair: Pair<'a>, asked: &[String]) -> Vec<Subject<'a>> {
+    let name = |metric: &Metric| metric.name().to_owned();
+    let one_token =
+        [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput, Metric::PeakMemory];
+    let names: Vec<String> = match asked {
+        [] if pair.current.case.new_tokens > 1 => Metric::TABLE.iter().map(name).collect(),
+        [] => one_token.iter().map(name).collect(),
+        asked if asked.iter().any(|asked| asked == ALL) => Metric::ALL.iter().map(name).collect(),
+        asked => asked.to_vec(),
+    };
+    let of = |record: &'a Record, metric: &str| record.metrics.get(metric);
+    let subject = |metric: String| {
+        let (baseline, current) = (of(pair.baseline, &metric), of(pair.current, &metric));
+        (baseline.is_some() || current.is_some()).then_some(Subject { pair, metric, baseline, current })
+    };
+    names.into_iter().filter_map(subject).collect()
+}
+
+fn known(figure: Option<&Figure>) -> Vec<f64> {
+    figure.map_or(Vec::new(), |figure| figure.values.iter().copied().flatten().collect())
+}
+
+impl<'a> Subject<'a> {
+    fn higher_is_better(&self) -> bool {
+        self.current.or(self.baseline).is_some_and(|figure| figure.higher_is_better)
+    }
+
+    /// By round, of the baseline and of the current run.
+    pub fn values(&self) -> (&'a [Option<f64>], &'a [Option<f64>]) {
+        let of = |figure: Option<&'a Figure>| figure.map_or(&[][..], |figure| figure.values.as_slice());
+        (of(self.baseline), of(self.current))
+    }
+
+    /// (worse, better) in the order of a ratio "how many times worse".
+    pub fn turned<T>(&self, baseline: T, current: T) -> (T, T) {
+        if self.higher_is_better() { (baseline, current) } else { (current, baseline) }
+    }
+}
+
+/// What the statistics say, in the sense "how many times worse".
+struct Evidence {
+    worse: f64,
+    interval: (f64, f64),
+    p: f64,
+    p_adjusted: f64,
+    p_rank: f64,
+    significant: bool,
+    rounds: (usize, usize),
+    rounds_needed: Option<usize>,
+}
+
+/// Judges runs that have no rounds in common.
+pub fn unpaired(subjects: &[Subject<'_>], bar: &Bar<'_>) -> Vec<Finding> {
+    let figures: Vec<(Vec<f64>, Vec<f64>)> = subjects
+        .iter()
+        .map(|subject| subject.turned(known(subject.baseline), known(subject.current)))
+        .collect();
+    let family: Vec<Samples<'_>> = figures.iter().map(|(a, b)| Samples { a, b }).collect();
+    let contrasts = statistics::contrast(&family, &Settings::default());
+    let evidence = contrasts.into_iter().zip(subjects).map(|(contrast, subject)| {
+        let contrast = contrast?;
+        let (a, b) = contrast.rounds;
+        let (baseline, current) = if subject.higher_is_better() { (a, b) } else { (b, a) };
+        Some(Evidence {
+            worse: contrast.ratio,
+            interval: contrast.interval,
+            p: contrast.p_welch,
+            p_adjusted: contrast.p_adjusted,
+            p_rank: contrast.p_mann_whitney,
+            significant: contrast.significant,
+            rounds: (baseline, current),
+            rounds_needed: contrast.rounds_needed,
+        })
+    });
+    conclude(subjects, evidence.collect(), bar)
+}
+
+/// Judges runs whose rounds were interleaved, from what the statistics of a comparison say of "how many times
+/// worse".
+pub fn paired(subjects: &[Subject<'_>], decisions: Vec<Option<Decision>>, bar: &Bar<'_>) -> Vec<Finding> {
+    let evidence = decisions.into_iter().map(|decision| {
+        let decision = decision?;
+        let enough = decision.rounds >= MIN_ROUNDS;
+        let rejected = decision.p_adjusted < SIGNIFICANCE && decision.p_sign_flip < SIGNIFICANCE;
+        Some(Evidence {
+            worse: decision.ratio,
+            interval: decision.interval,
+            p: decision.p_t,
+            p_adjusted: decision.p_adjusted,
+            p_rank: decision.p_sign_flip,
+            significant: enough && rejected,
+            rounds: (decision.rounds, decision.rounds),
+            rounds_needed: None,
+        })
+    });
+    conclude(subjects, evidence.collect(), bar)
+}
+
+fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar<'_>) -> Vec<Finding> {
+    let judged = subjects.iter().zip(evidence);
+    let mut findings: Vec<Finding> =
+        judged.map(|(subject, evidence)| finding(subject, evidence, bar)).collect();
+    // Latency and throughput are two readings of one thing: one alarm, which names both.
+    let decoding: Vec<(String, String)> = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Regression && finding.metric == "throughput")
+        .map(|finding| (finding.framework.clone(), finding.case.clone()))
+        .collect();
+    for finding in &mut findings {
+        let place = (finding.framework.clone(), finding.case.clone());
+        let is_latency = finding.verdict == Verdict::Regression && finding.metric == "latency";
+        if is_latency && decoding.contains(&place) {
+            finding.follows = Some("throughput".into());
+        }
+    }
+    findings
+}
+
+fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> Finding {
+    let threshold = bar.thresholds.share(&subject.metric);
+    let (verdict, why) = match &evidence {
+        None => (Verdict::NotMeasurable, missing(subject)),
+        Some(evidence) => judge(evidence, threshold, subject, bar),
+    };
+    let median = |figure: Option<&Figure>| figure.map(|figure| figure.median);
+    let raw = |worse: f64| if subject.higher_is_better() { 1.0 / worse } else { worse };
+    let mut finding = Finding {
+        framework: subject.pair.current.framework.clone(),
+        case: pairing::case(&subject.pair.current.case),
+        metric: subject.metric.clone(),
+        unit: subject.current.or(subject.baseline).map_or_else(String::new, |figure| figure.unit.clone()),
+        baseline: median(subject.baseline),
+        current: median(subject.current),
+        ratio: evidence.as_ref().map(|evidence| raw(evidence.worse)),
+        interval: evidence.as_ref().map(|evidence| {
+            let (low, high) = evidence.interval;
+            if subject.higher_is_better() { (raw(high), raw(low)) } else { (low, high) }
+        }),
+        worse: evidence.as_ref().map(|evidence| evidence.worse),
+        rounds: evidence.as_ref().map_or_else(
+            || (known(subject.baseline).len(), known(subject.current).len()),
+            |evidence| evidence.rounds,
+        ),
+        p: evidence.as_ref().map(|evidence| evidence.p),
+        p_adjusted: evidence.as_ref().map(|evidence| evidence.p_adjusted),
+        p_rank: evidence.as_ref().map(|evidence| evidence.p_rank),
+        threshold,
+        verdict,
+        rounds_needed: evidence
+            .as_ref()
+            .filter(|_| verdict == Verdict::Inconclusive)
+            .and_then(|evidence| evidence.rounds_needed),
+        follows: None,
+        sentence: String::new(),
+    };
+    finding.sentence = sentence(&finding, why.as_deref(), bar.gates);
+    finding
+}
+
+fn missing(subject: &Subject<'_>) -> Option<String> {
+    let side = match (subject.baseline, subject.current) {
+        (None, _) => "the baseline has no figures of it",
+        (_, None) => "the current run has no figures of it",
+        _ => "there are too few figures, or some that are not positive",
+    };
+    Some(side.to_owned())
+}
+
+/// The verdict, and why there is none.
+fn judge(
+    evidence: &Evidence,
+    threshold: f64,
+    subject: &Subject<'_>,
+    bar: &Bar<'_>,
+) -> (Verdict, Option<String>) {
+    let rounds = evidence.rounds.0.min(evidence.rounds.1);
+    if rounds < MIN_ROUNDS {
+        let which = if evidence.rounds.0 < MIN_ROUNDS { "the baseline" } else { "the current run" };
+        let why = format!("{which} has {rounds} rounds of the {MIN_ROUNDS} that a verdict takes");
+        return (Verdict::NotMeasurable, Some(why));
+    }
+    let found = classify(evidence, 1.0, threshold, bar.gates);
+    // Bytes do not depend on how fast they are read.
+    if subject.metric == Metric::PeakMemory.name() || bar.speed == Speed::SAME || !bar.gates {
+        return (found, None);
+    }
+    let (least, most) = bar.speed.allowed_for(1.0);
+    let others = [least, most].map(|factor| classify(evidence, factor, threshold, true));
+    let is_stopped = |verdict: Verdict| verdict == Verdict::Regression;
+    if others.iter().all(|other| is_stopped(*other) == is_stopped(found)) {
+        return (found, None);
+    }
+    let change =
+        if is_stopped(found) { "slower, which may account for it" } else { "faster, which may hide one" };
+    (Verdict::NotMeasurable, Some(format!("the machine itself was {change}")))
+}
+
+/// As it would be if the current run were `factor` times as bad.
+fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Verdict {
+    let (low, high) = evidence.interval;
+    let interval = (low * factor, high * factor);
+    let differs = match factor == 1.0 {
+        true => evidence.significant,
+        // The interval is what is left of the test when the figures are moved.
+        false => interval.0 > 1.0 || interval.1 < 1.0,
+    };
+    match statistics::classify(evidence.worse * factor, interval, differs, threshold) {
+        Change::Regression if gates => Verdict::Regression,
+        Change::Regression | Change::Worse => Verdict::Worse,
+        Change::Better => Verdict::Better,
+        Change::Equivalent => Verdict::Equivalent,
+        Change::Inconclusive => Verdict::Inconclusive,
+    }
+}
+
+fn sentence(finding: &Finding, why: Option<&str>, gates: bool) -> String {
+    let Finding { framework, metric, unit, threshold, .. } = finding;
+    let name = metric.replace('_', " ");
+    let (Some(baseline), Some(current), Some(ratio), Some((low, high))) =
+        (finding.baseline, finding.current, finding.ratio, finding.interval)
+    else {
+        return format!("{framework}: {name} is not measurable: {}", why.unwrap_or("there are no figures"));
+    };
+    let change = percent(ratio - 1.0);
+    let figures = format!("{} against {} {unit}", number(current), number(baseline));
+    let (a, b) = finding.rounds;
+    let rounds = if a == b { format!("{a} rounds") } else { format!("{a} and {b} rounds") };
+    let interval = format!("95 % interval {} to {}, {rounds}", percent(low - 1.0), percent(high - 1.0));
+    let limit = 100.0 * threshold;
+    match finding.verdict {
+        Verdict::Regression => format!(
+            "{framework}: {name} regressed: {change}, {figures} ({interval}), beyond the threshold of {limit} %"
+        ),
+        Verdict::Worse if gates => {
+            format!(
+                "{framework}: {name} is worse, within the threshold of {limit} %: {change}, {figures} ({interval})"
+            )
+        }
+        Verdict::Worse => format!("{framework}: {name} is worse: {change}, {figures} ({interval})"),
+        Verdict::Better => format!("{framework}: {name} is better: {change}, {figures} ({interval})"),
+        Verdict::Equivalent => {
+            format!("{framework}: {name} is equivalent within {limit} %: {change}, {figures} ({interval})")
+        }
+        Verdict::Inconclusive => {
+            let needed = match (finding.rounds_needed, finding.is_beyond()) {
+                (Some(rounds), true) => {
+                    format!("; about {rounds} rounds in each run would tell (--rounds {rounds})")
+                }
+                (None, true) => "; more rounds would tell (--rounds)".to_owned(),
+                _ => String::new(),
+            };
+            let p = finding.p_adjusted.unwrap_or(1.0);
+            format!(
+                "{framework}: {name} is inconclusive: {change}, {figures} ({interval}, adjusted p = {p:.2}){needed}"
+            )
+        }
+        Verdict::NotMeasurable => {
+            let why = why.unwrap_or("there are no figures");
+            format!("{framework}: {name} is not measurable: {why}: {change}, {figures} ({interval})")
+        }
+    }
+}
+
+/// "+8.0 %".
+pub fn percent(share: f64) -> String {
+    match share.is_finite() && share < 100.0 {
+        true => format!("{:+.1} %", 100.0 * share),
+        false => "beyond measure".to_owned(),
+    }
+}

@@ -1,0 +1,45 @@
+//! All that a report is made of.
+
+use bundle::{Manifest, ModelConfig};
+use plan::Plan;
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::evidence::Evidence;
+
+/// One comparison, as it was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    pub environment: Environment,
+    pub plan: Plan,
+    pub model: Prepared,
+    pub evidence: Evidence,
+    /// Directory that holds every sample.
+    pub results: String,
+}
+
+/// The prepared model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    pub name: String,
+    pub architecture: String,
+    /// Directory of the bundle.
+    pub bundle: String,
+    pub manifest: Manifest,
+    /// The model's shapes. `None` in results of schema 2, which did not keep them: then there are no limits of the
+    /// machine and no memory by part.
+    #[serde(default)]
+    pub config: Option<ModelConfig>,
+}
+
+impl Prepared {
+    pub fn new(bundle: &bundle::Bundle) -> Prepared {
+        Prepared {
+            name: bundle.manifest().name.clone(),
+            architecture: format!("{:?}", bundle.config().architecture).to_lowercase(),
+            bundle: bundle.directory().display().to_string(),
+            manifest: bundle.manifest().clone(),
+            config: Some(bundle.config().clone()),
+        }
+    }
+}

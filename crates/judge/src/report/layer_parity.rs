@@ -1,0 +1,180 @@
+//! What `driver parity` found, as one value; table, Markdown and JSON are renderings of it.
+//! `docs/results.md` describes the JSON.
+
+use bundle::Precision;
+use protocol::InEffect;
+use serde::{Deserialize, Serialize};
+
+use super::{Facts, Prepared};
+use crate::continuation::Continuation;
+use crate::environment::Environment;
+use crate::evidence::{End, Probe};
+use crate::found::{Findings, Found, Repeated};
+use crate::layers::{self, LayerDifference};
+use crate::parity::Tolerance;
+use crate::run::{FailureKind, Run};
+use crate::text::TextScore;
+use crate::variation::Variation;
+use plan::{Contender, Plan};
+
+/// Version of the JSON.
+pub const SCHEMA: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParityReport {
+    pub schema: u32,
+    pub environment: Environment,
+    pub plan: Plan,
+    pub model: Prepared,
+    /// Whose f32 results the others are held against.
+    pub reference: Option<String>,
+    pub no_reference: Option<String>,
+    /// Why the reference gives logits alone.
+    pub reference_without_layers: Option<String>,
+    /// Whose f32 logits the text is held against, and why it could not be.
+    pub text_reference: Option<String>,
+    pub no_text: Option<String>,
+    pub rows: Vec<ParityRow>,
+    /// Of the machine, beside every timed process.
+    pub probes: Vec<Probe>,
+    pub warnings: Vec<String>,
+    pub interrupted: bool,
+    pub results: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParityState {
+    /// Everything that could be compared is within its tolerance.
+    Agrees,
+    Diverges,
+    /// It ran, and nobody was there to hold it against.
+    NotCompared,
+    Unsupported,
+    Failed,
+    NotRun,
+}
+
+/// Of one framework.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParityRow {
+    pub framework: String,
+    pub precision: Precision,
+    pub state: ParityState,
+    /// Why it is not in agreement.
+    pub reasons: Vec<String>,
+    /// As observed after a load.
+    pub in_effect: Option<InEffect>,
+    /// Largest relative RMSE of a layer, and by how many logits the reference's preference is a tie.
+    pub relative_rmse_limit: f64,
+    pub tie: f32,
+    pub layers: Vec<LayerDifference>,
+    pub no_layers: Option<String>,
+    /// The first layer beyond the limit.
+    pub first_beyond: Option<String>,
+    pub continuation: Option<Continuation>,
+    /// Whether two processes generated the same tokens.
+    pub repeatable: Option<bool>,
+    pub variation: Option<Variation>,
+    pub text: Option<TextScore>,
+    pub no_text: Option<String>,
+}
+
+impl ParityReport {
+    /// Judges `findings` with the timed processes of `facts`.
+    pub fn new(facts: &Facts, findings: Findings) -> ParityReport {
+        let Facts { environment, plan, model, evidence, results } = facts;
+        let governor = environment.governor.as_deref();
+        let row = |(contender, found): (&Contender, Found)| {
+            let runs: Vec<&Run> = evidence.complete(&contender.label).collect();
+            let variation = Variation::new(&runs, plan.batch, &evidence.probes, governor);
+            ParityRow::new(contender, found, variation)
+        };
+        let rows: Vec<ParityRow> = plan.contenders.iter().zip(findings.contenders).map(row).collect();
+        let warning = |row: &ParityRow| {
+            let warning = row.variation.as_ref()?.warning()?;
+            Some(format!("{}: {warning}", row.framework))
+        };
+        ParityReport {
+            schema: SCHEMA,
+            warnings: rows.iter().filter_map(warning).collect(),
+            environment: environment.clone(),
+            plan: plan.clone(),
+            model: model.clone(),
+            reference: findings.reference.map(|reference| reference.framework),
+            no_reference: evidence.no_reference.clone(),
+            reference_without_layers: findings.reference_without_layers,
+            text_reference: findings.text_reference,
+            no_text: findings.no_text,
+            rows,
+            probes: evidence.probes.clone(),
+            interrupted: evidence.end == End::Interrupted,
+            results: results.clone(),
+        }
+    }
+
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
+    }
+
+    /// 1 when a framework failed or diverges, or there is nothing to tell.
+    pub fn exit_code(&self) -> u8 {
+        let bad = |row: &ParityRow| matches!(row.state, ParityState::Failed | ParityState::Diverges);
+        let told = self.rows.iter().any(|row| row.state == ParityState::Agrees);
+        u8::from(self.rows.iter().any(bad) || !told)
+    }
+}
+
+impl ParityRow {
+    fn new(contender: &Contender, found: Found, variation: Option<Variation>) -> ParityRow {
+        let tolerance = Tolerance::for_precision(contender.precision);
+        let limit = layers::limit(contender.precision);
+        let first_beyond = found.layers.iter().find(|layer| layer.beyond).map(|layer| layer.layer.clone());
+        let mut reasons = Vec::new();
+        if first_beyond.is_some() {
+            reasons.push(layers::sentence(&found.layers, limit));
+        }
+        if let Some(continuation) = found.continuation.as_ref().filter(|c| c.diverges(tolerance.top1)) {
+            reasons.push(continuation.sentence());
+        }
+        if let Some(Repeated::Differs { prompt, token }) = &found.repeated {
+            reasons.push(format!("two processes generated different tokens: {prompt} from token {token}"));
+        }
+        let state = match &found.failure {
+            Some(failure) => {
+                reasons = vec![failure.sentence()];
+                match failure.kind {
+                    FailureKind::Unsupported => ParityState::Unsupported,
+                    FailureKind::Failed | FailureKind::OutOfMemory => ParityState::Failed,
+                    FailureKind::Interrupted => ParityState::NotRun,
+                }
+            }
+            None if !reasons.is_empty() => ParityState::Diverges,
+            None if found.continuation.is_some() => ParityState::Agrees,
+            None if found.repeated.is_some() => ParityState::NotCompared,
+            None => ParityState::NotRun,
+        };
+        let (text, no_text) = match found.text {
+            Some(Ok(score)) => (Some(score), None),
+            Some(Err(reason)) => (None, Some(reason)),
+            None => (None, None),
+        };
+        ParityRow {
+            framework: contender.label.clone(),
+            precision: contender.precision,
+            state,
+            reasons,
+            in_effect: found.in_effect,
+            relative_rmse_limit: limit,
+            tie: tolerance.tie,
+            layers: found.layers,
+            no_layers: found.no_layers,
+            first_beyond,
+            continuation: found.continuation,
+            repeatable: found.repeated.map(|repeated| matches!(repeated, Repeated::Same)),
+            variation,
+            text,
+            no_text,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
+//! is computed while rendering. `docs/results.md` describes the JSON.
+
+mod facts;
+mod findings;
+pub mod layer_parity;
+pub mod prompts;
+mod row;
+
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use crate::environment::Environment;
+use crate::evidence::{End, Evidence, Probe};
+use crate::fairness::{self, MACHINE, RuleState};
+use crate::floor::{self, Floor};
+use crate::limit;
+use crate::noise::Noise;
+use crate::sanity::{self, Flag};
+use crate::verdicts::{self, Comparison};
+use plan::Plan;
+
+pub use facts::{Facts, Prepared};
+pub use findings::{findings, number};
+pub use row::{Energy, Figure, Loads, Requested, Row, State};
+
+use prompts::PromptFigures;
+
+/// Version of the JSON.
+pub const SCHEMA: u32 = 3;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub schema: u32,
+    pub environment: Environment,
+    pub plan: Plan,
+    pub model: Prepared,
+    /// Rounds that were done and stand, and why there are no more.
+    pub rounds: usize,
+    pub end: End,
+    pub rows: Vec<Row>,
+    /// The figures of each prompt by itself.
+    pub prompts: Vec<PromptFigures>,
+    pub comparisons: Vec<Comparison>,
+    /// Where one engine was measured under two labels: what the machine cannot tell apart.
+    pub floor: Vec<Floor>,
+    pub rules: Vec<RuleState>,
+    /// Results that cannot be.
+    pub sanity: Vec<Flag>,
+    pub machine: Machine,
+    pub warnings: Vec<String>,
+    pub interrupted: bool,
+    /// Directory that holds every sample.
+    pub results: String,
+    pub summary: Summary,
+}
+
+/// The same in words: what stands above and below the table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// What was measured, on what, how often.
+    pub heading: String,
+    pub verdicts: Vec<String>,
+    /// What else there is to know.
+    pub details: Vec<String>,
+}
+
+/// What the machine did beside.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub before: Option<Noise>,
+    /// Of each round, those done again included.
+    pub rounds: Vec<Noise>,
+    /// Between processes.
+    pub probes: Vec<Probe>,
+    /// Over all probes: bytes and f32 operations per second.
+    pub read_bandwidth: Option<Spread>,
+    pub arithmetic: Option<Spread>,
+    /// Largest drift that a probe saw, as a share.
+    pub drift: Option<f64>,
+    /// Why rounds were done again, or were noisy and accepted.
+    pub complaints: Vec<String>,
+    /// Processes whose figures were put aside because their round was done again.
+    pub put_aside: usize,
+}
+
+/// A speed that changes: median and least of what probes saw on average, and the most that one saw at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub best: f64,
+}
+
+impl Machine {
+    fn new(evidence: &Evidence) -> Machine {
+        let spread = |mean: fn(&Probe) -> f64, best: fn(&Probe) -> f64| {
+            let means: Vec<f64> = evidence.probes.iter().map(mean).collect();
+            Some(Spread {
+                median: median(&means)?,
+                min: means.iter().copied().reduce(f64::min)?,
+                best: evidence.probes.iter().map(best).reduce(f64::max)?,
+            })
+        };
+        Machine {
+            before: evidence.before.clone(),
+            rounds: evidence.noises.clone(),
+            read_bandwidth: spread(|probe| probe.read_bandwidth, |probe| probe.best_read_bandwidth),
+            arithmetic: spread(|probe| probe.arithmetic, |probe| probe.best_arithmetic),
+            drift: evidence.probes.iter().map(|probe| probe.drift).reduce(f64::max),
+            probes: evidence.probes.clone(),
+            complaints: evidence.complaints.clone(),
+            put_aside: evidence.repeated.len(),
+        }
+    }
+}
+
+impl Report {
+    /// Judges.
+    pub fn new(facts: &Facts) -> Report {
+        let Facts { environment, plan, model, evidence, results } = facts;
+        let judged = fairness::Judged {
+            plan,
+            manifest: &model.manifest,
+            evidence,
+            runs: evidence.runs.iter().filter(|run| run.is_complete()).collect(),
+        };
+        let rules = fairness::judge(&judged);
+        let mut limits = model.config.as_ref().map(|c| limit::limits(plan, c, evidence)).unwrap_or_default();
+        let sanity = sanity::flags(plan, evidence, &limits);
+        let rows: Vec<Row> = plan
+            .contenders
+            .iter()
+            .map(|contender| Row::new(contender, facts, &rules, limits.remove(&contender.label)))
+            .collect();
+        let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
+        let comparisons =
+            verdicts::compare(plan, evidence, compared.collect(), noise(plan, &rules).as_deref());
+        let mut report = Report {
+            schema: SCHEMA,
+            environment: environment.clone(),
+            plan: plan.clone(),
+            model: model.clone(),
+            rounds: evidence.rounds,
+            end: evidence.end.clone(),
+            floor: floor::floors(plan, &comparisons),
+            warnings: findings::warnings(facts, &rows, &rules),
+            rows,
+            prompts: prompts::prompts(plan, evidence),
+            comparisons,
+            rules,
+            sanity,
+            machine: Machine::new(evidence),
+            interrupted: matches!(evidence.end, End::Interrupted | End::Killed),
+            results: results.clone(),
+            summary: Summary::default(),
+        };
+        report.summary = findings::summary(&report);
+        report
+    }
+
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
+    }
+
+    /// Why nothing is measurable, if the machine was too noisy and nobody accepted that.
+    pub fn noise(&self) -> Option<String> {
+        noise(&self.plan, &self.rules)
+    }
+
+    /// 0 when everything asked for was measured, or cannot be had by its nature; 1 when a framework
+    /// failed, was struck, or nothing could be measured; 3 when the machine was too noisy.
+    pub fn exit_code(&self) -> u8 {
+        let bad = |row: &Row| matches!(row.state, State::Failed | State::Struck);
+        if self.rows.iter().any(bad) {
+            return 1;
+        }
+        if self.noise().is_some() {
+            return 3;
+        }
+        u8::from(!self.rows.iter().any(|row| row.state.takes_part()))
+    }
+}
+
+fn noise(plan: &Plan, rules: &[RuleState]) -> Option<String> {
+    let breaches = rules.iter().flat_map(|rule| &rule.broken_by);
+    let of_machine = breaches.filter(|breach| breach.framework == MACHINE && !plan.accept_noise);
+    of_machine.map(|breach| format!("{}; {}", breach.finding, breach.remedy)).next()
+}

@@ -1,0 +1,113 @@
+//! Figures by prompt. The table's own are of all prompts together; these are the same formulas, given the samples of
+//! one prompt alone.
+
+use protocol::{Event, Iteration};
+use serde::{Deserialize, Serialize};
+
+use super::row::{self, Figure};
+use crate::evidence::Evidence;
+use crate::metrics::Metric;
+use crate::run::Run;
+use plan::Plan;
+
+/// Those that a prompt has of its own.
+pub const METRICS: [Metric; 4] =
+    [Metric::FirstToken, Metric::Latency, Metric::Throughput, Metric::PrefillThroughput];
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptFigures {
+    pub name: String,
+    /// Of the prompt.
+    pub tokens: usize,
+    /// One for each row of the table, in its order.
+    pub rows: Vec<PromptRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptRow {
+    pub framework: String,
+    pub metrics: Vec<Figure>,
+}
+
+pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
+    let of_prompt = |(case, prompt): (usize, &plan::Prompt)| {
+        let plan = Plan { prompts: vec![prompt.clone()], ..plan.clone() };
+        let runs = evidence.runs.iter().map(|run| restricted(run, case)).collect();
+        let evidence = Evidence { runs, ..Evidence::default() };
+        let figures = |label: &str| {
+            METRICS.iter().map(|&metric| row::figure(metric, &plan, &evidence, label)).collect()
+        };
+        let of_contender = |label: &String| PromptRow { framework: label.clone(), metrics: figures(label) };
+        PromptFigures {
+            name: prompt.name.clone(),
+            tokens: prompt.tokens.len(),
+            rows: plan.contenders.iter().map(|contender| of_contender(&contender.label)).collect(),
+        }
+    };
+    plan.prompts.iter().enumerate().map(of_prompt).collect()
+}
+
+/// A process as if it had been asked for one case only: its measured iterations, and nothing else.
+fn restricted(run: &Run, case: usize) -> Run {
+    let of_case = |iteration: &Iteration| {
+        let cases = iteration.cases.get(case).cloned().into_iter().collect();
+        Event::Iteration(Iteration { index: iteration.index, cases })
+    };
+    Run {
+        purpose: run.purpose,
+        framework: run.framework.clone(),
+        failure: run.failure.clone(),
+        events: run.iterations().map(of_case).collect(),
+        agreement: None,
+        derived: None,
+        noise: None,
+        ..*run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::CaseSample;
+
+    use super::*;
+    use crate::testing;
+    use plan::Prompt;
+
+    fn prompt(name: &str, tokens: usize) -> Prompt {
+        Prompt { name: name.into(), text: None, tokens: vec![1; tokens] }
+    }
+
+    /// A process of two iterations over two cases: gaps of 10 and of 20 ms.
+    fn process(label: &str, round: usize) -> Run {
+        let case = |first_ms: u64, gap_ms: u64| CaseSample {
+            first_token_ns: first_ms * 1_000_000,
+            gaps_ns: vec![gap_ms * 1_000_000; 3],
+            tokens: Vec::new(),
+        };
+        let iteration =
+            |index| Event::Iteration(Iteration { index, cases: vec![case(40, 10), case(100, 20)] });
+        testing::run(label, round, vec![iteration(0), iteration(1)])
+    }
+
+    #[test]
+    fn each_prompt_has_the_figures_of_its_own_samples() {
+        let plan = Plan {
+            prompts: vec![prompt("short", 4), prompt("long", 16)],
+            batch: 2,
+            ..testing::plan(&["a", "absent"])
+        };
+        let evidence =
+            Evidence { runs: vec![process("a", 0), process("a", 1)], rounds: 2, ..Evidence::default() };
+        let found = prompts(&plan, &evidence);
+        let names: Vec<_> = found.iter().map(|prompt| (prompt.name.as_str(), prompt.tokens)).collect();
+        assert_eq!(names, [("short", 4), ("long", 16)]);
+        let medians = |prompt: &PromptFigures| {
+            prompt.rows[0].metrics.iter().map(|figure| figure.median.unwrap()).collect::<Vec<_>>()
+        };
+        // First token, gap, 2 sequences a gap, and 2 × tokens in the first token's time.
+        assert_eq!(medians(&found[0]), [40.0, 10.0, 2.0 / 0.01, 2.0 * 4.0 / 0.04]);
+        assert_eq!(medians(&found[1]), [100.0, 20.0, 2.0 / 0.02, 2.0 * 16.0 / 0.1]);
+        assert_eq!(found[1].rows[0].metrics[0].values, [Some(100.0), Some(100.0)]);
+        assert!(found[0].rows[1].metrics.iter().all(|figure| figure.median.is_none()), "what did not run");
+    }
+}

@@ -1,0 +1,263 @@
+//! One contender of a report: what it was, what was measured of it, and in what state.
+
+use bundle::Precision;
+use protocol::{Hello, InEffect};
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use super::Facts;
+use crate::evidence::Evidence;
+use crate::fairness::RuleState;
+use crate::limit::Limit;
+use crate::memory::{self, Parts};
+use crate::metrics::{self, Metric};
+use crate::parity::Agreement;
+use crate::run::{FailureKind, Run};
+use crate::steady::{self, Steadiness};
+use crate::text::TextScore;
+use crate::threads::Threads;
+use plan::{Contender, Plan};
+
+/// One contender.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub framework: String,
+    pub state: State,
+    /// Why it is not simply measured.
+    pub reasons: Vec<String>,
+    pub precision: Requested,
+    pub rounds: usize,
+    pub metrics: Vec<Figure>,
+    pub load: Loads,
+    /// How near it came to what the machine can do.
+    pub limit: Option<Limit>,
+    pub memory: Option<Parts>,
+    pub threads: Option<Threads>,
+    pub steadiness: Steadiness,
+    pub energy: Option<Energy>,
+    /// Of the text that was scored, if one was.
+    pub text: Option<TextScore>,
+    /// The worst of all rounds.
+    pub agreement: Option<Agreement>,
+    /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
+    pub tokens: Option<Vec<Vec<Vec<u32>>>>,
+    pub hello: Option<Hello>,
+    pub in_effect: Option<InEffect>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Measured,
+    /// Measured, but a fairness rule is broken: no part in any verdict.
+    Struck,
+    /// A rule is broken and only labelled (`--fair-comparison=false`).
+    Labelled,
+    Unsupported,
+    Failed,
+    /// The user interrupted, or the machine was too noisy, before its first process was done.
+    NotRun,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    pub requested: Precision,
+    pub observed: Option<String>,
+}
+
+/// A metric of one contender: the median over its processes, and each of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    pub metric: Metric,
+    pub unit: String,
+    /// `null`: not available.
+    pub median: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    /// By round.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Loading, by what the page cache held before.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loads {
+    /// Of the loads that the table shows: the smallest share of the weights file that was resident before.
+    pub warm_resident_before: Option<f64>,
+    /// After the file was dropped from the cache, and the drop was verified. Seconds.
+    pub cold: Vec<f64>,
+    pub cold_median: Option<f64>,
+    /// The largest share that was still resident in those.
+    pub cold_resident_before: Option<f64>,
+    /// Why there is no cold load.
+    pub cold_unavailable: Option<String>,
+}
+
+/// Of the measured iterations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Energy {
+    /// Median over processes: everything that the meter covers, by new token.
+    pub joules_per_token: f64,
+    pub method: String,
+}
+
+/// Below this share, a page cache is cold: a few pages of the file's header do not warm a load.
+const COLD: f64 = 0.01;
+
+impl Row {
+    pub fn new(contender: &Contender, facts: &Facts, rules: &[RuleState], limit: Option<Limit>) -> Row {
+        let Facts { plan, evidence, model, .. } = facts;
+        let label = &contender.label;
+        let runs: Vec<&Run> = evidence.runs.iter().filter(|run| run.framework == *label).collect();
+        let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
+        let (state, reasons) = state(contender, plan, evidence, rules, complete.is_empty());
+        let loaded = runs.iter().rev().find_map(|run| run.loaded());
+        Row {
+            framework: label.clone(),
+            state,
+            reasons,
+            precision: Requested {
+                requested: contender.precision,
+                observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
+            },
+            rounds: complete.len(),
+            metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, evidence, label)).collect(),
+            load: loads(plan, evidence, label, &complete),
+            limit,
+            memory: model
+                .config
+                .as_ref()
+                .and_then(|config| memory::parts(plan, config, &complete, |run| run.usage()?.kv_cache_bytes)),
+            threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
+            steadiness: steady::steadiness(&complete, plan.batch),
+            energy: energy(plan, &complete),
+            text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
+            agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
+            tokens: tokens(&complete),
+            hello: runs.iter().find_map(|run| run.hello()).cloned(),
+            in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
+        }
+    }
+
+    pub fn median(&self, metric: Metric) -> Option<f64> {
+        self.metrics.iter().find(|figure| figure.metric == metric)?.median
+    }
+}
+
+impl Row {
+    /// For people: what it ran in, and what was asked for if that is something else.
+    pub fn precision_words(&self) -> String {
+        let requested = self.precision.requested.name();
+        match &self.precision.observed {
+            Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
+            _ => requested.to_owned(),
+        }
+    }
+
+    /// For people: whether it computed what the reference computed.
+    pub fn parity_words(&self) -> String {
+        match (self.state, &self.agreement) {
+            (State::Unsupported, _) => "unsupported".into(),
+            (State::Failed, _) => "failed".into(),
+            (State::NotRun, _) => "not run".into(),
+            (_, None) => "not checked".into(),
+            (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
+            (_, Some(agreement)) if agreement.max_abs == 0.0 => "ok, Δ = 0".into(),
+            (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs),
+        }
+    }
+}
+
+impl State {
+    /// Whether it takes part in verdicts.
+    pub fn takes_part(self) -> bool {
+        matches!(self, State::Measured | State::Labelled)
+    }
+
+    /// Whether there are figures.
+    pub fn has_figures(self) -> bool {
+        matches!(self, State::Measured | State::Labelled | State::Struck)
+    }
+}
+
+fn state(
+    contender: &Contender,
+    plan: &Plan,
+    evidence: &Evidence,
+    rules: &[RuleState],
+    nothing: bool,
+) -> (State, Vec<String>) {
+    let breaches = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (&rule.id, breach)));
+    let breaches = breaches.filter(|(_, breach)| breach.framework == contender.label);
+    let broken: Vec<String> =
+        breaches.map(|(id, breach)| format!("{id}: {}; {}", breach.finding, breach.remedy)).collect();
+    match evidence.absent.get(&contender.label) {
+        Some(failure) if failure.kind == FailureKind::Unsupported => {
+            (State::Unsupported, vec![failure.sentence()])
+        }
+        Some(failure) => (State::Failed, vec![failure.sentence()]),
+        None if nothing => (State::NotRun, vec!["no round was completed".into()]),
+        None if broken.is_empty() => (State::Measured, broken),
+        None if plan.fair_comparison => (State::Struck, broken),
+        None => (State::Labelled, broken),
+    }
+}
+
+fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
+    let last = complete.iter().max_by_key(|run| run.round)?.iterations().last()?;
+    Some(last.cases.iter().map(|case| case.tokens.clone()).collect())
+}
+
+fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
+    let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs);
+    let (a, b) = (rank(a), rank(b));
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+}
+
+pub fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+    let values = metrics::by_round(metric, plan, evidence, label);
+    let known: Vec<f64> = values.iter().copied().flatten().collect();
+    Figure {
+        metric,
+        unit: metric.unit().to_owned(),
+        median: median(&known),
+        min: known.iter().copied().reduce(f64::min),
+        max: known.iter().copied().reduce(f64::max),
+        values,
+    }
+}
+
+fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Loads {
+    let resident = |run: &Run| Some(run.loaded()?.page_cache.as_ref()?.resident_before);
+    let attempts: Vec<&Run> = evidence.cold_loads.iter().filter(|run| run.framework == label).collect();
+    let is_cold = |run: &&&Run| run.is_complete() && resident(run).is_some_and(|share| share <= COLD);
+    let cold: Vec<f64> =
+        attempts.iter().filter(is_cold).filter_map(|run| Some(run.loaded()?.load_ns as f64 / 1e9)).collect();
+    let left = attempts.iter().filter_map(|run| resident(run)).reduce(f64::max);
+    let unavailable = match (attempts.first(), left) {
+        _ if !cold.is_empty() => None,
+        (None, _) if plan.cold_loads == 0 => Some("not asked for".to_owned()),
+        (None, _) => Some("it did not run".to_owned()),
+        (Some(_), Some(share)) => Some(format!(
+            "eviction failed, {:.0} % of the file stayed in the page cache: another process maps it, or its file system keeps it",
+            share * 100.0
+        )),
+        (Some(run), None) => Some(match &run.failure {
+            Some(failure) => failure.sentence(),
+            None => "the system does not tell what its page cache holds".to_owned(),
+        }),
+    };
+    Loads {
+        warm_resident_before: complete.iter().filter_map(|run| resident(run)).reduce(f64::min),
+        cold_median: median(&cold),
+        cold,
+        cold_resident_before: left,
+        cold_unavailable: unavailable,
+    }
+}
+
+fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
+    let tokens = (plan.prompts.len() * plan.new_tokens * plan.batch * plan.iterations) as f64;
+    let meters = || complete.iter().filter_map(|run| run.usage()?.energy.as_ref());
+    let joules: Vec<f64> = meters().map(|energy| energy.joules / tokens).collect();
+    Some(Energy { joules_per_token: median(&joules)?, method: meters().next()?.method.clone() })
+}

@@ -1,0 +1,184 @@
+//! What one process yielded: the unit of evidence, kept whole.
+
+use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
+use serde::{Deserialize, Serialize};
+
+use crate::noise::Noise;
+use crate::parity::Agreement;
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// The job was done.
+    Done,
+    /// The worker reported that it could not go on.
+    Reported(protocol::Failed),
+    /// It ended, or was ended, without saying so in the protocol: why, and its last words.
+    Broken { reason: String, last_words: Option<String> },
+    /// It could not allocate, or was killed for lack of memory.
+    OutOfMemory { reason: String },
+    /// The user interrupted.
+    Interrupted,
+}
+
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub pid: u32,
+    pub events: Vec<Event>,
+    pub ending: Ending,
+}
+
+/// What a process was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// The measurement of a round.
+    Measure,
+    /// A load from a page cache that the weights were dropped from.
+    ColdLoad,
+}
+
+/// One process of one contender in one round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub purpose: Purpose,
+    pub round: usize,
+    /// A round on a noisy machine is done again: counts from 0, and the last one stands.
+    pub attempt: usize,
+    /// Place within the round's order, from 0.
+    pub position: usize,
+    pub framework: String,
+    pub pid: u32,
+    /// `None` when the job was done.
+    pub failure: Option<RunFailure>,
+    /// Every event as the worker sent it.
+    pub events: Vec<Event>,
+    pub agreement: Option<Agreement>,
+    /// What was written down of its weights, where they are derived from the bundle's.
+    #[serde(default)]
+    pub derived: Option<DerivedWeights>,
+    /// What else the machine did meanwhile.
+    pub noise: Option<Noise>,
+}
+
+/// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle: what
+/// whoever derived it wrote down, as docs/references.md has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DerivedWeights {
+    /// A file of the bundle, by name.
+    pub from: String,
+    pub from_sha256: String,
+    /// Of the derived file.
+    pub sha256: String,
+    pub by: String,
+    /// Whether it holds the very numbers of the bundle's file.
+    pub same_values: bool,
+}
+
+/// When a process ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub round: usize,
+    pub attempt: usize,
+    pub position: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunFailure {
+    pub kind: FailureKind,
+    pub reason: String,
+    /// The last line of the worker's stderr, where it ended without reporting.
+    pub last_words: Option<String>,
+    /// The shell line that repeats it.
+    pub repeat: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    Unsupported,
+    OutOfMemory,
+    Failed,
+    Interrupted,
+}
+
+impl RunFailure {
+    /// One sentence.
+    pub fn sentence(&self) -> String {
+        match &self.last_words {
+            Some(words) if !self.reason.contains(words.as_str()) => {
+                format!("{}; its last words: {words}", self.reason)
+            }
+            _ => self.reason.clone(),
+        }
+    }
+
+    /// Why the job was not done, if it was not.
+    pub fn from_ending(ending: Ending) -> Option<RunFailure> {
+        let (kind, reason, last_words) = match ending {
+            Ending::Done => return None,
+            Ending::Interrupted => (FailureKind::Interrupted, "interrupted".to_owned(), None),
+            Ending::OutOfMemory { reason } => (FailureKind::OutOfMemory, reason, None),
+            Ending::Broken { reason, last_words } => (FailureKind::Failed, reason, last_words),
+            Ending::Reported(failed) => {
+                let kind = match failed.kind {
+                    protocol::FailureKind::Unsupported => FailureKind::Unsupported,
+                    protocol::FailureKind::Input | protocol::FailureKind::Failed => FailureKind::Failed,
+                };
+                let reason = failed.reason.trim_start_matches("unsupported: ").to_owned();
+                (kind, reason, None)
+            }
+        };
+        Some(RunFailure { kind, reason, last_words, repeat: None })
+    }
+}
+
+/// The first event of one kind.
+macro_rules! event {
+    ($name:ident, $variant:ident, $type:ty) => {
+        pub fn $name(&self) -> Option<&$type> {
+            self.events.iter().find_map(|event| match event {
+                Event::$variant(inner) => Some(inner),
+                _ => None,
+            })
+        }
+    };
+}
+
+impl Run {
+    pub fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
+        let Place { round, attempt, position } = place;
+        Run {
+            purpose,
+            round,
+            attempt,
+            position,
+            framework: framework.to_owned(),
+            pid: outcome.pid,
+            failure: RunFailure::from_ending(outcome.ending),
+            events: outcome.events,
+            agreement: None,
+            derived: None,
+            noise: None,
+        }
+    }
+
+    event!(hello, Hello, Hello);
+    event!(started, Started, Started);
+    event!(loaded, Loaded, Loaded);
+    event!(cold_start, ColdStart, ColdStart);
+    event!(warmup, Warmup, WarmupDone);
+    event!(usage, Usage, Usage);
+
+    pub fn iterations(&self) -> impl Iterator<Item = &Iteration> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Iteration(iteration) => Some(iteration),
+            _ => None,
+        })
+    }
+
+    /// Whether the whole measurement is there.
+    pub fn is_complete(&self) -> bool {
+        self.failure.is_none()
+    }
+}

@@ -1,0 +1,204 @@
+//! Results that cannot be: each is flagged in the report, whatever the rules say. Something is wrong with
+//! the measurement, or with our idea of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use crate::evidence::Evidence;
+use crate::limit::Limit;
+use crate::metrics::{Metric, by_round};
+use crate::run::Run;
+use plan::Plan;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flag {
+    pub framework: String,
+    pub kind: Kind,
+    pub finding: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Weights were read faster than the machine can read.
+    AboveBandwidth,
+    /// More bytes in less time.
+    WiderIsFaster,
+    /// Samples that do not add up to the time they took.
+    SamplesDisagree,
+    /// Less memory than the weights take.
+    BelowWeights,
+}
+
+/// Two sweeps of the same buffer differ by a few percent, and by more where huge pages are had only now and
+/// then; a claim must be beyond that to be called impossible.
+const BANDWIDTH_SLACK: f64 = 1.25;
+/// A whole iteration is its samples, a few microseconds for each case, and a moment off the CPU now and then.
+const SAMPLE_SLACK: f64 = 0.05;
+
+pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    for contender in &plan.contenders {
+        let label = contender.label.as_str();
+        let runs: Vec<&Run> =
+            evidence.runs.iter().filter(|run| run.framework == label && run.is_complete()).collect();
+        let mut flag = |kind: Kind, finding: Option<String>| {
+            flags.extend(finding.map(|finding| Flag { framework: label.to_owned(), kind, finding }));
+        };
+        let limit = limits.get(label);
+        flag(Kind::AboveBandwidth, limit.and_then(|limit| above_bandwidth(plan, evidence, label, limit)));
+        flag(Kind::SamplesDisagree, runs.iter().find_map(|run| samples_disagree(plan, run)));
+        flag(Kind::BelowWeights, runs.iter().find_map(|run| below_weights(run, limit?.weights)));
+    }
+    flags.extend(wider_is_faster(plan, evidence));
+    flags
+}
+
+/// A decode step of a dense model reads every weight once, for all sequences of the batch.
+fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit) -> Option<String> {
+    let best = evidence.probes.iter().map(|probe| probe.best_read_bandwidth).reduce(f64::max)?;
+    let bytes = limit.weights;
+    let rates = by_round(Metric::Throughput, plan, evidence, label).into_iter().flatten();
+    let steps = rates.reduce(f64::max)? / plan.batch as f64;
+    let needed = steps * bytes;
+    (needed > BANDWIDTH_SLACK * best).then(|| {
+        format!(
+            "{steps:.1} steps a second over {:.0} MB of weights are {:.1} GB/s, but the machine was measured to read {:.1} GB/s",
+            bytes / 1e6,
+            needed / 1e9,
+            best / 1e9
+        )
+    })
+}
+
+/// The gaps give one throughput; the time of whole iterations, less the first tokens, another.
+fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
+    let wall = run.usage()?.wall_ns as f64;
+    let cases: Vec<_> = run.iterations().flat_map(|iteration| &iteration.cases).collect();
+    let first: u64 = cases.iter().map(|case| case.first_token_ns).sum();
+    let gaps: Vec<u64> = cases.iter().flat_map(|case| case.gaps_ns.iter().copied()).collect();
+    let mean_gap = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+    let by_wall = (wall - first as f64) / gaps.len() as f64;
+    let (by_gaps, by_wall) = (plan.batch as f64 * 1e9 / mean_gap, plan.batch as f64 * 1e9 / by_wall);
+    let agrees = (by_gaps / by_wall - 1.0).abs() <= SAMPLE_SLACK;
+    (!gaps.is_empty() && !agrees).then(|| {
+        format!(
+            "a mean gap of {:.3} ms means {by_gaps:.1} tok/s, but whole iterations took as long as {by_wall:.1} tok/s",
+            mean_gap / 1e6
+        )
+    })
+}
+
+/// `weights`: bytes of those that every step reads. Of a mapped table that rows are looked up in, few pages need be
+/// resident.
+fn below_weights(run: &Run, weights: f64) -> Option<String> {
+    let peak = run.usage()?.peak_bytes? as f64;
+    let gpu = run.usage()?.memory.gpu.as_ref().map_or(0.0, |gpu| gpu.bytes as f64);
+    (peak + gpu < weights).then(|| {
+        format!(
+            "its peak memory of {:.1} MB is below the {:.1} MB of weights that every step reads",
+            peak / 1e6,
+            weights / 1e6
+        )
+    })
+}
+
+/// The same framework in f32 and in half the bytes, where decoding is bound by reading them.
+fn wider_is_faster(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
+    let rate = |label: &str| {
+        median(&by_round(Metric::Throughput, plan, evidence, label).into_iter().flatten().collect::<Vec<_>>())
+    };
+    let mut flags = Vec::new();
+    for wide in plan.contenders.iter().filter(|c| c.precision == bundle::Precision::F32) {
+        let narrow = plan.contenders.iter().filter(|c| {
+            c.precision != bundle::Precision::F32
+                && c.engine.framework == wide.engine.framework
+                && c.engine.options == wide.engine.options
+        });
+        for narrow in narrow {
+            if let (Some(of_wide), Some(of_narrow)) = (rate(&wide.label), rate(&narrow.label))
+                && of_wide > of_narrow
+            {
+                flags.push(Flag {
+                    framework: narrow.label.clone(),
+                    kind: Kind::WiderIsFaster,
+                    finding: format!(
+                        "{of_narrow:.1} tok/s in {}, but {of_wide:.1} in f32, which reads more bytes",
+                        narrow.precision.name()
+                    ),
+                });
+            }
+        }
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, Event, Iteration};
+
+    use super::*;
+    use crate::testing::{self, loaded, usage};
+
+    /// One process: two gaps of 10 ms after a first token of 5 ms, in `wall_ms`.
+    fn evidence(wall_ms: u64, peak_bytes: u64, bandwidth: f64) -> Evidence {
+        let case = CaseSample { first_token_ns: 5_000_000, gaps_ns: vec![10_000_000; 2], tokens: vec![] };
+        let mut usage = usage();
+        (usage.wall_ns, usage.peak_bytes) = (wall_ms * 1_000_000, Some(peak_bytes));
+        let events = vec![
+            Event::Loaded(loaded(1_000_000)),
+            Event::Iteration(Iteration { index: 0, cases: vec![case] }),
+            Event::Usage(usage),
+        ];
+        Evidence {
+            runs: vec![testing::run("a", 0, events)],
+            probes: vec![testing::probe(bandwidth, 1.0)],
+            rounds: 1,
+            ..Evidence::default()
+        }
+    }
+
+    /// One megabyte of weights.
+    fn limits() -> BTreeMap<String, Limit> {
+        let limit = Limit { weights: 1e6, kv_cache: 0.0, operations: 0.0, decode: None, prefill: None };
+        BTreeMap::from([("a".to_owned(), limit)])
+    }
+
+    fn kinds(evidence: &Evidence) -> Vec<Kind> {
+        flags(&testing::plan(&["a"]), evidence, &limits()).into_iter().map(|flag| flag.kind).collect()
+    }
+
+    #[test]
+    fn a_result_that_can_be_has_no_flag() {
+        assert_eq!(kinds(&evidence(25, 2_000_000, 1e9)), []);
+    }
+
+    #[test]
+    fn impossible_results_are_flagged() {
+        // A hundred steps a second over 1 MB of weights need 100 MB/s.
+        assert_eq!(kinds(&evidence(25, 2_000_000, 60e6)), [Kind::AboveBandwidth]);
+        assert_eq!(kinds(&evidence(50, 2_000_000, 1e9)), [Kind::SamplesDisagree]);
+        assert_eq!(kinds(&evidence(25, 900_000, 1e9)), [Kind::BelowWeights]);
+    }
+
+    #[test]
+    fn f32_faster_than_half_the_bytes_is_flagged() {
+        let mut evidence = evidence(25, 2_000_000, 1e9);
+        let mut slower = evidence.runs[0].clone();
+        slower.framework = "b".into();
+        for event in &mut slower.events {
+            if let Event::Iteration(iteration) = event {
+                iteration.cases[0].gaps_ns = vec![12_000_000, 8_500_000];
+            }
+        }
+        evidence.runs.push(slower);
+        let mut plan = testing::plan(&["a", "b"]);
+        plan.contenders[1].precision = bundle::Precision::F16;
+        plan.contenders[1].engine.framework = "a".into();
+        let found: Vec<_> =
+            flags(&plan, &evidence, &limits()).into_iter().map(|f| (f.framework, f.kind)).collect();
+        assert_eq!(found, [("b".to_owned(), Kind::WiderIsFaster)]);
+    }
+}

@@ -1,0 +1,164 @@
+//! What an optimisation is worth: each framework with it and without it, paired by round.
+
+use plan::{Axis, Setting, Settings};
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Cell, CellRow};
+use super::scaling::{self, Scaling};
+use crate::metrics::Metric;
+use crate::verdicts::Verdict;
+
+/// One framework at one place, with and without.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub settings: Settings,
+    /// Why there is nothing to compare.
+    pub reason: Option<String>,
+    pub a: Option<Side>,
+    pub b: Option<Side>,
+    /// Of decoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
+    pub speedup: Option<f64>,
+    pub interval: Option<(f64, f64)>,
+    pub verdict: Option<Verdict>,
+    /// a's peak ÷ b's − 1.
+    pub memory_change: Option<f64>,
+    /// Tokens chosen in the timed loop, and how many of them are the same in both arms.
+    pub tokens: usize,
+    pub same_tokens: usize,
+    /// Of both arms against the reference.
+    pub parity: [String; 2],
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    pub contender: String,
+    pub precision: String,
+    /// Tokens per second.
+    pub throughput: Option<f64>,
+    /// Milliseconds of one request: its first token and all gaps.
+    pub total_ms: Option<f64>,
+    /// Gigabytes.
+    pub peak_memory: Option<f64>,
+}
+
+pub fn outcomes(cells: &[Cell]) -> Vec<Outcome> {
+    cells.iter().map(outcome).collect()
+}
+
+fn outcome(cell: &Cell) -> Outcome {
+    let [a, b] = [cell.rows.first(), cell.rows.get(1)];
+    let of_pair = |metric: Metric| {
+        let verdict = cell.verdicts.iter().find(|verdict| verdict.metric == metric)?;
+        let is_a = Some(verdict.a.as_str()) == a.map(|row| row.framework.as_str());
+        let turned = |(low, high): (f64, f64)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) };
+        let word = match verdict.verdict {
+            Verdict::Faster if !is_a => Verdict::Slower,
+            other => other,
+        };
+        let speedup = verdict.advantage.map(|times| if is_a { times } else { 1.0 / times });
+        Some((speedup, verdict.interval.map(turned), word))
+    };
+    let (speedup, interval, verdict) = match of_pair(Metric::Throughput) {
+        Some((speedup, interval, verdict)) => (speedup, interval, Some(verdict)),
+        None => (None, None, None),
+    };
+    let peak = |row: Option<&CellRow>| row?.median(Metric::PeakMemory);
+    // One round says nothing of chance, but it says this.
+    let rate = |row: Option<&CellRow>| row?.median(Metric::Throughput);
+    let speedup = speedup.or_else(|| Some(rate(a)? / rate(b)?));
+    let (tokens, same_tokens) = same(a, b);
+    let reasons =
+        || cell.rows.iter().flat_map(|row| row.reasons.iter().map(|why| format!("{}: {why}", row.framework)));
+    Outcome {
+        settings: cell.settings.clone(),
+        reason: cell.refused.clone().or_else(|| reasons().next()),
+        a: a.map(side),
+        b: b.map(side),
+        speedup,
+        interval,
+        verdict,
+        memory_change: peak(a).zip(peak(b)).map(|(a, b)| a / b - 1.0),
+        tokens,
+        same_tokens,
+        parity: [a, b].map(|row| row.map_or("not run".into(), |row| row.parity.clone())),
+    }
+}
+
+fn side(row: &CellRow) -> Side {
+    Side {
+        contender: row.framework.clone(),
+        precision: row.precision.clone(),
+        throughput: row.median(Metric::Throughput),
+        total_ms: row.median(Metric::Total),
+        peak_memory: row.median(Metric::PeakMemory),
+    }
+}
+
+/// How many tokens both chose in the timed loop, and how many of them are the same.
+fn same(a: Option<&CellRow>, b: Option<&CellRow>) -> (usize, usize) {
+    let flat = |row: &CellRow| -> Option<Vec<u32>> {
+        Some(row.tokens.as_ref()?.iter().flatten().flatten().copied().collect())
+    };
+    let Some((a, b)) = a.and_then(flat).zip(b.and_then(flat)) else { return (0, 0) };
+    (a.len().max(b.len()), a.iter().zip(&b).filter(|(a, b)| a == b).count())
+}
+
+/// Along the new tokens: how the speed-up and the time of either side grow.
+pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
+    let mut places: Vec<Settings> = Vec::new();
+    for outcome in outcomes {
+        let mut rest = outcome.settings.clone();
+        rest.remove(&Axis::NewTokens);
+        if !places.contains(&rest) {
+            places.push(rest);
+        }
+    }
+    let mut all = Vec::new();
+    for place in places {
+        let here = outcomes.iter().filter(|outcome| {
+            let mut rest = outcome.settings.clone();
+            rest.remove(&Axis::NewTokens);
+            rest == place
+        });
+        let here: Vec<&Outcome> = here.collect();
+        for pick in [|o: &Outcome| o.a.clone(), |o: &Outcome| o.b.clone()] {
+            let points = here.iter().filter_map(|outcome| {
+                let Setting::Number(tokens) = outcome.settings.get(&Axis::NewTokens)? else { return None };
+                Some((f64::from(*tokens), pick(outcome)?.total_ms?))
+            });
+            let points: Vec<(f64, f64)> = points.collect();
+            let name = here.iter().find_map(|outcome| Some(pick(outcome)?.contender));
+            let mut at = place.clone();
+            at.remove(&Axis::Framework);
+            let name = name.unwrap_or_default();
+            all.extend(scaling::scaling(&name, Axis::NewTokens, at, Metric::Total, &points));
+        }
+    }
+    all
+}
+
+pub fn sentences(document: &super::StudyReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut frameworks: Vec<&Setting> = Vec::new();
+    for outcome in &document.outcomes {
+        if let Some(framework) = outcome.settings.get(&Axis::Framework)
+            && !frameworks.contains(&framework)
+        {
+            frameworks.push(framework);
+        }
+    }
+    for framework in frameworks {
+        let along: Vec<(&Setting, f64)> = document
+            .outcomes
+            .iter()
+            .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
+            .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))
+            .collect();
+        if let [(first, least), .., (last, most)] = along[..] {
+            lines.push(format!(
+                "{framework}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
+            ));
+        }
+    }
+    lines
+}

@@ -1,0 +1,165 @@
+//! One cell of a study: a comparison, as far as the study's own tables need it. The whole of it lies in the
+//! results directory that the cell names.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fairness::COMPARED;
+use crate::memory::Parts;
+use crate::metrics::Metric;
+use crate::parity::Agreement;
+use crate::report::{Report, Row, State};
+use crate::steady::Steadiness;
+use crate::text::TextScore;
+use crate::verdicts::{Comparison, Verdict};
+use plan::{Axis, Setting, Settings};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What was varied, by axis.
+    pub settings: Settings,
+    /// Why nothing was measured.
+    pub refused: Option<String>,
+    /// What the comparison alone would have ended with.
+    pub exit_code: u8,
+    pub rounds: usize,
+    /// Bytes of the weights as stored, at the precision asked for.
+    pub weights_bytes: Option<f64>,
+    pub rows: Vec<CellRow>,
+    /// Of every pair and metric.
+    pub verdicts: Vec<CellVerdict>,
+    pub warnings: Vec<String>,
+    /// Directory of the comparison.
+    pub results: Option<String>,
+}
+
+/// One contender.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellRow {
+    pub framework: String,
+    pub state: State,
+    pub reasons: Vec<String>,
+    /// In short, as in the table of a comparison.
+    pub parity: String,
+    pub precision: String,
+    /// Medians over processes, in each metric's unit.
+    pub metrics: BTreeMap<Metric, Figure>,
+    pub memory: Option<Parts>,
+    pub agreement: Option<Agreement>,
+    pub steadiness: Steadiness,
+    pub text: Option<TextScore>,
+    /// `[case][batch][new tokens]` of the last measured iteration.
+    pub tokens: Option<Vec<Vec<Vec<u32>>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellVerdict {
+    pub metric: Metric,
+    /// The better of the two by its estimate.
+    pub a: String,
+    pub b: String,
+    pub verdict: Verdict,
+    pub sentence: String,
+    /// How many times better a is, with its 95 % interval.
+    pub advantage: Option<f64>,
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Cell {
+    /// What a comparison found.
+    pub fn new(settings: Settings, report: &Report) -> Cell {
+        let weights = report.rows.iter().filter_map(|row| Some(row.memory.as_ref()?.parameters));
+        Cell {
+            settings,
+            refused: None,
+            exit_code: report.exit_code(),
+            rounds: report.rounds,
+            weights_bytes: weights.reduce(f64::max),
+            rows: report.rows.iter().map(CellRow::new).collect(),
+            verdicts: report.comparisons.iter().map(CellVerdict::new).collect(),
+            warnings: report.warnings.iter().filter(|text| !is_of_study(text)).cloned().collect(),
+            results: Some(report.results.clone()),
+        }
+    }
+
+    /// A combination that cannot be measured.
+    pub fn refused(settings: Settings, reason: String) -> Cell {
+        Cell {
+            settings,
+            refused: Some(reason),
+            exit_code: 0,
+            rounds: 0,
+            weights_bytes: None,
+            rows: Vec::new(),
+            verdicts: Vec::new(),
+            warnings: Vec::new(),
+            results: None,
+        }
+    }
+}
+
+/// "batch 4, prompt 128": the place on those `axes`.
+pub fn name(settings: &Settings, axes: &[Axis]) -> String {
+    let place = |axis: &Axis| {
+        let value = settings.get(axis)?;
+        Some(if matches!(value, Setting::Name(_)) {
+            value.to_string()
+        } else {
+            format!("{} {value}", axis.title().to_lowercase())
+        })
+    };
+    axes.iter().filter_map(place).collect::<Vec<_>>().join(", ")
+}
+
+/// Departures that are what the study is about are no warnings in its table.
+fn is_of_study(warning: &str) -> bool {
+    warning.contains(COMPARED)
+}
+
+impl CellRow {
+    fn new(row: &Row) -> CellRow {
+        let figure = |figure: &crate::report::Figure| {
+            let values = Figure { median: figure.median?, min: figure.min?, max: figure.max? };
+            Some((figure.metric, values))
+        };
+        CellRow {
+            framework: row.framework.clone(),
+            state: row.state,
+            reasons: row.reasons.clone(),
+            parity: row.parity_words(),
+            precision: row.precision_words(),
+            metrics: row.metrics.iter().filter_map(figure).collect(),
+            memory: row.memory.clone(),
+            agreement: row.agreement.clone(),
+            steadiness: row.steadiness.clone(),
+            text: row.text,
+            tokens: row.tokens.clone(),
+        }
+    }
+
+    pub fn median(&self, metric: Metric) -> Option<f64> {
+        Some(self.metrics.get(&metric)?.median)
+    }
+}
+
+impl CellVerdict {
+    fn new(comparison: &Comparison) -> CellVerdict {
+        CellVerdict {
+            metric: comparison.metric,
+            a: comparison.a.clone(),
+            b: comparison.b.clone(),
+            verdict: comparison.verdict,
+            sentence: comparison.sentence.clone(),
+            advantage: comparison.advantage,
+            interval: comparison.interval,
+        }
+    }
+}

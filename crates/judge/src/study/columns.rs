@@ -1,0 +1,231 @@
+//! The columns of a sweep's table.
+
+use super::cell::{Cell, CellRow};
+use super::scaling::Scaling;
+use crate::memory::Parts;
+use crate::metrics::Metric;
+use crate::report::number;
+use plan::sweep::SweepKind;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    Metric(Metric),
+    /// Megabytes (10⁶ bytes).
+    Memory(Part),
+    /// Throughput against the first value of the batch's or threads' axis, and how much of that many times it is.
+    Efficiency,
+    ThroughputPerGigabyte,
+    Perplexity,
+    Kl,
+    Top1,
+    /// Bytes of the weights as stored.
+    WeightsSize,
+    /// What the first iteration took longer than a steady one.
+    FirstIteration,
+    SettledAt,
+    /// What 5 tokens of warm-up and 15 of test would have reported.
+    ShortWarmup,
+    Parity,
+}
+
+/// A part of the peak, in the order in which they add up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Framework,
+    Parameters,
+    KvCachePredicted,
+    KvCacheObserved,
+    Activations,
+    Remainder,
+    Peak,
+    Loaded,
+    Final,
+}
+
+impl Part {
+    pub const ALL: [Part; 9] = [
+        Part::Framework,
+        Part::Parameters,
+        Part::KvCachePredicted,
+        Part::KvCacheObserved,
+        Part::Activations,
+        Part::Remainder,
+        Part::Peak,
+        Part::Loaded,
+        Part::Final,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            Part::Framework => "Floor",
+            Part::Parameters => "+ Parameters",
+            Part::KvCachePredicted => "+ KV cache",
+            Part::KvCacheObserved => "(observed)",
+            Part::Activations => "+ Activations",
+            Part::Remainder => "+ Remainder",
+            Part::Peak => "= Peak (MB)",
+            Part::Loaded => "After load",
+            Part::Final => "At the end",
+        }
+    }
+
+    fn bytes(self, parts: &Parts) -> Option<f64> {
+        match self {
+            Part::Framework => Some(parts.framework),
+            Part::Parameters => Some(parts.parameters),
+            Part::KvCachePredicted => Some(parts.kv_cache),
+            Part::KvCacheObserved => parts.kv_caches.observed,
+            Part::Activations => Some(parts.activations),
+            Part::Remainder => Some(parts.remainder),
+            Part::Peak => Some(parts.peak),
+            Part::Loaded => Some(parts.loaded),
+            Part::Final => parts.last,
+        }
+    }
+}
+
+impl Column {
+    pub fn title(self) -> String {
+        match self {
+            Column::Metric(metric) => short(metric).to_owned(),
+            Column::Memory(Part::Activations) => "Activations (MB)".into(),
+            Column::Memory(part) => part.title().into(),
+            Column::Efficiency => "Against the first".into(),
+            Column::ThroughputPerGigabyte => "tok/s per GB".into(),
+            Column::Perplexity => "Perplexity".into(),
+            Column::Kl => "KL from f32".into(),
+            Column::Top1 => "Top-1 of f32".into(),
+            Column::WeightsSize => "Weights (GB)".into(),
+            Column::FirstIteration => "Iteration 1 costs (ms)".into(),
+            Column::SettledAt => "Settled at".into(),
+            Column::ShortWarmup => "Short warm-up says (tok/s)".into(),
+            Column::Parity => "Parity".into(),
+        }
+    }
+
+    /// For people; a dash where it is not available.
+    pub fn text(self, cell: &Cell, row: &CellRow, scaling: &[Scaling]) -> String {
+        let dash = || "–".to_owned();
+        match self {
+            Column::Parity => row.parity.clone(),
+            Column::Efficiency => {
+                let point = scaling.iter().find_map(|scaling| scaling.share(cell, &row.framework));
+                point.map_or_else(dash, |(ratio, efficiency)| {
+                    format!("{ratio:.2}x ({:.0} %)", efficiency * 100.0)
+                })
+            }
+            Column::Kl => self.value(cell, row).map_or_else(dash, |kl| format!("{kl:.1e}")),
+            Column::Top1 => self.value(cell, row).map_or_else(dash, |top1| format!("{:.1} %", 100.0 * top1)),
+            Column::SettledAt => self.value(cell, row).map_or_else(dash, |at| format!("iteration {at}")),
+            Column::ShortWarmup => {
+                let short = row.steadiness.short_warmup.as_ref();
+                short.map_or_else(dash, |s| {
+                    format!("{} ({:+.0} %)", number(s.tokens_per_second), 100.0 * s.error)
+                })
+            }
+
+            Column::Memory(_) => {
+                self.value(cell, row).map_or_else(dash, |megabytes| format!("{megabytes:.1}"))
+            }
+            _ => self.value(cell, row).map_or_else(dash, number),
+        }
+    }
+
+    /// `None` for what is no number.
+    pub fn value(self, cell: &Cell, row: &CellRow) -> Option<f64> {
+        match self {
+            Column::Metric(metric) => row.median(metric),
+            Column::Memory(part) => Some(part.bytes(row.memory.as_ref()?)? / 1e6),
+            Column::ThroughputPerGigabyte => {
+                Some(row.median(Metric::Throughput)? / row.median(Metric::PeakMemory)?)
+            }
+            Column::Perplexity => Some(row.text?.perplexity),
+            Column::Kl => row.text?.mean_kl,
+            Column::Top1 => row.text?.top1,
+            Column::WeightsSize => Some(cell.weights_bytes? / 1e9),
+            Column::FirstIteration => row.steadiness.first_iteration_cost_ms,
+            Column::SettledAt => row.steadiness.settled_at.map(|at| at as f64),
+            Column::ShortWarmup => Some(row.steadiness.short_warmup.as_ref()?.tokens_per_second),
+            Column::Efficiency | Column::Parity => None,
+        }
+    }
+
+    /// For CSV.
+    pub fn name(self) -> Option<String> {
+        match self {
+            Column::Metric(metric) => Some(metric.name().to_owned()),
+            Column::Memory(part) => Some(format!("memory_{}_mb", format!("{part:?}").to_lowercase())),
+            Column::ThroughputPerGigabyte => Some("throughput_per_gb".into()),
+            Column::Perplexity => Some("perplexity".into()),
+            Column::Kl => Some("mean_kl".into()),
+            Column::Top1 => Some("top1".into()),
+            Column::WeightsSize => Some("weights_gb".into()),
+            Column::FirstIteration => Some("first_iteration_cost_ms".into()),
+            Column::SettledAt => Some("settled_at".into()),
+            Column::ShortWarmup => Some("short_warmup_tokens_per_second".into()),
+            Column::Efficiency | Column::Parity => None,
+        }
+    }
+}
+
+/// Titles that leave room for other columns.
+fn short(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Load => "Load (s)",
+        Metric::ColdStart => "Cold start (ms)",
+        Metric::Latency => "Latency (ms)",
+        Metric::Throughput => "Decode (tok/s)",
+        Metric::PeakMemory => "Peak (GB)",
+        Metric::FirstToken => "First token (ms)",
+        Metric::PrefillThroughput => "Prefill (tok/s)",
+        other => other.title(),
+    }
+}
+
+/// The columns of figures, after those of the axes and the framework's.
+pub fn columns(kind: SweepKind) -> Vec<Column> {
+    let middle = match kind {
+        SweepKind::Forward => vec![
+            Column::Metric(Metric::PrefillThroughput),
+            Column::Metric(Metric::FirstToken),
+            Column::Memory(Part::Activations),
+            Column::Metric(Metric::PeakMemory),
+            Column::Efficiency,
+        ],
+        SweepKind::Generate => vec![
+            Column::Metric(Metric::FirstToken),
+            Column::Metric(Metric::PrefillThroughput),
+            Column::Metric(Metric::Latency),
+            Column::Metric(Metric::Throughput),
+            Column::Metric(Metric::PeakMemory),
+            Column::Efficiency,
+        ],
+        SweepKind::Warmup => vec![
+            Column::Metric(Metric::ColdStart),
+            Column::FirstIteration,
+            Column::SettledAt,
+            Column::Metric(Metric::Latency),
+            Column::Metric(Metric::Throughput),
+            Column::ShortWarmup,
+        ],
+        SweepKind::Memory => Part::ALL.map(Column::Memory).to_vec(),
+        SweepKind::Precision => vec![
+            Column::Metric(Metric::Load),
+            Column::Metric(Metric::PrefillThroughput),
+            Column::Metric(Metric::Throughput),
+            Column::Metric(Metric::PeakMemory),
+            Column::ThroughputPerGigabyte,
+            Column::Perplexity,
+            Column::Kl,
+            Column::Top1,
+        ],
+        SweepKind::Size => vec![
+            Column::WeightsSize,
+            Column::Metric(Metric::Load),
+            Column::Metric(Metric::FirstToken),
+            Column::Metric(Metric::Throughput),
+            Column::Metric(Metric::PeakMemory),
+        ],
+    };
+    middle.into_iter().chain([Column::Parity]).collect()
+}

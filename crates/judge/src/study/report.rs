@@ -1,0 +1,172 @@
+//! The outcome of a study as one value.
+
+use plan::sweep::SweepKind;
+use plan::{Axis, Settings, StudyView};
+use serde::{Deserialize, Serialize};
+
+use super::cell::{self, Cell, CellRow};
+use super::scaling::Scaling;
+use super::{Outcome, ab};
+use crate::metrics::Metric;
+use crate::report::{State, Summary};
+
+/// The outcome as one value; table, Markdown, CSV and JSON are renderings of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StudyReport {
+    pub schema: u32,
+    pub study: String,
+    pub command: Vec<String>,
+    pub started: String,
+    /// What the suite that named it shows and what it does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub analysis: String,
+    /// What was planned and has no cell was not reached.
+    pub planned: Vec<Settings>,
+    pub cells: Vec<Cell>,
+    pub scaling: Vec<Scaling>,
+    /// Of an A/B study.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outcomes: Vec<Outcome>,
+    pub interrupted: bool,
+    /// Directory that holds every comparison.
+    pub results: String,
+    pub view: StudyView,
+    pub summary: Summary,
+}
+
+/// In words. What a study says of its cells is not split any further.
+pub fn summary(document: &StudyReport) -> Summary {
+    Summary { heading: heading(document), verdicts: Vec::new(), details: findings(document) }
+}
+
+fn heading(document: &StudyReport) -> String {
+    let (done, planned) = (document.cells.len(), document.planned.len());
+    let cells = if done == planned { format!("{done} cells") } else { format!("{done} of {planned} cells") };
+    let rounds: Vec<usize> =
+        document.cells.iter().map(|cell| cell.rounds).filter(|&rounds| rounds > 0).collect();
+    let rounds = match (rounds.iter().min(), rounds.iter().max()) {
+        (Some(least), Some(most)) if least == most => format!(", {least} rounds each"),
+        (Some(least), Some(most)) => format!(", {least} to {most} rounds each"),
+        _ => String::new(),
+    };
+    let shared = shared(document);
+    let shared = if shared.is_empty() { String::new() } else { format!(" ({})", shared.join(", ")) };
+    format!("{}{shared}: {cells}{rounds}", document.study)
+}
+
+/// Axes with one value, which have no column.
+fn shared(document: &StudyReport) -> Vec<String> {
+    let columns = axes(document);
+    let first = document.planned.first();
+    let single = first.into_iter().flatten().filter(|(axis, _)| !columns.contains(axis));
+    single.map(|(axis, value)| format!("{} {value}", axis.title().to_lowercase())).collect()
+}
+
+/// Axes that have a column: those that vary and those that the study is named for.
+pub fn axes(document: &StudyReport) -> Vec<Axis> {
+    let own: &[Axis] = match &document.view {
+        StudyView::Sweep(kind) => kind.own_axes(),
+        StudyView::Ab(_) => &[Axis::Framework],
+    };
+    let Some(first) = document.planned.first() else { return Vec::new() };
+    let varied = varied(&document.planned);
+    first.keys().filter(|axis| own.contains(axis) || varied.contains(axis)).copied().collect()
+}
+
+/// Axes on which cells differ.
+pub fn varied(planned: &[Settings]) -> Vec<Axis> {
+    let Some(first) = planned.first() else { return Vec::new() };
+    let varies = |axis: &&Axis| planned.iter().any(|settings| settings.get(axis) != first.get(axis));
+    first.keys().filter(varies).copied().collect()
+}
+
+fn findings(document: &StudyReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    let axes = axes(document);
+    let name = |cell: &Cell| cell::name(&cell.settings, &axes);
+    if document.interrupted {
+        let (done, planned) = (document.cells.len(), document.planned.len());
+        lines.push(format!("interrupted: {done} of {planned} cells are done; --resume goes on"));
+    }
+    for cell in &document.cells {
+        lines.extend(cell.refused.iter().map(|reason| format!("{}: not run: {reason}", name(cell))));
+        for row in cell.rows.iter().filter(|row| row.state != State::Measured) {
+            lines.extend(
+                row.reasons.iter().map(|reason| format!("{}: {}: {reason}", name(cell), row.framework)),
+            );
+        }
+    }
+    lines.extend(document.scaling.iter().filter_map(|scaling| scaling.sentence(&axes)));
+    match &document.view {
+        StudyView::Sweep(kind) => {
+            lines.extend(verdicts(document, *kind));
+            lines.extend(short_warmups(document, *kind));
+        }
+        StudyView::Ab(_) => lines.extend(ab::sentences(document)),
+    }
+    let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
+    for cell in &document.cells {
+        for warning in &cell.warnings {
+            match warnings.iter_mut().find(|(text, _)| text == warning) {
+                Some((_, cells)) => cells.push(name(cell)),
+                None => warnings.push((warning, vec![name(cell)])),
+            }
+        }
+    }
+    for (warning, cells) in warnings {
+        let place = match cells.len() {
+            count if count == document.cells.len() => String::new(),
+            1 => format!("{}: ", cells[0]),
+            count => format!("{count} cells, {} the first: ", cells[0]),
+        };
+        lines.push(format!("warning: {place}{warning}"));
+    }
+    lines
+}
+
+/// Of the figure that the study is about, where there were rounds enough.
+fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
+    let rounds = document.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0);
+    let fewest = statistics::MIN_ROUNDS;
+    let is_compared = document.cells.iter().any(|cell| cell.rows.len() > 1);
+    if !is_compared || rounds == 0 {
+        return Vec::new();
+    }
+    if rounds < fewest {
+        return vec![format!(
+            "inconclusive: a verdict takes {fewest} rounds in each cell, and there were {rounds} (--rounds {fewest})"
+        )];
+    }
+    let deciding = match kind {
+        SweepKind::Forward => Metric::PrefillThroughput,
+        SweepKind::Memory => Metric::PeakMemory,
+        _ => Metric::Throughput,
+    };
+    let axes = axes(document);
+    let of_cell = |cell: &Cell| {
+        let name = cell::name(&cell.settings, &axes);
+        let name = if name.is_empty() { name } else { format!("{name}: ") };
+        let compared = cell.verdicts.iter().filter(move |verdict| verdict.metric == deciding);
+        compared.map(|verdict| format!("{name}{}", verdict.sentence)).collect::<Vec<_>>()
+    };
+    document.cells.iter().flat_map(of_cell).collect()
+}
+
+fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
+    if kind != SweepKind::Warmup {
+        return Vec::new();
+    }
+    let of_row = |row: &CellRow| {
+        let short = row.steadiness.short_warmup.as_ref()?;
+        Some(format!(
+            "{}: a script with {} tokens of warm-up and {} of test would have reported {:.1} tok/s, {:+.1} % from the steady {:.1} at the same places",
+            row.framework,
+            short.warmup_tokens,
+            short.test_tokens,
+            short.tokens_per_second,
+            100.0 * short.error,
+            short.steady_tokens_per_second,
+        ))
+    };
+    document.cells.iter().flat_map(|cell| &cell.rows).filter_map(of_row).collect()
+}

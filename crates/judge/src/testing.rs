@@ -1,0 +1,131 @@
+//! Processes, plans and events made up for tests.
+
+use std::collections::BTreeMap;
+
+use bundle::Precision;
+use protocol::{Decode, Event, InEffect, KvCache, Loaded, Usage, Warmup};
+
+use crate::evidence::Probe;
+use crate::run::{Ending, Outcome};
+use crate::run::{Place, Purpose, Run};
+use configs::{Engine, EngineSettings};
+use plan::Prompt;
+use plan::{Contender, Plan, Rounds};
+
+pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
+    let place = Place { round, attempt: 0, position: 0 };
+    Run::new(Purpose::Measure, place, label, Outcome { pid: 1, events, ending: Ending::Done })
+}
+
+pub fn loaded(weights_bytes: u64) -> Loaded {
+    let in_effect = InEffect {
+        precision: "f32".into(),
+        activations: "f32".into(),
+        kv_cache_precision: "f32".into(),
+        kv_cache: "preallocated".into(),
+        device: "cpu".into(),
+        threads: 2,
+        jit: "none".into(),
+        optimised: None,
+        weight_storage: "none".into(),
+        kernels: Vec::new(),
+    };
+    Loaded {
+        load_ns: 1_000_000,
+        memory: Default::default(),
+        in_effect,
+        weights_file: "f32.safetensors".into(),
+        weights_bytes,
+        page_cache: None,
+    }
+}
+
+/// Two threads that were busy throughout.
+pub fn usage() -> Usage {
+    Usage {
+        memory: Default::default(),
+        peak_bytes: None,
+        cpu_ns: Some(2_000_000_000),
+        wall_ns: 1_000_000_000,
+        thread_cpu_ns: Some(vec![1_000_000_000; 2]),
+        run_queue_ns: Some(0),
+        threads: Some(2),
+        cpus: Some(vec![0, 1]),
+        kv_cache_bytes: None,
+        energy: None,
+        weights_sha256: String::new(),
+    }
+}
+
+/// A steady one, beside no process.
+pub fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
+    Probe {
+        after: None,
+        before: None,
+        compute_ns: 1,
+        drift: 0.0,
+        read_bandwidth,
+        best_read_bandwidth: read_bandwidth,
+        arithmetic,
+        best_arithmetic: arithmetic,
+        bytes: 1,
+        threads: 2,
+    }
+}
+
+pub fn contender(label: &str) -> Contender {
+    let engine = Engine {
+        name: label.into(),
+        framework: label.into(),
+        worker: "engine-mock".into(),
+        summary: String::new(),
+        reference: false,
+        native: Vec::new(),
+        settings: EngineSettings::default(),
+        options: BTreeMap::new(),
+        env: BTreeMap::new(),
+    };
+    Contender {
+        label: label.into(),
+        engine,
+        precision: Precision::F32,
+        jit: true,
+        threads: 2,
+        kv_cache: KvCache::On,
+    }
+}
+
+pub fn plan(labels: &[&str]) -> Plan {
+    Plan {
+        request: None,
+        contenders: labels.iter().map(|label| contender(label)).collect(),
+        model: "a-model".into(),
+        precision: Precision::F32,
+        device: "cpu".into(),
+        threads: 2,
+        cpus: Some(vec![0, 1]),
+        jit: true,
+        batch: 1,
+        context: 0,
+        prompt_last_only: false,
+        new_tokens: 32,
+        rounds: Rounds::Fixed(6),
+        iterations: 2,
+        margin: 0.02,
+        accept_noise: false,
+        patience_s: 0.0,
+        cold_loads: 0,
+        decode: Decode::Forced,
+        warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
+        varied: Vec::new(),
+        text: None,
+        fair_comparison: true,
+        reference: None,
+        seed: 1,
+        delay_ns: 0,
+        timeout_s: 600,
+        suite: Some("default".into()),
+        analysis: String::new(),
+        prompts: vec![Prompt { name: "p".into(), text: None, tokens: vec![1; 16] }],
+    }
+}

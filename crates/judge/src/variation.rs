@@ -1,0 +1,207 @@
+//! How much one framework's speed varies from process to process, and what was seen that may explain it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Probe;
+use crate::noise::{LIMITS, Noise};
+use crate::run::Run;
+
+/// Coefficient of variation above which figures are warned of.
+pub const LIMIT: f64 = 0.10;
+/// Decoding for less than this in an iteration, one tick of the kernel or one migration shows.
+const SHORT_S: f64 = 0.1;
+/// Memory's read bandwidth changes by this share when something else uses it.
+const BANDWIDTH: f64 = 0.10;
+
+/// Throughput of short timed decodes, over all iterations of all processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Variation {
+    pub processes: usize,
+    pub iterations: usize,
+    /// Mean, tokens per second.
+    pub throughput: f64,
+    /// Coefficient of variation: standard deviation (n − 1) ÷ mean, of all iterations.
+    pub cv: f64,
+    /// That of the processes' means.
+    pub cv_between_processes: f64,
+    /// What was observed that is likely to have caused it. Only above the limit.
+    pub causes: Vec<String>,
+}
+
+impl Variation {
+    /// Of complete measuring processes of one framework; `probes` are those of the machine in the same run.
+    /// `None` with fewer than two iterations, or without gaps between tokens.
+    pub fn new(runs: &[&Run], batch: usize, probes: &[Probe], governor: Option<&str>) -> Option<Variation> {
+        let by_process: Vec<Vec<f64>> = runs.iter().map(|run| throughputs(run, batch)).collect();
+        let all: Vec<f64> = by_process.iter().flatten().copied().collect();
+        let means: Vec<f64> = by_process.iter().filter_map(|process| mean(process)).collect();
+        let cv = coefficient_of_variation(&all)?;
+        let mut variation = Variation {
+            processes: runs.len(),
+            iterations: all.len(),
+            throughput: mean(&all)?,
+            cv,
+            cv_between_processes: coefficient_of_variation(&means).unwrap_or(0.0),
+            causes: Vec::new(),
+        };
+        if variation.is_wide() {
+            variation.causes = causes(runs, probes, governor);
+        }
+        Some(variation)
+    }
+
+    pub fn is_wide(&self) -> bool {
+        self.cv > LIMIT
+    }
+
+    /// The warning, if there is one to give.
+    pub fn warning(&self) -> Option<String> {
+        let Variation { processes, iterations, cv, .. } = self;
+        let causes = match self.causes.as_slice() {
+            [] => "nothing was observed that explains it; usual causes are frequency scaling, other processes, and \
+                   memory bandwidth shared with other virtual machines"
+                .into(),
+            causes => format!("likely causes: {}", causes.join("; ")),
+        };
+        self.is_wide().then(|| {
+            format!(
+                "its throughput varied by {:.0} % (coefficient of variation over {iterations} iterations of {processes} \
+                 processes, limit {:.0} %); {causes}",
+                cv * 100.0,
+                LIMIT * 100.0
+            )
+        })
+    }
+}
+
+/// Decoded tokens per second of each iteration.
+fn throughputs(run: &Run, batch: usize) -> Vec<f64> {
+    let of = |(tokens, seconds): (usize, f64)| {
+        (tokens > 0 && seconds > 0.0).then(|| (tokens * batch) as f64 / seconds)
+    };
+    decoded(run).filter_map(of).collect()
+}
+
+/// Gaps and their sum in seconds, of each iteration.
+fn decoded(run: &Run) -> impl Iterator<Item = (usize, f64)> {
+    run.iterations().map(|iteration| {
+        let gaps = || iteration.cases.iter().flat_map(|case| &case.gaps_ns);
+        (gaps().count(), gaps().sum::<u64>() as f64 / 1e9)
+    })
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// `None` for fewer than two values.
+fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
+    let centre = mean(values).filter(|_| values.len() > 1)?;
+    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
+    Some((squares / (values.len() - 1) as f64).sqrt() / centre)
+}
+
+/// The most of each kind of noise, so that each is told once.
+fn worst<'a>(noises: impl Iterator<Item = &'a Noise>) -> Noise {
+    let more = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    noises.fold(Noise::default(), |worst, noise| Noise {
+        foreign: more(worst.foreign, noise.foreign),
+        stolen: more(worst.stolen, noise.stolen),
+        throttled: more(worst.throttled, noise.throttled),
+        thermal_events: worst.thermal_events.max(noise.thermal_events),
+        foreign_gpu_processes: worst.foreign_gpu_processes.max(noise.foreign_gpu_processes),
+        ..Noise::default()
+    })
+}
+
+fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String> {
+    let mut causes = worst(runs.iter().filter_map(|run| run.noise.as_ref())).complaints();
+    let drift = probes.iter().map(|probe| probe.drift).fold(0.0, f64::max);
+    if drift > LIMITS.drift {
+        let percent = drift * 100.0;
+        causes.push(format!("the CPU was up to {percent:.0} % slower than at its best (frequency scaling)"));
+    }
+    if let Some(governor) = governor.filter(|governor| *governor != "performance") {
+        causes.push(format!("the frequency governor is {governor}"));
+    }
+    let bandwidths = || probes.iter().map(|probe| probe.read_bandwidth / 1e9);
+    let (least, most) = bandwidths().fold((f64::INFINITY, 0.0), |(a, b), x| (x.min(a), x.max(b)));
+    if most > 0.0 && (most - least) / most > BANDWIDTH {
+        causes.push(format!(
+            "memory was read at {least:.0} to {most:.0} GB/s (bandwidth shared with other processes or virtual machines)"
+        ));
+    }
+    let unsettled = runs.iter().filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
+    if unsettled > 0 {
+        causes.push(format!("{unsettled} of {} processes had not settled after warm-up", runs.len()));
+    }
+    let seconds: Vec<f64> = runs.iter().flat_map(|run| decoded(run)).map(|(_, seconds)| seconds).collect();
+    if let Some(seconds) = mean(&seconds).filter(|seconds| *seconds < SHORT_S) {
+        let ms = seconds * 1e3;
+        causes.push(format!("an iteration decoded for only {ms:.1} ms (raise --new-tokens)"));
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, Event, Iteration};
+
+    use super::*;
+    use crate::testing;
+
+    /// A process whose iterations decode one token in so many milliseconds.
+    fn run(gaps_ms: &[u64]) -> Run {
+        let iteration = |(index, ms): (usize, &u64)| {
+            let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![ms * 1_000_000], tokens: Vec::new() };
+            Event::Iteration(Iteration { index, cases: vec![sample] })
+        };
+        testing::run("x", 0, gaps_ms.iter().enumerate().map(iteration).collect())
+    }
+
+    fn variation(runs: &[Run], probes: &[Probe], governor: Option<&str>) -> Option<Variation> {
+        Variation::new(&runs.iter().collect::<Vec<_>>(), 1, probes, governor)
+    }
+
+    #[test]
+    fn variation_is_over_all_iterations_and_between_processes() {
+        // 4 and 2 tokens per second in each process: mean 3, deviations ±1, their means equal.
+        let found = variation(&[run(&[250, 500]), run(&[250, 500])], &[], None).unwrap();
+        assert_eq!((found.processes, found.iterations, found.throughput), (2, 4, 3.0));
+        assert!((found.cv - (4.0 / 3.0f64).sqrt() / 3.0).abs() < 1e-12, "{found:?}");
+        assert_eq!(found.cv_between_processes, 0.0);
+    }
+
+    #[test]
+    fn steady_figures_are_not_warned_of() {
+        let found = variation(&[run(&[500, 510]), run(&[500, 505])], &[], Some("powersave")).unwrap();
+        assert_eq!((found.warning(), found.causes.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_was_observed_is_named_as_the_likely_cause() {
+        let noisy = |stolen| Run {
+            noise: Some(Noise { stolen: Some(stolen), ..Noise::default() }),
+            ..run(&[20, 40])
+        };
+        let probes = [testing::probe(60e9, 1.0), testing::probe(36e9, 1.0)];
+        let warning =
+            variation(&[noisy(0.1), noisy(0.3)], &probes, Some("powersave")).unwrap().warning().unwrap();
+        for cause in ["hypervisor took 30 %", "governor is powersave", "36 to 60 GB/s", "only 30.0 ms"] {
+            assert!(warning.contains(cause), "{cause:?} is not in: {warning}");
+        }
+        assert!(!warning.contains("took 10 %"), "each kind is told once, at its worst: {warning}");
+    }
+
+    #[test]
+    fn nothing_observed_is_said_so() {
+        let warning = variation(&[run(&[250, 500])], &[], Some("performance")).unwrap().warning().unwrap();
+        assert!(warning.contains("nothing was observed"), "{warning}");
+    }
+
+    #[test]
+    fn a_single_figure_has_no_variation() {
+        assert_eq!(variation(&[run(&[250])], &[], None), None);
+        assert_eq!(variation(&[], &[], None), None);
+    }
+}

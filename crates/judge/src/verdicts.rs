@@ -1,0 +1,330 @@
+//! From figures to the words that people read. The statistics are in the crate of that name.
+
+use serde::{Deserialize, Serialize};
+use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
+
+use super::metrics::{self, Metric};
+use crate::evidence::Evidence;
+use plan::Plan;
+
+/// The metric that decides when automatic rounds end: what the table is asked for most, and of the five the
+/// one whose differences are smallest.
+fn deciding(plan: &Plan) -> Metric {
+    if plan.new_tokens > 1 { Metric::Throughput } else { Metric::PrefillThroughput }
+}
+
+/// Those that are tested for difference. A request for one token decodes nothing.
+fn tested(plan: &Plan) -> [Metric; 5] {
+    let one_token =
+        [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput, Metric::PeakMemory];
+    if plan.new_tokens > 1 { Metric::TABLE } else { one_token }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Better than the other: for memory, smaller.
+    Faster,
+    Slower,
+    Equivalent,
+    Inconclusive,
+    NotMeasurable,
+}
+
+/// One metric of two contenders.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    pub metric: Metric,
+    /// The better of the two by its estimate.
+    pub a: String,
+    pub b: String,
+    /// Of a. Never `slower`.
+    pub verdict: Verdict,
+    /// Of b: `slower` where a is `faster`, else the same.
+    pub verdict_of_b: Verdict,
+    pub sentence: String,
+    /// How many times better a is than b: for times and memory b/a, for throughput a/b; the geometric mean
+    /// over rounds. `null` where nothing can be compared.
+    pub advantage: Option<f64>,
+    /// 95 % interval of the advantage.
+    pub interval: Option<(f64, f64)>,
+    /// All that the statistics say, in the sense of `advantage`.
+    pub statistics: Option<Decision>,
+}
+
+/// The figures of those that are compared: `[label]`, and for each metric `[contender][round]`.
+struct Table {
+    labels: Vec<String>,
+    figures: Vec<(Metric, Vec<Vec<Option<f64>>>)>,
+}
+
+/// Two contenders of one metric, by their places in the table.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    metric: Metric,
+    a: usize,
+    b: usize,
+    figures: &'a [Vec<Option<f64>>],
+}
+
+impl Table {
+    fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
+        let figures = tested(plan).into_iter().map(|metric| {
+            let of_label = |label: &String| metrics::by_round(metric, plan, evidence, label);
+            (metric, labels.iter().map(of_label).collect())
+        });
+        Table { figures: figures.collect(), labels }
+    }
+
+    /// Every metric of every pair: the family that Holm's method corrects over.
+    fn pairs(&self) -> Vec<Pair<'_>> {
+        let count = self.labels.len();
+        let mut pairs = Vec::new();
+        for (metric, figures) in &self.figures {
+            for a in 0..count {
+                pairs.extend((a + 1..count).map(|b| Pair { metric: *metric, a, b, figures }));
+            }
+        }
+        pairs
+    }
+}
+
+impl<'a> Pair<'a> {
+    /// In the sense "how many times better is a".
+    fn series(&self) -> Series<'a> {
+        let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
+        if self.metric.higher_is_better() { Series { a, b } } else { Series { a: b, b: a } }
+    }
+}
+
+fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
+    let family: Vec<Series<'_>> = pairs.iter().map(Pair::series).collect();
+    let settings = Settings { margin: plan.margin, seed: plan.seed, ..Settings::default() };
+    statistics::decide(&family, &plan.rounds.looks(), last, &settings)
+}
+
+/// Whether the deciding metric needs no more rounds.
+pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
+    if !plan.rounds.looks().is_look(evidence.rounds) {
+        return false;
+    }
+    let labels = plan.contenders.iter().map(|contender| contender.label.clone());
+    let table =
+        Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
+    let pairs = table.pairs();
+    let decisions = decide(&pairs, plan, false);
+    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == deciding(plan));
+    statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
+}
+
+/// Compares every pair of `labels` on every metric of the table. `unmeasurable`: why there can be no verdict.
+pub fn compare(
+    plan: &Plan,
+    evidence: &Evidence,
+    labels: Vec<String>,
+    unmeasurable: Option<&str>,
+) -> Vec<Comparison> {
+    let table = Table::new(plan, evidence, labels);
+    let pairs = table.pairs();
+    let decisions = decide(&pairs, plan, evidence.end.is_last_look());
+    let compared = pairs.iter().zip(decisions);
+    compared
+        .map(|(pair, decision)| {
+            let (a, b) = (&table.labels[pair.a], &table.labels[pair.b]);
+            match decision {
+                Some(decision) if decision.ratio < 1.0 => {
+                    comparison(pair.metric, b, a, Some(inverted(decision)), plan, unmeasurable)
+                }
+                decision => comparison(pair.metric, a, b, decision, plan, unmeasurable),
+            }
+        })
+        .collect()
+}
+
+/// The same decision on b/a.
+fn inverted(decision: Decision) -> Decision {
+    let (low, high) = decision.interval;
+    Decision { ratio: 1.0 / decision.ratio, interval: (1.0 / high, 1.0 / low), ..decision }
+}
+
+fn comparison(
+    metric: Metric,
+    a: &str,
+    b: &str,
+    decision: Option<Decision>,
+    plan: &Plan,
+    unmeasurable: Option<&str>,
+) -> Comparison {
+    let (verdict, verdict_of_b) = match decision.as_ref().map(|decision| decision.outcome) {
+        None => (Verdict::NotMeasurable, Verdict::NotMeasurable),
+        Some(_) if unmeasurable.is_some() => (Verdict::NotMeasurable, Verdict::NotMeasurable),
+        Some(Outcome::Different) => (Verdict::Faster, Verdict::Slower),
+        Some(Outcome::Equivalent) => (Verdict::Equivalent, Verdict::Equivalent),
+        Some(Outcome::Inconclusive) => (Verdict::Inconclusive, Verdict::Inconclusive),
+    };
+    let sentence = match (&decision, unmeasurable) {
+        (_, Some(reason)) => format!("{a} and {b}: {} is not measurable: {reason}", metric.title()),
+        (None, None) => format!("{a} and {b}: {} is not measurable: figures are missing", metric.title()),
+        (Some(decision), None) => sentence(metric, a, b, decision, plan.margin),
+    };
+    Comparison {
+        metric,
+        a: a.to_owned(),
+        b: b.to_owned(),
+        verdict,
+        verdict_of_b,
+        sentence,
+        advantage: decision.as_ref().map(|decision| decision.ratio),
+        interval: decision.as_ref().map(|decision| decision.interval),
+        statistics: decision,
+    }
+}
+
+fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) -> String {
+    let (low, high) = decision.interval;
+    let (times, rounds) = (times(decision.ratio), decision.rounds);
+    let evidence = format!("(95 % interval {low:.2}–{high:.2}, {rounds} rounds)");
+    let title = metric.title();
+    match (decision.outcome, metric) {
+        (Outcome::Different, Metric::Load) => format!("{a} loads {times} faster than {b} {evidence}"),
+        (Outcome::Different, Metric::ColdStart) => {
+            format!("{a} gives its first token {times} sooner after loading than {b} {evidence}")
+        }
+        (Outcome::Different, Metric::Throughput) => {
+            format!("{a} decodes {times} faster than {b} {evidence}")
+        }
+        (Outcome::Different, Metric::PrefillThroughput) => {
+            format!("{a} reads a prompt {times} faster than {b} {evidence}")
+        }
+        (Outcome::Different, Metric::PeakMemory) => {
+            format!("{a} needs {times} less memory than {b} {evidence}")
+        }
+        (Outcome::Different, _) => format!("{a} has {times} better {title} than {b} {evidence}"),
+        (Outcome::Equivalent, _) => {
+            let margin = margin * 100.0;
+            format!("{a} and {b} are equivalent in {title} within {margin} % {evidence}")
+        }
+        (Outcome::Inconclusive, _) if rounds < MIN_ROUNDS => {
+            format!(
+                "{a} and {b}: inconclusive in {title}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
+            )
+        }
+        // The interval is of this pair alone; the p value answers for the whole table, and decides.
+        (Outcome::Inconclusive, _) => {
+            let p = decision.p_adjusted;
+            let detectable = decision.detectable.map_or(String::new(), |ratio| match ratio < 2.0 {
+                true => format!("; so much noise hides differences below {:.0} %", (ratio - 1.0) * 100.0),
+                false => format!("; so much noise hides differences below {ratio:.1}x"),
+            });
+            format!(
+                "{a} and {b}: inconclusive in {title} (95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
+            )
+        }
+    }
+}
+
+/// "1.9x", with a second decimal where one would round the difference away.
+fn times(ratio: f64) -> String {
+    if ratio < 1.1 { format!("{ratio:.2}x") } else { format!("{ratio:.1}x") }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, Event, Iteration, Loaded};
+
+    use super::*;
+    use crate::evidence::End;
+    use crate::testing;
+    use plan::Rounds;
+
+    const STEADY: [f64; 6] = [10.0, 10.1, 9.9, 10.0, 10.05, 9.95];
+
+    fn scaled(by: f64) -> Vec<f64> {
+        STEADY.iter().enumerate().map(|(i, x)| x * by * (1.0 + 0.002 * (i % 3) as f64)).collect()
+    }
+
+    /// Processes of `a` and `b` whose loads and token gaps take so many milliseconds, by round.
+    fn evidence(a: &[f64], b: &[f64]) -> Evidence {
+        let run = |label: &str, round: usize, ms: f64| {
+            let ns = (ms * 1e6) as u64;
+            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], tokens: Vec::new() };
+            let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
+            let iteration = Iteration { index: 0, cases: vec![case] };
+            testing::run(label, round, vec![Event::Loaded(loaded), Event::Iteration(iteration)])
+        };
+        let runs = |label, values: &[f64]| {
+            values.iter().enumerate().map(|(round, &ms)| run(label, round, ms)).collect::<Vec<_>>()
+        };
+        Evidence {
+            runs: [runs("a", a), runs("b", b)].concat(),
+            rounds: a.len(),
+            end: End::Planned,
+            ..Evidence::default()
+        }
+    }
+
+    fn judge(metric: Metric, a: &[f64], b: &[f64]) -> Comparison {
+        let mut plan = testing::plan(&["a", "b"]);
+        plan.rounds = Rounds::Fixed(a.len());
+        let all = compare(&plan, &evidence(a, b), vec!["a".into(), "b".into()], None);
+        all.into_iter().find(|comparison| comparison.metric == metric).unwrap()
+    }
+
+    #[test]
+    fn the_better_is_named_first_whichever_way_better_is() {
+        let throughput = judge(Metric::Throughput, &scaled(1.9), &STEADY);
+        assert!(throughput.sentence.starts_with("b decodes 1.9x faster than a"), "{}", throughput.sentence);
+        assert_eq!((throughput.verdict, throughput.verdict_of_b), (Verdict::Faster, Verdict::Slower));
+        let load = judge(Metric::Load, &STEADY, &scaled(2.0));
+        assert!(load.sentence.starts_with("a loads 2.0x faster than b"), "{}", load.sentence);
+    }
+
+    #[test]
+    fn five_rounds_are_never_enough() {
+        let few = judge(Metric::Load, &STEADY[..5], &scaled(3.0)[..5]);
+        assert_eq!(few.verdict, Verdict::Inconclusive);
+        assert!(few.sentence.contains("5 rounds of the 6") && !few.sentence.contains("faster"), "{few:?}");
+    }
+
+    #[test]
+    fn a_small_but_certain_difference_is_equivalence_and_noise_is_inconclusive() {
+        assert_eq!(judge(Metric::Latency, &STEADY, &scaled(1.004)).verdict, Verdict::Equivalent);
+        let noisy = judge(Metric::Latency, &STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0]);
+        assert_eq!(noisy.verdict, Verdict::Inconclusive);
+        assert!(noisy.sentence.contains("hides differences below"), "{}", noisy.sentence);
+    }
+
+    #[test]
+    fn the_margin_is_the_users() {
+        let (a, b) = (evidence(&STEADY, &scaled(1.03)), testing::plan(&["a", "b"]));
+        let wide = Plan { margin: 0.10, ..b };
+        let all = compare(&wide, &a, vec!["a".into(), "b".into()], None);
+        let latency = all.iter().find(|comparison| comparison.metric == Metric::Latency).unwrap();
+        assert!(latency.sentence.contains("equivalent") && latency.sentence.contains("within 10 %"));
+    }
+
+    #[test]
+    fn what_nobody_measured_is_not_measurable() {
+        let result = judge(Metric::PeakMemory, &STEADY, &STEADY);
+        assert_eq!(result.verdict, Verdict::NotMeasurable);
+        assert!(result.sentence.contains("figures are missing"), "{}", result.sentence);
+    }
+
+    #[test]
+    fn on_a_noisy_machine_there_is_no_verdict_at_all() {
+        let plan = testing::plan(&["a", "b"]);
+        let all =
+            compare(&plan, &evidence(&STEADY, &scaled(3.0)), vec!["a".into(), "b".into()], Some("noise"));
+        assert!(all.iter().all(|comparison| comparison.verdict == Verdict::NotMeasurable));
+        assert_eq!(all.len(), Metric::TABLE.len());
+    }
+
+    #[test]
+    fn automatic_rounds_go_on_until_the_throughput_is_clear() {
+        let mut plan = testing::plan(&["a", "b"]);
+        plan.rounds = Rounds::Auto { max: 24, budget_s: 1e9 };
+        assert!(are_clear(&plan, &evidence(&STEADY, &scaled(2.0))));
+        assert!(!are_clear(&plan, &evidence(&STEADY, &[9.0, 12.0, 9.0, 11.0, 8.5, 11.0])));
+        assert!(!are_clear(&plan, &evidence(&[10.0; 7], &[20.0; 7])), "seven rounds are no planned look");
+    }
+}

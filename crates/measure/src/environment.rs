@@ -1,0 +1,65 @@
+//! Readings of the machine and the checkout that a result belongs to.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+use judge::Environment;
+
+use crate::machine;
+use crate::places::Places;
+
+pub fn read(places: &Places, started: String) -> Environment {
+    let what = RefreshKind::nothing()
+        .with_cpu(CpuRefreshKind::nothing())
+        .with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(what);
+    let cpu =
+        system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
+    let checkout = places.checkout.as_deref();
+    Environment {
+        host: host(),
+        os: System::long_os_version(),
+        kernel: System::kernel_version(),
+        cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
+        physical_cores: System::physical_core_count(),
+        available_cores: std::thread::available_parallelism().map_or(1, usize::from),
+        governor: machine::governor(&machine::allowed().unwrap_or_default()),
+        cpu_quota: machine::quota(),
+        memory_bytes: system.total_memory(),
+        gpus: machine::gpus(),
+        git_commit: checkout.and_then(head),
+        git_modified: checkout.and_then(is_modified),
+        driver_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: std::env::args().collect(),
+        started,
+    }
+}
+
+pub fn host() -> String {
+    System::host_name().unwrap_or_else(|| "unknown-host".into())
+}
+
+/// The commit that is checked out.
+pub fn head(checkout: &Path) -> Option<String> {
+    git(checkout, &["rev-parse", "HEAD"])
+}
+
+/// Whether tracked files differ from it.
+pub fn is_modified(checkout: &Path) -> Option<bool> {
+    git(checkout, &["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty())
+}
+
+/// The commit that git knows by this name, in the checkout.
+pub fn commit(places: &Places, name: &str) -> Option<String> {
+    let name = format!("{name}^{{commit}}");
+    git(places.checkout.as_deref()?, &["rev-parse", "--verify", "--quiet", "--end-of-options", &name])
+}
+
+fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "git alone knows the commit")]
+    let mut command = Command::new("git");
+    let output = command.arg("-C").arg(checkout).args(arguments).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

@@ -1,0 +1,17 @@
+//! Ctrl-C: noted here, acted upon where there is something to save or to end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plan::{Failure, Result};
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on SIGINT, SIGTERM and SIGHUP are requests to save what there is and end.
+pub fn listen() -> Result<()> {
+    ctrlc::set_handler(|| REQUESTED.store(true, Ordering::SeqCst))
+        .map_err(|e| Failure::failed(format!("cannot listen for Ctrl-C: {e}")))
+}
+
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}

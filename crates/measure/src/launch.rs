@@ -1,0 +1,58 @@
+//! How a contender's worker is started: what it is asked to be, its environment and its CPUs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::places::Places;
+use plan::Contender;
+use crate::process::Worker;
+
+pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
+    protocol::Settings {
+        precision: contender.precision.name().into(),
+        device: device.into(),
+        threads: contender.threads,
+        jit: contender.jit,
+        hidden_states,
+        dequantised: false,
+        options: contender.engine.options.clone(),
+        slowdown: contender.engine.settings.slowdown,
+    }
+}
+
+/// Variables that say how many threads to use, one name for each runtime that reads one.
+const THREAD_VARIABLES: [&str; 5] =
+    ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
+
+/// The worker of an engine with all that it will find: an environment that holds what the system needs, the
+/// thread budget and what the engine's configuration sets; and its CPUs.
+pub fn worker(
+    contender: &Contender,
+    cpus: Option<&[usize]>,
+    places: &Places,
+    timeout_s: u64,
+) -> Worker {
+    let engine = &contender.engine;
+    let mut environment = BTreeMap::new();
+    for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
+        if let Ok(value) = std::env::var(name) {
+            environment.insert(name.to_owned(), value);
+        }
+    }
+    for name in THREAD_VARIABLES {
+        environment.insert(name.to_owned(), contender.threads.to_string());
+    }
+    for (name, value) in &engine.env {
+        let value = std::env::var(name)
+            .ok()
+            .filter(|value| !value.is_empty())
+            .unwrap_or_else(|| value.replace("{cache}", &places.cache.display().to_string()));
+        environment.insert(name.clone(), value);
+    }
+    Worker {
+        binary: places.binary(&engine.worker),
+        environment,
+        cpus: cpus.map(<[usize]>::to_vec),
+        timeout: Duration::from_secs(timeout_s),
+    }
+}

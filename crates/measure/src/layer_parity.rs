@@ -1,0 +1,270 @@
+//! The processes of `photofinish parity`, one for each job.
+
+use bundle::Precision;
+use protocol::{Event, Generate, InEffect, Job, Score, Task};
+use tempfile::TempPath;
+
+use judge::found::{Findings, Found, Repeated};
+use judge::evidence::{End, Evidence, Fact};
+use crate::{interrupt, machine};
+use plan::Result;
+use judge::continuation::{self, Continuation};
+use judge::layers::{self, LayerDifference, LayerSums};
+use crate::logits;
+use judge::parity::{Reference, Tolerance};
+use plan::Contender;
+use judge::run::{FailureKind, RunFailure};
+use crate::results::Results;
+use crate::rounds::RoundWork;
+use crate::session::Session;
+use crate::text::{TextReference, scratch_file};
+
+/// `[prompt][batch][new tokens]`
+type Tokens = Vec<Vec<Vec<u32>>>;
+type Tried<T> = std::result::Result<T, RunFailure>;
+
+/// Hidden states and logits of every prompt and its continuation, in files of the scratch directory.
+struct States {
+    files: Vec<TempPath>,
+    in_effect: Option<InEffect>,
+    no_layers: Option<String>,
+}
+
+impl Session<'_> {
+    /// Runs every job. Complete as far as it goes, whatever happens.
+    pub fn parity(
+        mut self,
+        prose: std::result::Result<Vec<u32>, String>,
+    ) -> Result<(Findings, Evidence, Results)> {
+        self.tell(Fact::Quota { cpus: machine::quota() });
+        self.greet()?;
+        let mut findings = Findings::default();
+        let states = self.parity_reference(&mut findings);
+        let text = self.text_for_all(prose, &mut findings);
+        for index in 0..self.plan.contenders.len() {
+            let found = self.found(index, states.as_ref(), text.as_ref(), &findings);
+            findings.contenders.push(found);
+        }
+        let traces = self.traces(findings.reference.as_ref());
+        // Outputs have been looked into above: the rounds are for how much speeds vary.
+        let end = self.rounds(&RoundWork { traces: &traces, reference: None, parity: false });
+        let end = if interrupt::requested() { End::Interrupted } else { end };
+        self.tell(Fact::End { end });
+        for (found, contender) in findings.contenders.iter_mut().zip(&self.plan.contenders) {
+            let late = || self.evidence.absent.get(&contender.label).cloned();
+            found.failure = found.failure.take().or_else(late);
+        }
+        let (evidence, results) = self.finish();
+        Ok((findings, evidence, results))
+    }
+
+    /// Everything untimed of one contender, and why it could not go on.
+    fn found(
+        &mut self,
+        index: usize,
+        states: Option<&States>,
+        text: Option<&(Vec<u32>, Option<TextReference>)>,
+        findings: &Findings,
+    ) -> Found {
+        let mut found = Found::default();
+        let label = self.plan.contenders[index].label.clone();
+        if let Some(failure) = self.evidence.absent.get(&label) {
+            found.failure = Some(failure.clone());
+        } else if !interrupt::requested() {
+            self.progress.message(&format!("{label}: layers, continuations, text"));
+            let reference = findings.reference.as_ref().zip(states);
+            if let Err(failure) = self.hold(index, reference, text, &mut found) {
+                if failure.kind != FailureKind::Interrupted {
+                    self.progress.say(&format!("{label}: {}", failure.sentence()));
+                }
+                self.tell(Fact::Absent { framework: label, failure: failure.clone() });
+                found.failure = Some(failure);
+            }
+        }
+        found
+    }
+
+    /// The first candidate that gives hidden states; without one, the first that runs at all.
+    fn parity_reference(&mut self, findings: &mut Findings) -> Option<States> {
+        let mut reasons = Vec::new();
+        let mut second_best = None;
+        for (index, contender) in self.plan.contenders.iter().enumerate() {
+            let asked = self.plan.reference.as_ref().is_none_or(|name| contender.engine.name == *name);
+            if !asked || self.is_absent(contender) || interrupt::requested() {
+                continue;
+            }
+            self.progress.message(&format!("reference: {} in f32", contender.label));
+            let quantised = self.plan.precision.is_quantised();
+            let precision = if quantised { self.plan.precision } else { Precision::F32 };
+            let in_f32 = Contender { precision, ..contender.clone() };
+            let tried = self.reference_by(index).and_then(|reference| {
+                let states = self.states(index, &in_f32, quantised, &reference.traces);
+                Ok((reference, states.map_err(|failure| failure.sentence())?))
+            });
+            match tried {
+                Ok((reference, states)) if states.no_layers.is_none() => {
+                    findings.reference = Some(reference);
+                    return Some(states);
+                }
+                Ok(tried) => second_best = second_best.or(Some(tried)),
+                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+            }
+        }
+        if let Some((reference, states)) = second_best {
+            findings.reference = Some(reference);
+            findings.reference_without_layers.clone_from(&states.no_layers);
+            return Some(states);
+        }
+        let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
+        self.tell(Fact::NoReference { reason });
+        None
+    }
+
+    fn text_for_all(
+        &self,
+        prose: std::result::Result<Vec<u32>, String>,
+        findings: &mut Findings,
+    ) -> Option<(Vec<u32>, Option<TextReference>)> {
+        let prose = prose.map_err(|reason| findings.no_text = Some(reason)).ok()?;
+        self.progress.message("reference: the bundled text in f32");
+        let reference = self.text_reference(&prose);
+        let reference = reference.map_err(|reason| findings.no_text = Some(reason)).ok();
+        findings.text_reference = reference.as_ref().map(|reference| reference.framework.clone());
+        Some((prose, reference))
+    }
+
+    /// Everything untimed of one contender.
+    fn hold(
+        &self,
+        index: usize,
+        reference: Option<(&Reference, &States)>,
+        text: Option<&(Vec<u32>, Option<TextReference>)>,
+        found: &mut Found,
+    ) -> Tried<()> {
+        let contender = &self.plan.contenders[index];
+        let names: Vec<&str> = self.plan.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+        if let Some((reference, theirs)) = reference {
+            let ours = self.states(index, contender, false, &reference.traces)?;
+            found.in_effect.clone_from(&ours.in_effect);
+            found.no_layers.clone_from(&ours.no_layers);
+            found.layers = compare(theirs, &ours, layers::limit(contender.precision)).map_err(failed)?;
+        }
+        let first = self.continued(index)?;
+        let second = self.continued(index)?;
+        found.repeated = Some(match continuation::first_difference(&first, &second, &names) {
+            None => Repeated::Same,
+            Some((prompt, token)) => Repeated::Differs { prompt, token },
+        });
+        if let Some((reference, _)) = reference {
+            let tie = Tolerance::for_precision(contender.precision).tie;
+            found.continuation = Some(Continuation::new(reference, &first, &names, tie));
+        }
+        if let Some((tokens, reference)) = text {
+            found.text = Some(self.score_text(index, tokens, reference.as_ref()));
+        }
+        Ok(())
+    }
+
+    /// Teacher-forced along `traces`, a process for each prompt. A framework that gives no hidden states gives its
+    /// logits alone.
+    fn states(
+        &self,
+        index: usize,
+        contender: &Contender,
+        dequantised: bool,
+        traces: &Tokens,
+    ) -> Tried<States> {
+        let mut states = States { files: Vec::new(), in_effect: None, no_layers: None };
+        for (prompts, traces) in self.plan.case_prompts().into_iter().zip(traces) {
+            let sequences: Vec<Vec<u32>> =
+                prompts.iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat()).collect();
+            let file = scratch_file(self.scratch.path()).map_err(failed)?;
+            let path = file.display().to_string();
+            let task = Task::Score(Score { sequences, piece: 0, file: path });
+            let mut job = self.job(contender, task);
+            (job.settings.dequantised, job.settings.hidden_states) =
+                (dequantised, states.no_layers.is_none());
+            let events = match self.done(index, &job) {
+                Err(failure) if failure.kind == FailureKind::Unsupported && job.settings.hidden_states => {
+                    job.settings.hidden_states = false;
+                    let events = self.done(index, &job)?;
+                    states.no_layers = Some(failure.sentence());
+                    events
+                }
+                other => other?,
+            };
+            let in_effect = events.into_iter().find_map(|event| match event {
+                Event::Loaded(loaded) => Some(loaded.in_effect),
+                _ => None,
+            });
+            states.in_effect = states.in_effect.or(in_effect);
+            states.files.push(file);
+        }
+        Ok(states)
+    }
+
+    /// The contender's own greedy continuation of every prompt, in a process of its own.
+    fn continued(&self, index: usize) -> Tried<Tokens> {
+        let contender = &self.plan.contenders[index];
+        let new_tokens = self.plan.new_tokens;
+        let prompts = self.plan.case_prompts();
+        let task =
+            Task::Generate(Generate { prompts: prompts.clone(), new_tokens, sampling: None, parity: None });
+        let events = self.done(index, &self.job(contender, task))?;
+        let tokens = events.into_iter().find_map(|event| match event {
+            Event::Generated(generated) => Some(generated.tokens),
+            _ => None,
+        });
+        let whole = |tokens: &Tokens| {
+            let rows = |(case, prompts): (&Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
+                case.len() == prompts.len() && case.iter().all(|row| row.len() == new_tokens)
+            };
+            tokens.len() == prompts.len() && tokens.iter().zip(&prompts).all(rows)
+        };
+        tokens.filter(whole).ok_or_else(|| failed("it did not generate the tokens asked for".into()))
+    }
+
+    fn done(&self, index: usize, job: &Job) -> Tried<Vec<Event>> {
+        let outcome = self.workers[index].run(job);
+        RunFailure::from_ending(outcome.ending).map_or(Ok(outcome.events), Err)
+    }
+}
+
+/// Every layer that both sides give, and the logits.
+fn compare(theirs: &States, ours: &States, limit: f64) -> std::result::Result<Vec<LayerDifference>, String> {
+    let mut sums: Vec<LayerSums> = Vec::new();
+    let mut of_logits = LayerSums::default();
+    for (theirs, ours) in theirs.files.iter().zip(&ours.files) {
+        let mut reference = Vec::new();
+        let reference_logits = logits::read_states(theirs, |_, states| {
+            reference.push(states);
+            Ok(())
+        })?;
+        let mut count = 0;
+        let our_logits = logits::read_states(ours, |layer, states| {
+            count += 1;
+            let Some(reference) = reference.get(layer) else { return Ok(()) };
+            if sums.len() == layer {
+                sums.push(LayerSums::default());
+            }
+            sums[layer].add(reference, &states)
+        })?;
+        if count > 0 && !reference.is_empty() && count != reference.len() {
+            let theirs = reference.len();
+            return Err(format!("it gives {count} hidden states, the reference {theirs}"));
+        }
+        of_logits.add(&reference_logits, &our_logits)?;
+    }
+    let count = sums.len();
+    let mut layers: Vec<LayerDifference> = sums
+        .iter()
+        .enumerate()
+        .map(|(layer, sums)| sums.difference(layers::name(layer, count), limit))
+        .collect();
+    layers.push(of_logits.difference("logits".into(), limit));
+    Ok(layers)
+}
+
+fn failed(reason: String) -> RunFailure {
+    RunFailure { kind: FailureKind::Failed, reason, last_words: None, repeat: None }
+}

@@ -1,0 +1,27 @@
+//! How facts are gathered and kept: worker processes, rounds, the machine, provisioning, results directories.
+//!
+//! What they mean is not decided here; crate `judge` does that.
+
+pub mod environment;
+pub mod interrupt;
+pub mod launch;
+mod layer_parity;
+pub mod logits;
+pub mod machine;
+pub mod places;
+mod probing;
+pub mod process;
+pub mod progress;
+pub mod provision;
+mod reference;
+pub mod resolve;
+pub mod results;
+mod rounds;
+pub mod saved;
+mod session;
+pub mod text;
+
+pub use places::Places;
+pub use results::Results;
+pub use rounds::RoundWork;
+pub use session::{Session, finished, wrong_framework};

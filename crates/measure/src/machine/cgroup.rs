@@ -1,0 +1,113 @@
+//! What this process's control groups leave of the machine's memory (cgroups(7)), of version 2 or 1.
+
+use std::path::{Path, PathBuf};
+
+/// Bytes that the tightest limit above this process leaves; `None` without a limit.
+pub fn memory_left() -> Option<u64> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let (unified, memory) = paths(&own);
+    let version_2 = unified.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup"), path));
+    let version_1 = memory.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup/memory"), path));
+    let left_2 = version_2.filter_map(|group| left(&group, &VERSION_2));
+    let left_1 = version_1.filter_map(|group| left(&group, &VERSION_1));
+    left_2.chain(left_1).min()
+}
+
+/// Path of the group of version 2, and of the memory controller of version 1.
+fn paths(own: &str) -> (Option<&str>, Option<&str>) {
+    let of = |wanted: fn(&str, &str) -> bool| {
+        own.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            wanted(hierarchy, controllers).then_some(path)
+        })
+    };
+    (
+        of(|hierarchy, controllers| hierarchy == "0" && controllers.is_empty()),
+        of(|_, controllers| controllers.split(',').any(|controller| controller == "memory")),
+    )
+}
+
+/// The group and those that it lies in. Inside a container its own path may not be there, but the root always is.
+fn ancestors(root: &Path, path: &str) -> Vec<PathBuf> {
+    let own = root.join(path.trim_start_matches('/'));
+    own.ancestors().take_while(|group| group.starts_with(root)).map(Path::to_path_buf).collect()
+}
+
+struct Files {
+    limit: &'static str,
+    usage: &'static str,
+    /// In memory.stat: page cache that will be dropped before the limit is felt.
+    reclaimable: &'static str,
+}
+
+const VERSION_2: Files =
+    Files { limit: "memory.max", usage: "memory.current", reclaimable: "inactive_file " };
+const VERSION_1: Files = Files {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    reclaimable: "total_inactive_file ",
+};
+
+fn left(group: &Path, files: &Files) -> Option<u64> {
+    let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
+    // "max" of version 2 is no number.
+    let limit: u64 = read(files.limit)?.trim().parse().ok()?;
+    // Version 1 says "no limit" by the largest multiple of a page that fits 63 bits.
+    if limit > u64::MAX / 4 {
+        return None;
+    }
+    let usage: u64 = read(files.usage)?.trim().parse().ok()?;
+    let stat = read("memory.stat").unwrap_or_default();
+    let reclaimable = stat.lines().find_map(|line| line.strip_prefix(files.reclaimable)?.trim().parse().ok());
+    Some(limit.saturating_sub(usage.saturating_sub(reclaimable.unwrap_or(0))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn a_limit_leaves_what_is_not_used_or_can_be_dropped() {
+        let files = [
+            ("memory.max", "1000\n"),
+            ("memory.current", "700\n"),
+            ("memory.stat", "anon 400\ninactive_file 250\nactive_file 50\n"),
+        ];
+        assert_eq!(left(group(&files).path(), &VERSION_2), Some(550));
+        let files = [
+            ("memory.limit_in_bytes", "1000\n"),
+            ("memory.usage_in_bytes", "700\n"),
+            ("memory.stat", "inactive_file 7\ntotal_inactive_file 250\n"),
+        ];
+        assert_eq!(left(group(&files).path(), &VERSION_1), Some(550));
+        let files = [("memory.max", "1000\n"), ("memory.current", "1200\n")];
+        assert_eq!(left(group(&files).path(), &VERSION_2), Some(0), "just above its limit");
+    }
+
+    #[test]
+    fn no_limit_leaves_everything() {
+        assert_eq!(left(group(&[("memory.max", "max\n")]).path(), &VERSION_2), None);
+        let files = [("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.usage_in_bytes", "5\n")];
+        assert_eq!(left(group(&files).path(), &VERSION_1), None);
+        assert_eq!(left(group(&[]).path(), &VERSION_2), None);
+    }
+
+    #[test]
+    fn the_groups_of_both_versions_are_found_with_those_above_them() {
+        let own = "5:cpu,memory:/a/b\n1:name=systemd:/c\n0::/d\n";
+        assert_eq!(paths(own), (Some("/d"), Some("/a/b")));
+        assert_eq!(paths("3:cpu:/x\n"), (None, None));
+        let root = Path::new("/sys/fs/cgroup");
+        assert_eq!(ancestors(root, "/a/b"), [root.join("a/b"), root.join("a"), root.to_path_buf()]);
+        assert_eq!(ancestors(root, "/"), [root.to_path_buf()]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Counters of the kernel that say what else the machine did.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Readings at one moment. Times are seconds of CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Counters {
+    /// Of the CPUs watched, by anyone, ours included; without waiting for I/O and without stolen time.
+    pub busy_s: Option<f64>,
+    /// Time that the hypervisor gave to others.
+    pub stolen_s: Option<f64>,
+    /// Used by this process and its children that have ended.
+    pub own_s: Option<f64>,
+    /// Time that a cgroup's quota kept this process from running.
+    pub throttled_s: Option<f64>,
+    /// How often a core slowed down for heat.
+    pub thermal_events: Option<u64>,
+}
+
+pub fn read(cpus: &[usize]) -> Counters {
+    let Some(ticks) = ticks_per_second() else { return Counters::default() };
+    let text = |path: &str| std::fs::read_to_string(path).ok();
+    let stat = text("/proc/stat");
+    let of_cpus = |pick: fn(&[u64]) -> Option<u64>| {
+        Some(stat.as_deref().and_then(|stat| sum_over_cpus(stat, cpus, pick))? as f64 / ticks)
+    };
+    Counters {
+        busy_s: of_cpus(busy),
+        stolen_s: of_cpus(|fields| fields.get(7).copied()),
+        own_s: text("/proc/self/stat").and_then(|stat| own_ticks(&stat)).map(|own| own as f64 / ticks),
+        throttled_s: cgroup_file("cpu.stat").and_then(|stat| throttled_us(&stat)).map(|us| us as f64 / 1e6),
+        thermal_events: thermal_events(cpus),
+    }
+}
+
+/// How many tenths of its time each CPU was busy while this waited so long. Empty where the system does not
+/// tell.
+pub fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
+    let read = || -> Option<Vec<u64>> {
+        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        cpus.iter().map(|&cpu| sum_over_cpus(&stat, &[cpu], busy)).collect()
+    };
+    let (Some(ticks), Some(before)) = (ticks_per_second(), read()) else { return Vec::new() };
+    std::thread::sleep(wait);
+    let after = read().unwrap_or_else(|| before.clone());
+    let tenths = |(after, before): (&u64, &u64)| {
+        (10.0 * after.saturating_sub(*before) as f64 / ticks / wait.as_secs_f64()) as u32
+    };
+    after.iter().zip(&before).map(tenths).collect()
+}
+
+/// Tasks that are running or want to, this one included, and the one-minute load average.
+pub fn load() -> Option<(u64, f64)> {
+    parse_load(&std::fs::read_to_string("/proc/loadavg").ok()?)
+}
+
+fn parse_load(text: &str) -> Option<(u64, f64)> {
+    let mut fields = text.split_whitespace();
+    let minute = fields.next()?.parse().ok()?;
+    let running = fields.nth(2)?.split('/').next()?.parse().ok()?;
+    Some((running, minute))
+}
+
+fn ticks_per_second() -> Option<f64> {
+    #[cfg(target_os = "linux")]
+    return Some(rustix::param::clock_ticks_per_second() as f64);
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// `/proc/stat`: user nice system idle iowait irq softirq steal guest guest_nice; guest time is in user
+/// time already (proc_stat(5)).
+fn busy(fields: &[u64]) -> Option<u64> {
+    let at = |index: usize| fields.get(index).copied();
+    Some(at(0)? + at(1)? + at(2)? + at(5)? + at(6)?)
+}
+
+fn sum_over_cpus(stat: &str, cpus: &[usize], pick: fn(&[u64]) -> Option<u64>) -> Option<u64> {
+    let mut sum = 0;
+    for cpu in cpus {
+        let name = format!("cpu{cpu}");
+        let line = stat.lines().find(|line| line.split(' ').next() == Some(name.as_str()))?;
+        let fields: Vec<u64> =
+            line.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+        sum += pick(&fields)?;
+    }
+    Some(sum)
+}
+
+/// utime, stime, cutime and cstime of `/proc/self/stat`. The name before them may hold anything, so
+/// fields are counted from the last parenthesis.
+fn own_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// A file of this process's cgroup: version 2 by its own path or, inside a container, at the root.
+fn cgroup_file(name: &str) -> Option<String> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let candidates: [PathBuf; 2] = [root.join(path).join(name), root.join(name)];
+    candidates.iter().find_map(|path| std::fs::read_to_string(path).ok())
+}
+
+fn throttled_us(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.trim().parse().ok())
+}
+
+/// CPUs' worth of time that the cgroup allows. `None` without a limit, or where it cannot be read.
+pub fn quota() -> Option<f64> {
+    parse_quota(&cgroup_file("cpu.max")?)
+}
+
+fn parse_quota(text: &str) -> Option<f64> {
+    let (limit, period) = text.trim().split_once(' ')?;
+    let (limit, period): (f64, f64) = (limit.parse().ok()?, period.parse().ok()?);
+    (period > 0.0).then(|| limit / period)
+}
+
+/// The frequency governor of the CPUs; `None` where there is none, as on most virtual machines.
+pub fn governor(cpus: &[usize]) -> Option<String> {
+    let of = |cpu: &usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
+        std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    };
+    let mut governors: Vec<String> = cpus.iter().filter_map(of).collect();
+    governors.sort();
+    governors.dedup();
+    (!governors.is_empty()).then(|| governors.join(", "))
+}
+
+fn thermal_events(cpus: &[usize]) -> Option<u64> {
+    let of = |cpu: &usize| -> Option<u64> {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count");
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    cpus.iter().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  300 0 30 900 10 0 3 6 0 0\n\
+        cpu0 100 0 10 300 5 1 2 4 9 0\ncpu1 200 0 20 600 5 0 1 2 0 0\ncpu10 7 7 7 7 7 7 7 7 7 7\nintr 5\n";
+
+    #[test]
+    fn busy_and_stolen_time_are_those_of_the_cpus_watched() {
+        assert_eq!(sum_over_cpus(STAT, &[0], busy), Some(113));
+        assert_eq!(sum_over_cpus(STAT, &[0, 1], busy), Some(334));
+        assert_eq!(sum_over_cpus(STAT, &[1, 0], |fields| fields.get(7).copied()), Some(6));
+        assert_eq!(sum_over_cpus(STAT, &[3], busy), None, "a CPU that is not there is no quiet CPU");
+    }
+
+    #[test]
+    fn own_time_is_counted_behind_any_name() {
+        let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0";
+        assert_eq!(own_ticks(stat), Some(100));
+        assert_eq!(own_ticks("42 (x) S 1"), None);
+    }
+
+    #[test]
+    fn load_quota_and_throttling_are_read() {
+        assert_eq!(parse_load("0.42 0.30 0.20 3/77 25198\n"), Some((3, 0.42)));
+        assert_eq!(parse_quota("150000 100000\n"), Some(1.5));
+        assert_eq!(parse_quota("max 100000\n"), None);
+        assert_eq!(throttled_us("usage_usec 5\nnr_throttled 1\nthrottled_usec 2500\n"), Some(2500));
+    }
+}

@@ -1,0 +1,160 @@
+//! The quiet-machine guard (rule R12): what else ran while a worker was measured, and whether the machine
+//! itself has drifted.
+
+use std::time::{Duration, Instant};
+
+use judge::Noise;
+
+use super::counters::{self, Counters};
+use super::gpu;
+
+/// The kernel counts in hundredths of a second; over less time than this, shares would be guesses.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// One look before the first round.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub struct Guard {
+    cpus: Vec<usize>,
+    device: String,
+    /// Best time of the probe's arithmetic so far.
+    best_compute_ns: Option<u64>,
+}
+
+/// A stretch of time that is being watched.
+pub struct Watch {
+    cpus: Vec<usize>,
+    since: Instant,
+    before: Counters,
+    foreign_gpu_processes: Option<usize>,
+}
+
+impl Guard {
+    /// Watches these CPUs, those that the workers may use.
+    pub fn new(cpus: Vec<usize>, device: &str) -> Guard {
+        Guard { cpus, device: device.to_owned(), best_compute_ns: None }
+    }
+
+    pub fn watch(&self) -> Watch {
+        Watch {
+            cpus: self.cpus.clone(),
+            since: now(),
+            before: counters::read(&self.cpus),
+            foreign_gpu_processes: gpu::foreign_processes(&self.device),
+        }
+    }
+
+    /// Looks until the machine is quiet, or the time is up. The last look.
+    pub fn wait_until_quiet(&self, limit: Duration, mut each: impl FnMut(&Noise)) -> Noise {
+        let start = now();
+        loop {
+            let watch = self.watch();
+            std::thread::sleep(LOOK);
+            let noise = watch.end();
+            let quiet = noise.complaints().is_empty();
+            if quiet || start.elapsed() >= limit || crate::interrupt::requested() {
+                return noise;
+            }
+            each(&noise);
+        }
+    }
+
+    /// How much slower the probe's arithmetic was than at its best, as a share.
+    pub fn drift(&mut self, compute_ns: u64) -> f64 {
+        let best = self.best_compute_ns.map_or(compute_ns, |best| best.min(compute_ns)).max(1);
+        self.best_compute_ns = Some(best);
+        compute_ns as f64 / best as f64 - 1.0
+    }
+}
+
+impl Watch {
+    pub fn end(self) -> Noise {
+        let (elapsed, after) = (self.since.elapsed(), counters::read(&self.cpus));
+        let (runnable, load) = counters::load().unzip();
+        Noise {
+            foreign_gpu_processes: self.foreign_gpu_processes,
+            runnable,
+            load,
+            ..between(self.before, after, elapsed, self.cpus.len())
+        }
+    }
+}
+
+fn between(before: Counters, after: Counters, elapsed: Duration, cpus: usize) -> Noise {
+    let seconds = elapsed.as_secs_f64();
+    let thermal_events =
+        after.thermal_events.zip(before.thermal_events).map(|(after, before)| after.saturating_sub(before));
+    if elapsed < SHORTEST || cpus == 0 {
+        return Noise { seconds, thermal_events, ..Noise::default() };
+    }
+    let capacity = seconds * cpus as f64;
+    let spent = |of: fn(&Counters) -> Option<f64>| Some(of(&after)? - of(&before)?);
+    let share = |seconds: f64| (seconds / capacity).clamp(0.0, 1.0);
+    let (busy, own) = (spent(|c| c.busy_s), spent(|c| c.own_s));
+    Noise {
+        seconds,
+        // A sandbox may show a /proc/stat that stands still: counters that do not even hold our own work
+        // say nothing about that of others.
+        foreign: busy.zip(own).filter(|(busy, own)| *busy >= 0.5 * own).map(|(busy, own)| share(busy - own)),
+        stolen: spent(|c| c.stolen_s).map(share),
+        throttled: spent(|c| c.throttled_s).map(share),
+        thermal_events,
+        ..Noise::default()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a stretch of time to hold the kernel's counters against")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(busy: f64, own: f64, stolen: f64) -> Counters {
+        Counters { busy_s: Some(busy), own_s: Some(own), stolen_s: Some(stolen), ..Counters::default() }
+    }
+
+    #[test]
+    fn what_others_used_is_what_was_busy_without_us() {
+        let noise = between(counters(10.0, 1.0, 0.0), counters(12.0, 2.5, 0.02), Duration::from_secs(1), 2);
+        assert!((noise.foreign.unwrap() - 0.25).abs() < 1e-12, "{noise:?}");
+        assert_eq!(noise.complaints(), ["other processes used 25 % of the CPUs' time"]);
+    }
+
+    #[test]
+    fn a_quiet_machine_has_no_complaint() {
+        let noise = between(counters(10.0, 1.0, 0.0), counters(11.95, 2.9, 0.01), Duration::from_secs(1), 2);
+        assert!(noise.complaints().is_empty(), "{noise:?}");
+    }
+
+    #[test]
+    fn counters_that_stand_still_or_too_short_a_time_are_not_taken_for_quiet() {
+        let second = Duration::from_secs(1);
+        assert_eq!(between(counters(10.0, 1.0, 0.0), counters(10.0, 2.9, 0.0), second, 2).foreign, None);
+        let moment = Duration::from_millis(100);
+        assert_eq!(between(counters(1.0, 1.0, 0.0), counters(2.0, 1.0, 0.0), moment, 2).foreign, None);
+        assert_eq!(between(Counters::default(), Counters::default(), second, 2).foreign, None);
+    }
+
+    #[test]
+    fn stolen_time_quota_and_heat_are_complained_of() {
+        let mut after = counters(1.0, 1.0, 0.3);
+        (after.throttled_s, after.thermal_events) = (Some(0.1), Some(3));
+        let mut before = counters(0.0, 0.0, 0.0);
+        (before.throttled_s, before.thermal_events) = (Some(0.0), Some(1));
+        let complaints = between(before, after, Duration::from_secs(1), 2).complaints();
+        assert_eq!(complaints.len(), 3, "{complaints:?}");
+        assert!(complaints[2].contains("heat 2 times"), "{complaints:?}");
+    }
+
+    #[test]
+    fn drift_is_held_against_the_best_so_far() {
+        let mut guard = Guard::new(vec![0], "cpu");
+        let mut drift = |compute_ns| guard.drift(compute_ns);
+        assert_eq!(drift(100), 0.0);
+        assert!((drift(120) - 0.2).abs() < 1e-12);
+        assert_eq!(drift(80), 0.0);
+        assert!((drift(100) - 0.25).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,243 @@
+//! Brings about what a run needs: built workers, native libraries, the prepared model. Everything is
+//! done by the tools that people use by hand (`cargo xtask`, `prepare`), never a second time here.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bundle::{Bundle, ModelConfig, Precision};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use configs::Engine;
+use plan::{Failure, Result};
+use crate::machine::memory;
+use plan::fit;
+use crate::places::Places;
+
+/// Set by `cargo xtask compare`, which has provisioned already.
+const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
+
+/// Builds the workers of `engines`, with the native libraries they need, where this is a checkout.
+/// An engine that cannot be built is not an error here: it will be a row with its reason.
+pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
+    if std::env::var_os(PROVISIONED).is_some() {
+        return Ok(());
+    }
+    // Started by `cargo run`, sources may have changed since the workers were built; started
+    // directly, workers that are there are those that the user means.
+    let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
+    let missing = engines.iter().any(|engine| !places.binary(&engine.worker).is_file());
+    let tool_missing = !places.binary("prepare").is_file();
+    if !(by_cargo || missing || tool_missing) {
+        return Ok(());
+    }
+    let Some(checkout) = &places.checkout else { return Ok(()) };
+    let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
+    match xtask(checkout, &["build", "--frameworks", &names.join(",")], quiet)? {
+        // Bad input, a library of the wrong version say: it has said so.
+        Some(2) => Err(Failure::Spoken(2)),
+        _ => Ok(()),
+    }
+}
+
+/// What a run needs of a model.
+pub struct Wanted<'a> {
+    /// As `--model` has it.
+    pub model: &'a str,
+    /// What engines will be asked to hold: each must fit into memory.
+    pub precisions: Vec<Precision>,
+    /// Whether f32 is wanted besides, to hold the others against, if it fits.
+    pub reference: bool,
+    pub device: &'a str,
+    /// Sequences at once, and the tokens of each, as far as they are known.
+    pub batch: usize,
+    pub capacity: usize,
+}
+
+/// Opens the prepared model that `wanted` means, preparing it if need be, and checks the hashes of the
+/// weights that will be used. One that does not fit into memory is refused before anything is read or fetched.
+pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle> {
+    let (source, name) = source(places, wanted.model, quiet)?;
+    let config = match &source {
+        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => open(path)?.config().clone(),
+        source => config(places, &source.text(), quiet)?,
+    };
+    let objection = |precisions: &[Precision]| {
+        let available = memory::available(wanted.device)?;
+        fit::refusal(&config, precisions, wanted.batch, wanted.capacity, available)
+    };
+    if let Some(objection) = objection(&wanted.precisions) {
+        return Err(Failure::usage(format!("{}: {objection}", wanted.model)));
+    }
+    let mut precisions = wanted.precisions.clone();
+    if wanted.reference {
+        match objection(&[Precision::F32]) {
+            None => precisions.push(Precision::F32),
+            Some(objection) => eprintln!("nothing will be held against f32: {objection}"),
+        }
+    }
+    precisions.sort();
+    precisions.dedup();
+    let bundle = match &source {
+        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => open(path)?,
+        source => open(&prepare(places, &source.text(), name, &precisions, quiet)?)?,
+    };
+    for precision in &precisions {
+        bundle.weights_path(*precision).map_err(bundle_error)?;
+        bundle.verify(&precision.file_name()).map_err(bundle_error)?;
+        // Shapes against config.json: a sentence now rather than a failed row per framework later.
+        bundle.weights(*precision).map_err(bundle_error)?;
+    }
+    Ok(bundle)
+}
+
+enum Source {
+    Path(PathBuf),
+    /// `hf:owner/name` or `synthetic:NAME`, which `prepare` resolves.
+    Named(String),
+}
+
+impl Source {
+    /// As `prepare` takes it.
+    fn text(&self) -> String {
+        match self {
+            Source::Path(path) => path.display().to_string(),
+            Source::Named(name) => name.clone(),
+        }
+    }
+
+    fn is_named(text: &str) -> bool {
+        text.starts_with("hf:") || text.starts_with("synthetic:")
+    }
+}
+
+/// Where a model comes from, and the name it has in configs/models.
+fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, Option<&'a str>)> {
+    if Source::is_named(model) {
+        return Ok((Source::Named(model.to_owned()), None));
+    }
+    let path = Path::new(model);
+    let is_path = path.components().count() > 1 || model.ends_with(".gguf") || path.is_absolute();
+    if path.exists() && (is_path || !places.configs.join(format!("models/{model}.toml")).is_file()) {
+        return Ok((Source::Path(path.to_path_buf()), None));
+    }
+    if is_path {
+        return Err(Failure::usage(format!("there is no model at {model}")));
+    }
+    let config = configs::model(&places.configs, model)?;
+    let source = config.source.replace("{cache}", &places.cache.display().to_string());
+    if Source::is_named(&source) {
+        return Ok((Source::Named(source), Some(model)));
+    }
+    let path = PathBuf::from(&source);
+    if !path.exists() && !config.native.is_empty() {
+        let pieces = config.native.join(",");
+        let command = format!("cargo xtask setup --only {pieces}");
+        let Some(checkout) = &places.checkout else {
+            return Err(Failure::usage(format!("{source} is not there; run `{command}` in a checkout")));
+        };
+        let status = xtask(checkout, &["setup", "--only", &pieces], quiet)?;
+        if status != Some(0) || !path.exists() {
+            let summary = &config.summary;
+            return Err(Failure::failed(format!("{model} ({summary}) could not be set up; try `{command}`")));
+        }
+    }
+    Ok((Source::Path(path), Some(model)))
+}
+
+#[derive(Deserialize)]
+struct Prepared {
+    bundle: PathBuf,
+}
+
+fn prepare(
+    places: &Places,
+    source: &str,
+    name: Option<&str>,
+    precisions: &[Precision],
+    quiet: bool,
+) -> Result<PathBuf> {
+    let precisions: Vec<_> = precisions.iter().map(|precision| precision.name()).collect();
+    let (precisions, bundles) = (precisions.join(","), places.bundles().into_os_string());
+    let mut arguments = vec!["--precision".into(), precisions.into(), "--bundles".into(), bundles];
+    if let Some(name) = name {
+        arguments.extend(["--name".into(), name.into()]);
+    }
+    let prepared: Prepared = ask_prepare(places, source, &arguments, quiet)?;
+    Ok(prepared.bundle)
+}
+
+/// The configuration of a model that is still to be prepared.
+fn config(places: &Places, source: &str, quiet: bool) -> Result<ModelConfig> {
+    let json: serde_json::Value = ask_prepare(places, source, &["--config".into()], quiet)?;
+    ModelConfig::from_json(&json).map_err(bundle_error)
+}
+
+/// Runs `prepare` and reads the line of JSON that it prints.
+fn ask_prepare<T: DeserializeOwned>(
+    places: &Places,
+    source: &str,
+    arguments: &[OsString],
+    quiet: bool,
+) -> Result<T> {
+    let binary = places.binary("prepare");
+    if !binary.is_file() {
+        let text = format!("{} is not built; run `cargo build --release -p prepare`", binary.display());
+        return Err(Failure::failed(text));
+    }
+    let mut command = command(&binary);
+    command.arg(source).args(arguments);
+    if quiet {
+        command.arg("--quiet");
+    }
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|e| Failure::failed(format!("cannot start {}: {e}", binary.display())))?;
+    if crate::interrupt::requested() {
+        return Err(Failure::Interrupted);
+    }
+    if !output.status.success() {
+        return Err(Failure::Spoken(output.status.code().map_or(1, |code| code as u8)));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|e| Failure::failed(format!("`prepare` printed something unexpected: {e}")))
+}
+
+fn open(directory: &Path) -> Result<Bundle> {
+    Bundle::open(directory).map_err(bundle_error)
+}
+
+fn bundle_error(error: bundle::BundleError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+/// Runs `cargo xtask`, its stdout turned to stderr: ours belongs to the result. Gives its exit code; it has
+/// explained itself if that is not 0.
+fn xtask(checkout: &Path, arguments: &[&str], quiet: bool) -> Result<Option<i32>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = command(Path::new(&cargo));
+    command.arg("xtask").args(arguments).current_dir(checkout).stdin(Stdio::null());
+    // What `cargo run` set for this driver is not meant for the cargo below.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    if quiet {
+        command.arg("--quiet");
+    }
+    command.stdout(std::io::stderr());
+    let status = command.status();
+    let status =
+        status.map_err(|e| Failure::failed(format!("cannot start {}: {e}", Path::new(&cargo).display())))?;
+    if crate::interrupt::requested() {
+        return Err(Failure::Interrupted);
+    }
+    Ok(status.code())
+}
+
+fn command(program: &Path) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "provisioning runs the tools that people run by hand")]
+    Command::new(program)
+}

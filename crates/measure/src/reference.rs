@@ -1,0 +1,127 @@
+//! The reference run: what everyone is fed while being timed, and held against afterwards.
+
+use bundle::Precision;
+use protocol::{Event, Generate, ParityTask, Score, Task};
+
+use judge::evidence::Fact;
+use crate::interrupt;
+use crate::logits;
+use judge::logits::Logits;
+use judge::parity::Reference;
+use plan::Contender;
+use judge::run::RunFailure;
+use crate::session::{PARITY_STEPS, Session};
+
+impl Session<'_> {
+    /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves, or, at
+    /// a quantised precision, with what their codes and scales stand for.
+    pub(crate) fn reference(&mut self) -> Option<Reference> {
+        let mut candidates: Vec<usize> = (0..self.plan.contenders.len()).collect();
+        if let Some(asked) = &self.plan.reference {
+            candidates.retain(|&index| self.plan.contenders[index].engine.name == *asked);
+        }
+        candidates.retain(|&index| !self.is_absent(&self.plan.contenders[index]));
+        let mut reasons = Vec::new();
+        for index in candidates {
+            let contender = &self.plan.contenders[index];
+            self.progress.message(&format!("reference: {} in f32", contender.label));
+            match self.reference_by(index) {
+                Ok(reference) => return Some(reference),
+                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+            }
+            if interrupt::requested() {
+                break;
+            }
+        }
+        let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
+        self.tell(Fact::NoReference { reason });
+        None
+    }
+
+    pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
+        let quantised = self.plan.precision.is_quantised();
+        let precision = if quantised { self.plan.precision } else { Precision::F32 };
+        let file = self.scratch.path().join("reference.safetensors");
+        let task = Task::Generate(Generate {
+            prompts: self.plan.prefixes(),
+            new_tokens: self.plan.new_tokens,
+            sampling: None,
+            parity: Some(ParityTask {
+                steps: PARITY_STEPS,
+                file: file.display().to_string(),
+                prompt_last_only: self.plan.prompt_last_only,
+            }),
+        });
+        let events = self.reference_job(index, precision, task)?;
+        let traces = events.into_iter().find_map(|event| match event {
+            Event::Generated(generated) => Some(generated.tokens),
+            _ => None,
+        });
+        let traces = traces.ok_or("it generated nothing")?;
+        let rows = |case: &Vec<Vec<u32>>| {
+            case.len() == self.plan.batch && case.iter().all(|row| row.len() == self.plan.new_tokens)
+        };
+        if traces.len() != self.plan.prompts.len() || !traces.iter().all(rows) {
+            return Err("it did not generate the tokens asked for".into());
+        }
+        let logits = logits::read_parity(&file)?;
+        if logits.len() != traces.len() {
+            return Err("its logits do not have the shape of the prompts".into());
+        }
+        for (case, logits) in logits.iter().enumerate() {
+            self.check_shape(case, logits)?;
+        }
+        let unquantised = quantised.then(|| self.unquantised(index, &traces)).transpose()?;
+        Ok(Reference { framework: self.plan.contenders[index].label.clone(), traces, logits, unquantised })
+    }
+
+    /// Logits of the model before it was quantised, along `traces`.
+    fn unquantised(
+        &self,
+        index: usize,
+        traces: &[Vec<Vec<u32>>],
+    ) -> std::result::Result<Vec<Logits>, String> {
+        let file = self.scratch.path().join("unquantised.safetensors");
+        let mut scored = Vec::new();
+        for (case, (prompts, traces)) in self.plan.prefixes().into_iter().zip(traces).enumerate() {
+            let sequences =
+                prompts.into_iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat());
+            let file_name = file.display().to_string();
+            let task = Task::Score(Score { sequences: sequences.collect(), piece: 0, file: file_name });
+            self.reference_job(index, Precision::F32, task)?;
+            scored.push(logits::read_score(&file)?.last(self.plan.judged_positions(case)));
+            self.check_shape(case, &scored[case])?;
+        }
+        Ok(scored)
+    }
+
+    fn reference_job(
+        &self,
+        index: usize,
+        precision: Precision,
+        task: Task,
+    ) -> std::result::Result<Vec<Event>, String> {
+        let contender = Contender { precision, ..self.plan.contenders[index].clone() };
+        let mut job = self.job(&contender, task);
+        job.settings.dequantised = precision.is_quantised();
+        let outcome = self.workers[index].run(&job);
+        match RunFailure::from_ending(outcome.ending) {
+            Some(failure) => Err(failure.sentence()),
+            None => Ok(outcome.events),
+        }
+    }
+
+    fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
+        let positions = self.plan.judged_positions(case);
+        if (logits.batch, logits.positions) == (self.plan.batch, positions) {
+            return Ok(());
+        }
+        Err("its logits do not have the shape of the prompts".into())
+    }
+
+    pub(crate) fn fallback_traces(&self) -> Vec<Vec<Vec<u32>>> {
+        let continued =
+            |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.plan.new_tokens).collect();
+        self.plan.case_prompts().iter().map(|case| case.iter().map(continued).collect()).collect()
+    }
+}

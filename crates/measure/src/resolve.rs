@@ -1,0 +1,95 @@
+//! From a request to a plan, reading and provisioning what it needs on the way. What can be refused without building
+//! or preparing anything is refused before.
+
+use std::path::Path;
+
+use bundle::Bundle;
+use configs::{Suite, SuitePrompt};
+use plan::ab::engines_of;
+use plan::prompts::{self, Text};
+use plan::{Draft, Failure, Given, Plan, PromptSource, Request, Result};
+
+use crate::machine::{self, memory};
+use crate::places::Places;
+use crate::provision::{self, Wanted};
+use crate::text;
+
+/// Resolves `request`, provisioning what is missing.
+pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
+    check_device(&request.device)?;
+    let engines = engines_of(request, places)?;
+    let suite = suite(&request.prompts, places)?;
+    let draft = Draft::new(request, engines, suite, available_threads())?;
+    provision::workers(places, &draft.engines(), quiet)?;
+    let bundle = provision::model(places, &wanted(&draft), quiet)?;
+    let tokenizer = Text::open(&bundle)?;
+    let given = Given {
+        name: &bundle.manifest().name,
+        config: bundle.config(),
+        prompts: prompts::resolve(&draft.suite().prompts, draft.prompt_tokens(), bundle.config(), &tokenizer)?,
+        cpus: machine::choose(draft.threads()),
+        available_memory: memory::available(&request.device),
+        drawn_seed: drawn_seed(),
+        text: request.study.text.then(|| text::bundled(places, &bundle)),
+    };
+    let plan = draft.plan(given)?;
+    Ok((plan, bundle))
+}
+
+fn wanted(draft: &Draft) -> Wanted<'_> {
+    Wanted {
+        model: draft.request().model(),
+        precisions: draft.precisions(),
+        // The reference is computed in f32 whatever is measured.
+        reference: true,
+        device: &draft.request().device,
+        batch: draft.batch(),
+        capacity: draft.least_capacity(),
+    }
+}
+
+fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
+    Ok(match source {
+        PromptSource::Usual => configs::suite(&places.configs, configs::DEFAULT_SUITE)?,
+        PromptSource::Suite(name) => configs::suite(&places.configs, name)?,
+        PromptSource::Texts(texts) => prompts::from_texts(texts),
+        PromptSource::File(file) => read_file(file)?,
+        PromptSource::Tokens(tokens) => {
+            let prompt =
+                SuitePrompt { name: Some("tokens".into()), tokens: Some(tokens.clone()), ..SuitePrompt::default() };
+            Suite { prompts: vec![prompt], ..Suite::default() }
+        }
+    })
+}
+
+/// Prompts of a file: TOML as in `configs/suites`, or a prompt a line.
+fn read_file(path: &Path) -> Result<Suite> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    let suite = if path.extension().is_some_and(|extension| extension == "toml") {
+        configs::parse(path, &text)?
+    } else {
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        prompts::from_texts(&lines.map(str::to_owned).collect::<Vec<_>>())
+    };
+    if suite.prompts.is_empty() {
+        return Err(Failure::usage(format!("{} holds no prompts", path.display())));
+    }
+    Ok(suite)
+}
+
+/// A device that is not there costs a sentence before anything is built or prepared for it.
+pub fn check_device(device: &str) -> Result<()> {
+    machine::objection(device).map_or(Ok(()), |objection| Err(Failure::usage(objection)))
+}
+
+/// Threads that this process may use.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A seed for who gave none. Short enough to be typed again.
+pub fn drawn_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (now.as_nanos() as u64 ^ u64::from(std::process::id())) % 1_000_000
+}

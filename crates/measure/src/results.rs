@@ -1,0 +1,180 @@
+//! The results directory of one run: every sample as JSON lines, flushed round by round, and the report.
+//!
+//! Writing may fail at any time (a full disk). Then the user is told once, measuring goes on, and no file
+//! is left half-written: a line that did not fit is taken back, a report appears whole or not at all. What
+//! could not be saved in its place is saved in the system's temporary directory at the end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::environment;
+use plan::{Failure, Result};
+
+pub struct Results {
+    directory: PathBuf,
+    /// Name of the file of records.
+    log: &'static str,
+    samples: File,
+    /// Length of that file up to the last complete line.
+    complete: u64,
+    /// Lines that could not be written yet.
+    pending: Vec<String>,
+    /// Files that could not be written, by name.
+    unsaved: Vec<(String, String)>,
+    failure: Option<String>,
+}
+
+impl Results {
+    /// Makes `<parent>/<UTC time>-<host>/`, with `-<study>` if that has a name, whose records go to the file
+    /// `log`. Failing here costs nothing: nothing has been measured yet.
+    pub fn create(
+        parent: &Path,
+        started: OffsetDateTime,
+        study: &str,
+        log: &'static str,
+    ) -> Result<Results> {
+        std::fs::create_dir_all(parent).map_err(|e| cannot(parent, e))?;
+        let stamp = started
+            .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
+            .expect("the format has no failing part");
+        let host: String =
+            environment::host().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let study = if study.is_empty() { String::new() } else { format!("-{}", study.replace(' ', "-")) };
+        let name = format!("{stamp}-{host}{study}");
+        let mut directory = parent.join(&name);
+        for number in 2.. {
+            match std::fs::create_dir(&directory) {
+                Ok(()) => break,
+                // Two runs in one second: each has a directory of its own.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {
+                    directory = parent.join(format!("{name}-{number}"));
+                }
+                Err(e) => return Err(cannot(&directory, e)),
+            }
+        }
+        let path = directory.join(log);
+        let samples =
+            OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        Ok(Results::at(directory, log, samples, 0))
+    }
+
+    /// Goes on in a directory made earlier; gives its records, less one that was cut off in mid-write.
+    pub fn reopen(directory: &Path, log: &'static str) -> Result<(Results, Vec<String>)> {
+        let path = directory.join(log);
+        let text = std::fs::read_to_string(&path).map_err(|e| cannot(&path, e))?;
+        let complete = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut samples = OpenOptions::new().write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        samples.set_len(complete as u64).map_err(|e| cannot(&path, e))?;
+        samples.seek(SeekFrom::End(0)).map_err(|e| cannot(&path, e))?;
+        let lines = text[..complete].lines().map(str::to_owned).collect();
+        Ok((Results::at(directory.to_path_buf(), log, samples, complete as u64), lines))
+    }
+
+    fn at(directory: PathBuf, log: &'static str, samples: File, complete: u64) -> Results {
+        Results { directory, log, samples, complete, pending: Vec::new(), unsaved: Vec::new(), failure: None }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Appends a record to the samples.
+    pub fn append(&mut self, record: &impl Serialize) {
+        let mut line =
+            serde_json::to_string(record).expect("records have string keys and no failing serialiser");
+        line.push('\n');
+        self.pending.push(line);
+        self.flush();
+    }
+
+    /// Writes a file whole or not at all.
+    pub fn write(&mut self, name: &str, contents: &str) {
+        if let Err(error) = write_whole(&self.directory, name, contents.as_bytes()) {
+            self.unsaved.push((name.to_owned(), contents.to_owned()));
+            self.failed(&self.directory.join(name), &error);
+        }
+    }
+
+    /// Why not everything could be saved in its place, and where the rest is, if so.
+    pub fn finish(&mut self) -> Option<String> {
+        self.flush();
+        let reason = self.failure.clone()?;
+        if !self.pending.is_empty() {
+            self.unsaved.push((self.log.into(), self.pending.concat()));
+        }
+        Some(match self.rescue() {
+            Ok(directory) => format!("{reason}; what is missing there is in {}", directory.display()),
+            Err(error) => {
+                format!("{reason}, nor to a temporary directory: {error}; what is printed is all there is")
+            }
+        })
+    }
+
+    fn rescue(&self) -> std::io::Result<PathBuf> {
+        let directory = tempfile::Builder::new().prefix("photofinish-results-").tempdir()?;
+        for (name, contents) in &self.unsaved {
+            std::fs::write(directory.path().join(name), contents)?;
+        }
+        Ok(directory.keep())
+    }
+
+    fn flush(&mut self) {
+        let text = self.pending.concat();
+        let written = self.samples.write_all(text.as_bytes()).and_then(|()| self.samples.sync_data());
+        match written {
+            Ok(()) => {
+                self.complete += text.len() as u64;
+                self.pending.clear();
+            }
+            Err(error) => {
+                // Take back the part that did fit, so that the file ends with a whole line.
+                let _ = self.samples.set_len(self.complete);
+                let _ = self.samples.seek(SeekFrom::Start(self.complete));
+                self.failed(&self.directory.join(self.log), &error);
+            }
+        }
+    }
+
+    fn failed(&mut self, path: &Path, error: &std::io::Error) {
+        let text = format!("cannot save to {}: {error}", path.display());
+        if self.failure.is_none() {
+            eprintln!("warning: {text}; measuring goes on");
+        }
+        self.failure = Some(text);
+    }
+}
+
+/// Writes a file whole or not at all, in place of one that is there.
+pub fn write_whole(directory: &Path, name: &str, contents: &[u8]) -> std::io::Result<()> {
+    let path = directory.join(name);
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(contents)?;
+    file.as_file().sync_all()?;
+    file.persist(&path).map_err(|e| e.error)?;
+    readable_by_all(&path);
+    Ok(())
+}
+
+fn cannot(path: &Path, error: std::io::Error) -> Failure {
+    Failure::usage(format!(
+        "cannot write results to {}: {error}; choose another place with --results-dir",
+        path.display()
+    ))
+}
+
+/// Temporary files are private; results are not.
+pub fn readable_by_all(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // A result that only its owner can read is still a result.
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644));
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}

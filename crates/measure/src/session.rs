@@ -1,0 +1,195 @@
+//! One measuring session: the workers of a plan, the machine they run on, and the facts they yield. Every fact is
+//! written to the journal before it is taken into the evidence, so that a run that is killed keeps what it had.
+
+use std::path::Path;
+
+use bundle::Bundle;
+use judge::evidence::{End, Evidence, Fact};
+use judge::parity::Reference;
+use judge::run::{Ending, FailureKind, RunFailure};
+use plan::{Contender, Failure, Plan, Result};
+use protocol::{Hello, Job, Measure, ParityTask, Task};
+
+use crate::machine::{self, Guard};
+use crate::places::Places;
+use crate::probing::Prober;
+use crate::process::Worker;
+use crate::progress::Progress;
+use crate::results::Results;
+use crate::rounds::RoundWork;
+use crate::{interrupt, launch};
+
+/// Tokens of the trace that the parity check feeds one at a time: enough to go through the decode path,
+/// few enough to cost little.
+pub(crate) const PARITY_STEPS: usize = 8;
+
+pub struct Session<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) bundle: &'a Bundle,
+    pub(crate) workers: Vec<Worker>,
+    /// For logits on their way from worker to driver.
+    pub(crate) scratch: tempfile::TempDir,
+    pub(crate) progress: Progress,
+    pub(crate) guard: Guard,
+    pub(crate) prober: Prober,
+    pub(crate) results: Results,
+    pub(crate) evidence: Evidence,
+}
+
+impl<'a> Session<'a> {
+    /// A session whose facts go to `results`.
+    pub fn new(
+        plan: &'a Plan,
+        bundle: &'a Bundle,
+        places: &Places,
+        results: Results,
+        quiet: bool,
+    ) -> Result<Session<'a>> {
+        let scratch = tempfile::Builder::new()
+            .prefix("photofinish-")
+            .tempdir()
+            .map_err(|e| Failure::failed(format!("cannot make a temporary directory: {e}")))?;
+        let worker =
+            |contender: &Contender| launch::worker(contender, plan.cpus.as_deref(), places, plan.timeout_s);
+        Ok(Session {
+            plan,
+            bundle,
+            workers: plan.contenders.iter().map(worker).collect(),
+            scratch,
+            progress: Progress::new(plan.contenders.len() * plan.rounds.max(), quiet),
+            guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
+            prober: Prober::new(plan, bundle),
+            results,
+            evidence: Evidence::default(),
+        })
+    }
+
+    /// Measures a comparison. Evidence is complete as far as it goes, whatever happens.
+    pub fn compare(mut self) -> Result<(Evidence, Results)> {
+        self.tell(Fact::Quota { cpus: machine::quota() });
+        self.greet()?;
+        if !self.plan.accept_noise {
+            let noise = self.await_quiet();
+            self.tell(Fact::Before { noise });
+        }
+        let reference = self.reference();
+        let traces = self.traces(reference.as_ref());
+        let mut end = self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
+        if !matches!(end, End::Interrupted | End::Noisy { .. }) {
+            self.score_texts();
+            // Figures of the rounds stand, but what was asked for is not all there.
+            if interrupt::requested() {
+                end = End::Interrupted;
+            }
+        }
+        self.tell(Fact::End { end });
+        Ok(self.finish())
+    }
+
+    /// What was found, and the directory that it was written to.
+    pub(crate) fn finish(self) -> (Evidence, Results) {
+        self.progress.done();
+        (self.evidence, self.results)
+    }
+
+    /// Writes a fact down and takes it in.
+    pub(crate) fn tell(&mut self, fact: Fact) {
+        self.results.append(&fact);
+        self.evidence.note(fact);
+    }
+
+    /// What everyone is fed while being timed. With nobody to take a trace from, the prompts' own tokens serve, so
+    /// that work stays equal.
+    pub(crate) fn traces(&self, reference: Option<&Reference>) -> Vec<Vec<Vec<u32>>> {
+        reference.map_or_else(|| self.fallback_traces(), |reference| reference.traces.clone())
+    }
+
+    pub(crate) fn is_absent(&self, contender: &Contender) -> bool {
+        self.evidence.absent.contains_key(&contender.label)
+    }
+
+    /// Asks every worker what it is. One that cannot say is a row with its reason; one that was pointed
+    /// by the user at a library that cannot be used is a mistake of the user's.
+    pub(crate) fn greet(&mut self) -> Result<()> {
+        for (index, contender) in self.plan.contenders.iter().enumerate() {
+            let reason = match self.workers[index].hello() {
+                Ok(hello) => match wrong_framework(contender, &hello) {
+                    None => continue,
+                    Some(reason) => reason,
+                },
+                Err(reason) => reason,
+            };
+            if interrupt::requested() {
+                return Err(Failure::Interrupted);
+            }
+            let given = contender.engine.env.keys().find(|name| std::env::var_os(name).is_some());
+            if let Some(name) = given {
+                let value = std::env::var(name).unwrap_or_default();
+                return Err(Failure::usage(format!(
+                    "{}: {name}={value} cannot be used: {reason}",
+                    contender.label
+                )));
+            }
+            let reason = format!("{reason}; `cargo xtask doctor` says what to do");
+            let failure = RunFailure { kind: FailureKind::Failed, reason, last_words: None, repeat: None };
+            self.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
+            self.tell(Fact::Absent { framework: contender.label.clone(), failure });
+        }
+        Ok(())
+    }
+
+    /// The measurement of a round. `parity`: also write logits to this file afterwards.
+    pub(crate) fn measurement(
+        &self,
+        contender: &Contender,
+        traces: &[Vec<Vec<u32>>],
+        parity: Option<&Path>,
+    ) -> Task {
+        Task::Measure(Measure {
+            cases: self.plan.cases(traces),
+            new_tokens: self.plan.new_tokens,
+            decode: self.plan.decode,
+            kv_cache: contender.kv_cache,
+            warmup: self.plan.warmup.clone(),
+            iterations: self.plan.iterations,
+            delay_ns: self.plan.delay_ns,
+            parity: parity.map(|file| ParityTask {
+                steps: PARITY_STEPS,
+                file: file.display().to_string(),
+                prompt_last_only: self.plan.prompt_last_only,
+            }),
+        })
+    }
+
+    pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
+        Job {
+            protocol: protocol::VERSION,
+            bundle: self.bundle.directory().display().to_string(),
+            settings: launch::settings(contender, &self.plan.device, false),
+            spawned_at_ns: None,
+            evict: false,
+            task,
+        }
+    }
+}
+
+/// Why this worker is not the contender's, if it is not.
+pub fn wrong_framework(contender: &Contender, hello: &Hello) -> Option<String> {
+    let expected = &contender.engine.framework;
+    (hello.framework != *expected)
+        .then(|| format!("{} says it is {:?}, not {expected:?}", contender.engine.worker, hello.framework))
+}
+
+/// The end of an untimed job of `generate` or `score`, as an error if it was not done.
+pub fn finished(label: &str, ending: Ending) -> Result<()> {
+    let input = matches!(&ending, Ending::Reported(f) if f.kind == protocol::FailureKind::Input);
+    match RunFailure::from_ending(ending) {
+        None => Ok(()),
+        Some(failure) if failure.kind == FailureKind::Interrupted => Err(Failure::Interrupted),
+        Some(failure) if failure.kind == FailureKind::Unsupported => {
+            Err(Failure::usage(format!("{label} does not support this: {}", failure.sentence())))
+        }
+        Some(failure) if input => Err(Failure::usage(format!("{label}: {}", failure.sentence()))),
+        Some(failure) => Err(Failure::failed(format!("{label}: {}", failure.sentence()))),
+    }
+}

@@ -1,0 +1,127 @@
+//! Scoring the bundled text: perplexity at a contender's own precision, and what that precision changes.
+
+use std::path::Path;
+
+use bundle::{Bundle, Precision};
+use protocol::{Score, Task};
+use tempfile::TempPath;
+
+use judge::evidence::Fact;
+use crate::interrupt;
+use crate::logits;
+use judge::logits::Logits;
+use judge::text::{TextScore, TextSums};
+use crate::places::Places;
+use plan::Contender;
+use plan::prompts::Text;
+use judge::run::RunFailure;
+use crate::session::Session;
+
+/// Positions that the engine computes at a time, so that its own buffers stay small.
+const PIECE: usize = 128;
+/// Most that the logits of one window may take: they pass through the worker's and the driver's memory.
+const WINDOW_BYTES: usize = 128 << 20;
+
+/// A reference's logits of a text, in f32. Its files are removed with it.
+pub struct TextReference {
+    pub framework: String,
+    windows: Vec<TempPath>,
+}
+
+/// Ids of the bundled text. `Err` where the model has no tokenizer.
+pub fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, String> {
+    let path = places.configs.join("texts/prose.txt");
+    let prose = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let prose = prose.split_whitespace().collect::<Vec<_>>().join(" ");
+    if bundle.tokenizer().is_none() {
+        return Err("the model has no tokenizer".into());
+    }
+    Text::open(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
+}
+
+impl Session<'_> {
+    /// Scores the plan's text, if it has one, on every contender that ran.
+    pub(crate) fn score_texts(&mut self) {
+        let Some(text) = &self.plan.text else { return };
+        let plan = self.plan;
+        let contenders = plan.contenders.iter().enumerate();
+        let ran: Vec<(usize, &Contender)> =
+            contenders.filter(|(_, contender)| !self.is_absent(contender)).collect();
+        if ran.is_empty() {
+            return;
+        }
+        let tokens = text.as_ref().map_err(Clone::clone);
+        self.progress.message("text: the reference in f32");
+        let reference = tokens.clone().and_then(|tokens| self.text_reference(tokens));
+        for (index, contender) in ran {
+            self.progress.message(&format!("text: {}", contender.label));
+            let score =
+                tokens.clone().and_then(|tokens| self.score_text(index, tokens, reference.as_ref().ok()));
+            if interrupt::requested() {
+                return;
+            }
+            self.tell(Fact::Text { framework: contender.label.clone(), score });
+        }
+    }
+
+    /// Logits of `tokens` in f32, by the first contender that can; `Err` says why none can.
+    pub fn text_reference(&self, tokens: &[u32]) -> Result<TextReference, String> {
+        let mut reasons = Vec::new();
+        for (index, contender) in self.plan.contenders.iter().enumerate() {
+            let in_f32 = Contender { precision: Precision::F32, ..contender.clone() };
+            let windows = self.windows(tokens).map(|window| self.score_window(index, &in_f32, window));
+            match windows.collect() {
+                Ok(windows) => return Ok(TextReference { framework: contender.label.clone(), windows }),
+                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    /// How well contender `index` predicts `tokens` at its own precision, held against `reference` if there is
+    /// one. A text longer than a window (the model's context, or fewer tokens where the vocabulary is large) is
+    /// cut into windows that know nothing of each other.
+    pub fn score_text(
+        &self,
+        index: usize,
+        tokens: &[u32],
+        reference: Option<&TextReference>,
+    ) -> Result<TextScore, String> {
+        let mut sums = TextSums::default();
+        for (number, window) in self.windows(tokens).enumerate() {
+            let file = self.score_window(index, &self.plan.contenders[index], window)?;
+            let theirs = reference.and_then(|reference| reference.windows.get(number));
+            let theirs: Option<Logits> = theirs.map(|file| logits::read_score(file)).transpose()?;
+            sums.add(window, &logits::read_score(&file)?, theirs.as_ref())?;
+        }
+        sums.score()
+    }
+
+    fn windows<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
+        let config = self.bundle.config();
+        let fit = WINDOW_BYTES / (size_of::<f32>() * config.vocab_size);
+        tokens.chunks(fit.min(config.max_positions).max(2))
+    }
+
+    /// One process: logits of a window, in a file that is removed when dropped.
+    fn score_window(&self, index: usize, contender: &Contender, window: &[u32]) -> Result<TempPath, String> {
+        let file = scratch_file(self.scratch.path())?;
+        let task = Task::Score(Score {
+            sequences: vec![window.to_vec()],
+            piece: PIECE,
+            file: file.display().to_string(),
+        });
+        let outcome = self.workers[index].run(&self.job(contender, task));
+        match RunFailure::from_ending(outcome.ending) {
+            Some(failure) => Err(failure.sentence()),
+            None => Ok(file),
+        }
+    }
+}
+
+/// For a worker to write to; removed when dropped.
+pub fn scratch_file(directory: &Path) -> Result<TempPath, String> {
+    let file = tempfile::Builder::new().suffix(".safetensors").tempfile_in(directory);
+    file.map(tempfile::NamedTempFile::into_temp_path)
+        .map_err(|e| format!("cannot make a file in {}: {e}", directory.display()))
+}

@@ -1,0 +1,147 @@
+//! What an optimisation is worth: each framework with it and without it, in one comparison for each framework,
+//! paired by round.
+
+use bundle::Precision;
+use protocol::KvCache;
+
+use crate::study::Engines;
+use crate::{
+    Arm, Axis, CellPlan, Failure, PromptSource, Request, Result, Setting, StudyPlan, StudyView, axes,
+};
+
+/// Tokens unless told: enough for the KV cache to matter.
+const NEW_TOKENS: u32 = 64;
+const PROMPT_TOKENS: u32 = 16;
+/// Rules that two named variants may differ in.
+const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
+
+/// What is switched, the names of both sides, and the rule whose subject it is.
+struct Switch {
+    names: [&'static str; 2],
+    varied: &'static str,
+    set: fn(&mut [Arm; 2], &Request),
+}
+
+fn switch(what: &str) -> Option<Switch> {
+    Some(match what {
+        "kv-cache" => Switch {
+            names: ["KV cache", "none"],
+            varied: "R13",
+            set: |arms, _| (arms[0].kv_cache, arms[1].kv_cache) = (Some(KvCache::On), Some(KvCache::Off)),
+        },
+        "jit" => Switch {
+            names: ["JIT", "none"],
+            varied: "R14",
+            set: |arms, _| (arms[0].jit, arms[1].jit) = (Some(true), Some(false)),
+        },
+        "half" => Switch {
+            names: ["half", "f32"],
+            varied: "R2",
+            set: |arms, request| {
+                let asked = request.precisions.first().copied();
+                arms[0].precision = Some(asked.unwrap_or(request.half()));
+                arms[1].precision = Some(Precision::F32);
+            },
+        },
+        "fused" => Switch {
+            names: ["fused", "base"],
+            varied: "R14",
+            set: |arms, _| arms[1].engine = format!("{}-base", arms[1].engine),
+        },
+        _ => return None,
+    })
+}
+
+/// The engines that a request names, or that are compared when it names none.
+pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
+    let arms = request.study.arms.iter().map(|arm| &arm.engine);
+    let names: Vec<&String> =
+        if request.study.arms.is_empty() { request.frameworks.iter().collect() } else { arms.collect() };
+    if names.is_empty() {
+        return engines.usual();
+    }
+    names.into_iter().map(|name| engines.engine(name.trim())).collect()
+}
+
+pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> Result<StudyPlan> {
+    let mut request = asked.clone();
+    if !request.quantize.is_empty() {
+        return Err(Failure::usage("--quantize is for `compare`"));
+    }
+    request.iterations.get_or_insert(1);
+    request.cold_load.get_or_insert(false);
+    request.study.equal_warmup = true;
+    if !request.names_prompts() {
+        request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
+    }
+    if request.new_tokens.is_empty() {
+        request.new_tokens = vec![NEW_TOKENS];
+    }
+    if request.prompt_tokens.is_empty() && request.context.is_empty() {
+        request.prompt_tokens = vec![PROMPT_TOKENS];
+    }
+    if let [a, b] = what {
+        return variants(a, b, request, engines);
+    }
+    let what = what.first().map_or("", String::as_str);
+    let switch = switch(what).ok_or_else(|| {
+        Failure::usage(format!(
+            "{what:?} alone is no study; there are kv-cache, jit, half, fused, or two names from configs/engines"
+        ))
+    })?;
+    switched(what, &switch, request, engines)
+}
+
+/// A cell for each place on the axes and each framework.
+fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Engines) -> Result<StudyPlan> {
+    request.study.varied = vec![switch.varied.to_owned()];
+    let named = engines_of(&request, engines)?;
+    let mut cells = Vec::new();
+    for (settings, cell) in axes::cells(&request) {
+        for engine in &named {
+            let (mut settings, mut cell) = (settings.clone(), cell.clone());
+            settings.insert(Axis::Framework, Setting::Name(engine.name.clone()));
+            let arm = |name: &str| Arm {
+                label: format!("{} ({name})", engine.name),
+                engine: engine.name.clone(),
+                ..Arm::default()
+            };
+            let mut arms = switch.names.map(arm);
+            (switch.set)(&mut arms, &cell);
+            if let Err(error) = engines.engine(&arms[1].engine) {
+                let name = &engine.name;
+                cell.study.refused = Some(format!("{name} has no variant to hold it against: {error}"));
+            }
+            if what == "half" {
+                settings.remove(&Axis::Precision);
+                cell.precisions.clear();
+            }
+            cell.study.arms = arms.into();
+            cells.push(CellPlan { settings, request: cell });
+        }
+    }
+    let names = switch.names.map(str::to_owned);
+    Ok(StudyPlan { name: format!("ab {what}"), view: StudyView::Ab(names), cells })
+}
+
+fn variants(a: &str, b: &str, mut request: Request, engines: &dyn Engines) -> Result<StudyPlan> {
+    for name in [a, b] {
+        engines.engine(name)?;
+    }
+    if !request.frameworks.is_empty() {
+        return Err(Failure::usage("two variants are frameworks enough: leave --frameworks out"));
+    }
+    request.study.varied = VARIANTS.map(str::to_owned).to_vec();
+    let arm = |name: &str, number: &str| Arm {
+        label: if a == b { format!("{name}{number}") } else { name.to_owned() },
+        engine: name.to_owned(),
+        ..Arm::default()
+    };
+    request.study.arms = vec![arm(a, ""), arm(b, " (2)")];
+    let cells = axes::cells(&request).into_iter().map(|(settings, request)| CellPlan { settings, request });
+    Ok(StudyPlan {
+        name: format!("ab {a} {b}"),
+        view: StudyView::Ab([a.to_owned(), b.to_owned()]),
+        cells: cells.collect(),
+    })
+}

@@ -1,0 +1,175 @@
+//! What a sweep varies: the flags that take a list. A comparison has one value of each.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Failure, Request, Result};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Axis {
+    /// Of an A/B study, whose arms differ in something else.
+    Framework,
+    Model,
+    Precision,
+    Threads,
+    Batch,
+    Context,
+    PromptTokens,
+    NewTokens,
+}
+
+/// A cell's place on an axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    Number(u32),
+    Name(String),
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Setting::Number(number) => number.fmt(f),
+            Setting::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+pub type Settings = BTreeMap<Axis, Setting>;
+
+impl Axis {
+    /// In the order in which cells are nested, the outermost first: models and precisions, which take preparing.
+    const TYPED: [Axis; 7] = [
+        Axis::Model,
+        Axis::Precision,
+        Axis::Threads,
+        Axis::Batch,
+        Axis::Context,
+        Axis::PromptTokens,
+        Axis::NewTokens,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Axis::Framework => "Framework",
+            Axis::Model => "Model",
+            Axis::Precision => "Precision",
+            Axis::Threads => "Threads",
+            Axis::Batch => "Batch",
+            Axis::Context => "Context",
+            Axis::PromptTokens => "Prompt",
+            Axis::NewTokens => "New tokens",
+        }
+    }
+
+    fn flag(self) -> &'static str {
+        match self {
+            Axis::Framework => "--frameworks",
+            Axis::Model => "--model",
+            Axis::Precision => "--precision",
+            Axis::Threads => "--threads",
+            Axis::Batch => "--batch",
+            Axis::Context => "--context",
+            Axis::PromptTokens => "--prompt-tokens",
+            Axis::NewTokens => "--new-tokens",
+        }
+    }
+
+    /// As typed.
+    pub fn values(self, request: &Request) -> Vec<Setting> {
+        let numbers = |values: &[u32]| values.iter().map(|&value| Setting::Number(value)).collect();
+        match self {
+            Axis::Framework => Vec::new(),
+            Axis::Model => request.models.iter().cloned().map(Setting::Name).collect(),
+            Axis::Precision => request.precisions.iter().map(|p| Setting::Name(p.name().into())).collect(),
+            Axis::Threads => numbers(&request.threads),
+            Axis::Batch => numbers(&request.batch),
+            Axis::Context => numbers(&request.context),
+            Axis::PromptTokens => numbers(&request.prompt_tokens),
+            Axis::NewTokens => numbers(&request.new_tokens),
+        }
+    }
+
+    /// Leaves value `index` alone.
+    fn keep(self, request: &mut Request, index: usize) {
+        fn one<T: Clone>(values: &mut Vec<T>, index: usize) {
+            *values = vec![values[index].clone()];
+        }
+        match self {
+            Axis::Framework => {}
+            Axis::Model => one(&mut request.models, index),
+            Axis::Precision => one(&mut request.precisions, index),
+            Axis::Threads => one(&mut request.threads, index),
+            Axis::Batch => one(&mut request.batch, index),
+            Axis::Context => one(&mut request.context, index),
+            Axis::PromptTokens => one(&mut request.prompt_tokens, index),
+            Axis::NewTokens => one(&mut request.new_tokens, index),
+        }
+    }
+}
+
+/// Every combination of what was typed, with the comparison that it stands for. Axes without a value are the
+/// comparison's to choose.
+pub fn cells(request: &Request) -> Vec<(Settings, Request)> {
+    let mut cells = vec![(Settings::new(), request.clone())];
+    for axis in Axis::TYPED {
+        let values = axis.values(request);
+        if values.is_empty() {
+            continue;
+        }
+        let with = |(settings, request): &(Settings, Request)| -> Vec<_> {
+            let each = values.iter().enumerate().map(|(index, value)| {
+                let (mut settings, mut request) = (settings.clone(), request.clone());
+                settings.insert(axis, value.clone());
+                axis.keep(&mut request, index);
+                (settings, request)
+            });
+            each.collect()
+        };
+        cells = cells.iter().flat_map(with).collect();
+    }
+    cells
+}
+
+/// Axes with several values.
+pub fn varied(request: &Request) -> Vec<Axis> {
+    Axis::TYPED.into_iter().filter(|axis| axis.values(request).len() > 1).collect()
+}
+
+/// Refuses a list where one comparison is meant.
+pub fn check_single(request: &Request) -> Result<()> {
+    match varied(request).first() {
+        None => Ok(()),
+        Some(axis) => Err(Failure::usage(format!(
+            "{} takes one value here; several are a sweep: `photofinish sweep generate`",
+            axis.flag()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_every_combination_the_last_axis_changing_fastest() {
+        let cells = cells(&Request { batch: vec![1, 2], prompt_tokens: vec![8, 16], ..Request::default() });
+        let places: Vec<_> =
+            cells.iter().map(|(s, _)| format!("{} {}", s[&Axis::Batch], s[&Axis::PromptTokens])).collect();
+        assert_eq!(places, ["1 8", "1 16", "2 8", "2 16"]);
+        assert_eq!(
+            (cells[2].1.batch[..].to_vec(), cells[2].1.prompt_tokens[..].to_vec()),
+            (vec![2], vec![8])
+        );
+    }
+
+    #[test]
+    fn a_comparison_of_several_values_is_told_what_it_is() {
+        assert!(check_single(&Request { batch: vec![2], ..Request::default() }).is_ok());
+        let error =
+            check_single(&Request { threads: vec![1, 2], ..Request::default() }).unwrap_err().to_string();
+        assert!(error.starts_with("--threads takes one value here; several are a sweep"), "{error}");
+    }
+}

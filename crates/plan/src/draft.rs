@@ -1,0 +1,257 @@
+//! A request that was checked before anything is built, prepared or measured, and the plan that comes of it. Every
+//! mistake here costs the user nothing but a sentence.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bundle::{ModelConfig, Precision};
+use configs::{Engine, Suite};
+use protocol::{Decode, Warmup};
+
+use crate::plan::{self, threads};
+use crate::{
+    Arm, Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked,
+    axes, fit, prompts,
+};
+
+const DEFAULT_NEW_TOKENS: u32 = 32;
+const DEFAULT_ITERATIONS: u32 = 2;
+/// Loading from a cold cache is told with its spread, not tested: three are enough for that.
+const COLD_LOADS: usize = 3;
+const QUICK_ROUNDS: usize = 2;
+/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in the driver for each of
+/// the two that are compared. A position's logits depend on all before it, so the last tells of all.
+const MOST_LOGITS: usize = 1 << 26;
+
+/// What can be said of a comparison without its model.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    request: Request,
+    suite: Suite,
+    /// Name of the suite, where it is one of `configs/suites`.
+    suite_name: Option<String>,
+    contenders: Vec<Contender>,
+    threads: usize,
+    rounds: Rounds,
+    iterations: u32,
+    new_tokens: usize,
+}
+
+/// What was found out of the model and the machine.
+#[derive(Debug, Clone)]
+pub struct Given<'a> {
+    /// The model's name, by its manifest.
+    pub name: &'a str,
+    pub config: &'a ModelConfig,
+    pub prompts: Vec<Prompt>,
+    /// CPUs for the workers.
+    pub cpus: Option<Vec<usize>>,
+    /// Bytes that a process may come to hold; `None` where the system does not tell.
+    pub available_memory: Option<u64>,
+    /// The seed if none is asked for.
+    pub drawn_seed: u64,
+    /// Ids of the bundled text, where the request asks for it; why they cannot be had.
+    pub text: Option<std::result::Result<Vec<u32>, String>>,
+}
+
+impl Draft {
+    /// Checks `request`. `engines` are those that it names, in its order, and `suite` its prompts and settings.
+    pub fn new(
+        request: &Request,
+        engines: Vec<Engine>,
+        suite: Suite,
+        available_threads: usize,
+    ) -> Result<Draft> {
+        if let Some(reason) = &request.study.refused {
+            return Err(Failure::usage(reason));
+        }
+        axes::check_single(request)?;
+        check_reference(request, &engines)?;
+        let suite_name = match &request.prompts {
+            PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),
+            PromptSource::Suite(name) => Some(name.clone()),
+            PromptSource::Texts(_) | PromptSource::File(_) | PromptSource::Tokens(_) => None,
+        };
+        let rounds = rounds(request, suite.rounds);
+        let usual = if request.quick { 1 } else { suite.iterations.unwrap_or(DEFAULT_ITERATIONS) };
+        let iterations = request.iterations.unwrap_or(usual);
+        let asked = request.new_tokens.first().copied();
+        let new_tokens = asked.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
+        if rounds.max() == 0 || iterations == 0 || new_tokens == 0 {
+            let name = suite_name.as_deref().unwrap_or("of the prompts");
+            return Err(Failure::usage(format!(
+                "suite {name:?} asks for 0 rounds, iterations or new tokens"
+            )));
+        }
+        Ok(Draft {
+            contenders: contenders(engines, request, available_threads),
+            threads: threads(request, available_threads),
+            request: request.clone(),
+            suite,
+            suite_name,
+            rounds,
+            iterations,
+            new_tokens,
+        })
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    pub fn suite(&self) -> &Suite {
+        &self.suite
+    }
+
+    /// The thread budget.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// What engines will be asked to hold, by contender.
+    pub fn precisions(&self) -> Vec<Precision> {
+        self.contenders.iter().map(|contender| contender.precision).collect()
+    }
+
+    /// The engines of all contenders.
+    pub fn engines(&self) -> Vec<Engine> {
+        self.contenders.iter().map(|contender| contender.engine.clone()).collect()
+    }
+
+    pub fn batch(&self) -> usize {
+        self.request.batch.first().map_or(1, |&batch| batch as usize)
+    }
+
+    pub fn context(&self) -> usize {
+        self.request.context.first().map_or(0, |&tokens| tokens as usize)
+    }
+
+    /// Tokens that every prompt is cut or extended to.
+    pub fn prompt_tokens(&self) -> Option<usize> {
+        self.request.prompt_tokens.first().map(|&tokens| tokens as usize)
+    }
+
+    /// Tokens of a sequence, as far as they are known before prompts are counted with the model's tokenizer.
+    pub fn least_capacity(&self) -> usize {
+        self.context() + self.prompt_tokens().unwrap_or(0) + self.new_tokens
+    }
+
+    /// Checks the prompts against the model, and resolves what is left.
+    pub fn plan(self, given: Given<'_>) -> Result<Plan> {
+        let (context, batch) = (self.context(), self.batch());
+        for prompt in &given.prompts {
+            prompts::check_context(context + prompt.tokens.len(), self.new_tokens, given.config)?;
+        }
+        let lengths = given.prompts.iter().map(|prompt| context + prompt.tokens.len() + self.new_tokens);
+        let capacity = lengths.max().unwrap_or(self.new_tokens);
+        if let Some(available) = given.available_memory
+            && let Some(why) = fit::refusal(given.config, &self.precisions(), batch, capacity, available)
+        {
+            return Err(Failure::usage(format!("{}: {why}", self.request.model())));
+        }
+        let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens } = self;
+        // Two rounds are a look and yield no verdict that noise could spoil; it is told all the same.
+        let is_look = request.quick || suite.quick;
+        let seed = request.seed.unwrap_or(given.drawn_seed);
+        Ok(Plan {
+            contenders,
+            model: given.name.to_owned(),
+            precision: request.precision(),
+            device: request.device.clone(),
+            threads,
+            cpus: given.cpus,
+            jit: request.jit,
+            batch,
+            context,
+            prompt_last_only: batch * capacity * given.config.vocab_size > MOST_LOGITS,
+            new_tokens,
+            rounds,
+            iterations: iterations as usize,
+            margin: request.margin_percent / 100.0,
+            accept_noise: request.accept_noise || is_look,
+            patience_s: request.patience_s,
+            cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
+            decode: decode(&request, seed),
+            warmup: warmup(request.study.equal_warmup.then_some(iterations as usize)),
+            varied: request.study.varied.clone(),
+            text: given.text,
+            fair_comparison: request.fair_comparison,
+            reference: request.reference.clone(),
+            seed,
+            delay_ns: Duration::from_secs_f64(request.delay_s).as_nanos() as u64,
+            timeout_s: request.timeout_s,
+            suite: suite_name,
+            analysis: suite.analysis.split_whitespace().collect::<Vec<_>>().join(" "),
+            prompts: given.prompts,
+            request: Some(request),
+        })
+    }
+}
+
+fn check_reference(request: &Request, engines: &[Engine]) -> Result<()> {
+    match &request.reference {
+        Some(reference) if !engines.iter().any(|engine| engine.name == *reference) => {
+            let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
+            Err(Failure::usage(format!(
+                "--reference {reference:?} is not among the frameworks compared: {}",
+                names.join(", ")
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn decode(request: &Request, seed: u64) -> Decode {
+    match (request.sampling.sampling(|| seed), request.decode) {
+        (Some(sampling), _) => Decode::Sampled(sampling),
+        (None, DecodeAsked::Forced) => Decode::Forced,
+        (None, DecodeAsked::Greedy) => Decode::Greedy,
+    }
+}
+
+fn rounds(request: &Request, of_suite: Option<u32>) -> Rounds {
+    let auto = Rounds::Auto { max: statistics::DEFAULT_MAX_ROUNDS, budget_s: request.time_budget_min * 60.0 };
+    match (request.rounds, of_suite) {
+        (Some(RoundsAsked::Fixed(rounds)), _) => Rounds::Fixed(rounds as usize),
+        (Some(RoundsAsked::Auto), _) => auto,
+        (None, _) if request.quick => Rounds::Fixed(QUICK_ROUNDS),
+        (None, Some(rounds)) => Rounds::Fixed(rounds as usize),
+        (None, None) => auto,
+    }
+}
+
+/// When warm-up ends: see [`Warmup`]. `iterations`: exactly so many.
+fn warmup(iterations: Option<usize>) -> Warmup {
+    let (min_iterations, max_iterations) = iterations.map_or((1, 10), |iterations| (iterations, iterations));
+    Warmup { min_iterations, max_iterations, max_ns: 30_000_000_000, settled_within: 0.05 }
+}
+
+/// The columns: the sides of an A/B comparison, or the engines, those that are named twice numbered.
+fn contenders(engines: Vec<Engine>, request: &Request, available_threads: usize) -> Vec<Contender> {
+    let contender = |label: String, engine: Engine| Contender {
+        kv_cache: request.kv_cache,
+        ..Contender::new(label, engine, request, available_threads)
+    };
+    let arms = &request.study.arms;
+    if !arms.is_empty() {
+        let side = |(arm, engine): (&Arm, Engine)| {
+            let plain = contender(arm.label.clone(), engine);
+            plan::Contender {
+                precision: arm.precision.unwrap_or(plain.precision),
+                jit: arm.jit.unwrap_or(plain.jit),
+                kv_cache: arm.kv_cache.unwrap_or(plain.kv_cache),
+                engine: arm.built(plain.engine),
+                ..plain
+            }
+        };
+        return arms.iter().zip(engines).map(side).collect();
+    }
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let label = |engine: Engine| {
+        let count = seen.entry(engine.name.clone()).or_default();
+        *count += 1;
+        let label = if *count == 1 { engine.name.clone() } else { format!("{} ({count})", engine.name) };
+        contender(label, engine)
+    };
+    engines.into_iter().map(label).collect()
+}

@@ -1,0 +1,45 @@
+//! How the driver ends when it does not end well. Each kind has an exit code (`docs/results.md`).
+
+/// One sentence for people, and what it means for the exit code.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Failure {
+    /// Bad usage or input: exit 2.
+    #[error("{0}")]
+    Usage(String),
+    /// A framework or the machine failed: exit 1.
+    #[error("{0}")]
+    Failed(String),
+    /// A program that speaks for itself on stderr (prepare, xtask) ended with this code.
+    #[error("")]
+    Spoken(u8),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    pub fn usage(text: impl Into<String>) -> Failure {
+        Failure::Usage(text.into())
+    }
+
+    pub fn failed(text: impl Into<String>) -> Failure {
+        Failure::Failed(text.into())
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Spoken(code) => *code,
+            Failure::Interrupted => 130, // as shells have it: 128 + SIGINT
+        }
+    }
+}
+
+impl From<configs::ConfigError> for Failure {
+    fn from(error: configs::ConfigError) -> Failure {
+        Failure::Usage(error.to_string())
+    }
+}
+
+pub type Result<T> = std::result::Result<T, Failure>;

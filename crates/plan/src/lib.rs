@@ -1,0 +1,26 @@
+//! From what was asked for to what will be done.
+//!
+//! A [`Request`] holds what a person, a suite, a study or a record of the history asks for: data, without a parser.
+//! A [`Draft`] is a request that has been checked as far as that is possible without a model, and a [`Plan`] is the
+//! whole: contenders, prompts as token ids, rounds. Making either reads no file, no clock and no machine.
+
+pub mod ab;
+mod arms;
+pub mod axes;
+mod draft;
+mod failure;
+pub mod fit;
+mod plan;
+pub mod prompts;
+mod request;
+mod study;
+pub mod sweep;
+
+pub use arms::{Arm, StudySettings};
+pub use axes::{Axis, Setting, Settings};
+pub use draft::{Draft, Given};
+pub use failure::{Failure, Result};
+pub use plan::{Contender, Plan, Rounds};
+pub use prompts::Prompt;
+pub use request::{DecodeAsked, PromptSource, Request, RoundsAsked, SamplingAsked};
+pub use study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};

@@ -1,0 +1,163 @@
+//! What will be done, resolved to the last token id.
+
+use bundle::Precision;
+use configs::Engine;
+use protocol::{Case, Decode, KvCache, Warmup};
+use serde::{Deserialize, Serialize};
+use statistics::Looks;
+
+use crate::{Prompt, Request};
+
+/// One column of the table: an engine, under a label of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Contender {
+    /// The engine's name; numbered where one engine runs under several labels (an A/A control).
+    pub label: String,
+    #[serde(flatten)]
+    pub engine: Engine,
+    pub precision: Precision,
+    pub jit: bool,
+    pub threads: usize,
+    pub kv_cache: KvCache,
+}
+
+impl Contender {
+    /// An engine as `request` asks for it; what its configuration fixes stays fixed.
+    pub fn new(label: String, engine: Engine, request: &Request, available_threads: usize) -> Contender {
+        Contender {
+            label,
+            precision: engine.settings.precision.unwrap_or(request.precision()),
+            jit: request.jit && engine.settings.jit.unwrap_or(true),
+            threads: engine.settings.threads.unwrap_or_else(|| threads(request, available_threads)),
+            kv_cache: KvCache::On,
+            engine,
+        }
+    }
+}
+
+/// The thread budget: what is asked for, or all there are.
+pub(crate) fn threads(request: &Request, available: usize) -> usize {
+    request.threads.first().map_or(available, |&threads| threads as usize)
+}
+
+/// How much evidence is gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rounds {
+    /// From six to `max`, until the verdicts are clear or the time is up.
+    Auto {
+        max: usize,
+        budget_s: f64,
+    },
+    Fixed(usize),
+}
+
+impl Rounds {
+    /// The most rounds that there may be.
+    pub fn max(self) -> usize {
+        match self {
+            Rounds::Auto { max, .. } => max,
+            Rounds::Fixed(rounds) => rounds,
+        }
+    }
+
+    /// After which rounds the verdicts are looked at.
+    pub fn looks(self) -> Looks {
+        match self {
+            Rounds::Auto { max, .. } => Looks::automatic(max),
+            Rounds::Fixed(rounds) => Looks::fixed(rounds),
+        }
+    }
+}
+
+/// A comparison, ready to be measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What was asked for. `None` in results of schema 2, which did not keep it.
+    #[serde(default)]
+    pub request: Option<Request>,
+    pub contenders: Vec<Contender>,
+    pub model: String,
+    pub precision: Precision,
+    pub device: String,
+    pub threads: usize,
+    /// CPUs that every worker may use; `null` where the system has no such notion.
+    pub cpus: Option<Vec<usize>>,
+    pub jit: bool,
+    pub batch: usize,
+    /// Tokens in the KV cache before each prompt.
+    pub context: usize,
+    /// Parity looks at the last position of each prompt alone, and at every new token.
+    pub prompt_last_only: bool,
+    pub new_tokens: usize,
+    pub rounds: Rounds,
+    pub iterations: usize,
+    /// Margin of equivalence, as a share.
+    pub margin: f64,
+    pub accept_noise: bool,
+    /// Seconds to wait for a quiet machine.
+    pub patience_s: f64,
+    /// Rounds in which models are also loaded from a cold page cache.
+    pub cold_loads: usize,
+    pub decode: Decode,
+    pub warmup: Warmup,
+    /// Rules whose subject is what is compared.
+    pub varied: Vec<String>,
+    /// Ids of a text to be scored after the last round; why it cannot be.
+    #[serde(skip)]
+    pub text: Option<std::result::Result<Vec<u32>, String>>,
+    pub fair_comparison: bool,
+    pub reference: Option<String>,
+    pub seed: u64,
+    pub delay_ns: u64,
+    pub timeout_s: u64,
+    pub suite: Option<String>,
+    /// What the suite shows and what it does not.
+    pub analysis: String,
+    pub prompts: Vec<Prompt>,
+}
+
+impl Plan {
+    /// The prompts of each case: one prompt, or a batch of rotations of it, so that the sequences differ
+    /// in content and agree in length.
+    pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {
+        let batch = |prompt: &Prompt| {
+            let rotated = |by: usize| {
+                let mut tokens = prompt.tokens.clone();
+                let length = tokens.len();
+                tokens.rotate_left(by % length);
+                tokens
+            };
+            (0..self.batch).map(rotated).collect()
+        };
+        self.prompts.iter().map(batch).collect()
+    }
+
+    /// The cases with their traces, `[case][batch][new tokens]`.
+    pub fn cases(&self, traces: &[Vec<Vec<u32>>]) -> Vec<Case> {
+        let case = |(prompts, trace): (Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
+            // Each prompt's own tokens, again and again: what they are makes no difference to the work.
+            let before = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.context).collect();
+            let context = if self.context == 0 { Vec::new() } else { prompts.iter().map(before).collect() };
+            Case { context, prompts, trace: trace.clone() }
+        };
+        self.case_prompts().into_iter().zip(traces).map(case).collect()
+    }
+
+    /// `[case][batch][context + prompt tokens]`
+    pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
+        let no_trace = vec![Vec::new(); self.prompts.len()];
+        self.cases(&no_trace).iter().map(Case::prefixes).collect()
+    }
+
+    /// Positions of a case whose logits parity looks at.
+    pub fn judged_positions(&self, case: usize) -> usize {
+        let before = if self.prompt_last_only { 1 } else { self.context + self.prompts[case].tokens.len() };
+        before + self.new_tokens
+    }
+
+    /// The contender that goes by this label.
+    pub fn contender(&self, label: &str) -> Option<&Contender> {
+        self.contenders.iter().find(|contender| contender.label == label)
+    }
+}

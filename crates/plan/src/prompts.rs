@@ -1,0 +1,144 @@
+//! From texts to token ids. The driver tokenises once; workers receive ids (fairness rule R3).
+
+use std::sync::Once;
+
+use bundle::{Bundle, ModelConfig};
+use tokenizers::Tokenizer;
+
+use configs::{Suite, SuitePrompt};
+use serde::{Deserialize, Serialize};
+
+use crate::{Failure, Result};
+
+/// Repeated to reach an asked number of tokens. Plain English of no one's copyright: the opening of
+/// "On the Origin of Species" (Darwin 1859).
+const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the \
+    distribution of the inhabitants of South America, and in the geological relations of the present to the \
+    past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
+    that mystery of mysteries, as it has been called by one of our greatest philosophers. ";
+
+/// One prompt, as token ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prompt {
+    pub name: String,
+    /// `None` where the ids were given.
+    pub text: Option<String>,
+    pub tokens: Vec<u32>,
+}
+
+/// What studies ask, whose lengths are an axis: cut or repeated to the length asked for.
+pub(crate) const STUDY_PROMPT: &str =
+    "The quick brown fox jumps over the lazy dog, and then it runs off into";
+
+/// How a bundle's model takes text.
+pub enum Text {
+    Tokens(Box<Tokenizer>),
+    /// It has no tokenizer, as is the case for synthetic models: each byte of UTF-8 is a token, modulo the size of
+    /// the vocabulary. What comes back are numbers.
+    Bytes {
+        vocabulary: usize,
+    },
+}
+
+impl Text {
+    pub fn open(bundle: &Bundle) -> Result<Text> {
+        let Some(path) = bundle.tokenizer() else {
+            return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
+        };
+        let tokenizer = Tokenizer::from_file(&path)
+            .map_err(|e| Failure::usage(format!("{} is not a tokenizer: {e}", path.display())))?;
+        Ok(Text::Tokens(Box::new(tokenizer)))
+    }
+
+    /// Ids of `text` without special tokens.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match self {
+            Text::Tokens(tokenizer) => {
+                let encoding = tokenizer.encode(text, false);
+                let encoding = encoding.map_err(|e| Failure::usage(format!("cannot tokenise: {e}")))?;
+                Ok(encoding.get_ids().to_vec())
+            }
+            Text::Bytes { vocabulary } => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| eprintln!("the model has no tokenizer: text is taken byte by byte"));
+                Ok(text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect())
+            }
+        }
+    }
+
+    /// `None` without a tokenizer.
+    pub fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
+        let Text::Tokens(tokenizer) = self else { return Ok(None) };
+        let text = tokenizer.decode(tokens, false);
+        Ok(Some(text.map_err(|e| Failure::failed(format!("cannot turn tokens into text: {e}")))?))
+    }
+
+    /// Tokens to fill a prompt with, to be repeated.
+    fn filler(&self) -> Result<Vec<u32>> {
+        match self {
+            Text::Tokens(_) => self.encode(PASSAGE),
+            // Any ids will do, the same for all engines: a full-period walk of the vocabulary, which touches more of
+            // the embedding than bytes do.
+            Text::Bytes { vocabulary } => {
+                Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
+            }
+        }
+    }
+}
+
+/// Prompts as they were typed.
+pub fn from_texts(texts: &[String]) -> Suite {
+    let prompt = |text: &String| SuitePrompt { name: None, text: Some(text.clone()), tokens: None };
+    Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
+}
+
+/// Resolves prompts to ids of `bundle`'s vocabulary, cut or extended to `length` tokens if given.
+pub fn resolve(
+    prompts: &[SuitePrompt],
+    length: Option<usize>,
+    config: &ModelConfig,
+    text: &Text,
+) -> Result<Vec<Prompt>> {
+    let mut resolved = Vec::new();
+    for (index, prompt) in prompts.iter().enumerate() {
+        let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
+        let mut tokens = match (&prompt.text, &prompt.tokens) {
+            (None, Some(tokens)) => tokens.clone(),
+            (Some(text_of_prompt), None) => text.encode(text_of_prompt)?,
+            _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
+        };
+        if tokens.is_empty() && length.is_none() {
+            return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
+        }
+        if let Some(length) = length {
+            let filler = text.filler()?;
+            tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
+            tokens.truncate(length);
+        }
+        check_vocabulary(&tokens, config)?;
+        resolved.push(Prompt { name, text: prompt.text.clone(), tokens });
+    }
+    Ok(resolved)
+}
+
+/// Refuses ids that the model does not have.
+pub fn check_vocabulary(tokens: &[u32], config: &ModelConfig) -> Result<()> {
+    let vocabulary = config.vocab_size;
+    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        None => Ok(()),
+        Some(token) => Err(Failure::usage(format!(
+            "token id {token} is outside the model's vocabulary of {vocabulary} tokens"
+        ))),
+    }
+}
+
+/// Refuses what is longer than the model's context.
+pub fn check_context(prompt: usize, new_tokens: usize, config: &ModelConfig) -> Result<()> {
+    let context = config.max_positions;
+    if prompt + new_tokens > context {
+        return Err(Failure::usage(format!(
+            "a prompt of {prompt} tokens and {new_tokens} new ones exceed the model's context of {context} tokens"
+        )));
+    }
+    Ok(())
+}

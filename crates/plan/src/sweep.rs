@@ -1,0 +1,127 @@
+//! The sweeps that have a name: which axes they vary unless told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Axis, CellPlan, Failure, PromptSource, Request, Result, RoundsAsked, StudyPlan, StudyView, axes,
+};
+
+/// Rounds of a cell unless told: there are many cells, and the first question is the shape of the curve. Six rounds
+/// give verdicts.
+const ROUNDS: u32 = 3;
+const QUICK_ROUNDS: u32 = 1;
+/// Published shapes with seeded weights: see docs/models.md.
+const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray)]
+#[serde(rename_all = "snake_case")]
+pub enum SweepKind {
+    /// One pass over --batch sequences of --seq tokens each
+    Forward,
+    /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
+    Generate,
+    /// Iteration 1, 2, 3 …: what the first costs, when it settles, and what too short a warm-up would report
+    Warmup,
+    /// Where the memory goes, over --batch
+    Memory,
+    /// What each --precision costs and saves: speed, memory, perplexity, agreement with f32
+    Precision,
+    /// Cost against the size of the --model
+    Size,
+}
+
+impl SweepKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            SweepKind::Forward => "forward",
+            SweepKind::Generate => "generate",
+            SweepKind::Warmup => "warmup",
+            SweepKind::Memory => "memory",
+            SweepKind::Precision => "precision",
+            SweepKind::Size => "size",
+        }
+    }
+
+    /// Fills in the axes that were not given.
+    fn complete(self, request: &mut Request) -> Result<()> {
+        fn usual<T: Clone>(values: &mut Vec<T>, usual: &[T]) {
+            if values.is_empty() {
+                *values = usual.to_vec();
+            }
+        }
+        if !request.quantize.is_empty() {
+            return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
+        }
+        // A single prompt, so that its length is the axis.
+        if !request.names_prompts() {
+            request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
+        }
+        match self {
+            SweepKind::Forward => {
+                if request.new_tokens.iter().any(|&tokens| tokens != 1) {
+                    return Err(Failure::usage(
+                        "a forward pass yields one token: leave --new-tokens out, or `photofinish sweep generate`",
+                    ));
+                }
+                request.new_tokens = vec![1];
+                usual(&mut request.batch, &[1, 2, 4, 8]);
+                usual(&mut request.prompt_tokens, &[128, 256, 512]);
+            }
+            SweepKind::Generate => {
+                usual(&mut request.prompt_tokens, &[16, 64, 256]);
+                usual(&mut request.new_tokens, &[32]);
+            }
+            SweepKind::Warmup => {
+                request.iterations = request.iterations.filter(|&iterations| iterations > 1).or(Some(10));
+                usual(&mut request.prompt_tokens, &[16]);
+                usual(&mut request.new_tokens, &[32]);
+            }
+            SweepKind::Memory => {
+                usual(&mut request.batch, &[1, 2, 4, 8]);
+                usual(&mut request.prompt_tokens, &[128]);
+                usual(&mut request.new_tokens, &[16]);
+            }
+            SweepKind::Precision => {
+                usual(&mut request.precisions, &bundle::Precision::ALL);
+                usual(&mut request.prompt_tokens, &[16]);
+                usual(&mut request.new_tokens, &[64]);
+                request.study.text = true;
+            }
+            SweepKind::Size => {
+                if request.models.len() < 2 {
+                    request.models = SIZES.map(str::to_owned).to_vec();
+                }
+                usual(&mut request.prompt_tokens, &[16]);
+                usual(&mut request.new_tokens, &[32]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Axes that have a column even where they have one value.
+    pub fn own_axes(self) -> &'static [Axis] {
+        match self {
+            SweepKind::Forward => &[Axis::Batch, Axis::PromptTokens],
+            SweepKind::Generate => &[Axis::PromptTokens, Axis::NewTokens],
+            SweepKind::Warmup => &[],
+            SweepKind::Memory => &[Axis::Batch],
+            SweepKind::Precision => &[Axis::Precision],
+            SweepKind::Size => &[Axis::Model],
+        }
+    }
+}
+
+pub(crate) fn plan(kind: SweepKind, asked: &Request) -> Result<StudyPlan> {
+    let mut request = asked.clone();
+    let rounds = if request.quick { QUICK_ROUNDS } else { ROUNDS };
+    request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
+    request.iterations.get_or_insert(1);
+    request.cold_load.get_or_insert(false);
+    kind.complete(&mut request)?;
+    let cells = axes::cells(&request).into_iter().map(|(settings, request)| CellPlan { settings, request });
+    Ok(StudyPlan {
+        name: format!("sweep {}", kind.name()),
+        view: StudyView::Sweep(kind),
+        cells: cells.collect(),
+    })
+}
