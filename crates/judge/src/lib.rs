@@ -10,6 +10,7 @@ pub mod evidence;
 pub mod fairness;
 pub mod floor;
 pub mod found;
+pub mod gaps;
 pub mod layers;
 pub mod limit;
 pub mod logits;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::places::Places;
-use plan::Contender;
 use crate::process::Worker;
+use plan::Contender;
 
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
@@ -26,12 +26,7 @@ const THREAD_VARIABLES: [&str; 5] =
 
 /// The worker of an engine with all that it will find: an environment that holds what the system needs, the
 /// thread budget and what the engine's configuration sets; and its CPUs.
-pub fn worker(
-    contender: &Contender,
-    cpus: Option<&[usize]>,
-    places: &Places,
-    timeout_s: u64,
-) -> Worker {
+pub fn worker(contender: &Contender, cpus: Option<&[usize]>, places: &Places, timeout_s: u64) -> Worker {
     let engine = &contender.engine;
     let mut environment = BTreeMap::new();
     for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {

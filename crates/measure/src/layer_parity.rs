@@ -4,20 +4,20 @@ use bundle::Precision;
 use protocol::{Event, Generate, InEffect, Job, Score, Task};
 use tempfile::TempPath;
 
-use judge::found::{Findings, Found, Repeated};
-use judge::evidence::{End, Evidence, Fact};
-use crate::{interrupt, machine};
-use plan::Result;
-use judge::continuation::{self, Continuation};
-use judge::layers::{self, LayerDifference, LayerSums};
 use crate::logits;
-use judge::parity::{Reference, Tolerance};
-use plan::Contender;
-use judge::run::{FailureKind, RunFailure};
 use crate::results::Results;
 use crate::rounds::RoundWork;
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
+use crate::{interrupt, machine};
+use judge::continuation::{self, Continuation};
+use judge::evidence::{End, Evidence, Fact};
+use judge::found::{Findings, Found, Repeated};
+use judge::layers::{self, LayerDifference, LayerSums};
+use judge::parity::{Reference, Tolerance};
+use judge::run::{FailureKind, RunFailure};
+use plan::Contender;
+use plan::Result;
 
 /// `[prompt][batch][new tokens]`
 type Tokens = Vec<Vec<Vec<u32>>>;

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use bundle::Bundle;
 use protocol::{Event, Probed, Task};
 
-use judge::evidence::{Fact, Probe, Process};
 use crate::interrupt;
+use crate::session::Session;
+use judge::evidence::{Fact, Probe, Process};
 use judge::limit::Work;
 use judge::noise::LIMITS;
-use plan::{Contender, Plan};
 use judge::run::{Place, RunFailure};
-use crate::session::Session;
+use plan::{Contender, Plan};
 
 /// As much is read as a decode step reads, within these sizes: beyond the caches more makes no difference.
 const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
@@ -59,11 +59,7 @@ impl Prober {
 
 impl Session<'_> {
     /// Before the process of contender `index`. A complaint if the machine has slowed down.
-    pub(crate) fn probe_before(
-        &mut self,
-        index: usize,
-        place: Place,
-        ) -> Option<String> {
+    pub(crate) fn probe_before(&mut self, index: usize, place: Place) -> Option<String> {
         let is_fresh = self.prober.fresh == Some(self.prober.bytes[index]);
         let complaint = if is_fresh { None } else { self.probe(index, None) };
         if self.prober.fresh.is_some() {

@@ -9,11 +9,11 @@ use bundle::{Bundle, ModelConfig, Precision};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use configs::Engine;
-use plan::{Failure, Result};
 use crate::machine::memory;
-use plan::fit;
 use crate::places::Places;
+use configs::Engine;
+use plan::fit;
+use plan::{Failure, Result};
 
 /// Set by `cargo xtask compare`, which has provisioned already.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";

@@ -3,14 +3,14 @@
 use bundle::Precision;
 use protocol::{Event, Generate, ParityTask, Score, Task};
 
-use judge::evidence::Fact;
 use crate::interrupt;
 use crate::logits;
+use crate::session::{PARITY_STEPS, Session};
+use judge::evidence::Fact;
 use judge::logits::Logits;
 use judge::parity::Reference;
-use plan::Contender;
 use judge::run::RunFailure;
-use crate::session::{PARITY_STEPS, Session};
+use plan::Contender;
 
 impl Session<'_> {
     /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves, or, at

@@ -26,7 +26,12 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
-        prompts: prompts::resolve(&draft.suite().prompts, draft.prompt_tokens(), bundle.config(), &tokenizer)?,
+        prompts: prompts::resolve(
+            &draft.suite().prompts,
+            draft.prompt_tokens(),
+            bundle.config(),
+            &tokenizer,
+        )?,
         cpus: machine::choose(draft.threads()),
         available_memory: memory::available(&request.device),
         drawn_seed: drawn_seed(),
@@ -55,8 +60,11 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
         PromptSource::Texts(texts) => prompts::from_texts(texts),
         PromptSource::File(file) => read_file(file)?,
         PromptSource::Tokens(tokens) => {
-            let prompt =
-                SuitePrompt { name: Some("tokens".into()), tokens: Some(tokens.clone()), ..SuitePrompt::default() };
+            let prompt = SuitePrompt {
+                name: Some("tokens".into()),
+                tokens: Some(tokens.clone()),
+                ..SuitePrompt::default()
+            };
             Suite { prompts: vec![prompt], ..Suite::default() }
         }
     })

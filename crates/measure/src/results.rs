@@ -32,12 +32,7 @@ pub struct Results {
 impl Results {
     /// Makes `<parent>/<UTC time>-<host>/`, with `-<study>` if that has a name, whose records go to the file
     /// `log`. Failing here costs nothing: nothing has been measured yet.
-    pub fn create(
-        parent: &Path,
-        started: OffsetDateTime,
-        study: &str,
-        log: &'static str,
-    ) -> Result<Results> {
+    pub fn create(parent: &Path, started: OffsetDateTime, study: &str, log: &'static str) -> Result<Results> {
         std::fs::create_dir_all(parent).map_err(|e| cannot(parent, e))?;
         let stamp = started
             .format(format_description!("[year][month][day]T[hour][minute][second]Z"))

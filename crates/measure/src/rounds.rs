@@ -192,13 +192,7 @@ impl Session<'_> {
     }
 
     /// After a failure: the job, and the shell line that repeats it.
-    fn keep_job(
-        &mut self,
-        contender: &Contender,
-        worker: crate::process::Worker,
-        job: &Job,
-        run: &mut Run,
-    ) {
+    fn keep_job(&mut self, contender: &Contender, worker: crate::process::Worker, job: &Job, run: &mut Run) {
         if let Some(failure) = &mut run.failure
             && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
         {
@@ -220,7 +214,9 @@ impl Session<'_> {
     fn note(&mut self, contender: &Contender, run: Run) {
         let (failure, round) = (run.failure.clone(), run.round);
         self.tell(Fact::Run(Box::new(run)));
-        let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else { return };
+        let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else {
+            return;
+        };
         self.progress.say(&format!("{}, round {}: {}", contender.label, round + 1, failure.sentence()));
         if let Some(repeat) = &failure.repeat {
             self.progress.say(&format!("  to repeat it: {repeat}"));

@@ -74,7 +74,8 @@ impl<'a> Session<'a> {
         }
         let reference = self.reference();
         let traces = self.traces(reference.as_ref());
-        let mut end = self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
+        let mut end =
+            self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
             self.score_texts();
             // Figures of the rounds stand, but what was asked for is not all there.

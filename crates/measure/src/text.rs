@@ -6,16 +6,16 @@ use bundle::{Bundle, Precision};
 use protocol::{Score, Task};
 use tempfile::TempPath;
 
-use judge::evidence::Fact;
 use crate::interrupt;
 use crate::logits;
-use judge::logits::Logits;
-use judge::text::{TextScore, TextSums};
 use crate::places::Places;
+use crate::session::Session;
+use judge::evidence::Fact;
+use judge::logits::Logits;
+use judge::run::RunFailure;
+use judge::text::{TextScore, TextSums};
 use plan::Contender;
 use plan::prompts::Text;
-use judge::run::RunFailure;
-use crate::session::Session;
 
 /// Positions that the engine computes at a time, so that its own buffers stay small.
 const PIECE: usize = 128;

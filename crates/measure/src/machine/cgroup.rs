@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Bytes that the tightest limit above this process leaves; `None` without a limit.
-pub fn memory_left() -> Option<u64> {
+pub(super) fn memory_left() -> Option<u64> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let (unified, memory) = paths(&own);
     let version_2 = unified.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup"), path));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Readings at one moment. Times are seconds of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Counters {
+pub(super) struct Counters {
     /// Of the CPUs watched, by anyone, ours included; without waiting for I/O and without stolen time.
     pub busy_s: Option<f64>,
     /// Time that the hypervisor gave to others.
@@ -18,7 +18,7 @@ pub struct Counters {
     pub thermal_events: Option<u64>,
 }
 
-pub fn read(cpus: &[usize]) -> Counters {
+pub(super) fn read(cpus: &[usize]) -> Counters {
     let Some(ticks) = ticks_per_second() else { return Counters::default() };
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let stat = text("/proc/stat");
@@ -36,7 +36,7 @@ pub fn read(cpus: &[usize]) -> Counters {
 
 /// How many tenths of its time each CPU was busy while this waited so long. Empty where the system does not
 /// tell.
-pub fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
+pub(super) fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
     let read = || -> Option<Vec<u64>> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         cpus.iter().map(|&cpu| sum_over_cpus(&stat, &[cpu], busy)).collect()
@@ -51,7 +51,7 @@ pub fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
 }
 
 /// Tasks that are running or want to, this one included, and the one-minute load average.
-pub fn load() -> Option<(u64, f64)> {
+pub(super) fn load() -> Option<(u64, f64)> {
     parse_load(&std::fs::read_to_string("/proc/loadavg").ok()?)
 }
 

@@ -43,7 +43,7 @@ pub fn objection(device: &str) -> Option<String> {
 
 /// Processes that compute on the GPU, besides ours. Asked between runs, when none is ours. `None` for a CPU,
 /// and where NVML is not there.
-pub fn foreign_processes(device: &str) -> Option<usize> {
+pub(super) fn foreign_processes(device: &str) -> Option<usize> {
     let index: u32 = device.strip_prefix("cuda:")?.parse().ok()?;
     let nvml = Nvml::init().ok()?;
     let device = nvml.device_by_index(index).ok()?;

@@ -1,0 +1,178 @@
+//! What a results directory holds, read back: everything that is written there.
+
+use std::path::{Path, PathBuf};
+
+use bundle::Bundle;
+use judge::evidence::{Evidence, Fact};
+use judge::report::{Facts, Prepared, SCHEMA};
+use judge::{Environment, Run};
+use plan::{Failure, Plan, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Names of the files of a comparison.
+pub const PLAN: &str = "plan.json";
+pub const ENVIRONMENT: &str = "environment.json";
+pub const SAMPLES: &str = "samples.jsonl";
+pub const REPORT: &str = "report.json";
+
+/// `plan.json`: what will be done, and to which model.
+#[derive(Debug, Serialize, Deserialize)]
+struct PlanFile {
+    schema: u32,
+    #[serde(flatten)]
+    plan: Plan,
+    prepared: Prepared,
+}
+
+/// The text of `plan.json`.
+pub fn plan_text(plan: &Plan, prepared: &Prepared) -> String {
+    pretty(&PlanFile { schema: SCHEMA, plan: plan.clone(), prepared: prepared.clone() })
+}
+
+/// JSON for files that people open.
+pub fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain data serialises")
+}
+
+/// What is missing in a directory, for those who read what is made of the rest.
+pub type Missing = Vec<String>;
+
+/// The facts of a comparison, from its plan and its journal, and what is missing. Also of a run that was killed.
+pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
+    let mut missing = Missing::new();
+    let plan_path = directory.join(PLAN);
+    let value = json(&plan_path)?.ok_or_else(|| {
+        Failure::usage(format!(
+            "{} holds no {PLAN}: it is not the results directory of a comparison",
+            directory.display()
+        ))
+    })?;
+    let journal = lines(&directory.join(SAMPLES))?;
+    let report = json(&directory.join(REPORT))?;
+    let (plan, model, evidence) = match schema_of(&value) {
+        None => of_schema_2(&plan_path, value, &journal, report.as_ref())?,
+        Some(_) => {
+            check_schema(&plan_path, &value)?;
+            let file: PlanFile = typed(&plan_path, value)?;
+            let facts = journal.iter().map(|line| line.fact()).collect::<Result<Vec<_>>>()?;
+            (file.plan, file.prepared, Evidence::from_facts(facts))
+        }
+    };
+    let environment = match json(&directory.join(ENVIRONMENT))? {
+        Some(value) => typed(&directory.join(ENVIRONMENT), value)?,
+        None => {
+            missing.push(format!("{ENVIRONMENT}: the machine and the command are not known"));
+            Environment::default()
+        }
+    };
+    if report.is_none() {
+        missing.push(format!("{REPORT}: it was judged again from the samples"));
+    }
+    let results = directory.display().to_string();
+    Ok((Facts { environment, plan, model, evidence, results }, missing))
+}
+
+/// Schema 2 kept processes alone in its journal, and the model in its report.
+fn of_schema_2(
+    path: &Path,
+    value: Value,
+    journal: &[Line],
+    report: Option<&Value>,
+) -> Result<(Plan, Prepared, Evidence)> {
+    let plan: Plan = typed(path, value)?;
+    let runs = journal.iter().map(Line::run).collect::<Result<Vec<Run>>>()?;
+    let of_report =
+        report.and_then(|report| serde_json::from_value::<Prepared>(report.get("model")?.clone()).ok());
+    let bundle = of_report.as_ref().map(|model| PathBuf::from(&model.bundle)).or_else(|| {
+        let file = runs.iter().find_map(|run| Some(run.loaded()?.weights_file.clone()))?;
+        Path::new(&file).parent().map(Path::to_path_buf)
+    });
+    let opened = bundle.and_then(|directory| Bundle::open(&directory).ok());
+    let model = match (of_report, opened) {
+        (Some(model), Some(bundle)) => Prepared { config: Some(bundle.config().clone()), ..model },
+        (Some(model), None) => model,
+        (None, Some(bundle)) => Prepared::new(&bundle),
+        (None, None) => {
+            return Err(Failure::usage(format!(
+                "{} is of schema 2, which does not describe the model, and its prepared model is gone: prepare the \
+                 model again, or measure again",
+                path.display()
+            )));
+        }
+    };
+    let labels: Vec<String> = plan.contenders.iter().map(|contender| contender.label.clone()).collect();
+    let evidence = Evidence::from_runs(runs, &labels);
+    Ok((plan, model, evidence))
+}
+
+/// A line of a journal, with its place for people.
+struct Line {
+    path: PathBuf,
+    number: usize,
+    text: String,
+}
+
+impl Line {
+    fn fact(&self) -> Result<Fact> {
+        serde_json::from_str(&self.text).map_err(|error| self.unreadable(&error))
+    }
+
+    fn run(&self) -> Result<Run> {
+        serde_json::from_str(&self.text).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::usage(format!(
+            "{}, line {}: not a fact that this program knows: {error}",
+            self.path.display(),
+            self.number
+        ))
+    }
+}
+
+/// The complete lines of a journal. One that was cut off in mid-write is not there.
+fn lines(path: &Path) -> Result<Vec<Line>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),
+    };
+    let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    let line = |(index, text): (usize, &str)| Line {
+        path: path.to_path_buf(),
+        number: index + 1,
+        text: text.to_owned(),
+    };
+    Ok(complete.lines().enumerate().map(line).collect())
+}
+
+/// A JSON file. `None` where there is none.
+pub fn json(path: &Path) -> Result<Option<Value>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),
+    };
+    let parsed = serde_json::from_str(&text);
+    parsed.map(Some).map_err(|error| Failure::usage(format!("{} is not JSON: {error}", path.display())))
+}
+
+fn typed<T: serde::de::DeserializeOwned>(path: &Path, value: Value) -> Result<T> {
+    serde_json::from_value(value)
+        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+}
+
+fn schema_of(value: &Value) -> Option<u64> {
+    value.get("schema").and_then(Value::as_u64)
+}
+
+fn check_schema(path: &Path, value: &Value) -> Result<()> {
+    match schema_of(value) {
+        Some(schema) if schema <= u64::from(SCHEMA) => Ok(()),
+        schema => Err(Failure::usage(format!(
+            "{}: its schema is {}, and this program reads up to {SCHEMA}; use the program that wrote it",
+            path.display(),
+            schema.unwrap_or_default()
+        ))),
+    }
+}
