@@ -231,7 +231,7 @@ fn weights(report: &Report, row: &Row) -> Option<String> {
 }
 
 /// The name that a plain value has in JSON.
-fn name(value: &impl Serialize) -> String {
+pub fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
         other => unreachable!("a value without a name: {other:?}"),

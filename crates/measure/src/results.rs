@@ -25,7 +25,7 @@ pub struct Results {
     /// Lines that could not be written yet.
     pending: Vec<String>,
     /// Files that could not be written, by name.
-    unsaved: Vec<(String, String)>,
+    unsaved: Vec<(String, Vec<u8>)>,
     failure: Option<String>,
 }
 
@@ -88,9 +88,9 @@ impl Results {
     }
 
     /// Writes a file whole or not at all.
-    pub fn write(&mut self, name: &str, contents: &str) {
-        if let Err(error) = write_whole(&self.directory, name, contents.as_bytes()) {
-            self.unsaved.push((name.to_owned(), contents.to_owned()));
+    pub fn write(&mut self, name: &str, contents: impl AsRef<[u8]>) {
+        if let Err(error) = write_whole(&self.directory, name, contents.as_ref()) {
+            self.unsaved.push((name.to_owned(), contents.as_ref().to_vec()));
             self.failed(&self.directory.join(name), &error);
         }
     }
@@ -100,7 +100,7 @@ impl Results {
         self.flush();
         let reason = self.failure.clone()?;
         if !self.pending.is_empty() {
-            self.unsaved.push((self.log.into(), self.pending.concat()));
+            self.unsaved.push((self.log.into(), self.pending.concat().into_bytes()));
         }
         Some(match self.rescue() {
             Ok(directory) => format!("{reason}; what is missing there is in {}", directory.display()),

@@ -197,7 +197,7 @@ impl Session<'_> {
             && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
         {
             let name = format!("job-round{}-{}.json", run.round + 1, contender.label.replace(' ', ""));
-            self.results.write(&name, &serde_json::to_string(job).expect("jobs serialise"));
+            self.results.write(&name, serde_json::to_string(job).expect("jobs serialise"));
             failure.repeat = Some(worker.shell_line(&self.results.directory().join(name)));
         }
     }

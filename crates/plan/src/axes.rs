@@ -64,7 +64,8 @@ impl Axis {
         }
     }
 
-    fn flag(self) -> &'static str {
+    /// As it is typed.
+    pub fn flag(self) -> &'static str {
         match self {
             Axis::Framework => "--frameworks",
             Axis::Model => "--model",

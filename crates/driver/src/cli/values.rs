@@ -3,7 +3,7 @@
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::RoundsArg;
+use plan::RoundsAsked;
 
 /// Takes a precision by its name, and tells the names in help and errors.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
@@ -19,10 +19,10 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn parse_rounds(text: &str) -> Result<RoundsArg, String> {
+pub(super) fn parse_rounds(text: &str) -> Result<RoundsAsked, String> {
     match text.parse::<u32>() {
-        _ if text == "auto" => Ok(RoundsArg::Auto),
-        Ok(rounds @ 1..=10_000) => Ok(RoundsArg::Fixed(rounds)),
+        _ if text == "auto" => Ok(RoundsAsked::Auto),
+        Ok(rounds @ 1..=10_000) => Ok(RoundsAsked::Fixed(rounds)),
         _ => Err("auto, or a number from 1 to 10000".into()),
     }
 }

@@ -1,25 +1,18 @@
-//! `driver parity`: frameworks held against a reference, layer by layer, token by token, process by process.
+//! `photofinish parity`: frameworks held against a reference, layer by layer, token by token, process by process.
 
-mod found;
-mod jobs;
-
-pub(crate) use found::{Findings, Found, Repeated};
-
-use std::io::Write;
-
-use clap::Parser;
+use bundle::Bundle;
+use judge::report::layer_parity::ParityReport;
+use judge::report::{Facts, Prepared};
+use measure::saved::{self, ENVIRONMENT, PLAN, SAMPLES};
+use measure::{Places, Results, Session, environment, interrupt, resolve, text};
+use plan::{Failure, Plan, PromptSource, Request, Result, RoundsAsked};
+use render::layer_parity as document;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{Cli, CompareArgs, Format, ParityArgs, RoundsArg};
-use crate::evidence::Evidence;
-use crate::failure::{Failure, Result};
-use crate::places::Places;
-use crate::plan;
-use crate::report::parity::{self as document, ParityReport};
-use crate::results::Results;
-use crate::rounds::Session;
-use crate::{compare, environment, interrupt, text};
+use super::compare::results_dir;
+use crate::cli::{Format, ParityArgs};
+use crate::output::print;
 
 /// Timed processes of each framework: the fewest that tell anything of variation between them.
 const PROCESSES: u32 = 3;
@@ -30,26 +23,17 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     }
     interrupt::listen()?;
     let started = OffsetDateTime::now_utc();
-    let places = Places::find(&args.model.places)?;
-    let (plan, bundle) = resolve(args, &places)?;
-    let parent = args.results_dir.clone().unwrap_or_else(|| places.results());
+    let places = args.here.places.find()?;
+    let (plan, bundle) = resolve::resolve(&request(args), &places, args.here.quiet)?;
+    let parent = results_dir(args.results_dir.as_ref(), &places);
     let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());
-    let mut session = Session::new(&plan, &bundle, &places, args.model.quiet)?;
-    let mut results = Results::create(&parent, started, "parity", "samples.jsonl")?;
-    results.write("environment.json", &compare::pretty(&environment));
-    results.write("plan.json", &compare::pretty(&plan));
-
-    let mut evidence = Evidence::default();
-    session.greet(&mut evidence)?;
-    let prose = text::bundled(&places, &bundle);
-    let found = session.parity(&mut evidence, prose, &mut results);
-    session.progress.done();
-    let report = ParityReport::new(&plan, &bundle, found, &evidence, environment, results.directory());
-
-    results.write("parity.json", &report.json());
-    results.write("parity.md", &document::markdown(&report));
-    let unsaved = results.finish();
-    crate::print(&match args.format {
+    let model = Prepared::new(&bundle);
+    let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
+    results.write(ENVIRONMENT, &saved::pretty(&environment));
+    results.write(PLAN, &saved::plan_text(&plan, &model));
+    let facts = |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
+    let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
+    print(&match args.format {
         Format::Json => report.json() + "\n",
         Format::Markdown => document::markdown(&report),
         Format::Table | Format::Csv => document::table(&report),
@@ -61,26 +45,38 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     }
 }
 
-/// The plan of a comparison of the same frameworks on the same prompts: parity has no planning of its own.
-fn resolve(args: &ParityArgs, places: &Places) -> Result<(plan::Plan, bundle::Bundle)> {
-    let defaults = Cli::parse_from(["driver"]).compare;
-    let mut compare = CompareArgs {
-        frameworks: args.frameworks.clone(),
-        model: args.model.clone(),
-        prompt: args.prompt.clone(),
-        prompts: args.prompts.clone(),
-        new_tokens: args.new_tokens.into_iter().collect(),
-        reference: args.reference.clone(),
-        rounds: Some(RoundsArg::Fixed(PROCESSES)),
-        ..defaults
+fn measured(
+    plan: &Plan,
+    bundle: &Bundle,
+    places: &Places,
+    args: &ParityArgs,
+    results: Results,
+    facts: impl FnOnce(judge::Evidence, String) -> Facts,
+) -> Result<(ParityReport, Option<String>)> {
+    let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
+    let prose = text::bundled(places, bundle);
+    let (found, evidence, mut results) = session.parity(prose)?;
+    let directory = results.directory().display().to_string();
+    let report = ParityReport::new(&facts(evidence, directory), found);
+    results.write("parity.json", &report.json());
+    results.write("parity.md", &document::markdown(&report));
+    Ok((report, results.finish()))
+}
+
+/// The request of a comparison of the same frameworks on the same prompts: parity has no planning of its own.
+fn request(args: &ParityArgs) -> Request {
+    let mut request = args.model.request();
+    request.frameworks.clone_from(&args.frameworks);
+    request.prompts = match (args.tokens.as_slice(), args.prompt.as_slice(), &args.prompts) {
+        ([], [], None) => PromptSource::Usual,
+        ([], [], Some(file)) => PromptSource::File(file.clone()),
+        ([], texts, _) => PromptSource::Texts(texts.to_vec()),
+        (tokens, _, _) => PromptSource::Tokens(tokens.to_vec()),
     };
-    if args.tokens.is_empty() {
-        return plan::resolve(&compare, places);
-    }
-    // Ids are prompts in a file's form alone.
-    let cannot = |e: std::io::Error| Failure::failed(format!("cannot write a temporary file: {e}"));
-    let mut file = tempfile::Builder::new().suffix(".toml").tempfile().map_err(cannot)?;
-    writeln!(file, "[[prompts]]\nname = \"tokens\"\ntokens = {:?}", args.tokens).map_err(cannot)?;
-    compare.prompts = Some(file.path().to_path_buf());
-    plan::resolve(&compare, places)
+    request.new_tokens = args.new_tokens.into_iter().collect();
+    request.reference.clone_from(&args.reference);
+    request.rounds = Some(RoundsAsked::Fixed(PROCESSES));
+    request.cold_load = Some(false);
+    request.accept_noise = args.accept_noise;
+    request
 }

@@ -1,20 +1,36 @@
-//! `driver report`: pages and pictures of what was measured earlier.
+//! `photofinish report`: every output again, from what was saved.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use judge::gaps::gaps_ms;
+use judge::records::{self, HISTORY};
+use judge::report::layer_parity;
+use judge::study::StudyReport;
+use judge::verdicts::{Comparison, Verdict};
+use judge::{Evidence, Report};
+use measure::results::write_whole;
+use measure::saved::{self, REPORT, SAMPLES};
+use measure::Results;
+use plan::{Failure, Result};
+use serde_json::Value;
 
-use super::{history, write};
+use super::study;
 use crate::cli::Places as PlacesArgs;
-use crate::failure::{Failure, Result};
-use crate::places::Places;
-use crate::records::HISTORY;
+use crate::output::print;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
     /// A results directory; latest: the newest there is; history: every run over time
     #[arg(value_name = "DIR|latest|history", default_value = "latest")]
     what: PathBuf,
+    /// Decide again from the samples, with today's rules, and say which verdicts changed. The outputs go to
+    /// DIR/rejudged
+    #[arg(long)]
+    rejudge: bool,
+    /// Write what was decided again over the old outputs
+    #[arg(long, requires = "rejudge")]
+    in_place: bool,
     /// Where results are kept
     #[arg(long, value_name = "DIR")]
     results_dir: Option<PathBuf>,
@@ -22,22 +38,38 @@ pub(crate) struct ReportArgs {
     places: PlacesArgs,
 }
 
+/// A file by its name, to be written.
+pub(crate) type Output = (String, Vec<u8>);
+
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     let results = || match &args.results_dir {
         Some(directory) => Ok(directory.clone()),
-        None => Places::find(&args.places).map(|places| places.results()),
+        None => args.places.find().map(|places| places.results()),
     };
     // A directory of that name is meant where there is one.
-    let written = match args.what.to_str() {
-        Some("latest") if !args.what.is_dir() => write(&latest(&results()?)?)?,
+    let directory = match args.what.to_str() {
+        Some("latest") if !args.what.is_dir() => latest(&results()?)?,
         Some("history") if !args.what.is_dir() => {
             let directory = results()?;
-            history::write(&directory.join(HISTORY), &directory)?
+            return written(&directory, of_history(&directory)?);
         }
-        _ => write(&args.what)?,
+        _ => args.what.clone(),
     };
-    let lines: String = written.iter().map(|path| format!("{}\n", path.display())).collect();
-    crate::print(&lines)?;
+    if args.rejudge {
+        return rejudge(&directory, args.in_place);
+    }
+    written(&directory, outputs(&directory)?)
+}
+
+fn written(directory: &Path, outputs: Vec<Output>) -> Result<u8> {
+    let mut lines = String::new();
+    for (name, contents) in outputs {
+        let path = directory.join(&name);
+        write_whole(directory, &name, &contents)
+            .map_err(|e| Failure::failed(format!("cannot save to {}: {e}", path.display())))?;
+        lines += &format!("{}\n", path.display());
+    }
+    print(&lines)?;
     Ok(0)
 }
 
@@ -46,6 +78,180 @@ fn latest(results: &Path) -> Result<PathBuf> {
     let none = |reason: String| Failure::usage(format!("no results in {}: {reason}", results.display()));
     let entries = std::fs::read_dir(results).map_err(|e| none(e.to_string()))?;
     let directories = entries.flatten().map(|entry| entry.path());
-    let newest = directories.filter(|path| path.join("report.json").is_file()).max();
+    let newest = directories.filter(|path| path.join(REPORT).is_file()).max();
     newest.ok_or_else(|| none("measure something first, or name another place with --results-dir".into()))
+}
+
+fn of_history(directory: &Path) -> Result<Vec<Output>> {
+    let path = directory.join(HISTORY);
+    let read = ::history::read(&path).map_err(|e| Failure::usage(e.to_string()))?;
+    if read.records.is_empty() {
+        let reason = "it has no records; measure something first, or name another place with --results-dir";
+        return Err(Failure::usage(format!("no history in {}: {reason}", path.display())));
+    }
+    render::page::history(&read.records, read.skipped.len()).map_err(Failure::failed)
+}
+
+/// Every output of the run or study in this directory. A report of an older schema is kept as it was written.
+fn outputs(directory: &Path) -> Result<Vec<Output>> {
+    let path = directory.join(REPORT);
+    let unreadable =
+        |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
+    let Some(value) = saved::json(&path)? else { return unfinished(directory) };
+    let is_old = value.get("schema").and_then(Value::as_u64) != Some(u64::from(judge::report::SCHEMA));
+    let mut outputs = if value.get("study").is_some() {
+        study_outputs(&judge::study::read(value).map_err(unreadable)?)?
+    } else {
+        let report = judge::report::read(value).map_err(unreadable)?;
+        // Without its samples a page has fewer charts, and is a page.
+        let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_default();
+        report_outputs(&report, &evidence)?
+    };
+    outputs.retain(|(name, _)| !(is_old && name == REPORT));
+    Ok(outputs)
+}
+
+/// What can be said of a directory without a report: a run or study that was killed, or a check of parity.
+fn unfinished(directory: &Path) -> Result<Vec<Output>> {
+    let parity = directory.join("parity.json");
+    if let Some(value) = saved::json(&parity)? {
+        let report = layer_parity::read(value)
+            .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
+        let markdown = render::layer_parity::markdown(&report);
+        return Ok(vec![
+            ("parity.json".into(), report.json().into_bytes()),
+            ("parity.md".into(), markdown.into_bytes()),
+        ]);
+    }
+    if let Some(report) = study::unfinished(directory)? {
+        return study_outputs(&report);
+    }
+    let (report, evidence) = judged(directory)?;
+    report_outputs(&report, &evidence)
+}
+
+/// Decides from the facts of a directory. What is missing there is a warning.
+fn judged(directory: &Path) -> Result<(Report, Evidence)> {
+    let (mut facts, missing) = saved::facts(directory)?;
+    for run in &mut facts.evidence.runs {
+        let contender = facts.plan.contenders.iter().find(|contender| contender.label == run.framework);
+        if let (Some(contender), Some(agreement)) = (contender, run.agreement.take()) {
+            run.agreement = Some(agreement.rejudged(contender.precision));
+        }
+    }
+    let mut report = Report::new(&facts);
+    report.warnings.extend(missing.into_iter().map(|what| format!("missing here: {what}")));
+    Ok((report, facts.evidence))
+}
+
+fn report_outputs(report: &Report, evidence: &Evidence) -> Result<Vec<Output>> {
+    let mut outputs = vec![
+        (REPORT.to_owned(), report.json().into_bytes()),
+        ("report.md".to_owned(), render::comparison::markdown(report).into_bytes()),
+        ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
+    ];
+    outputs.extend(render::page::run(report, &gaps_ms(evidence)).map_err(Failure::failed)?);
+    Ok(outputs)
+}
+
+pub(crate) fn study_outputs(report: &StudyReport) -> Result<Vec<Output>> {
+    let mut outputs = vec![
+        (REPORT.to_owned(), saved::pretty(report).into_bytes()),
+        ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
+        ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
+    ];
+    outputs.extend(render::page::study(report).map_err(Failure::failed)?);
+    Ok(outputs)
+}
+
+/// The run's own files, then its records in the history of all runs: what the history names is there. The reason why
+/// something could not be saved.
+pub(crate) fn save(
+    report: &Report,
+    evidence: &Evidence,
+    results: &mut Results,
+    history: &Path,
+) -> Option<String> {
+    let outputs = report_outputs(report, evidence);
+    for (name, contents) in outputs.iter().flatten() {
+        results.write(name, contents);
+    }
+    let unsaved = results.finish().or_else(|| outputs.err().map(|failure| failure.to_string()));
+    let study = report.plan.request.as_ref().map(|request| request.study.name.as_str());
+    let study = study.filter(|name| !name.is_empty());
+    let kept = ::history::append(&history.join(HISTORY), &records::records(report, study));
+    unsaved.or_else(|| kept.err().map(|error| format!("{error}; the run itself is in {}", report.results)))
+}
+
+/// Decides again, and says what is decided otherwise.
+fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
+    if !directory.join(SAMPLES).is_file() {
+        return Err(Failure::usage(format!(
+            "{} holds no {SAMPLES}: there is nothing to decide from",
+            directory.display()
+        )));
+    }
+    let (report, evidence) = judged(directory)?;
+    let recorded = match saved::json(&directory.join(REPORT))? {
+        Some(value) => Some(judge::report::read(value).map_err(|reason| {
+            Failure::usage(format!("{} cannot be read: {reason}", directory.join(REPORT).display()))
+        })?),
+        None => None,
+    };
+    let mut text = match &recorded {
+        None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
+        Some(recorded) => match changes(recorded, &report).as_slice() {
+            [] => "no verdict changed\n".to_owned(),
+            changes => changes.iter().map(|change| format!("{change}\n")).collect(),
+        },
+    };
+    let to = if in_place { directory.to_path_buf() } else { directory.join("rejudged") };
+    std::fs::create_dir_all(&to)
+        .map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;
+    text += "\n";
+    print(&text)?;
+    written(&to, report_outputs(&report, &evidence)?)
+}
+
+/// What is decided otherwise than before, a sentence each.
+fn changes(before: &Report, now: &Report) -> Vec<String> {
+    let word = |verdict: Verdict| records::name(&verdict).replace('_', " ");
+    let mut changes = Vec::new();
+    for row in &now.rows {
+        let earlier = before.rows.iter().find(|earlier| earlier.framework == row.framework);
+        if let Some(earlier) = earlier.filter(|earlier| earlier.state != row.state) {
+            let (was, is) = (records::name(&earlier.state), records::name(&row.state));
+            let why = row.reasons.first().map_or(String::new(), |reason| format!(": {reason}"));
+            changes.push(format!("{} was {was} and is {is}{why}", row.framework));
+        }
+    }
+    let same = |a: &Comparison, b: &Comparison| {
+        a.metric == b.metric && ((a.a == b.a && a.b == b.b) || (a.a == b.b && a.b == b.a))
+    };
+    for found in &now.comparisons {
+        let earlier = before.comparisons.iter().find(|earlier| same(earlier, found));
+        let is_other = |earlier: &&Comparison| {
+            earlier.verdict != found.verdict || (found.verdict == Verdict::Faster && earlier.a != found.a)
+        };
+        let title = found.metric.title();
+        match earlier {
+            None => changes.push(format!("{title}: new: {}", found.sentence)),
+            Some(earlier) if is_other(&earlier) => changes.push(format!(
+                "{title}: {} and {} were {}: {}; now {}: {}",
+                found.a,
+                found.b,
+                word(earlier.verdict),
+                earlier.sentence,
+                word(found.verdict),
+                found.sentence
+            )),
+            Some(_) => {}
+        }
+    }
+    for earlier in &before.comparisons {
+        if !now.comparisons.iter().any(|found| same(earlier, found)) {
+            changes.push(format!("{}: no longer compared: {}", earlier.metric.title(), earlier.sentence));
+        }
+    }
+    changes
 }

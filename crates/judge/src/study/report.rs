@@ -170,3 +170,24 @@ fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     };
     document.cells.iter().flat_map(|cell| &cell.rows).filter_map(of_row).collect()
 }
+
+impl StudyReport {
+    /// The worst of its cells; 0 where cells could not be measured by their nature.
+    pub fn exit_code(&self) -> u8 {
+        self.cells.iter().map(|cell| cell.exit_code).max().unwrap_or(0)
+    }
+}
+
+/// What the cells of `report` say together: outcomes, scaling, summary.
+pub fn new(mut report: StudyReport) -> StudyReport {
+    report.outcomes = match &report.view {
+        StudyView::Ab(_) => ab::outcomes(&report.cells),
+        StudyView::Sweep(_) => Vec::new(),
+    };
+    report.scaling = match &report.view {
+        StudyView::Sweep(kind) => super::scaling::along(*kind, &report.cells),
+        StudyView::Ab(_) => ab::scaling(&report.outcomes),
+    };
+    report.summary = summary(&report);
+    report
+}

@@ -6,38 +6,39 @@ use std::path::Path;
 use history::Record;
 use statistics::{Decision, Series, Settings};
 
+use configs::{Engine, EngineSettings};
+use judge::records;
+use judge::regression::machine::Speed;
+use judge::regression::verdicts::{self, Bar, Subject};
+use judge::regression::{Document, Kind, Pair, Side};
+use judge::Report;
+use measure::resolve::available_threads;
+use measure::{Places, environment, launch, places, provision};
+use plan::ab::engines_of;
+use plan::{Arm, Contender, Failure, Request, Result};
+
 use super::args::CheckArgs;
-use super::document::{Document, Kind, Side};
-use super::machine::Speed;
-use super::pairing::Pair;
-use super::verdicts::{self, Bar, Subject};
-use crate::cli::CompareArgs;
-use crate::configs::{Engine, EngineSettings};
-use crate::failure::{Failure, Result};
-use crate::launch;
-use crate::places::Places;
-use crate::plan::{self, Arm};
-use crate::records;
-use crate::report::Report;
-use crate::{compare, environment, places, provision};
+use crate::commands::compare::{self, Destination, results_dir};
 
 /// What is put after a framework's name for its other build.
 pub(super) const BASE: &str = "@base";
 
 /// The builds are what is compared.
-const VARIED: &[&str] = &["R10"];
+const VARIED: &str = "R10";
 
 pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Result<(Document, Report)> {
-    let mut asked = args.compare.clone();
-    let engines = plan::engines(&asked, places)?;
-    provision::workers(places, &engines, asked.model.quiet)?;
+    let mut asked = args.request.request();
+    let engines = engines_of(&asked, places)?;
+    provision::workers(places, &engines, args.here.quiet)?;
     let directory = directory.canonicalize().map_err(|error| {
         Failure::usage(format!("cannot find the workers of --base-workers {}: {error}", directory.display()))
     })?;
-    asked.study.varied = VARIED;
+    asked.study.varied = vec![VARIED.to_owned()];
     asked.study.arms = engines.iter().flat_map(|engine| arms(engine, &directory)).collect();
     greet(&engines, &asked, places)?;
-    let (report, unsaved) = compare::measure(&asked, places, asked.results_dir.as_deref())?;
+    let results = results_dir(args.results_dir.as_ref(), places);
+    let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
+    let (report, unsaved) = compare::measure(&asked, places, &destination)?;
     compare::ended(&report, unsaved)?;
     Ok((document(args, &directory, &report), report))
 }
@@ -54,8 +55,8 @@ fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
 }
 
 /// A base that cannot be run by this driver costs a sentence before anything is measured.
-fn greet(engines: &[Engine], args: &CompareArgs, places: &Places) -> Result<()> {
-    let bases = args.study.arms.iter().filter(|arm| arm.workers.is_some());
+fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
+    let bases = asked.study.arms.iter().filter(|arm| arm.workers.is_some());
     for (arm, engine) in bases.zip(engines) {
         if engine.worker.starts_with("{root}") {
             return Err(Failure::usage(format!(
@@ -64,8 +65,8 @@ fn greet(engines: &[Engine], args: &CompareArgs, places: &Places) -> Result<()> 
             )));
         }
         let base = Engine { settings: EngineSettings::default(), ..arm.built(engine.clone()) };
-        let contender = plan::contender(arm.label.clone(), base, plan::precision(&args.model), &args.model);
-        let worker = launch::worker(&contender, None, places, args.model.timeout);
+        let contender = Contender::new(arm.label.clone(), base, asked, available_threads());
+        let worker = launch::worker(&contender, None, places, asked.timeout_s);
         worker.hello().map_err(|reason| {
             Failure::usage(format!(
                 "the base's worker of {} cannot be run by this driver: {reason}; builds of different protocols are \
@@ -83,7 +84,7 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
     let checkout = places::checkout_of(directory);
     let checkout = checkout.as_deref();
-    let side = |source: String, records: &[Record]| Side::of(&source, records);
+    let side = |source: String, records: &[Record]| Side::new(&source, records);
     let mut document = Document::new(
         Kind::Interleaved,
         Side {
@@ -100,8 +101,8 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
     let measured: Vec<Pair<'_>> = pairs.into_iter().filter(super::is_measured).collect();
     if document.unmeasurable.is_none() {
         let subjects: Vec<Subject<'_>> =
-            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.own.metrics)).collect();
-        let thresholds = args.own.thresholds();
+            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.metrics)).collect();
+        let thresholds = args.thresholds();
         let bar = Bar { thresholds: &thresholds, gates: true, speed: Speed::SAME };
         document.findings = verdicts::paired(&subjects, decide(&subjects, report), &bar);
     }

@@ -1,63 +1,55 @@
-//! `driver check` and `driver diff`: is a run worse than another, for certain, and by more than is put up with?
+//! `photofinish check`: is a run worse than another, for certain, and by more than is put up with?
 //! `docs/regressions.md` tells people how it is used and what stands behind it.
 
 pub(crate) mod args;
-mod ci;
-mod document;
 mod interleaved;
-mod machine;
-mod pairing;
-mod render;
-mod repeat;
-mod reports;
 mod source;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
-mod verdicts;
 
+use std::io::Write;
 use std::path::Path;
 
 use clap::Parser;
+use history::Record;
+use judge::records::{self, HISTORY, takes_part};
+use judge::regression::machine::{self, Speed};
+use judge::regression::verdicts::{self, Bar};
+use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, pairing};
+use measure::saved::pretty;
+use measure::{Places, environment, interrupt};
+use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
 use time::OffsetDateTime;
 
-use args::{CheckArgs, DiffArgs, Different, Output, Thresholds};
-use document::{Broken, Document, Kind, Side};
-use machine::Speed;
-use pairing::Pair;
-use source::{LATEST, Run, Runs};
-use verdicts::Bar;
-
+use super::compare::{self, Destination, first_line, results_dir};
 use crate::cli::{Cli, Command};
-use crate::failure::{Failure, Result};
-use crate::places::Places;
-use crate::records::{self, HISTORY};
-use crate::{compare, environment, interrupt};
+use crate::output::print;
+use args::{CheckArgs, Different, Output};
+use source::{LATEST, Run, Runs};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     let outcome = checked(args);
     if let (Output::Github, Err(failure @ (Failure::Usage(_) | Failure::Failed(_)))) =
-        (args.own.output, &outcome)
+        (args.output, &outcome)
     {
-        crate::print(&ci::refusal(&failure.to_string()))?;
+        print(&render::regression::refusal(&failure.to_string()))?;
     }
     outcome
 }
 
 fn checked(args: &CheckArgs) -> Result<u8> {
     interrupt::listen()?;
-    let places = Places::find(&args.compare.model.places)?;
-    if let Some(directory) = &args.own.base_workers {
+    let places = args.here.places.find()?;
+    if let Some(directory) = &args.base_workers {
         let (document, report) = interleaved::check(args, directory, &places)?;
-        return told(&document, args.own.output, Some(Path::new(&report.results)));
+        return told(&document, args.output, Some(Path::new(&report.results)));
     }
-    let results = args.compare.results_dir.clone().unwrap_or_else(|| places.results());
+    let results = results_dir(args.results_dir.as_ref(), &places);
     let history = results.join(HISTORY);
-    let asked = args.own.baseline.as_deref().unwrap_or(LATEST);
-    let (baseline, current, saved) = match args.own.current.as_deref() {
+    let asked = args.baseline.as_deref().unwrap_or(LATEST);
+    let (baseline, current, saved) = match args.current.as_deref() {
         Some(current) => {
-            if repeat::says_what_to_measure(&args.typed) {
+            if says_what_to_measure(args) {
                 return Err(Failure::usage(
                     "--current names a run that was measured: flags of a comparison have nothing to act on",
                 ));
@@ -81,31 +73,11 @@ fn checked(args: &CheckArgs) -> Result<u8> {
         }
     };
     let document = judged(&baseline, &current, args)?;
-    told(&document, args.own.output, saved.as_deref().map(Path::new))
-}
-
-pub(crate) fn diff(args: &DiffArgs) -> Result<u8> {
-    let places = Places::find(&args.places)?;
-    let history = args.results_dir.clone().unwrap_or_else(|| places.results()).join(HISTORY);
-    let (a, b) = (named(&args.a, &history, &places)?, named(&args.b, &history, &places)?);
-    let thresholds = Thresholds::all(args.margin);
-    let pairing = pairing::pair(&a.records, &b.records, false);
-    let mut document =
-        Document::new(Kind::Diff, Side::of(&a.source, &a.records), Side::of(&b.source, &b.records));
-    note_differences(&mut document, &pairing.pairs);
-    note_failures(&mut document, &pairing.pairs);
-    document.unmeasurable = noise(&pairing.pairs);
-    let measured: Vec<Pair<'_>> = pairing.pairs.iter().copied().filter(is_measured).collect();
-    let subjects: Vec<_> =
-        measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.metrics)).collect();
-    document.findings =
-        verdicts::unpaired(&subjects, &Bar { thresholds: &thresholds, gates: false, speed: Speed::SAME });
-    document.alone = pairing.alone;
-    told(&document.concluded(), args.output, None)
+    told(&document, args.output, saved.as_deref().map(Path::new))
 }
 
 /// A file, or what the history knows by this name.
-fn named(text: &str, history: &Path, places: &Places) -> Result<Run> {
+pub(super) fn named(text: &str, history: &Path, places: &Places) -> Result<Run> {
     match source::file(text) {
         Some(run) => run,
         None if text == LATEST => {
@@ -142,7 +114,7 @@ fn newest_here(fingerprint: &str, args: &CheckArgs, history: &Path) -> Result<Ru
         let has = |name: &String| run.iter().any(|record| record.framework == *name);
         let plain =
             run[0].study.is_none() && !run.iter().any(|record| record.framework.ends_with(interleaved::BASE));
-        plain && run[0].machine.fingerprint == fingerprint && args.compare.frameworks.iter().all(has)
+        plain && run[0].machine.fingerprint == fingerprint && args.request.frameworks.iter().all(has)
     });
     found.ok_or_else(|| nothing(&runs, "complete run of this machine"))
 }
@@ -150,7 +122,7 @@ fn newest_here(fingerprint: &str, args: &CheckArgs, history: &Path) -> Result<Ru
 /// Before minutes are spent on measuring what will not be compared.
 fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Result<()> {
     let machine = &baseline.records[0].machine;
-    if machine.fingerprint == here || args.own.allows(Different::Machine) {
+    if machine.fingerprint == here || args.allows(Different::Machine) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -160,28 +132,36 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     )))
 }
 
+/// Whether anything that decides what is measured was typed.
+fn says_what_to_measure(args: &CheckArgs) -> bool {
+    of_now(args.request.request()) != Request::default()
+}
+
+/// A request without what a measurement does not inherit: whether noise is put up with, how long to wait for a quiet
+/// machine, and the draw of the seed.
+fn of_now(request: Request) -> Request {
+    let Request { accept_noise, patience_s, seed, .. } = Request::default();
+    Request { accept_noise, patience_s, seed, ..request }
+}
+
 /// Measures what the baseline measured; with the results directory.
 fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, String)> {
-    let records: Vec<&history::Record> = baseline.records.iter().collect();
-    let command = repeat::command(&records, &args.typed)?;
-    let parsed = Cli::try_parse_from(&command).map_err(|error| {
-        let text = error.to_string();
-        Failure::usage(format!(
-            "`{}` makes no sense: {}",
-            command.join(" "),
-            text.lines().next().unwrap_or_default().trim_start_matches("error: ")
-        ))
-    })?;
-    let Some(Command::Compare(mut compare)) = parsed.command else {
-        return Err(Failure::usage("the baseline is no comparison"));
-    };
-    compare.model.places = args.compare.model.places.clone();
-    compare.results_dir.clone_from(&args.compare.results_dir);
-    if !compare.model.quiet {
-        eprintln!("measuring: {}", command.join(" "));
+    let request = args.request.laid_upon(again(&baseline.records)?);
+    if !args.here.quiet {
+        let rounds = match request.rounds {
+            Some(RoundsAsked::Fixed(rounds)) => rounds.to_string(),
+            _ => "automatic".to_owned(),
+        };
+        eprintln!(
+            "measuring what {} measured: {} on {}, rounds: {rounds}",
+            baseline.source,
+            request.frameworks.join(", "),
+            request.model()
+        );
     }
-    compare.study.command = command;
-    let (report, unsaved) = compare::measure(&compare, places, compare.results_dir.as_deref())?;
+    let results = results_dir(args.results_dir.as_ref(), places);
+    let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
+    let (report, unsaved) = compare::measure(&request, places, &destination)?;
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
     }
@@ -192,14 +172,70 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     Ok((Run { source: source.clone(), records: records::records(&report, None) }, source))
 }
 
+/// The request that measures what these records of one run measured.
+fn again(records: &[Record]) -> Result<Request> {
+    let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
+    if let Some(study) = &first.study {
+        return Err(Failure::usage(format!(
+            "the baseline {} is a cell of the study {study:?}, which cannot be measured again by itself: name the run \
+             to judge with --current",
+            first.run
+        )));
+    }
+    let recorded = match &first.request {
+        Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
+        None => typed_then(&first.command),
+    };
+    let recorded = recorded.map_err(|error| {
+        Failure::usage(format!(
+            "what the baseline {} measured cannot be repeated ({error}): name the run to judge with --current",
+            first.run
+        ))
+    })?;
+    let rounds = records.iter().map(|record| record.rounds).max().unwrap_or(0).max(1);
+    let quantised = !recorded.quantize.is_empty();
+    let precision = first.case.precision.parse().ok().filter(|_| quantised);
+    Ok(of_now(Request {
+        frameworks: frameworks(records),
+        rounds: Some(RoundsAsked::Fixed(rounds as u32)),
+        precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
+        quantize: Vec::new(),
+        study: StudySettings::default(),
+        ..recorded
+    }))
+}
+
+/// The request of a command of an older record, which did not keep it.
+fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
+    let parsed = Cli::try_parse_from(command).map_err(|error| first_line(&error))?;
+    match &parsed.command {
+        None => Ok(parsed.compare.request.request()),
+        Some(Command::Compare(args)) => Ok(args.request.request()),
+        Some(Command::Check(args)) => Ok(args.request.request()),
+        Some(_) => Err(format!("it is `photofinish {}`", command.get(1).map_or("", String::as_str))),
+    }
+}
+
+/// In the order of the table; an A/A control's copies are named as often as they ran, a base of an interleaved
+/// check not at all.
+fn frameworks(records: &[Record]) -> Vec<String> {
+    let engine = |record: &Record| {
+        let label = record.framework.as_str();
+        let copied = label.rsplit_once(" (").filter(|(_, rest)| rest.ends_with(')'));
+        let name = copied.map_or(label, |(name, _)| name);
+        (!name.ends_with(interleaved::BASE)).then(|| name.to_owned())
+    };
+    records.iter().filter_map(engine).collect()
+}
+
 fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
-    let loosely = args.own.allows(Different::Settings);
+    let loosely = args.allows(Different::Settings);
     let pairing = pairing::pair(&baseline.records, &current.records, loosely);
-    pairing::check_common(&pairing, &args.own.allow_different)?;
+    check_common(&pairing, &args.allow_different)?;
     let mut document = Document::new(
         Kind::Check,
-        Side::of(&baseline.source, &baseline.records),
-        Side::of(&current.source, &current.records),
+        Side::new(&baseline.source, &baseline.records),
+        Side::new(&current.source, &current.records),
     );
     note_differences(&mut document, &pairing.pairs);
     refuse_differences(&pairing.pairs, args)?;
@@ -210,15 +246,15 @@ fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
     if document.unmeasurable.is_none()
         && let Some(first) = measured.first()
     {
-        let speed = match args.own.allows(Different::Machine) {
+        let speed = match args.allows(Different::Machine) {
             true => Speed::SAME,
             false => Speed::between(&first.baseline.machine, &first.current.machine),
         };
         let changes = machine::changes(&first.baseline.machine, &first.current.machine);
         document.warnings.extend(changes.iter().map(machine::Change::sentence));
-        let thresholds = args.own.thresholds();
+        let thresholds = args.thresholds();
         let subjects: Vec<_> =
-            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.own.metrics)).collect();
+            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.metrics)).collect();
         document.findings =
             verdicts::unpaired(&subjects, &Bar { thresholds: &thresholds, gates: true, speed });
     }
@@ -228,7 +264,7 @@ fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
     Ok(document.concluded())
 }
 
-fn note_differences(document: &mut Document, pairs: &[Pair<'_>]) {
+pub(super) fn note_differences(document: &mut Document, pairs: &[Pair<'_>]) {
     let Some(first) = pairs.first() else { return };
     document.differences = machine::differences(first.baseline, first.current);
     for pair in pairs {
@@ -241,7 +277,7 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
     let Some(first) = pairs.first() else { return Ok(()) };
     let refuse = |found: &[String], what: &str, flag: Different| match found {
         [] => Ok(()),
-        _ if args.own.allows(flag) => Ok(()),
+        _ if args.allows(flag) => Ok(()),
         found => Err(Failure::usage(format!(
             "the runs are not of the same {what}: {}; --allow-different {what} compares all the same",
             found.join("; ")
@@ -251,8 +287,28 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
     pairs.iter().try_for_each(|pair| refuse(&pairing::differences(pair), "settings", Different::Settings))
 }
 
+/// Refuses runs of which nothing is of the same case.
+fn check_common(pairing: &Pairing<'_>, allowed: &[Different]) -> Result<()> {
+    if !pairing.pairs.is_empty() {
+        return Ok(());
+    }
+    let of = |side: &str| {
+        let alone = pairing.alone.iter().filter(|alone| alone.side == side);
+        alone.map(|alone| format!("{} ({})", alone.framework, alone.case)).collect::<Vec<_>>().join("; ")
+    };
+    let remedy = match allowed.contains(&Different::Settings) {
+        true => "",
+        false => "; --allow-different settings compares a framework with itself in another case",
+    };
+    Err(Failure::usage(format!(
+        "the runs have no framework in the same case: the baseline has {}, the current run {}{remedy}",
+        of("baseline"),
+        of("current")
+    )))
+}
+
 /// Frameworks that had figures in the baseline and have none that count now.
-fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
+pub(super) fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
     for Pair { baseline, current } in pairs {
         let broken = match current.state.as_str() {
             "failed" | "struck" => current.reasons.first().cloned(),
@@ -269,15 +325,11 @@ fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
     }
 }
 
-fn takes_part(record: &history::Record) -> bool {
-    matches!(record.state.as_str(), "measured" | "labelled")
-}
-
-fn is_measured(pair: &Pair<'_>) -> bool {
+pub(super) fn is_measured(pair: &Pair<'_>) -> bool {
     takes_part(pair.baseline) && takes_part(pair.current)
 }
 
-fn noise(pairs: &[Pair<'_>]) -> Option<String> {
+pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
     let of = |record: &history::Record, side: &str| {
         record.noise.as_ref().map(|noise| format!("the machine was too noisy in the {side}: {noise}"))
     };
@@ -285,27 +337,40 @@ fn noise(pairs: &[Pair<'_>]) -> Option<String> {
 }
 
 /// Prints it, keeps it beside what was measured for it, and gives its exit code.
-fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
+pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
+    use render::regression;
     let text = match output {
-        Output::Table => render::table(document),
-        Output::Json => compare::pretty(document) + "\n",
-        Output::Markdown => render::markdown(document),
-        Output::Csv => render::csv(document),
-        Output::Github => ci::github(document),
-        Output::Junit => ci::junit(document, OffsetDateTime::now_utc()),
+        Output::Table => regression::table(document),
+        Output::Json => pretty(document) + "\n",
+        Output::Markdown => regression::markdown(document),
+        Output::Csv => regression::csv(document),
+        Output::Github => regression::github(document),
+        Output::Junit => regression::junit(document, OffsetDateTime::now_utc()),
     };
     if let Some(results) = results {
         for (name, text) in
-            [("check.json", compare::pretty(document) + "\n"), ("check.md", render::markdown(document))]
+            [("check.json", pretty(document) + "\n"), ("check.md", regression::markdown(document))]
         {
             if let Err(error) = std::fs::write(results.join(name), text) {
                 eprintln!("warning: cannot save {}: {error}", results.join(name).display());
             }
         }
     }
-    crate::print(&text)?;
+    print(&text)?;
     if output == Output::Github {
-        ci::summarise(document)?;
+        summarise(document)?;
     }
     Ok(document.exit_code)
+}
+
+/// Adds to the job's summary, where there is a job.
+fn summarise(document: &Document) -> Result<()> {
+    let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else {
+        return Ok(());
+    };
+    let text = render::regression::job_summary(document);
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        Failure::failed(format!("cannot add to the job's summary {}: {error}", path.to_string_lossy()))
+    })
 }

@@ -4,33 +4,31 @@ use std::path::{Path, PathBuf};
 
 use history::Record;
 
-use super::reports;
-use crate::environment;
-use crate::failure::{Failure, Result};
-use crate::places::Places;
-use crate::records::HISTORY;
+use judge::records::{self, HISTORY};
+use measure::{Places, environment, saved};
+use plan::{Failure, Result};
 
 /// Records of one run, and what they were found as.
 #[derive(Debug, Clone)]
-pub(super) struct Run {
-    pub(super) source: String,
-    pub(super) records: Vec<Record>,
+pub(in crate::commands) struct Run {
+    pub(in crate::commands) source: String,
+    pub(in crate::commands) records: Vec<Record>,
 }
 
 /// The runs of a history, oldest first.
-pub(super) struct Runs {
+pub(in crate::commands) struct Runs {
     path: PathBuf,
     runs: Vec<Vec<Record>>,
 }
 
 const REPORT: &str = "report.json";
 /// The newest there is.
-pub(super) const LATEST: &str = "latest";
+pub(in crate::commands) const LATEST: &str = "latest";
 /// Shorter prefixes of a commit name too many.
 const SHORTEST_COMMIT: usize = 4;
 
 /// A file, if `text` names one: a report, a directory that has one, or a history, of which `#RUN` picks a run.
-pub(super) fn file(text: &str) -> Option<Result<Run>> {
+pub(in crate::commands) fn file(text: &str) -> Option<Result<Run>> {
     let (path, run) = match text.rsplit_once('#') {
         Some((path, run)) if !Path::new(text).exists() => (Path::new(path), Some(run)),
         _ => (Path::new(text), None),
@@ -60,15 +58,15 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
             Failure::usage(format!("{}: it holds no {what}", path.display()))
         });
     }
-    let bytes = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-    let records =
-        reports::records(&bytes).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+    let value = saved::json(path)?.unwrap_or_default();
+    let report = judge::report::read(value)
+        .map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+    let records = records::records(&report, None);
     Ok(Run { source: text.to_owned(), records })
 }
 
 impl Runs {
-    pub(super) fn read(path: &Path) -> Result<Runs> {
+    pub(in crate::commands) fn read(path: &Path) -> Result<Runs> {
         let read = history::read(path).map_err(|error| Failure::usage(error.to_string()))?;
         let mut runs: Vec<Vec<Record>> = Vec::new();
         for record in read.records {
@@ -80,13 +78,13 @@ impl Runs {
         Ok(Runs { path: path.to_path_buf(), runs })
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<Run> {
-        self.of(self.runs.iter().rfind(|run| run[0].run == name))
+    pub(in crate::commands) fn named(&self, name: &str) -> Option<Run> {
+        self.run(self.runs.iter().rfind(|run| run[0].run == name))
     }
 
     /// Of those that were completed.
-    pub(super) fn newest(&self, is_meant: impl Fn(&[Record]) -> bool) -> Option<Run> {
-        self.of(self.runs.iter().rfind(|run| is_complete(run) && is_meant(run)))
+    pub(in crate::commands) fn newest(&self, is_meant: impl Fn(&[Record]) -> bool) -> Option<Run> {
+        self.run(self.runs.iter().rfind(|run| is_complete(run) && is_meant(run)))
     }
 
     /// The newest complete run of a commit, by a prefix of its hash; one of a tree without changes, if any.
@@ -99,25 +97,25 @@ impl Runs {
         self.newest(unmodified).or_else(|| self.newest(is_meant))
     }
 
-    fn of(&self, run: Option<&Vec<Record>>) -> Option<Run> {
+    fn run(&self, run: Option<&Vec<Record>>) -> Option<Run> {
         let records = run?.clone();
         Some(Run { source: format!("{}#{}", self.path.display(), records[0].run), records })
     }
 
     /// A run by its name or its commit, which may be whatever git knows: a branch, a tag, HEAD~3.
-    pub(super) fn find(&self, text: &str, places: &Places) -> Result<Run> {
+    pub(in crate::commands) fn find(&self, text: &str, places: &Places) -> Result<Run> {
         let by_name = || self.named(text).or_else(|| self.of_commit(text));
         let by_git = || self.of_commit(&environment::commit(places, text)?);
         by_name().or_else(by_git).ok_or_else(|| {
             Failure::usage(format!(
-                "{text:?} is no file, and {} holds no run and no complete run of a commit of this name; `driver \
+                "{text:?} is not a file, and {} holds no run and no complete run of a commit of this name; `photofinish \
                  history` lists what there is",
                 self.path.display()
             ))
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::commands) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -129,7 +127,7 @@ fn is_complete(run: &[Record]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::testing;
+    use judge::regression::testing;
 
     fn history(runs: &[(&str, &str, bool)]) -> Runs {
         let run = |(name, commit, modified): &(&str, &str, bool)| {

@@ -1,15 +1,14 @@
-//! What people type after `driver history`.
+//! What people type after `photofinish history`.
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
 
 use crate::cli::{Format, Places};
-use crate::judge::metrics::Metric;
+use judge::Metric;
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -37,8 +36,8 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
     /// What to show of each record [default: throughput,latency,load,peak_memory; with --trend: throughput]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = metrics())]
-    pub(crate) metric: Vec<Metric>,
+    #[arg(long, alias = "metric", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
+    pub(crate) metrics: Vec<Metric>,
     /// From the first run to the last: a line for each machine, framework and case
     #[arg(long)]
     pub(crate) trend: bool,
@@ -50,8 +49,8 @@ pub(crate) struct ListArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FilterArgs {
     /// By label, as in the table: candle, tch-base
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub(crate) framework: Vec<String>,
+    #[arg(long, alias = "framework", value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) frameworks: Vec<String>,
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) model: Vec<String>,
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -79,10 +78,10 @@ pub(crate) struct FilterArgs {
     pub(crate) places: Places,
 }
 
-fn metrics() -> impl TypedValueParser<Value = Metric> {
-    PossibleValuesParser::new(Metric::ALL.map(Metric::name)).map(|name| {
-        let found = Metric::ALL.into_iter().find(|metric| metric.name() == name);
-        found.expect("only names of metrics are possible")
+fn parse_metric(text: &str) -> Result<Metric, String> {
+    Metric::parse(text).ok_or_else(|| {
+        let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        format!("there are {}", names.join(", "))
     })
 }
 

@@ -1,21 +1,18 @@
-//! `driver history`: what is kept of every run, listed, filtered, as trends, and exported.
+//! `photofinish history`: what is kept of every run, listed, filtered, as trends, and exported.
 
 pub(crate) mod args;
-mod export;
 mod filter;
-mod flat;
-mod list;
-mod trend;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use history::{Record, Skipped};
+use ::history::{History, Record, Skipped};
+use judge::records::{self, HISTORY};
+use measure::environment;
+use measure::results::write_whole;
+use plan::{Failure, Result};
 
-use self::args::{FilterArgs, HistoryArgs, HistoryCommand};
-use crate::environment;
-use crate::failure::{Failure, Result};
-use crate::places::Places;
-use crate::records::{self, HISTORY};
+use self::args::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
+use crate::output::print;
 
 /// What was asked for of a history.
 struct Found {
@@ -27,15 +24,12 @@ struct Found {
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
     match &args.command {
-        Some(HistoryCommand::Export { directory, filters }) => export::export(&find(filters)?, directory)?,
+        Some(HistoryCommand::Export { directory, filters }) => export(&find(filters)?, directory)?,
         None => {
-            let found = find(&args.list.filters)?;
-            let text = if args.list.trend {
-                trend::rendered(&found, &args.list.metric, args.list.format)
-            } else {
-                list::rendered(&found, &args.list.metric, args.list.format)
-            };
-            crate::print(&text)?;
+            let ListArgs { filters, metrics, trend, format } = &args.list;
+            let Found { records, skipped, .. } = find(filters)?;
+            let rendered = if *trend { render::history::trend } else { render::history::list };
+            print(&rendered(&records, &skipped, metrics, (*format).into()))?;
         }
     }
     Ok(0)
@@ -43,27 +37,56 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
 
 /// Says on stderr what was passed over, and why nothing is left.
 fn find(asked: &FilterArgs) -> Result<Found> {
-    let places = || Places::find(&asked.places);
     let directory = match &asked.results_dir {
         Some(directory) => directory.clone(),
-        None => places()?.results(),
+        None => asked.places.find()?.results(),
     };
     let this = match asked.machine.as_str() {
-        "this" => records::fingerprint(&environment::read(&places()?, String::new())),
+        "this" => records::fingerprint(&environment::read(&asked.places.find()?, String::new())),
         _ => String::new(),
     };
     let path = directory.join(HISTORY);
-    let history::History { records, skipped } =
-        history::read(&path).map_err(|error| Failure::usage(error.to_string()))?;
+    let History { records, skipped } =
+        ::history::read(&path).map_err(|error| Failure::usage(error.to_string()))?;
     for Skipped { line, reason } in &skipped {
-        eprintln!("warning: line {line} of {} is no record and is passed over: {reason}", path.display());
+        eprintln!("warning: line {line} of {} is not a record and is passed over: {reason}", path.display());
     }
     let all = records.len();
     let records = filter::filter(records, asked, &this);
     if all == 0 {
-        eprintln!("no runs in {} yet: `cargo xtask compare` or `driver compare` adds one", path.display());
+        eprintln!(
+            "no runs in {} yet: `cargo xtask compare` or `photofinish compare` adds one",
+            path.display()
+        );
     } else if records.is_empty() {
-        eprintln!("none of the {all} records in {} is meant by these filters", path.display());
+        eprintln!("no record of {} matches ({all} in the history)", path.display());
     }
     Ok(Found { path, records, skipped })
+}
+
+/// Writes each file of the layout whole or not at all. Records without figures that count (failed, unsupported,
+/// struck) have no place in a layout that knows no states, and are left out.
+fn export(found: &Found, directory: &Path) -> Result<()> {
+    let cannot = |what: &Path, error: std::io::Error| {
+        Failure::usage(format!("cannot write {}: {error}", what.display()))
+    };
+    let exported: Vec<&Record> =
+        found.records.iter().filter(|record| render::history::is_exported(record)).collect();
+    std::fs::create_dir_all(directory).map_err(|error| cannot(directory, error))?;
+    for (name, contents) in render::history::export(&exported).map_err(Failure::failed)? {
+        write_whole(directory, name, &contents).map_err(|error| cannot(&directory.join(name), error))?;
+    }
+    let left_out = found.records.len() - exported.len();
+    let why = match left_out {
+        0 => String::new(),
+        _ => format!("; {left_out} left out, which failed, were struck or could not run"),
+    };
+    eprintln!(
+        "exported {} of {} records of {} to {}{why}",
+        exported.len(),
+        found.records.len(),
+        found.path.display(),
+        directory.display()
+    );
+    Ok(())
 }

@@ -1,16 +1,18 @@
-//! What the shards of a plan measured, laid together: as one run would have given it, each machine apart.
+//! `photofinish merge`: what the shards of a plan measured, laid together: as one run would have given it, each machine apart.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 
-use super::shards::{Job, Plan, SCHEMA, parse, save};
-use super::store::{self, Computer, Part};
-use super::{Cell, Document};
+use judge::study::{Cell, StudyReport};
+use measure::saved::pretty;
+use plan::{Failure, Result, StudyPlan};
+
+use super::plan::{Job, PlanFile, SCHEMA, save};
+use super::study::{self, Computer, Part, read_part};
 use crate::cli::Format;
-use crate::compare::pretty;
-use crate::failure::{Failure, Result};
+use crate::output::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
@@ -27,7 +29,7 @@ pub(crate) struct MergeArgs {
 pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
     let mut parts = Vec::new();
     for directory in &args.directories {
-        parts.push((directory.as_path(), store::read_part(directory)?));
+        parts.push((directory.as_path(), read_part(directory)?));
     }
     let (first, plan) = (parts[0].0, parts[0].1.shard.plan.clone());
     if let Some((other, _)) = parts.iter().find(|(_, part)| part.shard.sha256 != parts[0].1.shard.sha256) {
@@ -64,7 +66,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
             save(&directory.join(name), &rendered(&merged, format))?;
         }
     }
-    crate::print(&text)?;
+    print(&text)?;
     let mut code = 0;
     for machine in &merged {
         code = code.max(machine.document.exit_code());
@@ -101,7 +103,7 @@ struct Merged {
     /// Shards of which a cell is not there.
     missing: Vec<usize>,
     #[serde(flatten)]
-    document: Document,
+    document: StudyReport,
 }
 
 impl Machine {
@@ -110,7 +112,7 @@ impl Machine {
         Machine { label, computer: part.machine.clone(), started: part.started.clone(), cells }
     }
 
-    fn add(&mut self, directory: &Path, part: Part, plan: &Plan) -> Result<()> {
+    fn add(&mut self, directory: &Path, part: Part, plan: &PlanFile) -> Result<()> {
         for cell in part.cells {
             let Some(index) = plan.planned.iter().position(|settings| *settings == cell.settings) else {
                 return Err(Failure::usage(format!(
@@ -131,21 +133,23 @@ impl Machine {
         Ok(())
     }
 
-    fn merged(self, plan: &Plan) -> Result<Merged> {
-        let (study, asked) = parse(&plan.arguments)?;
+    fn merged(self, plan: &PlanFile) -> Result<Merged> {
         let missing = |job: &&Job| {
             job.machine == self.label && job.cells.iter().any(|&index| self.cells[index].is_none())
         };
         let missing: Vec<usize> = plan.shards.iter().filter(missing).map(|job| job.index).collect();
         let cells: Vec<Cell> = self.cells.into_iter().flatten().map(|(cell, _)| cell).collect();
         let places = (self.started, "in the directories of the shards".to_owned());
-        let document = study.document(plan.planned.clone(), cells, asked.study.analysis, false, places);
+        let study = StudyPlan { name: plan.study.clone(), view: plan.view.clone(), cells: Vec::new() };
+        let analysis = plan.asked.request.study.analysis.clone();
+        let mut document = study::study_report(&study, cells, analysis, false, places);
+        document.planned.clone_from(&plan.planned);
         Ok(Merged {
             machine: self.label,
             fingerprint: self.computer.fingerprint,
             processor: self.computer.name,
             missing,
-            document,
+            document: judge::study::report::new(document),
         })
     }
 }
@@ -162,7 +166,7 @@ fn rendered(merged: &[Merged], format: Format) -> String {
     match (format, merged) {
         (Format::Json, _) => pretty(&serde_json::json!({ "schema": SCHEMA, "machines": merged })) + "\n",
         (Format::Csv, _) => {
-            let tables = merged.iter().map(|one| (one.title(), one.document.rendered(Format::Csv)));
+            let tables = merged.iter().map(|one| (one.title(), study::rendered(&one.document, Format::Csv)));
             let mut text = String::new();
             for (number, (title, table)) in tables.enumerate() {
                 let field = format!("\"{}\"", title.replace('"', "\"\""));
@@ -173,11 +177,11 @@ fn rendered(merged: &[Merged], format: Format) -> String {
             }
             text
         }
-        (_, [one]) => one.document.rendered(format),
+        (_, [one]) => study::rendered(&one.document, format),
         _ => {
             let each = merged.iter().map(|one| match format {
-                Format::Markdown => format!("## {}\n\n{}", one.title(), one.document.rendered(format)),
-                _ => format!("{}\n{}", one.title(), one.document.rendered(format)),
+                Format::Markdown => format!("## {}\n\n{}", one.title(), study::rendered(&one.document, format)),
+                _ => format!("{}\n{}", one.title(), study::rendered(&one.document, format)),
             });
             each.collect::<Vec<_>>().join("\n")
         }

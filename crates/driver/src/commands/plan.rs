@@ -1,24 +1,26 @@
-//! One study on many machines: a plan of its cells, cut into shards that any scheduler can run on their own
-//! (`super::merge` lays together what they measured). A cell, with all its frameworks, is never divided: its verdicts need
-//! rounds on one machine.
+//! `photofinish plan`: one study on many machines. A plan of its cells is cut into shards that any scheduler can run on
+//! their own (`run`); `merge` lays together what they measured. A cell, with all its frameworks, is never divided: its
+//! verdicts need rounds on one machine.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
+use judge::records::hex;
+use measure::resolve::drawn_seed;
+use measure::results::write_whole;
+use measure::saved::pretty;
 use sha2::{Digest, Sha256};
 
-use super::{Study, ab_study, sweep_study};
-use crate::axes::Settings;
-use crate::cli::{Cli, Command, CompareArgs, Format, Places as PlacesArgs};
-use crate::compare::pretty;
-use crate::failure::{Failure, Result};
-use crate::places::Places;
-use crate::results::write_whole;
-use crate::{plan, records};
+use plan::ab::engines_of;
+use plan::{Failure, Result, Settings, StudyRequest, StudyView};
+
+use super::compare::first_line;
+use crate::cli::{Cli, Command, Places};
+use crate::output::print;
 
 /// Version of the plan file.
-pub(super) const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 2;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -34,45 +36,25 @@ pub(crate) struct PlanArgs {
     /// The study: `-- sweep forward --batch 1,2,4`, `-- ab kv-cache`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// Which shard, counted from 0 [default: the whole plan]
-    #[arg(long, value_name = "I")]
-    shard: Option<usize>,
-    /// The plan
-    #[arg(long, value_name = "FILE", default_value = "plan.json")]
-    plan: PathBuf,
-    /// Go on with an interrupted shard: its results directory. Finished cells are not repeated
-    #[arg(long, value_name = "DIR")]
-    resume: Option<PathBuf>,
-    /// Where results are kept
-    #[arg(long, value_name = "DIR")]
-    results_dir: Option<PathBuf>,
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// No progress on stderr
-    #[arg(long)]
-    quiet: bool,
     #[command(flatten)]
-    places: PlacesArgs,
+    places: Places,
 }
 
 /// The file that every shard is run from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(crate) struct PlanFile {
     schema: u32,
-    study: String,
-    /// As typed, with the seed, so that every shard draws what the whole would have drawn.
-    pub(super) arguments: Vec<String>,
+    pub(super) study: String,
+    /// What was asked for, with the seed, so that every shard draws what the whole would have drawn.
+    pub(super) asked: StudyRequest,
+    pub(super) view: StudyView,
     pub(super) planned: Vec<Settings>,
     pub(super) shards: Vec<Job>,
 }
 
 /// What one job does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(crate) struct Job {
     pub(super) index: usize,
     /// Label of the machine it is for.
     pub(super) machine: Option<String>,
@@ -82,11 +64,11 @@ pub(super) struct Job {
 
 /// What a results directory says of the plan that it is a part of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Shard {
-    pub(super) plan: Plan,
+pub(crate) struct Shard {
+    pub(super) plan: PlanFile,
     pub(super) sha256: String,
     /// `None`: all of it.
-    index: Option<usize>,
+    pub(super) index: Option<usize>,
 }
 
 impl Shard {
@@ -96,16 +78,22 @@ impl Shard {
     }
 }
 
-pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
-    let mut arguments = args.command.clone();
-    let (_, asked) = parse(&arguments)?;
-    if asked.seed.is_none() {
-        arguments.extend(["--seed".to_owned(), plan::drawn_seed().to_string()]);
+impl Shard {
+    /// A shard of `plan`, or all of it.
+    pub(super) fn new(plan: PlanFile, index: Option<usize>) -> Shard {
+        let sha256 = hex(&Sha256::digest(pretty(&plan)));
+        Shard { plan, sha256, index }
     }
-    let (study, asked) = parse(&arguments)?;
+}
+
+pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
+    let mut asked = parse(&args.command)?;
+    asked.request.seed.get_or_insert_with(drawn_seed);
+    let places = args.places.find()?;
     // A name that does not exist is better found now than by every job.
-    plan::engines(&asked, &Places::find(&asked.model.places)?)?;
-    let planned: Vec<Settings> = study.cells.iter().map(|(settings, _)| settings.clone()).collect();
+    engines_of(&asked.request, &places)?;
+    let study = asked.plan(&places)?;
+    let planned = study.settings();
     let count = args.shards as usize;
     if count > planned.len() {
         return Err(Failure::usage(format!(
@@ -123,11 +111,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
         machine: machine.clone(),
         cells: cells.clone(),
     });
-    let plan = Plan { schema: SCHEMA, study: study.name, arguments, shards: jobs.collect(), planned };
+    let plan = PlanFile { schema: SCHEMA, study: study.name, view: study.view, asked, shards: jobs.collect(), planned };
     save(&args.out, &(pretty(&plan) + "\n"))?;
     let last = plan.shards.len() - 1;
-    crate::print(&format!(
-        "{}: {} cells in {} shards: {}\nrun each of 0 to {last}: driver run --plan {} --shard I\n",
+    print(&format!(
+        "{}: {} cells in {} shards: {}\nrun each of 0 to {last}: photofinish run --plan {} --shard I\n",
         plan.study,
         plan.planned.len(),
         plan.shards.len(),
@@ -148,54 +136,15 @@ fn divide(cells: usize, shards: usize) -> Vec<Vec<usize>> {
     parts
 }
 
-pub(crate) fn run(args: &RunArgs) -> Result<u8> {
-    let plan = read(&args.plan)?;
-    let job = match args.shard {
-        None => None,
-        Some(index) => Some(plan.shards.get(index).ok_or_else(|| {
-            Failure::usage(format!(
-                "--shard {index}: {} has shards 0 to {}",
-                args.plan.display(),
-                plan.shards.len() - 1
-            ))
-        })?),
-    };
-    let (mut study, mut asked) = parse(&plan.arguments)?;
-    let planned: Vec<Settings> = study.cells.iter().map(|(settings, _)| settings.clone()).collect();
-    if study.name != plan.study || planned != plan.planned {
-        return Err(Failure::usage(format!(
-            "{} was made by another version of the driver, which understood its command differently: plan again",
-            args.plan.display()
-        )));
-    }
-    if let Some(job) = job {
-        let mut index = 0..;
-        study.cells.retain(|_| index.next().is_some_and(|index| job.cells.contains(&index)));
-    }
-    // Where things are is this machine's business.
-    for args_of in study.cells.iter_mut().map(|(_, args)| args).chain([&mut asked]) {
-        args_of.results_dir.clone_from(&args.results_dir);
-        args_of.model.places = args.places.clone();
-        args_of.model.quiet = args.quiet;
-        args_of.format = args.format;
-    }
-    let sha256 = records::hex(&Sha256::digest(pretty(&plan)));
-    study.shard = Some(Shard { index: args.shard, sha256, plan });
-    study.run(&asked, args.resume.as_deref())
-}
-
 /// The study that a command stands for.
-pub(super) fn parse(arguments: &[String]) -> Result<(Study, CompareArgs)> {
-    let words = ["driver".to_owned()].into_iter().chain(arguments.iter().cloned());
+fn parse(arguments: &[String]) -> Result<StudyRequest> {
+    let words = ["photofinish".to_owned()].into_iter().chain(arguments.iter().cloned());
     let typed = arguments.join(" ");
-    let cli = Cli::try_parse_from(words).map_err(|error| {
-        let text = error.to_string();
-        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        Failure::usage(format!("`{typed}` cannot be planned: {line}"))
-    })?;
+    let cli = Cli::try_parse_from(words)
+        .map_err(|error| Failure::usage(format!("`{typed}` cannot be planned: {}", first_line(&error))))?;
     match cli.command {
-        Some(Command::Sweep(args)) if args.resume.is_none() => Ok((sweep_study(&args)?, args.compare)),
-        Some(Command::Ab(args)) if args.resume.is_none() => Ok((ab_study(&args)?, args.compare)),
+        Some(Command::Sweep(args)) if args.resume.is_none() => Ok(args.study()),
+        Some(Command::Ab(args)) if args.resume.is_none() => Ok(args.study()),
         _ => Err(Failure::usage(format!(
             "`{typed}` cannot be planned: there are `sweep` and `ab`, without --resume; \
              a single comparison is a sweep of one cell"
@@ -203,15 +152,20 @@ pub(super) fn parse(arguments: &[String]) -> Result<(Study, CompareArgs)> {
     }
 }
 
-fn read(path: &Path) -> Result<Plan> {
+/// Reads a plan that `photofinish plan` wrote.
+pub(super) fn read(path: &Path) -> Result<PlanFile> {
     let unreadable = |reason: &dyn std::fmt::Display| {
-        Failure::usage(format!("{} is no plan: {reason}; make one with `driver plan`", path.display()))
+        Failure::usage(format!("{} is not a plan: {reason}; make one with `photofinish plan`", path.display()))
     };
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(&e))?;
-    let plan: Plan = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
-    let cells = plan.planned.len();
-    if plan.schema != SCHEMA || plan.shards.is_empty() {
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
+    if value.get("schema").and_then(serde_json::Value::as_u64) != Some(SCHEMA.into()) {
         return Err(unreadable(&"it is of another version"));
+    }
+    let plan: PlanFile = serde_json::from_value(value).map_err(|e| unreadable(&e))?;
+    let cells = plan.planned.len();
+    if plan.shards.is_empty() {
+        return Err(unreadable(&"it has no shards"));
     }
     if plan.shards.iter().flat_map(|job| &job.cells).any(|&cell| cell >= cells) {
         return Err(unreadable(&"a shard names a cell that it does not have"));

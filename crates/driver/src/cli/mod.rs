@@ -1,0 +1,278 @@
+//! What people type, as typed. It becomes a `Request`, which knows nothing of flags.
+
+mod request;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use measure::places::GivenPlaces;
+use plan::{StudyKind, StudyRequest};
+
+use crate::commands::check::args::CheckArgs;
+use crate::commands::diff::DiffArgs;
+use crate::commands::history::args::HistoryArgs;
+use crate::commands::{merge, plan as shards, report, run};
+
+pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
+
+/// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
+/// own, and says whether a difference is real.
+///
+/// Without a command, `compare` runs.
+#[derive(Debug, Parser)]
+#[command(name = "photofinish", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure frameworks side by side (the default command)
+    Compare(Box<CompareArgs>),
+    /// Compare again and again while one thing or several change: a table of cells
+    Sweep(Box<SweepArgs>),
+    /// What an optimisation is worth: each framework with it and without it
+    Ab(Box<AbArgs>),
+    /// Continue a prompt on one framework, greedily or drawing tokens
+    Generate(GenerateArgs),
+    /// Write the logits of given token sequences to a safetensors file
+    Score(ScoreArgs),
+    /// Hold frameworks against a reference layer by layer, token by token and process by process
+    Parity(ParityArgs),
+    /// Page and pictures of what was measured earlier, or of the whole history
+    Report(report::ReportArgs),
+    /// Divide a study into jobs for many machines
+    Plan(shards::PlanArgs),
+    /// Run a plan, or one shard of it
+    Run(run::RunArgs),
+    /// Lay the results of shards together, each machine apart
+    Merge(merge::MergeArgs),
+    /// Say whether anything is worse than in another run, or than another build: a gate for CI
+    Check(Box<CheckArgs>),
+    /// Set two runs from anywhere beside each other
+    Diff(Box<DiffArgs>),
+    /// What is kept of every run: listed, filtered, as trends, exported
+    History(Box<HistoryArgs>),
+    /// Print the fairness rules (the source of docs/fairness.md)
+    #[command(hide = true)]
+    Rules,
+}
+
+/// What is this machine's business, and bears on no figure.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HereArgs {
+    /// No progress on stderr
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+/// Where things are; for tests and unusual layouts.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Places {
+    /// Directory of configs/ [default: that of the checkout]
+    #[arg(long, value_name = "DIR", hide = true, global = false)]
+    pub(crate) configs: Option<PathBuf>,
+    /// Directory of the worker binaries [default: the program's own]
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) workers: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+    Markdown,
+    Csv,
+}
+
+impl Places {
+    pub(crate) fn find(&self) -> plan::Result<measure::Places> {
+        measure::Places::find(&GivenPlaces { configs: self.configs.clone(), workers: self.workers.clone() })
+    }
+}
+
+impl From<Format> for render::Format {
+    fn from(format: Format) -> render::Format {
+        match format {
+            Format::Table => render::Format::Table,
+            Format::Json => render::Format::Json,
+            Format::Markdown => render::Format::Markdown,
+            Format::Csv => render::Format::Csv,
+        }
+    }
+}
+
+/// Flags of a comparison, and where its outcome goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    /// What to print on stdout
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) here: HereArgs,
+}
+
+/// Flags that take a list are the axes: every combination of their values is a comparison of its own.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SweepArgs {
+    #[arg(value_enum)]
+    pub(crate) kind: SweepArg,
+    /// Go on with an interrupted sweep: its results directory. Finished cells are not repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AbArgs {
+    /// kv-cache, jit, half or fused: on against off, on every framework. Or two names from configs/engines
+    #[arg(value_name = "kv-cache|jit|half|fused | VARIANT VARIANT", num_args = 1..=2, required = true)]
+    pub(crate) what: Vec<String>,
+    /// Go on with an interrupted study: its results directory. Finished cells are not repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GenerateArgs {
+    /// A name from configs/engines
+    #[arg(long, value_name = "NAME")]
+    pub(crate) framework: String,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) here: HereArgs,
+    /// Text to continue
+    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
+    pub(crate) prompt: Option<String>,
+    /// Token ids to continue, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) tokens: Vec<u32>,
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) new_tokens: u32,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Equal seeds draw equal tokens from equal logits [default: drawn, and printed]
+    #[arg(long, value_name = "N", requires = "temperature")]
+    pub(crate) seed: Option<u64>,
+    /// table prints the text; json one object
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ScoreArgs {
+    /// A name from configs/engines
+    #[arg(long, value_name = "NAME")]
+    pub(crate) framework: String,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) here: HereArgs,
+    /// JSON: [[id, ..], ..], sequences of equal length
+    #[arg(long, value_name = "IDS.json")]
+    pub(crate) tokens_file: PathBuf,
+    /// Where to write `logits` f32 [batch, positions, vocabulary]
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub(crate) out: PathBuf,
+    /// Also write `hidden.0` (embeddings) … `hidden.L`
+    #[arg(long)]
+    pub(crate) hidden_states: bool,
+    /// Positions fed at a time; 0 feeds all at once
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) piece: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ParityArgs {
+    /// Names from configs/engines [default: candle,tch,ort]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) frameworks: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) here: HereArgs,
+    /// Framework whose f32 results the others are held against [default: the first that runs]
+    #[arg(long, value_name = "FRAMEWORK")]
+    pub(crate) reference: Option<String>,
+    /// A prompt; may be given several times [default: those of the default suite]
+    #[arg(long, conflicts_with_all = ["prompts", "tokens"])]
+    pub(crate) prompt: Vec<String>,
+    /// Prompts from a file: a line each, or TOML as in configs/suites
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Token ids of a prompt, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens to generate for each prompt [default: 32, or the suite's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) new_tokens: Option<u32>,
+    /// Go on although the machine is noisy; what was noticed is printed
+    #[arg(long)]
+    pub(crate) accept_noise: bool,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    /// What to print on stdout: table, json or markdown
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}
+
+/// The sweeps that have a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SweepArg {
+    /// One pass over --batch sequences of --seq tokens each
+    Forward,
+    /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
+    Generate,
+    /// Iteration 1, 2, 3 …: what the first costs, when it settles, and what too short a warm-up would report
+    Warmup,
+    /// Where the memory goes, over --batch
+    Memory,
+    /// What each --precision costs and saves: speed, memory, perplexity, agreement with f32
+    Precision,
+    /// Cost against the size of the --model
+    Size,
+}
+
+impl From<SweepArg> for plan::sweep::SweepKind {
+    fn from(kind: SweepArg) -> plan::sweep::SweepKind {
+        use plan::sweep::SweepKind;
+        match kind {
+            SweepArg::Forward => SweepKind::Forward,
+            SweepArg::Generate => SweepKind::Generate,
+            SweepArg::Warmup => SweepKind::Warmup,
+            SweepArg::Memory => SweepKind::Memory,
+            SweepArg::Precision => SweepKind::Precision,
+            SweepArg::Size => SweepKind::Size,
+        }
+    }
+}
+
+impl SweepArgs {
+    pub(crate) fn study(&self) -> StudyRequest {
+        let request = self.compare.request.request();
+        StudyRequest { kind: StudyKind::Sweep(self.kind.into()), request }
+    }
+}
+
+impl AbArgs {
+    pub(crate) fn study(&self) -> StudyRequest {
+        let request = self.compare.request.request();
+        StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
+    }
+}

@@ -1,0 +1,255 @@
+//! Flags that say what is measured. What is not typed stays as it is in the request that they are laid upon: the
+//! default one, that of a suite, or that of a run that is measured again.
+
+use std::path::PathBuf;
+
+use bundle::Precision;
+use clap::{Args, ValueEnum};
+use plan::{DecodeAsked, PromptSource, Request, RoundsAsked, SamplingAsked};
+use protocol::KvCache;
+
+use super::values::{
+    parse_device, parse_margin, parse_minutes, parse_rounds, parse_seconds, parse_temperature, parse_top_p,
+    precisions,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DecodeArg {
+    /// Feed given tokens whatever the logits say: equal work by construction
+    Forced,
+    /// Feed each engine its own most likely token
+    Greedy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    On,
+    Off,
+}
+
+/// Settings that every command shares.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ModelArgs {
+    /// A name from configs/models, a directory, a .gguf file, hf:owner/name, or synthetic:NAME
+    /// [default: smollm2-135m]
+    #[arg(long, value_name = "MODEL")]
+    model: Vec<String>,
+    /// [default: f32 on a CPU, f16 on CUDA]
+    #[arg(long, value_parser = precisions(), value_delimiter = ',')]
+    precision: Vec<Precision>,
+    /// auto, cpu or cuda[:N]; auto is the CPU [default: auto]
+    #[arg(long, value_parser = parse_device)]
+    device: Option<String>,
+    /// Threads that may compute at once [default: all cores this process may use]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Vec<u32>,
+    /// No graph optimisation or JIT for anyone
+    #[arg(long)]
+    no_jit: bool,
+    /// Force f32 for everyone
+    #[arg(long, conflicts_with = "precision")]
+    no_half: bool,
+    /// Time limit of one worker process, in seconds [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+}
+
+/// What is measured, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct RequestArgs {
+    /// Names from configs/engines [default: candle,tch,ort]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) frameworks: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// A prompt; may be given several times
+    #[arg(long, conflicts_with_all = ["prompts", "suite"])]
+    prompt: Vec<String>,
+    /// Prompts from a file: a line each, or TOML as in configs/suites
+    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
+    prompts: Option<PathBuf>,
+    /// Prompts and settings by name from configs/suites
+    #[arg(long, value_name = "NAME")]
+    pub(crate) suite: Option<String>,
+    /// Compare at each of these precisions in turn, each a comparison of its own, and tell what each costs and
+    /// saves: speed, memory, agreement with f32
+    #[arg(long, value_name = "int8,int4,nf4", value_parser = precisions(), value_delimiter = ',',
+          conflicts_with_all = ["precision", "no_half"])]
+    quantize: Vec<Precision>,
+    /// Cut or extend every prompt to exactly this many tokens
+    #[arg(long, visible_alias = "seq", value_name = "N", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..))]
+    prompt_tokens: Vec<u32>,
+    /// Tokens that are in the KV cache before each prompt, put there untimed [default: 0]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    context: Vec<u32>,
+    /// Tokens to generate for each prompt [default: 32, or the suite's]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    new_tokens: Vec<u32>,
+    /// Rounds: in each, every framework runs once, in a process of its own. auto adds rounds, from 6 to
+    /// 30, until the verdicts on throughput are clear or --time-budget ends [default: auto]
+    #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
+    rounds: Option<RoundsAsked>,
+    /// Minutes after which automatic rounds end, once there are 6 [default: 6]
+    #[arg(long, value_name = "MINUTES", value_parser = parse_minutes)]
+    time_budget: Option<f64>,
+    /// Differences within this many percent are taken for none [default: 2]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_margin)]
+    margin: Option<f64>,
+    /// Give verdicts although the machine is noisy; what was noticed is printed
+    #[arg(long)]
+    accept_noise: bool,
+    /// How long to wait for a quiet machine before starting, and before a noisy round is done again [default: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    patience: Option<f64>,
+    /// Also load from a cold page cache, in processes of their own [default: on; in sweeps off]
+    #[arg(long, value_enum)]
+    cold_load: Option<OnOff>,
+    /// Measured iterations in each process [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    iterations: Option<u32>,
+    /// Sequences computed together [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: Vec<u32>,
+    /// What a decode step is fed [default: forced]
+    #[arg(long, value_enum, conflicts_with = "temperature")]
+    decode: Option<DecodeArg>,
+    /// A temperature above 0 has every engine draw its own tokens, from the same random numbers
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Off computes the whole prefix again for every token [default: on]
+    #[arg(long, value_enum)]
+    kv_cache: Option<OnOff>,
+    /// Refuse or strike what breaks a fairness rule; =false only labels it [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    fair_comparison: Option<bool>,
+    /// Framework whose f32 logits the others are compared with [default: the first that runs]
+    #[arg(long, value_name = "FRAMEWORK")]
+    reference: Option<String>,
+    /// Seed of the order of the rounds, and of tokens that are drawn [default: drawn, and recorded]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Pause before each measured iteration, in seconds [default: 0]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    delay: Option<f64>,
+    /// A look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
+    #[arg(long)]
+    quick: bool,
+}
+
+/// How tokens are drawn. The worker draws them, the same way for every engine.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SamplingArgs {
+    /// Draw tokens from the logits divided by T; 0 takes the most likely [default: 0]
+    #[arg(long, value_name = "T", value_parser = parse_temperature)]
+    pub(crate) temperature: Option<f32>,
+    /// Draw among the K most likely tokens alone
+    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
+    top_k: Option<u32>,
+    /// Draw among the fewest tokens that have this share of the probability, above 0 up to 1
+    #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p)]
+    top_p: Option<f32>,
+}
+
+/// Takes a value that was typed.
+fn set<T: Clone>(place: &mut T, typed: Option<&T>) {
+    if let Some(typed) = typed {
+        place.clone_from(typed);
+    }
+}
+
+/// Takes a list that was typed.
+fn set_list<T: Clone>(place: &mut Vec<T>, typed: &[T]) {
+    if !typed.is_empty() {
+        *place = typed.to_vec();
+    }
+}
+
+impl ModelArgs {
+    /// A request of its own, for commands that are no comparison.
+    pub(crate) fn request(&self) -> Request {
+        let mut request = Request::default();
+        self.lay_upon(&mut request);
+        request
+    }
+
+    pub(crate) fn lay_upon(&self, request: &mut Request) {
+        set_list(&mut request.models, &self.model);
+        if !self.precision.is_empty() || self.no_half {
+            let typed = if self.no_half { vec![Precision::F32] } else { self.precision.clone() };
+            (request.precisions, request.quantize) = (typed, Vec::new());
+        }
+        set(&mut request.device, self.device.as_ref());
+        set_list(&mut request.threads, &self.threads);
+        request.jit &= !self.no_jit;
+        set(&mut request.timeout_s, self.timeout.as_ref());
+    }
+}
+
+impl SamplingArgs {
+    pub(crate) fn asked(&self) -> SamplingAsked {
+        SamplingAsked { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
+    }
+}
+
+impl RequestArgs {
+    /// What was typed, and otherwise the defaults.
+    pub(crate) fn request(&self) -> Request {
+        self.laid_upon(Request::default())
+    }
+
+    /// `request`, with what was typed in its place.
+    pub(crate) fn laid_upon(&self, mut request: Request) -> Request {
+        self.model.lay_upon(&mut request);
+        self.lay_work_upon(&mut request);
+        self.lay_measuring_upon(&mut request);
+        request
+    }
+
+    /// What is computed.
+    fn lay_work_upon(&self, request: &mut Request) {
+        set_list(&mut request.frameworks, &self.frameworks);
+        let prompts = match (self.prompt.as_slice(), &self.prompts, &self.suite) {
+            ([], None, None) => None,
+            ([], Some(file), _) => Some(PromptSource::File(file.clone())),
+            ([], None, Some(suite)) => Some(PromptSource::Suite(suite.clone())),
+            (texts, _, _) => Some(PromptSource::Texts(texts.to_vec())),
+        };
+        set(&mut request.prompts, prompts.as_ref());
+        if !self.quantize.is_empty() {
+            (request.quantize, request.precisions) = (self.quantize.clone(), Vec::new());
+        }
+        set_list(&mut request.prompt_tokens, &self.prompt_tokens);
+        set_list(&mut request.context, &self.context);
+        set_list(&mut request.new_tokens, &self.new_tokens);
+        set_list(&mut request.batch, &self.batch);
+        if let Some(decode) = self.decode {
+            request.decode = match decode {
+                DecodeArg::Forced => DecodeAsked::Forced,
+                DecodeArg::Greedy => DecodeAsked::Greedy,
+            };
+        }
+        if self.sampling.temperature.is_some() {
+            request.sampling = self.sampling.asked();
+        }
+        if let Some(kv_cache) = self.kv_cache {
+            request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };
+        }
+    }
+
+    /// How it is measured.
+    fn lay_measuring_upon(&self, request: &mut Request) {
+        request.rounds = self.rounds.or(request.rounds);
+        set(&mut request.time_budget_min, self.time_budget.as_ref());
+        set(&mut request.margin_percent, self.margin.as_ref());
+        request.accept_noise |= self.accept_noise;
+        set(&mut request.patience_s, self.patience.as_ref());
+        request.cold_load = self.cold_load.map(|on| on == OnOff::On).or(request.cold_load);
+        request.iterations = self.iterations.or(request.iterations);
+        set(&mut request.fair_comparison, self.fair_comparison.as_ref());
+        request.reference = self.reference.clone().or_else(|| request.reference.take());
+        request.seed = self.seed.or(request.seed);
+        set(&mut request.delay_s, self.delay.as_ref());
+        request.quick |= self.quick;
+    }
+}

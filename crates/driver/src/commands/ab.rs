@@ -1,0 +1,10 @@
+//! `photofinish ab`: each framework with an optimisation and without it.
+
+use plan::Result;
+
+use super::study;
+use crate::cli::AbArgs;
+
+pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
+    study::run(&args.study(), &study::Options::new(&args.compare, args.resume.clone()))
+}

@@ -1,0 +1,43 @@
+//! One module for each command, named as it is typed.
+
+mod ab;
+pub(crate) mod check;
+mod compare;
+mod diff;
+mod generate;
+pub(crate) mod history;
+pub(crate) mod merge;
+mod parity;
+pub(crate) mod plan;
+pub(crate) mod report;
+pub(crate) mod run;
+mod score;
+mod single;
+mod study;
+mod sweep;
+
+use ::plan::Result;
+
+use crate::cli::{Cli, Command};
+use crate::output::print;
+
+/// Runs what was typed, and gives its exit code.
+pub(crate) fn run(cli: &Cli) -> Result<u8> {
+    match &cli.command {
+        None => compare::compare(&cli.compare),
+        Some(Command::Compare(args)) => compare::compare(args),
+        Some(Command::Sweep(args)) => sweep::sweep(args),
+        Some(Command::Ab(args)) => ab::ab(args),
+        Some(Command::Generate(args)) => generate::generate(args),
+        Some(Command::Score(args)) => score::score(args),
+        Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::Report(args)) => report::report(args),
+        Some(Command::Plan(args)) => plan::plan(args),
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Merge(args)) => merge::merge(args),
+        Some(Command::Check(args)) => check::check(args),
+        Some(Command::Diff(args)) => diff::diff(args),
+        Some(Command::History(args)) => history::history(args),
+        Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
+    }
+}

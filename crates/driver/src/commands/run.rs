@@ -1,0 +1,72 @@
+//! `photofinish run`: a plan, or one shard of it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use measure::interrupt;
+use plan::{Failure, Result, Settings};
+
+use super::plan::{Shard, read};
+use super::study;
+use crate::cli::{Format, Places as PlacesArgs};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Which shard, counted from 0 [default: the whole plan]
+    #[arg(long, value_name = "I")]
+    shard: Option<usize>,
+    /// The plan
+    #[arg(long, value_name = "FILE", default_value = "plan.json")]
+    plan: PathBuf,
+    /// Go on with an interrupted shard: its results directory. Finished cells are not repeated
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    results_dir: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// No progress on stderr
+    #[arg(long)]
+    quiet: bool,
+    #[command(flatten)]
+    places: PlacesArgs,
+}
+
+pub(crate) fn run(args: &RunArgs) -> Result<u8> {
+    interrupt::listen()?;
+    let plan = read(&args.plan)?;
+    let job = match args.shard {
+        None => None,
+        Some(index) => Some(plan.shards.get(index).cloned().ok_or_else(|| {
+            Failure::usage(format!(
+                "--shard {index}: {} has shards 0 to {}",
+                args.plan.display(),
+                plan.shards.len() - 1
+            ))
+        })?),
+    };
+    let places = args.places.find()?;
+    let mut cells = plan.asked.plan(&places)?;
+    let whole: Vec<Settings> = cells.settings();
+    if cells.name != plan.study || whole != plan.planned {
+        return Err(Failure::usage(format!(
+            "{} was made by another version of the program, which understood its study differently: plan again",
+            args.plan.display()
+        )));
+    }
+    if let Some(job) = job {
+        let mut index = 0..;
+        cells.cells.retain(|_| index.next().is_some_and(|index| job.cells.contains(&index)));
+    }
+    let asked = plan.asked.clone();
+    let options = study::Options {
+        resume: args.resume.clone(),
+        results_dir: args.results_dir.clone(),
+        format: args.format,
+        quiet: args.quiet,
+        places: args.places.clone(),
+        shard: Some(Shard::new(plan, args.shard)),
+    };
+    study::run_cells(&asked, cells, whole, &options, &places)
+}

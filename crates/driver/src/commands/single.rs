@@ -1,0 +1,73 @@
+//! One framework, one untimed job: what `generate` and `score` have in common.
+
+use bundle::Bundle;
+use judge::Outcome;
+use measure::provision::{self, Wanted};
+use measure::resolve::{available_threads, check_device};
+use measure::{Places, interrupt, launch, machine};
+use plan::{Contender, Failure, Request, Result};
+use protocol::{Job, Task};
+
+use crate::cli::{HereArgs, ModelArgs};
+
+/// What is resolved before the job.
+pub(crate) struct Single {
+    places: Places,
+    request: Request,
+    pub(crate) contender: Contender,
+    pub(crate) bundle: Bundle,
+}
+
+impl Single {
+    /// For `batch` sequences of at least `capacity` tokens.
+    pub(crate) fn resolve(
+        framework: &str,
+        model: &ModelArgs,
+        here: &HereArgs,
+        (batch, capacity): (usize, usize),
+    ) -> Result<Single> {
+        interrupt::listen()?;
+        let request = model.request();
+        if let Some(axis) = plan::axes::varied(&request).first() {
+            return Err(Failure::usage(format!("{} takes one value here", axis.flag())));
+        }
+        check_device(&request.device)?;
+        let places = here.places.find()?;
+        let engine = configs::engine(&places.configs, framework)?;
+        provision::workers(&places, std::slice::from_ref(&engine), here.quiet)?;
+        let contender = Contender::new(framework.to_owned(), engine, &request, available_threads());
+        let wanted = Wanted {
+            model: request.model(),
+            precisions: vec![contender.precision],
+            reference: false,
+            device: &request.device,
+            batch,
+            capacity,
+        };
+        let bundle = provision::model(&places, &wanted, here.quiet)?;
+        Ok(Single { places, request, contender, bundle })
+    }
+
+    /// Runs the job to its end.
+    pub(crate) fn run(&self, hidden_states: bool, task: Task) -> Result<Outcome> {
+        let cpus = machine::choose(self.contender.threads);
+        let worker = launch::worker(&self.contender, cpus.as_deref(), &self.places, self.request.timeout_s);
+        let label = &self.contender.label;
+        let cannot = |reason: String| Failure::usage(format!("{label} cannot run here: {reason}"));
+        let hello = worker.hello().map_err(cannot)?;
+        if let Some(reason) = measure::wrong_framework(&self.contender, &hello) {
+            return Err(cannot(reason));
+        }
+        let job = Job {
+            protocol: protocol::VERSION,
+            bundle: self.bundle.directory().display().to_string(),
+            settings: launch::settings(&self.contender, &self.request.device, hidden_states),
+            spawned_at_ns: None,
+            evict: false,
+            task,
+        };
+        let outcome = worker.run(&job);
+        measure::finished(label, outcome.ending.clone())?;
+        Ok(outcome)
+    }
+}

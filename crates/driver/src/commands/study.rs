@@ -1,0 +1,189 @@
+//! What `sweep`, `ab`, `run` and suites have in common: a comparison for each cell, kept as it is done.
+
+mod store;
+
+use std::path::{Path, PathBuf};
+
+use judge::report::{SCHEMA, Summary};
+use judge::study::cell;
+use judge::study::report::{self, varied};
+use judge::study::{Cell, StudyReport};
+use measure::interrupt;
+use measure::saved;
+use plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
+
+use super::compare::{self, Destination, results_dir};
+use super::plan::Shard;
+use crate::cli::{CompareArgs, Format, Places};
+use crate::output::print;
+
+pub(crate) use store::{Computer, read_part, unfinished};
+use store::{Asked, Store};
+
+/// What a study is told beside its request.
+pub(crate) struct Options {
+    pub(crate) resume: Option<PathBuf>,
+    pub(crate) results_dir: Option<PathBuf>,
+    pub(crate) format: Format,
+    pub(crate) quiet: bool,
+    pub(crate) places: Places,
+    /// The part of a plan that is run.
+    pub(crate) shard: Option<Shard>,
+}
+
+impl Options {
+    pub(crate) fn new(args: &CompareArgs, resume: Option<PathBuf>) -> Options {
+        Options {
+            resume,
+            results_dir: args.results_dir.clone(),
+            format: args.format,
+            quiet: args.here.quiet,
+            places: args.here.places.clone(),
+            shard: None,
+        }
+    }
+}
+
+/// How the cells went.
+struct Outcome {
+    cells: Vec<Cell>,
+    /// Why no more were measured.
+    failure: Option<Failure>,
+    /// The last mistake of the user's that a cell told of.
+    usage: Option<Failure>,
+}
+
+/// Measures every cell of a study that is not done yet, and tells what all say together.
+pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
+    interrupt::listen()?;
+    let places = options.places.find()?;
+    let plan = asked.plan(&places)?;
+    run_cells(asked, plan.clone(), plan.settings(), options, &places)
+}
+
+/// `plan`: the cells to measure; `whole`: the places of all cells of the study that they are of.
+pub(crate) fn run_cells(
+    asked: &StudyRequest,
+    plan: StudyPlan,
+    whole: Vec<Settings>,
+    options: &Options,
+    places: &measure::Places,
+) -> Result<u8> {
+    let asked_now = Asked::new(asked, &plan, options.shard.clone(), places);
+    let parent = results_dir(options.results_dir.as_ref(), places);
+    let (mut store, done) = Store::open(asked_now, &parent, options.resume.as_deref())?;
+    let outcome = measure_cells(&plan, &whole, done, &mut store, options, places);
+    // What is wrong with every cell is wrong with what was asked.
+    if let Some(error) = outcome.usage
+        && outcome.cells.iter().all(|cell| cell.refused.is_some())
+        && outcome.cells.iter().all(|cell| cell.refused == outcome.cells[0].refused)
+    {
+        store.discard();
+        return Err(error);
+    }
+    let report = study_report(
+        &plan,
+        outcome.cells,
+        asked.request.study.analysis.clone(),
+        outcome.failure.is_some(),
+        (store.started().to_owned(), store.directory().display().to_string()),
+    );
+    let unsaved = store.finish(&report);
+    print(&rendered(&report, options.format))?;
+    if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() {
+        eprintln!("to go on: the same command with --resume {}", store.directory().display());
+    }
+    match (outcome.failure, unsaved) {
+        (Some(failure), _) => Err(failure),
+        (None, Some(reason)) => Err(Failure::failed(reason)),
+        (None, None) => Ok(report.exit_code()),
+    }
+}
+
+fn measure_cells(
+    plan: &StudyPlan,
+    whole: &[Settings],
+    done: Vec<Cell>,
+    store: &mut Store,
+    options: &Options,
+    places: &measure::Places,
+) -> Outcome {
+    let axes = varied(whole);
+    let history = results_dir(options.results_dir.as_ref(), places);
+    let mut outcome = Outcome { cells: done, failure: None, usage: None };
+    for (index, planned) in plan.cells.iter().enumerate() {
+        if outcome.cells.iter().any(|cell| cell.settings == planned.settings) {
+            continue;
+        }
+        if !options.quiet {
+            let name = cell::name(&planned.settings, &axes);
+            eprintln!("cell {} of {}: {name}", index + 1, plan.cells.len());
+        }
+        let directory = store.directory().to_path_buf();
+        let destination = Destination { parent: &directory, history: &history, quiet: options.quiet };
+        let cell = match compare::measure(&planned.request, places, &destination) {
+            Ok((report, _)) if report.interrupted => {
+                outcome.failure = Some(Failure::Interrupted);
+                break;
+            }
+            Ok((_, Some(reason))) => {
+                outcome.failure = Some(Failure::failed(reason));
+                break;
+            }
+            Ok((report, None)) => Cell::new(planned.settings.clone(), &report),
+            Err(failure @ (Failure::Interrupted | Failure::Spoken(_))) => {
+                outcome.failure = Some(failure);
+                break;
+            }
+            // A combination that cannot run is a row with its reason.
+            Err(error) => {
+                let cell = Cell::refused(planned.settings.clone(), error.to_string());
+                outcome.usage = Some(error);
+                cell
+            }
+        };
+        store.append(&cell);
+        outcome.cells.push(cell);
+    }
+    outcome
+}
+
+/// What `cells` say together.
+pub(crate) fn study_report(
+    plan: &StudyPlan,
+    cells: Vec<Cell>,
+    analysis: String,
+    interrupted: bool,
+    (started, results): (String, String),
+) -> StudyReport {
+    report::new(StudyReport {
+        schema: SCHEMA,
+        study: plan.name.clone(),
+        command: std::env::args().collect(),
+        started,
+        analysis,
+        planned: plan.settings(),
+        cells,
+        scaling: Vec::new(),
+        outcomes: Vec::new(),
+        interrupted,
+        results,
+        view: plan.view.clone(),
+        summary: Summary::default(),
+    })
+}
+
+/// A study in the format that was asked for.
+pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
+    match format {
+        Format::Table => render::study::table(report),
+        Format::Json => saved::pretty(report) + "\n",
+        Format::Markdown => render::study::markdown(report),
+        Format::Csv => render::study::csv(report),
+    }
+}
+
+/// Whether `directory` is one of a study.
+pub(crate) fn is_study(directory: &Path) -> bool {
+    directory.join(store::ASKED).is_file()
+}

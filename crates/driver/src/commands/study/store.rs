@@ -1,0 +1,206 @@
+//! The results directory of a study: what was asked, a line for each finished cell, and the outcome. A cell that
+//! is in it is not measured again on `--resume`.
+
+use std::path::Path;
+
+use judge::records;
+use judge::report::SCHEMA;
+use judge::study::{Cell, StudyReport};
+use measure::saved::{self, pretty};
+use measure::{Places, Results, environment};
+use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::commands::plan::Shard;
+use crate::commands::report;
+
+const CELLS: &str = "cells.jsonl";
+pub(super) const ASKED: &str = "study.json";
+
+pub(super) struct Store {
+    results: Results,
+    asked: Asked,
+    /// Made by this run.
+    is_new: bool,
+}
+
+/// What a resumed study must agree with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    schema: u32,
+    study: String,
+    view: StudyView,
+    planned: Vec<Settings>,
+    asked: StudyRequest,
+    started: String,
+    /// What computes: figures of two machines are not one study.
+    machine: Computer,
+    /// The part of a plan that this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard: Option<Shard>,
+}
+
+/// A machine, for those who put several side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Computer {
+    /// As in the history.
+    pub(crate) fingerprint: String,
+    pub(crate) name: String,
+}
+
+impl Asked {
+    pub(super) fn new(asked: &StudyRequest, plan: &StudyPlan, shard: Option<Shard>, places: &Places) -> Asked {
+        Asked {
+            schema: SCHEMA,
+            study: plan.name.clone(),
+            view: plan.view.clone(),
+            planned: plan.settings(),
+            asked: asked.clone(),
+            started: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
+            machine: computer(places),
+            shard,
+        }
+    }
+
+    /// What tells it from an earlier one, if anything does.
+    fn difference(&self, earlier: &Asked) -> Option<String> {
+        Some(if earlier.study != self.study {
+            format!("it is a `{}`", earlier.study)
+        } else if earlier.machine != self.machine {
+            "it was begun on another machine".to_owned()
+        } else if earlier.shard != self.shard {
+            "it is another shard, or of another plan".to_owned()
+        } else if earlier.planned != self.planned {
+            "it has other cells".to_owned()
+        } else if !self.asked.measures_the_same(&earlier.asked) {
+            "it was asked for with other settings".to_owned()
+        } else {
+            return None;
+        })
+    }
+}
+
+impl Store {
+    /// The directory of this study with the cells that are done: a new one, or that of `resume`.
+    pub(super) fn open(asked: Asked, parent: &Path, resume: Option<&Path>) -> Result<(Store, Vec<Cell>)> {
+        let Some(directory) = resume else {
+            let mut results = Results::create(parent, OffsetDateTime::now_utc(), &asked.study, CELLS)?;
+            results.write(ASKED, pretty(&asked));
+            return Ok((Store { results, asked, is_new: true }, Vec::new()));
+        };
+        let earlier = read_asked(directory, "is not a study that can be resumed")?;
+        if let Some(what) = asked.difference(&earlier) {
+            return Err(Failure::usage(format!(
+                "{} cannot be resumed by this command: {what}; give the command as it was, and --resume",
+                directory.display()
+            )));
+        }
+        let (results, lines) = Results::reopen(directory, CELLS)?;
+        let cells = cells(directory, lines.iter().map(String::as_str))?;
+        Ok((Store { results, asked: earlier, is_new: false }, cells))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.results.directory()
+    }
+
+    pub(super) fn started(&self) -> &str {
+        &self.asked.started
+    }
+
+    pub(super) fn append(&mut self, cell: &Cell) {
+        self.results.append(cell);
+    }
+
+    /// Saves the outcome; the reason if something could not be saved.
+    pub(super) fn finish(&mut self, report: &StudyReport) -> Option<String> {
+        let outputs = report::study_outputs(report);
+        for (name, contents) in outputs.iter().flatten() {
+            self.results.write(name, contents);
+        }
+        self.results.finish().or_else(|| outputs.err().map(|failure| failure.to_string()))
+    }
+
+    /// Takes away a new directory in which nothing was measured.
+    pub(super) fn discard(self) {
+        if self.is_new {
+            // It holds nothing of worth, and is no result.
+            let _ = std::fs::remove_dir_all(self.directory());
+        }
+    }
+}
+
+fn computer(places: &Places) -> Computer {
+    let environment = environment::read(places, String::new());
+    Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
+}
+
+/// `study.json` of a directory; `what` says what is wrong with one that cannot be used.
+fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
+    let path = directory.join(ASKED);
+    let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
+    let value = saved::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
+    match value.get("schema").and_then(Value::as_u64) {
+        Some(schema) if schema < u64::from(SCHEMA) => {
+            return Err(unusable("an older version of the program began it, which kept what was asked in another form"));
+        }
+        Some(schema) if schema > u64::from(SCHEMA) => {
+            return Err(unusable(&format!("its schema is {schema}, and this program reads {SCHEMA}")));
+        }
+        _ => {}
+    }
+    serde_json::from_value(value).map_err(|error| unusable(&error.to_string()))
+}
+
+fn cells<'a>(directory: &Path, lines: impl Iterator<Item = &'a str>) -> Result<Vec<Cell>> {
+    let cells: std::result::Result<Vec<Cell>, _> = lines.map(serde_json::from_str).collect();
+    cells.map_err(|error| {
+        Failure::usage(format!("{} holds a line that is not a cell: {error}", directory.join(CELLS).display()))
+    })
+}
+
+/// The finished cells of a directory. A line that was cut off in mid-write is a cell that is missing.
+fn read_cells(directory: &Path) -> Result<Vec<Cell>> {
+    let path = directory.join(CELLS);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    cells(directory, text[..text.rfind('\n').map_or(0, |end| end + 1)].lines())
+}
+
+/// What a directory of a shard holds.
+pub(crate) struct Part {
+    pub(crate) machine: Computer,
+    pub(crate) shard: Shard,
+    pub(crate) started: String,
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// Reads a directory that `photofinish run` made.
+pub(crate) fn read_part(directory: &Path) -> Result<Part> {
+    let asked = read_asked(directory, "is not of a shard")?;
+    let shard = asked.shard.ok_or_else(|| {
+        let path = directory.join(ASKED);
+        Failure::usage(format!(
+            "{} is not of a shard: it is a study of its own; give directories of `photofinish run`",
+            path.display()
+        ))
+    })?;
+    Ok(Part { machine: asked.machine, shard, started: asked.started, cells: read_cells(directory)? })
+}
+
+/// What a study that was killed says so far; `None` where the directory is not one of a study.
+pub(crate) fn unfinished(directory: &Path) -> Result<Option<StudyReport>> {
+    if !directory.join(ASKED).is_file() {
+        return Ok(None);
+    }
+    let asked = read_asked(directory, "cannot be shown")?;
+    let plan = StudyPlan { name: asked.study, view: asked.view, cells: Vec::new() };
+    let places = (asked.started, directory.display().to_string());
+    let analysis = asked.asked.request.study.analysis;
+    let mut report = super::study_report(&plan, read_cells(directory)?, analysis, true, places);
+    report.planned = asked.planned;
+    Ok(Some(judge::study::report::new(report)))
+}

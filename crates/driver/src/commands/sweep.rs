@@ -1,0 +1,10 @@
+//! `photofinish sweep`: a comparison again and again while one thing or several change.
+
+use plan::Result;
+
+use super::study;
+use crate::cli::SweepArgs;
+
+pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
+    study::run(&args.study(), &study::Options::new(&args.compare, args.resume.clone()))
+}
