@@ -2,6 +2,7 @@
 //!
 //! What they mean is not decided here; crate `judge` does that.
 
+mod comparison;
 pub mod environment;
 pub mod interrupt;
 pub mod launch;
@@ -9,6 +10,7 @@ mod layer_parity;
 pub mod logits;
 pub mod machine;
 pub mod places;
+mod prober;
 mod probing;
 pub mod process;
 pub mod progress;
@@ -23,5 +25,4 @@ pub mod text;
 
 pub use places::Places;
 pub use results::Results;
-pub use rounds::RoundWork;
 pub use session::{Session, finished, wrong_framework};

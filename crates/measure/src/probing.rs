@@ -4,58 +4,21 @@
 //! for some tenths of a second or for tens of seconds, while arithmetic stayed as fast. A probe after every round
 //! therefore said little of the processes in it; one right before and one right after each process does.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bundle::Bundle;
 use protocol::{Event, Probed, Task};
 
 use crate::interrupt;
 use crate::session::Session;
 use judge::evidence::{Fact, Probe, Process};
-use judge::limit::Work;
 use judge::noise::LIMITS;
 use judge::run::{Place, RunFailure};
-use plan::{Contender, Plan};
 
-/// As much is read as a decode step reads, within these sizes: beyond the caches more makes no difference.
-const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 /// With the buffer's first touch, 60 ms for 540 MB, and the arithmetic a probe takes 0.2 s.
 const SWEEP: Duration = Duration::from_millis(80);
 /// A sweep is no longer than this share of the process beside it, so that short processes are not dwarfed.
 const SHARE: u32 = 20;
 const REPEATS: usize = 2;
-
-/// What the session remembers from one probe to the next.
-#[derive(Default)]
-pub(crate) struct Prober {
-    /// By contender.
-    bytes: Vec<u64>,
-    /// The first worker that may be able to: one that cannot is not asked again.
-    worker: usize,
-    /// What the latest probe read, until something else has run.
-    fresh: Option<u64>,
-    /// When the latest process began, and how long the last one of each contender took.
-    begun: Option<Instant>,
-    took: BTreeMap<usize, Duration>,
-}
-
-impl Prober {
-    pub(crate) fn new(plan: &Plan, bundle: &Bundle) -> Prober {
-        let bytes = |contender: &Contender| {
-            // An estimate of the cache's elements: what they are is known after a load.
-            let element = contender.precision.element().bytes();
-            let work = Work::new(bundle.config(), plan, contender.precision, element);
-            work.map_or(0, |work| work.step_bytes() as u64).clamp(*BYTES.start(), *BYTES.end())
-        };
-        Prober { bytes: plan.contenders.iter().map(bytes).collect(), ..Prober::default() }
-    }
-
-    /// Something else has run since the latest probe.
-    pub(crate) fn forget(&mut self) {
-        self.fresh = None;
-    }
-}
 
 impl Session<'_> {
     /// Before the process of contender `index`. A complaint if the machine has slowed down.

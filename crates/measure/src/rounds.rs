@@ -21,13 +21,13 @@ const MAX_REPEATS: usize = 2;
 
 /// What every process of every round does.
 #[derive(Debug, Clone, Copy)]
-pub struct RoundWork<'a> {
+pub(crate) struct RoundWork<'a> {
     /// `[case][batch][new tokens]`: what is fed.
-    pub traces: &'a [Vec<Vec<u32>>],
+    pub(crate) traces: &'a [Vec<Vec<u32>>],
     /// What outputs are held against.
-    pub reference: Option<&'a Reference>,
+    pub(crate) reference: Option<&'a Reference>,
     /// Whether processes write logits, to be held against the reference.
-    pub parity: bool,
+    pub(crate) parity: bool,
 }
 
 /// What becomes of a round.

@@ -4,19 +4,18 @@
 use std::path::Path;
 
 use bundle::Bundle;
-use judge::evidence::{End, Evidence, Fact};
+use judge::evidence::{Evidence, Fact};
 use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, Plan, Result};
 use protocol::{Hello, Job, Measure, ParityTask, Task};
 
-use crate::machine::{self, Guard};
+use crate::machine::Guard;
 use crate::places::Places;
-use crate::probing::Prober;
+use crate::prober::Prober;
 use crate::process::Worker;
 use crate::progress::Progress;
 use crate::results::Results;
-use crate::rounds::RoundWork;
 use crate::{interrupt, launch};
 
 /// Tokens of the trace that the parity check feeds one at a time: enough to go through the decode path,
@@ -62,29 +61,6 @@ impl<'a> Session<'a> {
             results,
             evidence: Evidence::default(),
         })
-    }
-
-    /// Measures a comparison. Evidence is complete as far as it goes, whatever happens.
-    pub fn compare(mut self) -> Result<(Evidence, Results)> {
-        self.tell(Fact::Quota { cpus: machine::quota() });
-        self.greet()?;
-        if !self.plan.accept_noise {
-            let noise = self.await_quiet();
-            self.tell(Fact::Before { noise });
-        }
-        let reference = self.reference();
-        let traces = self.traces(reference.as_ref());
-        let mut end =
-            self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
-        if !matches!(end, End::Interrupted | End::Noisy { .. }) {
-            self.score_texts();
-            // Figures of the rounds stand, but what was asked for is not all there.
-            if interrupt::requested() {
-                end = End::Interrupted;
-            }
-        }
-        self.tell(Fact::End { end });
-        Ok(self.finish())
     }
 
     /// What was found, and the directory that it was written to.

@@ -1,6 +1,10 @@
 //! What people type, as typed. It becomes a `Request`, which knows nothing of flags.
 
+pub(crate) mod check;
+pub(crate) mod history;
+mod outcomes;
 mod request;
+mod shards;
 mod values;
 
 use std::path::PathBuf;
@@ -9,12 +13,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
-use crate::commands::check::args::CheckArgs;
-use crate::commands::diff::DiffArgs;
-use crate::commands::history::args::HistoryArgs;
-use crate::commands::{merge, plan as shards, report, run};
-
+pub(crate) use check::CheckArgs;
+pub(crate) use history::HistoryArgs;
+pub(crate) use outcomes::{DiffArgs, ReportArgs};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
+pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -44,13 +47,13 @@ pub(crate) enum Command {
     /// Hold frameworks against a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
     /// Page and pictures of what was measured earlier, or of the whole history
-    Report(report::ReportArgs),
+    Report(ReportArgs),
     /// Divide a study into jobs for many machines
-    Plan(shards::PlanArgs),
+    Plan(PlanArgs),
     /// Run a plan, or one shard of it
-    Run(run::RunArgs),
+    Run(RunArgs),
     /// Lay the results of shards together, each machine apart
-    Merge(merge::MergeArgs),
+    Merge(MergeArgs),
     /// Say whether anything is worse than in another run, or than another build: a gate for CI
     Check(Box<CheckArgs>),
     /// Set two runs from anywhere beside each other

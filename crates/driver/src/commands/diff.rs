@@ -1,41 +1,16 @@
 //! `photofinish diff`: two runs from anywhere beside each other. Never refuses: what differs between them is said.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use judge::records::HISTORY;
 use judge::regression::machine::Speed;
-use judge::regression::thresholds::{Thresholds, parse_metric, parse_share};
+use judge::regression::thresholds::Thresholds;
 use judge::regression::verdicts::{self, Bar};
 use judge::regression::{Document, Kind, Pair, Side, pairing};
 use plan::Result;
 
-use super::check::args::Output;
 use super::check::{is_measured, named, noise, note_differences, note_failures, told};
 use super::compare::results_dir;
-use crate::cli::Places as PlacesArgs;
+use crate::cli::DiffArgs;
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DiffArgs {
-    /// A report.json, a results directory, a history.jsonl (#RUN picks one of its runs; else its newest), or a RUN
-    /// of the history
-    pub(crate) a: String,
-    pub(crate) b: String,
-    /// Metrics that are compared, by their names in JSON; all: every one [default: those of the table]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
-    pub(crate) metrics: Vec<String>,
-    /// Differences within this many percent are taken for none
-    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_share)]
-    pub(crate) margin: f64,
-    /// Where results are kept
-    #[arg(long, value_name = "DIR")]
-    pub(crate) results_dir: Option<PathBuf>,
-    /// What to print on stdout
-    #[arg(long = "format", value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
-    #[command(flatten)]
-    pub(crate) places: PlacesArgs,
-}
 pub(crate) fn diff(args: &DiffArgs) -> Result<u8> {
     let places = args.places.find()?;
     let history = results_dir(args.results_dir.as_ref(), &places).join(HISTORY);

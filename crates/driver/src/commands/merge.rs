@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use serde::Serialize;
 
 use judge::study::{Cell, StudyReport};
@@ -11,20 +10,8 @@ use plan::{Failure, Result, StudyPlan};
 
 use super::plan::{Job, PlanFile, SCHEMA, save};
 use super::study::{self, Computer, Part, read_part};
-use crate::cli::Format;
+use crate::cli::{Format, MergeArgs};
 use crate::output::print;
-
-#[derive(Debug, Args)]
-pub(crate) struct MergeArgs {
-    /// Results directories of shards
-    #[arg(required = true, value_name = "DIR")]
-    directories: Vec<PathBuf>,
-    /// Also write report.json, report.md and report.csv to this directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-}
 
 pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
     let mut parts = Vec::new();

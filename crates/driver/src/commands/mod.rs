@@ -1,16 +1,16 @@
 //! One module for each command, named as it is typed.
 
 mod ab;
-pub(crate) mod check;
+mod check;
 mod compare;
 mod diff;
 mod generate;
-pub(crate) mod history;
-pub(crate) mod merge;
+mod history;
+mod merge;
 mod parity;
-pub(crate) mod plan;
-pub(crate) mod report;
-pub(crate) mod run;
+mod plan;
+mod report;
+mod run;
 mod score;
 mod single;
 mod study;

@@ -2,9 +2,9 @@
 //! their own (`run`); `merge` lays together what they measured. A cell, with all its frameworks, is never divided: its
 //! verdicts need rounds on one machine.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, Parser};
+use clap::Parser;
 use serde::{Deserialize, Serialize};
 use judge::records::hex;
 use measure::resolve::drawn_seed;
@@ -16,29 +16,11 @@ use plan::ab::engines_of;
 use plan::{Failure, Result, Settings, StudyRequest, StudyView};
 
 use super::compare::first_line;
-use crate::cli::{Cli, Command, Places};
+use crate::cli::{Cli, Command, PlanArgs};
 use crate::output::print;
 
 /// Version of the plan file.
 pub(super) const SCHEMA: u32 = 2;
-
-#[derive(Debug, Args)]
-pub(crate) struct PlanArgs {
-    /// Into how many jobs to divide the study, for each machine
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    shards: u32,
-    /// Labels of machines, as the scheduler calls them: each runs the whole study
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    machines: Vec<String>,
-    /// Where to write the plan
-    #[arg(long, value_name = "FILE", default_value = "plan.json")]
-    out: PathBuf,
-    /// The study: `-- sweep forward --batch 1,2,4`, `-- ab kv-cache`
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<String>,
-    #[command(flatten)]
-    places: Places,
-}
 
 /// The file that every shard is run from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

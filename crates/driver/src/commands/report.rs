@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use judge::gaps::gaps_ms;
 use judge::records::{self, HISTORY};
 use judge::report::layer_parity;
@@ -16,27 +15,8 @@ use plan::{Failure, Result};
 use serde_json::Value;
 
 use super::study;
-use crate::cli::Places as PlacesArgs;
+use crate::cli::ReportArgs;
 use crate::output::print;
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ReportArgs {
-    /// A results directory; latest: the newest there is; history: every run over time
-    #[arg(value_name = "DIR|latest|history", default_value = "latest")]
-    what: PathBuf,
-    /// Decide again from the samples, with today's rules, and say which verdicts changed. The outputs go to
-    /// DIR/rejudged
-    #[arg(long)]
-    rejudge: bool,
-    /// Write what was decided again over the old outputs
-    #[arg(long, requires = "rejudge")]
-    in_place: bool,
-    /// Where results are kept
-    #[arg(long, value_name = "DIR")]
-    results_dir: Option<PathBuf>,
-    #[command(flatten)]
-    places: PlacesArgs,
-}
 
 /// A file by its name, to be written.
 pub(crate) type Output = (String, Vec<u8>);

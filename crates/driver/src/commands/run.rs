@@ -1,37 +1,11 @@
 //! `photofinish run`: a plan, or one shard of it.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use measure::interrupt;
 use plan::{Failure, Result, Settings};
 
 use super::plan::{Shard, read};
 use super::study;
-use crate::cli::{Format, Places as PlacesArgs};
-
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// Which shard, counted from 0 [default: the whole plan]
-    #[arg(long, value_name = "I")]
-    shard: Option<usize>,
-    /// The plan
-    #[arg(long, value_name = "FILE", default_value = "plan.json")]
-    plan: PathBuf,
-    /// Go on with an interrupted shard: its results directory. Finished cells are not repeated
-    #[arg(long, value_name = "DIR")]
-    resume: Option<PathBuf>,
-    /// Where results are kept
-    #[arg(long, value_name = "DIR")]
-    results_dir: Option<PathBuf>,
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-    /// No progress on stderr
-    #[arg(long)]
-    quiet: bool,
-    #[command(flatten)]
-    places: PlacesArgs,
-}
+use crate::cli::RunArgs;
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     interrupt::listen()?;

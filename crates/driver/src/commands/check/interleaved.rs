@@ -17,7 +17,7 @@ use measure::{Places, environment, launch, places, provision};
 use plan::ab::engines_of;
 use plan::{Arm, Contender, Failure, Request, Result};
 
-use super::args::CheckArgs;
+use crate::cli::CheckArgs;
 use crate::commands::compare::{self, Destination, results_dir};
 
 /// What is put after a framework's name for its other build.

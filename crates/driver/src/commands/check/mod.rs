@@ -1,7 +1,7 @@
 //! `photofinish check`: is a run worse than another, for certain, and by more than is put up with?
 //! `docs/regressions.md` tells people how it is used and what stands behind it.
 
-pub(crate) mod args;
+mod again;
 mod interleaved;
 mod source;
 #[cfg(test)]
@@ -10,21 +10,19 @@ mod tests;
 use std::io::Write;
 use std::path::Path;
 
-use clap::Parser;
-use history::Record;
 use judge::records::{self, HISTORY, takes_part};
 use judge::regression::machine::{self, Speed};
 use judge::regression::verdicts::{self, Bar};
 use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, pairing};
 use measure::saved::pretty;
 use measure::{Places, environment, interrupt};
-use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
+use plan::{Failure, Result, RoundsAsked};
 use time::OffsetDateTime;
 
-use super::compare::{self, Destination, first_line, results_dir};
-use crate::cli::{Cli, Command};
+use super::compare::{self, Destination, results_dir};
+use crate::cli::check::{CheckArgs, Different, Output};
 use crate::output::print;
-use args::{CheckArgs, Different, Output};
+use again::{again, says_what_to_measure};
 use source::{LATEST, Run, Runs};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
@@ -132,18 +130,6 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     )))
 }
 
-/// Whether anything that decides what is measured was typed.
-fn says_what_to_measure(args: &CheckArgs) -> bool {
-    of_now(args.request.request()) != Request::default()
-}
-
-/// A request without what a measurement does not inherit: whether noise is put up with, how long to wait for a quiet
-/// machine, and the draw of the seed.
-fn of_now(request: Request) -> Request {
-    let Request { accept_noise, patience_s, seed, .. } = Request::default();
-    Request { accept_noise, patience_s, seed, ..request }
-}
-
 /// Measures what the baseline measured; with the results directory.
 fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, String)> {
     let request = args.request.laid_upon(again(&baseline.records)?);
@@ -170,62 +156,6 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     }
     let source = report.results.clone();
     Ok((Run { source: source.clone(), records: records::records(&report, None) }, source))
-}
-
-/// The request that measures what these records of one run measured.
-fn again(records: &[Record]) -> Result<Request> {
-    let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
-    if let Some(study) = &first.study {
-        return Err(Failure::usage(format!(
-            "the baseline {} is a cell of the study {study:?}, which cannot be measured again by itself: name the run \
-             to judge with --current",
-            first.run
-        )));
-    }
-    let recorded = match &first.request {
-        Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
-        None => typed_then(&first.command),
-    };
-    let recorded = recorded.map_err(|error| {
-        Failure::usage(format!(
-            "what the baseline {} measured cannot be repeated ({error}): name the run to judge with --current",
-            first.run
-        ))
-    })?;
-    let rounds = records.iter().map(|record| record.rounds).max().unwrap_or(0).max(1);
-    let quantised = !recorded.quantize.is_empty();
-    let precision = first.case.precision.parse().ok().filter(|_| quantised);
-    Ok(of_now(Request {
-        frameworks: frameworks(records),
-        rounds: Some(RoundsAsked::Fixed(rounds as u32)),
-        precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
-        quantize: Vec::new(),
-        study: StudySettings::default(),
-        ..recorded
-    }))
-}
-
-/// The request of a command of an older record, which did not keep it.
-fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
-    let parsed = Cli::try_parse_from(command).map_err(|error| first_line(&error))?;
-    match &parsed.command {
-        None => Ok(parsed.compare.request.request()),
-        Some(Command::Compare(args)) => Ok(args.request.request()),
-        Some(Command::Check(args)) => Ok(args.request.request()),
-        Some(_) => Err(format!("it is `photofinish {}`", command.get(1).map_or("", String::as_str))),
-    }
-}
-
-/// In the order of the table; an A/A control's copies are named as often as they ran, a base of an interleaved
-/// check not at all.
-fn frameworks(records: &[Record]) -> Vec<String> {
-    let engine = |record: &Record| {
-        let label = record.framework.as_str();
-        let copied = label.rsplit_once(" (").filter(|(_, rest)| rest.ends_with(')'));
-        let name = copied.map_or(label, |(name, _)| name);
-        (!name.ends_with(interleaved::BASE)).then(|| name.to_owned())
-    };
-    records.iter().filter_map(engine).collect()
 }
 
 fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {

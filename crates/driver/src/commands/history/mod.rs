@@ -1,6 +1,5 @@
 //! `photofinish history`: what is kept of every run, listed, filtered, as trends, and exported.
 
-pub(crate) mod args;
 mod filter;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use measure::environment;
 use measure::results::write_whole;
 use plan::{Failure, Result};
 
-use self::args::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
+use crate::cli::history::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
 use crate::output::print;
 
 /// What was asked for of a history.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use judge::regression::thresholds::{Threshold, Thresholds, parse_metric, parse_threshold};
 use statistics::SIGNIFICANCE;
 
-use crate::cli::{HereArgs, RequestArgs};
+use super::{HereArgs, RequestArgs};
 
 const _: () = assert!(SIGNIFICANCE == 0.05, "the help below says 5 %");
 

@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
 
-use crate::cli::{Format, Places};
+use super::{Format, Places};
 use judge::Metric;
 
 #[derive(Debug, Clone, Args)]

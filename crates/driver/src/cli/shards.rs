@@ -1,0 +1,60 @@
+//! What people type after `plan`, `run` and `merge`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Format, Places};
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Into how many jobs to divide the study, for each machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) shards: u32,
+    /// Labels of machines, as the scheduler calls them: each runs the whole study
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) machines: Vec<String>,
+    /// Where to write the plan
+    #[arg(long, value_name = "FILE", default_value = "plan.json")]
+    pub(crate) out: PathBuf,
+    /// The study: `-- sweep forward --batch 1,2,4`, `-- ab kv-cache`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Which shard, counted from 0 [default: the whole plan]
+    #[arg(long, value_name = "I")]
+    pub(crate) shard: Option<usize>,
+    /// The plan
+    #[arg(long, value_name = "FILE", default_value = "plan.json")]
+    pub(crate) plan: PathBuf,
+    /// Go on with an interrupted shard: its results directory. Finished cells are not repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// No progress on stderr
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MergeArgs {
+    /// Results directories of shards
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Also write report.json, report.md and report.csv to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}

@@ -1,0 +1,77 @@
+//! Measuring again what a baseline measured: its recorded request, with what is typed now laid upon it.
+
+use clap::Parser;
+use history::Record;
+use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
+
+use super::interleaved;
+use crate::cli::{CheckArgs, Cli, Command};
+use crate::commands::compare::first_line;
+
+/// Whether anything that decides what is measured was typed.
+pub(super) fn says_what_to_measure(args: &CheckArgs) -> bool {
+    of_now(args.request.request()) != Request::default()
+}
+
+/// A request without what a measurement does not inherit: whether noise is put up with, how long to wait for a quiet
+/// machine, and the draw of the seed.
+fn of_now(request: Request) -> Request {
+    let Request { accept_noise, patience_s, seed, .. } = Request::default();
+    Request { accept_noise, patience_s, seed, ..request }
+}
+
+/// The request that measures what these records of one run measured.
+pub(super) fn again(records: &[Record]) -> Result<Request> {
+    let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
+    if let Some(study) = &first.study {
+        return Err(Failure::usage(format!(
+            "the baseline {} is a cell of the study {study:?}, which cannot be measured again by itself: name the run \
+             to judge with --current",
+            first.run
+        )));
+    }
+    let recorded = match &first.request {
+        Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
+        None => typed_then(&first.command),
+    };
+    let recorded = recorded.map_err(|error| {
+        Failure::usage(format!(
+            "what the baseline {} measured cannot be repeated ({error}): name the run to judge with --current",
+            first.run
+        ))
+    })?;
+    let rounds = records.iter().map(|record| record.rounds).max().unwrap_or(0).max(1);
+    let quantised = !recorded.quantize.is_empty();
+    let precision = first.case.precision.parse().ok().filter(|_| quantised);
+    Ok(of_now(Request {
+        frameworks: frameworks(records),
+        rounds: Some(RoundsAsked::Fixed(rounds as u32)),
+        precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
+        quantize: Vec::new(),
+        study: StudySettings::default(),
+        ..recorded
+    }))
+}
+
+/// The request of a command of an older record, which did not keep it.
+fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
+    let parsed = Cli::try_parse_from(command).map_err(|error| first_line(&error))?;
+    match &parsed.command {
+        None => Ok(parsed.compare.request.request()),
+        Some(Command::Compare(args)) => Ok(args.request.request()),
+        Some(Command::Check(args)) => Ok(args.request.request()),
+        Some(_) => Err(format!("it is `photofinish {}`", command.get(1).map_or("", String::as_str))),
+    }
+}
+
+/// In the order of the table; an A/A control's copies are named as often as they ran, a base of an interleaved
+/// check not at all.
+fn frameworks(records: &[Record]) -> Vec<String> {
+    let engine = |record: &Record| {
+        let label = record.framework.as_str();
+        let copied = label.rsplit_once(" (").filter(|(_, rest)| rest.ends_with(')'));
+        let name = copied.map_or(label, |(name, _)| name);
+        (!name.ends_with(interleaved::BASE)).then(|| name.to_owned())
+    };
+    records.iter().filter_map(engine).collect()
+}

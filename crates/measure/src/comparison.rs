@@ -1,0 +1,34 @@
+//! A comparison from its first process to its last.
+
+use judge::evidence::{End, Evidence, Fact};
+use plan::Result;
+
+use crate::results::Results;
+use crate::rounds::RoundWork;
+use crate::session::Session;
+use crate::{interrupt, machine};
+
+impl Session<'_> {
+    /// Measures a comparison. Evidence is complete as far as it goes, whatever happens.
+    pub fn compare(mut self) -> Result<(Evidence, Results)> {
+        self.tell(Fact::Quota { cpus: machine::quota() });
+        self.greet()?;
+        if !self.plan.accept_noise {
+            let noise = self.await_quiet();
+            self.tell(Fact::Before { noise });
+        }
+        let reference = self.reference();
+        let traces = self.traces(reference.as_ref());
+        let mut end =
+            self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
+        if !matches!(end, End::Interrupted | End::Noisy { .. }) {
+            self.score_texts();
+            // Figures of the rounds stand, but what was asked for is not all there.
+            if interrupt::requested() {
+                end = End::Interrupted;
+            }
+        }
+        self.tell(Fact::End { end });
+        Ok(self.finish())
+    }
+}
