@@ -3,18 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tooling::process::{command, output_of};
 
-use super::Finding;
-use crate::process::{command, output_of};
-use crate::workspace::Workspace;
+use crate::Finding;
 
 const LONGEST: usize = 400;
 
-pub(super) fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
+pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for name in files(&workspace.root)? {
+    for name in files(root)? {
         // Listed and gone: deleted, but not committed yet.
-        let Ok(bytes) = std::fs::read(workspace.root.join(&name)) else { continue };
+        let Ok(bytes) = std::fs::read(root.join(&name)) else { continue };
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(check_text(&name, &text));
         }
