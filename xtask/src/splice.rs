@@ -15,7 +15,7 @@ const PLACES: [&str; 3] = ["--workers", "--configs", "--results-dir"];
 
 const REPORT: &str = "report.md";
 const ENVIRONMENT: &str = "environment.json";
-/// Of `cargo xtask profile`, its command included.
+/// What `cargo xtask profile` wrote, its command included.
 const PROFILE: &str = "profile.md";
 
 /// What of the recorded environment is shown.

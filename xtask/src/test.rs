@@ -54,7 +54,7 @@ impl Package {
     }
 }
 
-/// Of tests; a step that is no test counts only where it fails or is left out.
+/// Counts of tests. A step that is no test counts only where it fails or is left out.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     passed: usize,

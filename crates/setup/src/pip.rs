@@ -89,7 +89,7 @@ fn only_file(directory: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Of whatever is readable at the moment: pip moves files while this looks.
+/// Bytes of whatever is readable at the moment: pip moves files while this looks.
 fn size_of_tree(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

@@ -1,72 +1,14 @@
 //! Rules on who may depend on whom.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use tooling::process::{cargo, output_of};
 
 use crate::Finding;
-
-/// Our crates, and which of ours each may depend on.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("bundle", &[]),
-    ("calibrate", &["engine-mock", "judge", "statistics"]),
-    ("charts", &[]),
-    ("configs", &["bundle"]),
-    (
-        "driver",
-        &[
-            "bundle",
-            "charts",
-            "configs",
-            "history",
-            "judge",
-            "measure",
-            "plan",
-            "protocol",
-            "render",
-            "statistics",
-        ],
-    ),
-    ("engine", &["bundle"]),
-    ("engine-candle", &["bundle", "engine", "worker"]),
-    ("engine-mock", &["bundle", "engine", "worker"]),
-    ("engine-ort", &["bundle", "engine", "worker"]),
-    ("engine-tch", &["bundle", "engine", "worker"]),
-    ("history", &[]),
-    ("judge", &["bundle", "configs", "history", "plan", "protocol", "statistics"]),
-    ("measure", &["bundle", "configs", "judge", "plan", "protocol", "statistics"]),
-    ("plan", &["bundle", "configs", "protocol", "statistics"]),
-    ("prepare", &["bundle"]),
-    ("profile", &["bundle", "configs", "protocol", "tooling"]),
-    ("protocol", &[]),
-    ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
-    ("reference-gguf", &["bundle"]),
-    ("render", &["charts", "history", "judge", "protocol", "statistics"]),
-    ("setup", &["tooling"]),
-    ("statistics", &[]),
-    ("tidy", &["tooling"]),
-    ("tooling", &[]),
-    ("worker", &["bundle", "engine", "protocol"]),
-    ("xtask", &["configs", "profile", "protocol", "setup", "tidy", "tooling"]),
-];
-
-/// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
-/// `prepare` reads GGUF with candle-core.
-const FRAMEWORKS: &[(&str, &[&str])] = &[
-    ("candle-core", &["engine-candle", "prepare", "reference-candle-transformers"]),
-    ("candle-nn", &["engine-candle", "reference-candle-transformers"]),
-    ("candle-transformers", &["reference-candle-transformers"]),
-    ("tch", &["engine-tch"]),
-    ("torch-sys", &["engine-tch"]),
-    ("ort", &["engine-ort"]),
-    ("ort-sys", &["engine-ort"]),
-];
-
-/// Crates that link a native library when they are built.
-const NATIVE: [&str; 1] = ["torch-sys"];
+use crate::arrows::{ALLOWED, FRAMEWORKS, NATIVE};
 
 pub(crate) struct Graph {
     members: BTreeMap<String, Member>,
@@ -78,6 +20,8 @@ struct Member {
     /// Every crate that its build takes, those for tests apart.
     tree: BTreeSet<String>,
     is_default: bool,
+    /// Files from which the compiler reads its library, programs and examples.
+    roots: Vec<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +42,13 @@ struct Package {
     id: String,
     name: String,
     dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    src_path: PathBuf,
 }
 
 impl Graph {
@@ -108,10 +59,13 @@ impl Graph {
         let mut members = BTreeMap::new();
         for mut package in metadata.packages {
             package.dependencies.retain(|dependency| dependency.kind.as_deref() != Some("dev"));
+            let compiled = |kind: &String| ["lib", "bin", "example"].contains(&kind.as_str());
+            package.targets.retain(|target| target.kind.iter().any(compiled));
             let member = Member {
                 dependencies: package.dependencies,
                 tree: tree_of(root, &package.name)?,
                 is_default: metadata.workspace_default_members.contains(&package.id),
+                roots: package.targets.into_iter().map(|target| target.src_path).collect(),
             };
             members.insert(package.name, member);
         }
@@ -130,20 +84,36 @@ impl Graph {
         findings
     }
 
+    /// Our crates with the crates of ours that each depends on.
+    pub(crate) fn arrows(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+        self.members.iter().map(|(name, member)| {
+            let ours: BTreeSet<_> =
+                member.names().filter(|found| self.members.contains_key(*found)).collect();
+            (name.as_str(), ours.into_iter().collect())
+        })
+    }
+
+    /// Our crates with the files from which the compiler reads each.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = (&str, &[PathBuf])> {
+        self.members.iter().map(|(name, member)| (name.as_str(), member.roots.as_slice()))
+    }
+
     fn allowed_among_ours(&self, name: &str, member: &Member) -> Vec<Finding> {
         const RULE: &str = "dependencies among our crates";
         let Some((_, allowed)) = ALLOWED.iter().find(|(ours, _)| *ours == name) else {
             let found = format!("{name} is not in the table");
             return vec![Finding {
                 rule: RULE,
+                place: name.to_owned(),
                 found,
-                remedy: "add it to ALLOWED in crates/tidy/src/graph.rs",
+                remedy: "add it to ALLOWED in crates/tidy/src/arrows.rs",
             }];
         };
         let ours = member.names().filter(|dependency| self.members.contains_key(*dependency));
         ours.filter(|dependency| !allowed.contains(dependency))
             .map(|dependency| Finding {
                 rule: RULE,
+                place: name.to_owned(),
                 found: format!("{name} depends on {dependency}"),
                 remedy: "move what it takes from there into a crate that both may use",
             })
@@ -164,6 +134,7 @@ fn frameworks_apart(name: &str, member: &Member) -> Vec<Finding> {
     strangers
         .map(|(framework, at_home)| Finding {
             rule: "a framework stays in its engine",
+            place: name.to_owned(),
             found: format!("{framework} is in the dependency tree of {name}"),
             remedy: match at_home {
                 [_] => "reach it through its worker's process only (`cargo tree -i` shows the way in)",
@@ -176,6 +147,7 @@ fn frameworks_apart(name: &str, member: &Member) -> Vec<Finding> {
 fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
     let finding = |dependency: &str, rule, remedy| Finding {
         rule,
+        place: name.to_owned(),
         found: format!("{name} depends on {dependency}"),
         remedy,
     };
@@ -202,6 +174,7 @@ fn exact_pins(name: &str, member: &Member) -> Vec<Finding> {
     loose
         .map(|found| Finding {
             rule: "frameworks are pinned exactly",
+            place: name.to_owned(),
             found: format!("{name} takes {} {}", found.name, found.req),
             remedy: "write `=` before the version in the root Cargo.toml and use workspace = true",
         })
@@ -213,6 +186,7 @@ fn default_members(name: &str, member: &Member) -> Vec<Finding> {
     linked
         .map(|native| Finding {
             rule: "`cargo build` at the root needs no native library",
+            place: name.to_owned(),
             found: format!("{name} links one through {native} and is a default member"),
             remedy: "take it out of default-members in the root Cargo.toml",
         })
@@ -243,6 +217,7 @@ mod tests {
                 dependencies: of_this.clone().map(dependency).collect(),
                 tree: of_this.map(|(_, name, _)| (*name).to_owned()).collect(),
                 is_default: name != "engine-tch",
+                roots: Vec::new(),
             }
         };
         let names =
