@@ -36,11 +36,11 @@ impl Piece {
 
     /// The pieces that a file of configs/engines or configs/models names as `native`.
     pub fn named(native: &[String]) -> Result<Vec<Self>> {
-        let piece = |name: &String| {
-            Self::from_str(name, false).map_err(|_| {
-                BadInput(format!("unknown piece {name:?}; there are libtorch, onnxruntime, model")).into()
-            })
+        let unknown = |name: &String| {
+            let known = Self::ALL.map(|piece| piece.to_string()).join(", ");
+            BadInput(format!("unknown piece {name:?}; there are {known}"))
         };
+        let piece = |name: &String| Self::from_str(name, false).map_err(|_| unknown(name).into());
         native.iter().map(piece).collect()
     }
 
@@ -167,5 +167,20 @@ impl Provision {
             version: Some(pinned.version.clone()),
             given: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_called_as_in_configurations() {
+        let names = Piece::ALL.map(|piece| piece.to_string());
+        assert_eq!(names, ["libtorch", "onnxruntime", "model"]);
+        assert_eq!(Piece::named(&names).unwrap(), Piece::ALL);
+        let error = Piece::named(&["lib".to_owned()]).unwrap_err();
+        assert!(tooling::is_bad_input(&error));
+        assert_eq!(error.to_string(), "unknown piece \"lib\"; there are libtorch, onnxruntime, model");
     }
 }
