@@ -7,18 +7,19 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Error, Result, anyhow};
+use configs::Engine;
+use setup::{Piece, Provision};
+use tooling::{Reporter, process};
 
-use crate::catalog::{Engine, Engines};
-use crate::process::{self, cargo, succeeds};
+use crate::cargo::package;
+use crate::catalog::Engines;
 use crate::references::Reference;
-use crate::report::Reporter;
-use crate::setup::{Piece, Provided, Provision};
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, frameworks: &[String], reporter: Reporter) -> Result<ExitCode> {
     let engines = Engines::read(workspace)?;
     let selected = engines.select(frameworks)?;
-    let provision = Provision::new(workspace, reporter)?;
+    let provision = workspace.provision(reporter)?;
     for name in ["driver", "prepare"] {
         package(workspace, name, &[], reporter)?;
     }
@@ -38,8 +39,10 @@ pub(crate) fn workers(
     reporter: Reporter,
 ) -> Result<()> {
     // A wrong library of the user's own is for the user to mend, not a framework that is missing.
-    for &piece in engines.iter().flat_map(|engine| &engine.native) {
-        provision.check_given(piece)?;
+    for engine in engines {
+        for piece in Piece::named(&engine.native)? {
+            provision.check_given(piece)?;
+        }
     }
     // Variants share a worker; references in Python share a launcher, too, but not what it starts.
     let workers: BTreeMap<(&str, &str), &Engine> =
@@ -61,34 +64,16 @@ pub(crate) fn workers(
 }
 
 fn worker(workspace: &Workspace, engine: &Engine, provision: &Provision, reporter: Reporter) -> Result<()> {
-    if let Some(reference) = Reference::of(engine) {
+    if let Some(reference) = Reference::behind(engine) {
         return reference.check(workspace);
     }
-    let pieces = engine.native.iter().map(|&piece| provision.provide(piece)).collect::<Result<Vec<_>>>()?;
-    if engine.native.contains(&Piece::Libtorch) && process::cxx_compiler().is_none() {
+    let pieces = Piece::named(&engine.native)?;
+    let provided = pieces.iter().map(|&piece| provision.provide(piece)).collect::<Result<Vec<_>>>()?;
+    if pieces.contains(&Piece::Libtorch) && process::cxx_compiler().is_none() {
         return Err(anyhow!(
             "{} needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX",
             engine.worker
         ));
     }
-    package(workspace, &engine.worker, &pieces, reporter)
-}
-
-pub(crate) fn package(
-    workspace: &Workspace,
-    name: &str,
-    pieces: &[Provided],
-    reporter: Reporter,
-) -> Result<()> {
-    let mut build = cargo(workspace);
-    build.args(["build", "--release", "--locked", "--package", name]);
-    if reporter.is_quiet() {
-        build.arg("--quiet");
-    }
-    build.envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)));
-    if succeeds(&mut build)? {
-        Ok(())
-    } else {
-        Err(anyhow!("{name} does not build; `cargo xtask doctor` says what it needs"))
-    }
+    package(workspace, &engine.worker, &provided, reporter)
 }

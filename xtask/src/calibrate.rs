@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use tooling::Reporter;
+use tooling::process::command;
 
-use crate::build;
-use crate::process::command;
-use crate::report::Reporter;
+use crate::cargo::package;
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    build::package(workspace, "calibrate", &[], Reporter::new(true))?;
+    package(workspace, "calibrate", &[], Reporter::new(true))?;
     // The page's default place is relative to the root.
     let status = command(workspace.binary("calibrate"))
         .args(args)

@@ -1,46 +1,24 @@
 //! What exists, as data: configs/engines/*.toml and configs/models/*.toml.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use configs::{ConfigError, Engine};
+use setup::Piece;
+use tooling::BadInput;
 
-use crate::failure::BadInput;
-use crate::setup::Piece;
 use crate::workspace::Workspace;
-
-/// The part of an engine's description that building and running it takes; the driver reads the rest.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Engine {
-    /// File name without `.toml`: what `--frameworks` takes.
-    #[serde(skip)]
-    pub(crate) name: String,
-    pub(crate) framework: String,
-    /// Package and binary; below `{root}`, the checkout, what cargo does not build.
-    pub(crate) worker: String,
-    /// A framework's own implementation, set up and compared when asked for: docs/references.md.
-    #[serde(default)]
-    pub(crate) reference: bool,
-    #[serde(default)]
-    pub(crate) native: Vec<Piece>,
-    #[serde(default)]
-    pub(crate) env: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Model {
-    #[serde(default)]
-    native: Vec<Piece>,
-}
 
 pub(crate) struct Engines(Vec<Engine>);
 
 impl Engines {
     pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
-        let described: BTreeMap<String, Engine> = read_all(&workspace.root.join("configs/engines"))?;
-        Ok(Self(described.into_iter().map(|(name, engine)| Engine { name, ..engine }).collect()))
+        let read = if workspace.is_apart() { configs::engines_of_another_version } else { configs::engines };
+        let engines = read(&workspace.configs()).map_err(bad_input)?;
+        for engine in &engines {
+            Piece::named(&engine.native).with_context(|| format!("configs/engines/{}.toml", engine.name))?;
+        }
+        Ok(Self(engines))
     }
 
     /// In the order of the names; every engine that is no reference where there are none.
@@ -66,48 +44,32 @@ impl Engines {
 /// Pieces that `--model` asks for. A path or a source with a scheme (`hf:owner/name`) needs none, and
 /// whether it exists is for the driver to say.
 pub(crate) fn pieces_of_model(workspace: &Workspace, name: &str) -> Result<Vec<Piece>> {
-    let models: BTreeMap<String, Model> = read_all(&workspace.root.join("configs/models"))?;
-    if let Some(model) = models.get(name) {
-        return Ok(model.native.clone());
+    let models = configs::models(&workspace.configs()).map_err(bad_input)?;
+    if models.iter().any(|known| known == name) {
+        return Piece::named(&configs::model(&workspace.configs(), name).map_err(bad_input)?.native);
     }
     let is_bare_word = !name.contains(['/', '\\', ':', '.']);
     if is_bare_word && !Path::new(name).exists() {
         // Said here rather than after minutes of building.
-        let names: Vec<_> = models.keys().map(String::as_str).collect();
         return Err(BadInput(format!(
             "unknown model {name:?}; configs/models has: {}; a directory, a .gguf file or hf:owner/name also \
              names one",
-            names.join(", ")
+            models.join(", ")
         ))
         .into());
     }
     Ok(Vec::new())
 }
 
-/// Every `*.toml` of a directory, by its name without the extension.
-fn read_all<T: DeserializeOwned>(directory: &Path) -> Result<BTreeMap<String, T>> {
-    let mut found = BTreeMap::new();
-    let entries =
-        std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        let text =
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let value =
-            toml::from_str(&text).map_err(|error| BadInput(format!("{}: {error}", path.display())))?;
-        found.insert(name.to_owned(), value);
-    }
-    Ok(found)
+fn bad_input(error: ConfigError) -> BadInput {
+    BadInput(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use tooling::is_bad_input;
+
     use super::*;
-    use crate::failure::is_bad_input;
 
     fn workspace() -> Workspace {
         Workspace::locate().unwrap()
@@ -123,7 +85,7 @@ mod tests {
         let asked = ["tch-base".to_owned(), "candle".to_owned()];
         let selected = engines.select(&asked).unwrap();
         assert_eq!(selected[0].framework, "tch");
-        assert_eq!(selected[0].native, [Piece::Libtorch]);
+        assert_eq!(Piece::named(&selected[0].native).unwrap(), [Piece::Libtorch]);
         assert_eq!(names(selected), ["tch-base", "candle"]);
         let unnamed = names(engines.select(&[]).unwrap());
         assert!(

@@ -4,16 +4,14 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use configs::DEFAULT_MODEL;
+use tooling::process::command;
+use tooling::{BadInput, Reporter};
 
 use crate::build;
+use crate::cargo::package;
 use crate::catalog::{self, Engines};
-use crate::failure::BadInput;
-use crate::process::command;
-use crate::report::Reporter;
-use crate::setup::Provision;
-use crate::workspace::Workspace;
-
-pub(crate) const DEFAULT_MODEL: &str = "smollm2-135m";
+use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// What of the driver's arguments decides what must be there before it starts.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,13 +23,13 @@ pub(crate) struct Needs {
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    let needs = Needs::of(args)?;
+    let needs = Needs::read(args)?;
     let reporter = Reporter::new(needs.quiet);
     if !needs.help {
         provide(workspace, &needs, reporter)?;
     }
-    build::package(workspace, "driver", &[], reporter)?;
-    let mut driver = command(workspace.binary("driver"));
+    package(workspace, "driver", &[], reporter)?;
+    let mut driver = command(workspace.binary(PHOTOFINISH));
     // Tells the driver that nothing is left for it to provide.
     driver.arg("compare").args(args).env("PHOTOFINISH_PROVISIONED", "1");
     replace_this_process(driver)
@@ -42,11 +40,11 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
     let selected = engines.select(&needs.frameworks)?;
     let model = needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
     let pieces = catalog::pieces_of_model(workspace, model)?;
-    let provision = Provision::new(workspace, reporter)?;
+    let provision = workspace.provision(reporter)?;
     for piece in pieces {
         provision.provide(piece)?;
     }
-    build::package(workspace, "prepare", &[], reporter)?;
+    package(workspace, "prepare", &[], reporter)?;
     build::workers(workspace, &selected, &provision, reporter)
 }
 
@@ -63,7 +61,7 @@ impl Needs {
         self.quiet
     }
 
-    pub(crate) fn of(args: &[OsString]) -> Result<Self> {
+    pub(crate) fn read(args: &[OsString]) -> Result<Self> {
         let mut needs = Self::default();
         let mut args = args.iter().map(|arg| arg.to_string_lossy());
         while let Some(arg) = args.next() {
@@ -108,7 +106,7 @@ mod tests {
     use super::*;
 
     fn needs(args: &[&str]) -> Needs {
-        Needs::of(&args.iter().map(OsString::from).collect::<Vec<_>>()).unwrap()
+        Needs::read(&args.iter().map(OsString::from).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -124,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_flag_without_its_value_is_bad_input() {
-        let error = Needs::of(&["--frameworks".into()]).unwrap_err();
-        assert!(crate::failure::is_bad_input(&error));
+        let error = Needs::read(&["--frameworks".into()]).unwrap_err();
+        assert!(tooling::is_bad_input(&error));
     }
 }

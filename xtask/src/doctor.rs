@@ -6,35 +6,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use serde::Deserialize;
+use configs::Engine;
+use protocol::Hello;
+use setup::{Piece, Provision};
+use tooling::Reporter;
+use tooling::process::{self, command, output_of, output_within};
 
-use crate::catalog::{Engine, Engines};
-use crate::process::{self, cargo, command, output_of, output_within};
+use crate::cargo::cargo;
+use crate::catalog::Engines;
 use crate::references::Reference;
-use crate::report::Reporter;
-use crate::setup::{Piece, Provision};
 use crate::workspace::Workspace;
-
-/// What of a worker's receipt is shown. It is one line of JSON, described in docs/protocol.md.
-#[derive(Debug, Deserialize)]
-struct Hello {
-    framework: String,
-    binding: String,
-    library: String,
-    library_path: Option<String>,
-    cpu_capability: Option<String>,
-    build: Build,
-}
-
-#[derive(Debug, Deserialize)]
-struct Build {
-    rustc: String,
-    rustflags: String,
-}
 
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let engines = Engines::read(workspace)?;
-    let provision = Provision::new(workspace, Reporter::new(true))?;
+    let provision = workspace.provision(Reporter::new(true))?;
     let mut frameworks: BTreeMap<&str, Vec<&Engine>> = BTreeMap::new();
     for engine in engines.all().iter().filter(|engine| !engine.reference) {
         frameworks.entry(&engine.framework).or_default().push(engine);
@@ -43,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     for (framework, mut variants) in frameworks {
         // The engine of the framework's own name stands for its variants.
         variants.sort_by_key(|engine| engine.name != framework);
-        all_can_run &= examine(workspace, &provision, framework, &variants);
+        all_can_run &= examine(workspace, &provision, framework, &variants)?;
     }
     references(workspace);
     println!("cache: {}", workspace.cache.display());
@@ -53,10 +38,16 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Prints a framework's lines; whether it can run.
-fn examine(workspace: &Workspace, provision: &Provision, framework: &str, variants: &[&Engine]) -> bool {
-    let Some(engine) = variants.first() else { return false };
-    let missing = engine.native.iter().any(|&piece| matches!(provision.find(piece), Ok(None)));
-    let wrong = engine.native.iter().any(|&piece| provision.find(piece).is_err());
+fn examine(
+    workspace: &Workspace,
+    provision: &Provision,
+    framework: &str,
+    variants: &[&Engine],
+) -> Result<bool> {
+    let Some(engine) = variants.first() else { return Ok(false) };
+    let pieces = Piece::named(&engine.native)?;
+    let missing = pieces.iter().any(|&piece| matches!(provision.find(piece), Ok(None)));
+    let wrong = pieces.iter().any(|&piece| provision.find(piece).is_err());
     let hello = say_hello(workspace, provision, engine);
     match &hello {
         Ok(hello) => {
@@ -72,7 +63,7 @@ fn examine(workspace: &Workspace, provision: &Provision, framework: &str, varian
         }
         Err(error) => println!("{framework}: cannot run: {error:#}"),
     }
-    for &piece in &engine.native {
+    for &piece in &pieces {
         println!("  {}", state_of(provision, piece));
     }
     if let [_, others @ ..] = variants
@@ -81,28 +72,24 @@ fn examine(workspace: &Workspace, provision: &Provision, framework: &str, varian
         let names: Vec<_> = others.iter().map(|engine| engine.name.as_str()).collect();
         println!("  variants: {}", names.join(", "));
     }
-    if engine.native.contains(&Piece::Libtorch) && hello.is_err() && process::cxx_compiler().is_none() {
+    if pieces.contains(&Piece::Libtorch) && hello.is_err() && process::cxx_compiler().is_none() {
         println!("  first: install a C++ compiler (on Debian and Ubuntu: apt-get install g++) or set CXX");
     }
     if (hello.is_err() || missing) && !wrong {
         println!("  to mend: cargo xtask build --frameworks {}", engine.name);
     }
-    hello.is_ok()
+    Ok(hello.is_ok())
 }
 
 fn say_hello(workspace: &Workspace, provision: &Provision, engine: &Engine) -> Result<Hello> {
-    let pieces = engine.native.iter().map(|&piece| provision.find(piece));
+    let pieces = Piece::named(&engine.native)?.into_iter().map(|piece| provision.find(piece));
     let pieces =
         pieces.collect::<Result<Vec<_>>>().map_err(|_| anyhow!("the library named for it is wrong"))?;
     let binary = workspace.binary(&engine.worker);
     ensure!(binary.is_file(), "{} is not built", engine.worker);
     let mut worker = command(binary);
     worker.arg("--hello");
-    for (name, value) in &engine.env {
-        if std::env::var_os(name).is_none_or(|value| value.is_empty()) {
-            worker.env(name, workspace.expand(value));
-        }
-    }
+    worker.envs(workspace.environment(engine));
     // The user's own, made absolute and checked.
     let given = pieces.into_iter().flatten().filter(|found| found.given);
     worker.envs(given.map(|found| (found.piece.variable(), found.path)));
@@ -125,7 +112,7 @@ fn state_of(provision: &Provision, piece: Piece) -> String {
         Ok(Some(found)) => found.to_string(),
         Err(error) => error.to_string(),
         Ok(None) => {
-            let version = &provision.pins().piece(piece).version;
+            let version = provision.pinned_version(piece);
             format!("{piece} {version}: not set up; cargo xtask setup --only {piece}")
         }
     }

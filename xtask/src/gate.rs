@@ -1,5 +1,5 @@
 //! `cargo xtask gate`: is a commit slower than another? Both are built and measured interleaved on this machine;
-//! the exit code is that of `driver check`.
+//! the exit code is that of `photofinish check`.
 //!
 //! Git worktrees hold the commits, so that this checkout stays as it is. They share a target directory, in which what
 //! the commits have in common, the frameworks above all, is compiled once; binaries of one name overwrite each other
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result};
+use configs::DEFAULT_MODEL;
+use tooling::process::{command, output_of};
+use tooling::{BadInput, Reporter};
 
 use crate::build;
+use crate::cargo::package;
 use crate::catalog::{self, Engines};
-use crate::compare::{DEFAULT_MODEL, Needs};
-use crate::failure::BadInput;
-use crate::process::{command, output_of};
-use crate::report::Reporter;
-use crate::setup::Provision;
-use crate::workspace::Workspace;
+use crate::compare::Needs;
+use crate::workspace::{PHOTOFINISH, Workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     /// The commit to judge [default: this checkout as it is]
     #[arg(long, value_name = "REV")]
     head: Option<String>,
-    /// Flags of `driver check` and of a comparison: --threshold 3%, --frameworks candle, --format github, ..
+    /// Flags of `photofinish check` and of a comparison: --threshold 3%, --frameworks candle, --format github, ..
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "DRIVER FLAG")]
     args: Vec<OsString>,
 }
 
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
-    let needs = Needs::of(&asked.args)?;
+    let needs = Needs::read(&asked.args)?;
     let reporter = Reporter::new(needs.quiet());
     let directory = tempfile::Builder::new().prefix("photofinish-gate-").tempdir()?;
     // A mistake in the second costs nothing before the first is built.
@@ -53,13 +53,13 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     provide(workspace, &needs, reporter)?;
     let driver = match &head {
         Some(head) => {
-            let tools = ["driver", "prepare"].map(str::to_owned);
+            let tools = [PHOTOFINISH, "prepare"].map(str::to_owned);
             head.take(workspace, tools.iter())?;
-            head.binaries().join(file_name("driver"))
+            head.binaries().join(file_name(PHOTOFINISH))
         }
         None => {
             build_workers(workspace, &needs, reporter)?;
-            workspace.binary("driver")
+            workspace.binary(PHOTOFINISH)
         }
     };
     let mut check = command(driver);
@@ -78,12 +78,12 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
 
 /// The driver, and what the model takes.
 fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
-    let provision = Provision::new(workspace, reporter)?;
+    let provision = workspace.provision(reporter)?;
     for piece in catalog::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))? {
         provision.provide(piece)?;
     }
     for name in ["driver", "prepare"] {
-        build::package(workspace, name, &[], reporter)?;
+        package(workspace, name, &[], reporter)?;
     }
     Ok(())
 }
@@ -96,7 +96,7 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
         // One that does not build must not be taken for another commit's, which lies in the same place.
         let _ = std::fs::remove_file(workspace.binary(&engine.worker));
     }
-    let provision = Provision::new(workspace, reporter)?;
+    let provision = workspace.provision(reporter)?;
     build::workers(workspace, &selected, &provision, reporter)?;
     Ok(selected.iter().map(|engine| engine.worker.clone()).collect())
 }
@@ -186,7 +186,7 @@ fn git(directory: &Path) -> std::process::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::is_bad_input;
+    use tooling::is_bad_input;
 
     #[test]
     fn a_commit_is_checked_out_and_gone_again() {

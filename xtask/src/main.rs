@@ -1,22 +1,18 @@
-//! Repository automation, `cargo xtask`: one file a task, dispatch only. It depends on none of the
-//! workspace's crates, so that a crate that does not compile takes no command with it.
+//! Repository automation, `cargo xtask`: one file a task, dispatch only. Of the workspace's crates it depends on
+//! small ones alone, so that an engine or a driver that does not compile takes no command with it.
 
 mod build;
 mod calibrate;
+mod cargo;
 mod catalog;
 mod compare;
 mod doctor;
-mod failure;
 mod gate;
-mod process;
 mod profile;
 mod readers;
 mod references;
-mod report;
-mod setup;
 mod splice;
 mod test;
-mod tidy;
 mod workspace;
 
 use std::ffi::OsString;
@@ -24,10 +20,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use setup::Piece;
+use tooling::Reporter;
 
 use crate::references::Reference;
-use crate::report::Reporter;
-use crate::setup::Piece;
 use crate::workspace::Workspace;
 
 #[derive(Parser)]
@@ -71,7 +67,7 @@ enum Task {
     },
     /// Build another commit and measure it against this checkout, interleaved: the gate of CI
     ///
-    /// Exit code: that of `driver check` (docs/regressions.md).
+    /// Exit code: that of `photofinish check` (docs/regressions.md).
     Gate(gate::Args),
     /// Hold the statistics against simulated comparisons and write docs/calibration.md
     #[command(disable_help_flag = true)]
@@ -90,7 +86,7 @@ enum Task {
     /// Check the rules of the architecture
     Tidy,
     /// Say where a worker's time goes, part by part, with Linux's perf
-    Profile(profile::Args),
+    Profile(::profile::Args),
     /// Put the table of a results directory, or of a profile, between the markers of a block of a page
     Splice {
         /// With report.md or profile.md; the newest comparison under results/, unless given
@@ -108,7 +104,7 @@ fn main() -> ExitCode {
     let outcome = run(Cli::parse().task);
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
-        failure::exit_code(&error)
+        tooling::exit_code(&error)
     })
 }
 
@@ -116,17 +112,23 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
         Task::Setup { quiet, references: Some(named), .. } => {
-            references::setup(&workspace, &named, Reporter::new(quiet))
+            references::set_up(&workspace, &named, Reporter::new(quiet))
         }
-        Task::Setup { quiet, only, .. } => setup::run(&workspace, &only, Reporter::new(quiet)),
+        Task::Setup { quiet, only, .. } => {
+            done(workspace.provision(Reporter::new(quiet))?.provide_all(&only))
+        }
         Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
         Task::Doctor => doctor::run(&workspace),
-        Task::Tidy => tidy::run(&workspace),
+        Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile(args) => profile::run(&workspace, &args),
         Task::Splice { results, page, block } => splice::run(&workspace, results, &page, &block),
     }
+}
+
+fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use tooling::process::{command, output_of};
 
-use crate::process::{command, output_of};
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/results.md";

@@ -11,13 +11,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
+use configs::Engine;
+use tooling::process::{self, command, output_of, succeeds};
+use tooling::{BadInput, Reporter};
 
-use crate::build;
-use crate::catalog::Engine;
-use crate::failure::BadInput;
-use crate::process::{self, command, output_of, succeeds};
-use crate::report::Reporter;
-use crate::setup;
+use crate::cargo::package;
 use crate::workspace::Workspace;
 
 /// What can be set up by itself: a framework, whose variants share it.
@@ -31,12 +29,7 @@ pub(crate) enum Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CandleTransformers => "candle-transformers",
-            Self::Transformers => "transformers",
-            Self::Genai => "genai",
-            Self::Llamacpp => "llamacpp",
-        })
+        f.write_str(self.to_possible_value().ok_or(fmt::Error)?.get_name())
     }
 }
 
@@ -49,8 +42,8 @@ impl Reference {
     pub(crate) const ALL: [Self; 4] =
         [Self::CandleTransformers, Self::Transformers, Self::Genai, Self::Llamacpp];
 
-    /// Of an engine that cargo does not build.
-    pub(crate) fn of(engine: &Engine) -> Option<Self> {
+    /// The reference behind an engine that cargo does not build.
+    pub(crate) fn behind(engine: &Engine) -> Option<Self> {
         let in_python = engine.reference && engine.worker.starts_with("{root}/");
         Self::ALL.into_iter().find(|reference| in_python && reference.to_string() == engine.framework)
     }
@@ -84,10 +77,10 @@ impl Reference {
 
     fn set_up(self, workspace: &Workspace, reporter: Reporter) -> Result<()> {
         match self {
-            Self::CandleTransformers => return build::package(workspace, WORKER, &[], reporter),
+            Self::CandleTransformers => return package(workspace, WORKER, &[], reporter),
             Self::Llamacpp => {
                 require_compiler()?;
-                build::package(workspace, DERIVE, &[], reporter)?;
+                package(workspace, DERIVE, &[], reporter)?;
                 install_tool(workspace)?;
             }
             _ => {}
@@ -118,7 +111,7 @@ const WORKER: &str = "reference-candle-transformers";
 /// Writes GGUF; the references that read it find it in the cache directory.
 const DERIVE: &str = "reference-gguf";
 
-pub(crate) fn setup(workspace: &Workspace, named: &[Reference], reporter: Reporter) -> Result<ExitCode> {
+pub(crate) fn set_up(workspace: &Workspace, named: &[Reference], reporter: Reporter) -> Result<ExitCode> {
     let asked = if named.is_empty() { &Reference::ALL } else { named };
     fs::create_dir_all(directory(workspace))
         .with_context(|| format!("cannot create {}", directory(workspace).display()))?;
@@ -195,7 +188,7 @@ mod tests {
         for engine in references {
             let known = Reference::ALL.iter().any(|reference| reference.to_string() == engine.framework);
             assert!(known, "{}", engine.name);
-            assert_eq!(Reference::of(engine).is_none(), engine.worker == WORKER, "{}", engine.name);
+            assert_eq!(Reference::behind(engine).is_none(), engine.worker == WORKER, "{}", engine.name);
         }
     }
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use tooling::BadInput;
 
-use crate::failure::BadInput;
 use crate::workspace::Workspace;
 
 /// Flags of the driver that name directories.
@@ -15,7 +15,7 @@ const PLACES: [&str; 3] = ["--workers", "--configs", "--results-dir"];
 
 const REPORT: &str = "report.md";
 const ENVIRONMENT: &str = "environment.json";
-/// Of `cargo xtask profile`, its command included.
+/// What `cargo xtask profile` wrote, its command included.
 const PROFILE: &str = "profile.md";
 
 /// What of the recorded environment is shown.
@@ -74,13 +74,11 @@ fn command_line(driver: &[String]) -> String {
     line
 }
 
-fn quoted(arg: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_=+,./:@%".contains(c);
-    if !arg.is_empty() && arg.chars().all(is_plain) {
-        arg.to_owned()
-    } else {
-        format!("'{}'", arg.replace('\'', r"'\''"))
-    }
+/// A word as a shell takes it. shlex also quotes commas and equals signs, without which lists of names stay readable.
+fn quoted(word: &str) -> String {
+    let bare = word.replace([',', '='], "");
+    let is_plain = !bare.is_empty() && shlex::try_quote(&bare).is_ok_and(|quoted| quoted == bare);
+    if is_plain { word.to_owned() } else { shlex::try_quote(word).unwrap_or_default().into_owned() }
 }
 
 /// Names begin with the time, so the newest comes last.
@@ -126,7 +124,7 @@ mod tests {
         assert_eq!(shown(&["x/driver"]), "cargo xtask compare");
         assert_eq!(
             shown(&["x/driver", "compare", "--prompt", "it's new"]),
-            r"cargo xtask compare --prompt 'it'\''s new'"
+            r#"cargo xtask compare --prompt "it's new""#
         );
         let elsewhere = ["driver", "--workers", "/a", "--configs=/b", "--results-dir", "/c", "--quick"];
         assert_eq!(shown(&elsewhere), "cargo xtask compare --quick");
@@ -161,7 +159,7 @@ mod tests {
     fn the_newest_directory_with_a_report_is_taken() {
         let results = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::create_dir(results.path().join(name)).unwrap();
-        assert!(crate::failure::is_bad_input(&newest(results.path()).unwrap_err()));
+        assert!(tooling::is_bad_input(&newest(results.path()).unwrap_err()));
         ["2026-01-01-a", "2026-01-02-a", "2026-01-03-a"].into_iter().for_each(make);
         for name in ["2026-01-01-a", "2026-01-02-a"] {
             std::fs::write(results.path().join(name).join(REPORT), "").unwrap();

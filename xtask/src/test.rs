@@ -4,19 +4,24 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, anyhow};
+use setup::{Piece, Provided};
+use tooling::Reporter;
+use tooling::process::{command, output_of, succeeds};
 
-use crate::process::{cargo, command, output_of, succeeds};
-use crate::report::Reporter;
-use crate::setup::{Piece, Provided, Provision};
+use crate::cargo::cargo;
 use crate::workspace::Workspace;
-use crate::{build, readers, tidy};
+use crate::{build, readers};
 
 /// In this order: what others rest on comes first.
-const PACKAGES: [Package; 18] = [
+const PACKAGES: &[Package] = &[
     Package::plain("bundle"),
     Package::plain("configs"),
+    Package::plain("tooling"),
+    Package::plain("tidy"),
+    Package::plain("setup"),
     Package::plain("engine"),
     Package::plain("protocol"),
+    Package::plain("profile"),
     Package::plain("history"),
     Package::plain("charts"),
     Package::plain("statistics"),
@@ -49,7 +54,7 @@ impl Package {
     }
 }
 
-/// Of tests; a step that is no test counts only where it fails or is left out.
+/// Counts of tests. A step that is no test counts only where it fails or is left out.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     passed: usize,
@@ -83,7 +88,7 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     let reporter = Reporter::new(false);
     let mut findings = Findings::default();
     findings.formatting(workspace)?;
-    findings.step("tidy", tidy::check(workspace).and_then(tidy::Findings::into_result));
+    findings.step("tidy", tidy::run(&workspace.root));
     if quick {
         findings.skip("readers of results", "pandas, DuckDB and jq come over the network");
     } else {
@@ -91,7 +96,7 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     }
     let mut pieces = Vec::new();
     if !quick {
-        let provision = Provision::new(workspace, reporter)?;
+        let provision = workspace.provision(reporter)?;
         // A piece that is not to be had fails the packages that need it; the others are tested.
         for piece in Piece::ALL {
             let provided = provision.provide(piece).map(|provided| pieces.push(provided));
@@ -99,7 +104,7 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
         }
         findings.step("build", build::run(workspace, &[], reporter).map(drop));
     }
-    for package in &PACKAGES {
+    for package in PACKAGES {
         if quick && package.native {
             findings.skip(&format!("tests of {}", package.name), "they take a native library or the model");
         } else {

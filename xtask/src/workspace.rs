@@ -1,10 +1,15 @@
 //! Where things are.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use configs::Engine;
+use setup::Provision;
+use tooling::{BadInput, Reporter};
 
-use crate::failure::BadInput;
+/// The program that compares; the package that it is built from is called `driver`.
+pub(crate) const PHOTOFINISH: &str = "photofinish";
 
 #[derive(Clone)]
 pub(crate) struct Workspace {
@@ -37,13 +42,30 @@ impl Workspace {
         Self { root: root.to_owned(), binaries: target.join("release"), target: Some(target), ..self.clone() }
     }
 
+    pub(crate) fn is_apart(&self) -> bool {
+        self.target.is_some()
+    }
+
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
         self.binaries.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
     }
 
-    /// `text` of a configuration file with its one placeholder filled in.
-    pub(crate) fn expand(&self, text: &str) -> String {
-        text.replace("{cache}", &self.cache.to_string_lossy())
+    pub(crate) fn configs(&self) -> PathBuf {
+        self.root.join("configs")
+    }
+
+    /// Native libraries and the model, from the cache directory or downloaded into it.
+    pub(crate) fn provision(&self, reporter: Reporter) -> Result<Provision> {
+        Provision::new(&self.configs(), &self.cache, reporter)
+    }
+
+    /// Variables that an engine's configuration sets, where the user has not set them.
+    pub(crate) fn environment(&self, engine: &Engine) -> Vec<(String, OsString)> {
+        let is_unset = |name: &str| std::env::var_os(name).is_none_or(|value| value.is_empty());
+        let unset = engine.env.iter().filter(|(name, _)| is_unset(name));
+        unset
+            .map(|(name, text)| (name.clone(), text.replace("{cache}", &self.cache.to_string_lossy()).into()))
+            .collect()
     }
 }
 

@@ -131,6 +131,23 @@ pub fn engines(configs: &Path) -> Result<Vec<Engine>> {
     names(&configs.join("engines"))?.iter().map(|name| engine(configs, name)).collect()
 }
 
+/// Every engine of another version of this repository, with what building a worker takes: its settings and options
+/// are left out, and fields that are unknown here are passed over.
+pub fn engines_of_another_version(configs: &Path) -> Result<Vec<Engine>> {
+    const FIELDS: [&str; 6] = ["framework", "worker", "summary", "reference", "native", "env"];
+    let directory = configs.join("engines");
+    let engine = |name: &String| {
+        let path = directory.join(format!("{name}.toml"));
+        let mut table: toml::Table = read(&path)?;
+        table.retain(|field, _| FIELDS.contains(&field));
+        let engine: Engine = table
+            .try_into()
+            .map_err(|error| ConfigError(format!("{}: {}", path.display(), error.message())))?;
+        Ok(Engine { name: name.clone(), ..engine })
+    };
+    names(&directory)?.iter().map(engine).collect()
+}
+
 /// The frameworks that are compared when none is named: those of `configs/engines` that are neither
 /// variants nor references, `candle`, `tch`, `ort` first.
 pub fn default_engines(configs: &Path) -> Result<Vec<Engine>> {
@@ -240,6 +257,14 @@ mod tests {
         let directory = directory(&[("x", text)]);
         let error = engine(directory.path(), "x").unwrap_err().to_string();
         assert!(error.contains("unknown field `name`"), "{error}");
+    }
+
+    #[test]
+    fn fields_of_another_version_are_passed_over() {
+        let text = "framework = \"f\"\nworker = \"w\"\nsummary = \"\"\nnew = 1\n[settings]\nnewer = 2\n";
+        let directory = directory(&[("x", text)]);
+        assert!(engines(directory.path()).is_err());
+        assert_eq!(engines_of_another_version(directory.path()).unwrap()[0].worker, "w");
     }
 
     #[test]

@@ -214,7 +214,7 @@ mod interleaved {
     use super::*;
 
     fn mock() -> String {
-        let mock = assert_cmd::cargo::cargo_bin("driver").with_file_name("engine-mock");
+        let mock = assert_cmd::cargo::cargo_bin("photofinish").with_file_name("engine-mock");
         assert!(mock.is_file(), "build the mock first: cargo build --release -p engine-mock");
         mock.display().to_string()
     }

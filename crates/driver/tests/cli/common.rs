@@ -68,7 +68,7 @@ impl Installation {
 
     /// As [`Self::driver`], on its guard against noise.
     pub(crate) fn guarded(&self, arguments: &[&str]) -> Command {
-        let binary = assert_cmd::cargo::cargo_bin("driver");
+        let binary = assert_cmd::cargo::cargo_bin("photofinish");
         let workers = binary.parent().unwrap().to_path_buf();
         let mock = workers.join(format!("engine-mock{}", std::env::consts::EXE_SUFFIX));
         assert!(mock.is_file(), "build the mock first: cargo build --release -p engine-mock");

@@ -15,7 +15,7 @@ fn example() -> PathBuf {
 }
 
 fn history(results: &Path, arguments: &[&str]) -> Ran {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("driver"));
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
     command.arg("history").args(arguments).arg("--results-dir").arg(results);
     Ran::from(command.output().unwrap())
 }

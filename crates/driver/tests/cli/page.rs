@@ -11,7 +11,7 @@ fn two() -> Installation {
 }
 
 fn report(installation: &Installation, what: &[&str]) -> Ran {
-    let binary = assert_cmd::cargo::cargo_bin("driver");
+    let binary = assert_cmd::cargo::cargo_bin("photofinish");
     let results = installation.path("results");
     let mut command = std::process::Command::new(binary);
     command.arg("report").args(what).arg("--results-dir").arg(results);

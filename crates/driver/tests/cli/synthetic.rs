@@ -5,7 +5,7 @@ use crate::common::Installation;
 const TINY: &str = "synthetic:llama-tiny";
 
 fn installation() -> Installation {
-    let binary = assert_cmd::cargo::cargo_bin("driver");
+    let binary = assert_cmd::cargo::cargo_bin("photofinish");
     let tool = binary.with_file_name(format!("prepare{}", std::env::consts::EXE_SUFFIX));
     assert!(tool.is_file(), "build it first: cargo build --release -p prepare");
     Installation::new().engine("one", &[])

@@ -3,18 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tooling::process::{command, output_of};
 
-use super::Finding;
-use crate::process::{command, output_of};
-use crate::workspace::Workspace;
+use crate::{Finding, pages};
 
 const LONGEST: usize = 400;
+pub(crate) const NAMED_OF: &str = "a function's name says what it gives";
+pub(crate) const BEGINS_WITH_OF: &str = "a doc comment begins with a noun or a verb";
 
-pub(super) fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
+pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for name in files(&workspace.root)? {
+    for name in files(root)? {
         // Listed and gone: deleted, but not committed yet.
-        let Ok(bytes) = std::fs::read(workspace.root.join(&name)) else { continue };
+        let Ok(bytes) = std::fs::read(root.join(&name)) else { continue };
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(check_text(&name, &text));
         }
@@ -24,30 +25,58 @@ pub(super) fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
 
 fn check_text(name: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let lines = text.lines().count();
-    if name.ends_with(".rs") && lines > LONGEST {
-        findings.push(Finding {
-            rule: "a file is under 400 lines",
-            found: format!("{name} has {lines}"),
-            remedy: "ask what it hides, and move that out",
-        });
-    }
-    let paths = text.lines().enumerate().filter(|(_, line)| names_a_machine_path(line));
-    findings.extend(paths.map(|(index, _)| Finding {
-        rule: "no absolute path of a machine",
-        found: format!("{name}:{} has one", index + 1),
-        remedy: "write it relative to the repository, or take it from the environment",
+    let finding = |rule, found, remedy| Finding { rule, place: place_of(name), found, remedy };
+    findings.extend(lines_where(text, |_, line| names_a_machine_path(line)).map(|line| {
+        let remedy = "write it relative to the repository, or take it from the environment";
+        finding("no absolute path of a machine", format!("{name}:{line} has one"), remedy)
     }));
-    if name.ends_with(".md")
-        && let Err(found) = check_markers(text)
-    {
-        findings.push(Finding {
-            rule: "markers of spliced text come in pairs",
-            found: format!("{name} {found}"),
-            remedy: "write `<!-- NAME: begin -->` and `<!-- NAME: end -->` around it",
-        });
+    if name.ends_with(".md") {
+        findings.extend(pages::check(name, text));
     }
+    if !name.ends_with(".rs") {
+        return findings;
+    }
+    let lines = text.lines().count();
+    if lines > LONGEST {
+        let found = format!("{name} has {lines}");
+        findings.push(finding("a file is under 400 lines", found, "ask what it hides, and move that out"));
+    }
+    findings.extend(lines_where(text, is_named_of).map(|line| {
+        finding(NAMED_OF, format!("{name}:{line} is called `of`"), "name it for what it gives, or `new`")
+    }));
+    let comments = lines_where(text, begins_with_of);
     findings
+        .extend(comments.map(|line| {
+            finding(BEGINS_WITH_OF, format!("{name}:{line} begins with `Of`"), "say what it is")
+        }));
+    findings
+}
+
+/// The crate that a file belongs to, or the file itself.
+fn place_of(name: &str) -> String {
+    match name.split('/').collect::<Vec<_>>().as_slice() {
+        ["crates", crate_name, _, ..] => (*crate_name).to_owned(),
+        ["references", crate_name, _, ..] => format!("reference-{crate_name}"),
+        ["xtask", _, ..] => "xtask".to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+/// Numbers of the lines that are so, given the line before each.
+fn lines_where(text: &str, holds: fn(&str, &str) -> bool) -> impl Iterator<Item = usize> {
+    let before = std::iter::once("").chain(text.lines());
+    let pairs = before.zip(text.lines()).enumerate();
+    pairs.filter(move |(_, (before, line))| holds(before.trim(), line.trim())).map(|(index, _)| index + 1)
+}
+
+fn is_named_of(_: &str, line: &str) -> bool {
+    ["fn of(", "fn of<"].iter().any(|start| line.split('"').next().is_some_and(|code| code.contains(start)))
+}
+
+fn begins_with_of(before: &str, line: &str) -> bool {
+    let is_comment =
+        |line: &str, of: &str| ["///", "//!"].iter().any(|start| line.starts_with(&format!("{start}{of}")));
+    is_comment(line, " Of ") && !is_comment(before, " ")
 }
 
 /// A path into a directory that only this or that machine has: its user's, its work.
@@ -67,20 +96,6 @@ fn names_a_machine_path(line: &str) -> bool {
             begins_path(&line[..at]) && is_path
         })
     })
-}
-
-fn check_markers(text: &str) -> Result<(), String> {
-    let mut open: Option<&str> = None;
-    for line in text.lines() {
-        let marker = line.trim().strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
-        match (marker.and_then(|marker| marker.rsplit_once(": ")), open) {
-            (Some((name, "begin")), None) => open = Some(name),
-            (Some((name, "end")), Some(begun)) if name == begun => open = None,
-            (Some((name, "begin" | "end")), _) => return Err(format!("has an unpaired marker of {name}")),
-            _ => {}
-        }
-    }
-    open.map_or(Ok(()), |name| Err(format!("never ends {name}")))
 }
 
 /// Tracked files and those about to be; all of them where there is no git.
@@ -151,14 +166,25 @@ mod tests {
     }
 
     #[test]
-    fn markers_must_pair() {
-        let pair = "<!-- table: begin -->\nx\n<!-- table: end -->\n";
-        assert_eq!(rules("README.md", pair), [""; 0]);
-        assert_eq!(rules("README.md", &pair.repeat(2)), [""; 0]);
-        for text in ["<!-- table: begin -->", "<!-- table: end -->", "<!-- a: begin -->\n<!-- b: end -->"] {
-            assert_eq!(rules("README.md", text), ["markers of spliced text come in pairs"], "{text}");
-            assert_eq!(rules("src/lib.rs", text), [""; 0]);
-        }
+    fn a_function_called_of_is_found() {
+        let rules = |text: &str| rules("crates/x/src/lib.rs", text);
+        assert_eq!(rules("    pub fn of(x: u8) -> Self {"), [NAMED_OF]);
+        assert_eq!(rules("fn of<T>(x: T) {}"), [NAMED_OF]);
+        assert_eq!(rules("fn offer(x: u8) {}\nlet x = \"fn of(\";"), [""; 0]);
+    }
+
+    #[test]
+    fn a_doc_comment_that_begins_with_of_is_found() {
+        let rules = |text: &str| rules("crates/x/src/lib.rs", text);
+        assert_eq!(rules("/// Of the whole process.\nfn f() {}"), [BEGINS_WITH_OF]);
+        assert_eq!(rules("//! Of tests.\n"), [BEGINS_WITH_OF]);
+        assert_eq!(rules("/// The size\n/// Of this.\n// Of that.\n/// Often."), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_belongs_to_its_crate() {
+        let places = ["crates/a/src/lib.rs", "references/gguf/src/lib.rs", "xtask/src/main.rs", "docs/a.md"];
+        assert_eq!(places.map(place_of), ["a", "reference-gguf", "xtask", "docs/a.md"]);
     }
 
     #[test]

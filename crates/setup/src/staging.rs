@@ -5,18 +5,17 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
-
-use crate::report::Reporter;
+use tooling::Reporter;
 
 const PREFIX: &str = ".setup-";
 
 /// The one set-up that may write to the cache directory. The system drops the lock with the process,
 /// however that ends.
-pub(crate) struct Lock {
+pub struct Lock {
     _file: File,
 }
 
-pub(crate) fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
+pub fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
     let file = open(cache)?;
     match file.try_lock() {
         Ok(()) => return Ok(Lock { _file: file }),
@@ -28,7 +27,7 @@ pub(crate) fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
 }
 
 /// A new directory on the file system of the cache, gone when dropped.
-pub(super) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
+pub(crate) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
     // Whoever made these is dead: the living hold the lock.
     remove_stale(cache)?;
     tempfile::Builder::new()
@@ -38,7 +37,7 @@ pub(super) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
 }
 
 /// Removes what interrupted set-ups left, unless one is at work now.
-pub(super) fn sweep(cache: &Path) -> Result<()> {
+pub(crate) fn sweep(cache: &Path) -> Result<()> {
     if !cache.is_dir() {
         return Ok(());
     }

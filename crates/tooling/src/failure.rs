@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// The caller can mend this one: wrong argument, wrong variable, missing program. Exit code 2.
 #[derive(Debug)]
-pub(crate) struct BadInput(pub(crate) String);
+pub struct BadInput(pub String);
 
 impl std::fmt::Display for BadInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -14,11 +14,11 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if is_bad_input(error) { 2 } else { 1 })
 }
 
-pub(crate) fn is_bad_input(error: &anyhow::Error) -> bool {
+pub fn is_bad_input(error: &anyhow::Error) -> bool {
     error.downcast_ref::<BadInput>().is_some()
 }
 

@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
-use super::pins::{self, Wheel};
+use crate::pins::{self, Wheel};
 
 /// Refuses a wheel that is not the pinned one.
-pub(super) fn verify(file: &Path, wheel: &Wheel) -> Result<()> {
+pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<()> {
     let found = sha256(file).with_context(|| format!("cannot read {}", file.display()))?;
     ensure!(
         found == wheel.sha256,
@@ -25,7 +25,7 @@ pub(super) fn verify(file: &Path, wheel: &Wheel) -> Result<()> {
 }
 
 /// Unpacks what the pin names into `directory`, and adds each file with its size to `files`.
-pub(super) fn extract(
+pub(crate) fn extract(
     file: &Path,
     wheel: &Wheel,
     directory: &Path,

@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Piece;
-use super::pins::Pin;
+use crate::Piece;
+use crate::pins::Pin;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Receipt {
-    pub(super) pin: Pin,
+pub(crate) struct Receipt {
+    pub(crate) pin: Pin,
     /// Bytes by file, relative to the piece's directory.
-    pub(super) files: BTreeMap<String, u64>,
+    pub(crate) files: BTreeMap<String, u64>,
 }
 
 /// Within the piece's directory; named for the piece, because pieces may share a directory.
-pub(super) fn file_name(piece: Piece) -> String {
+pub(crate) fn file_name(piece: Piece) -> String {
     format!("{piece}.receipt.json")
 }
 
 impl Receipt {
-    pub(super) fn write(&self, file: &Path) -> Result<()> {
+    pub(crate) fn write(&self, file: &Path) -> Result<()> {
         std::fs::write(file, serde_json::to_string(self)?)
             .with_context(|| format!("cannot write {}", file.display()))
     }
@@ -35,7 +35,7 @@ impl Receipt {
     }
 }
 
-pub(super) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
+pub(crate) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
     let directory: PathBuf = cache.join(&pin.directory);
     let Some(receipt) = Receipt::read(&directory.join(file_name(piece))) else { return false };
     let has = |(name, &bytes): (&String, &u64)| {

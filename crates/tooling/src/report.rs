@@ -6,39 +6,39 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Reporter {
+pub struct Reporter {
     quiet: bool,
     bars: bool,
 }
 
 impl Reporter {
-    pub(crate) fn new(quiet: bool) -> Self {
+    pub fn new(quiet: bool) -> Self {
         Self { quiet, bars: !quiet && std::io::stderr().is_terminal() }
     }
 
-    pub(crate) fn is_quiet(self) -> bool {
+    pub fn is_quiet(self) -> bool {
         self.quiet
     }
 
     /// Something worth knowing, not asked for by `--quiet`.
-    pub(crate) fn note(self, text: &str) {
+    pub fn note(self, text: &str) {
         if !self.quiet {
             eprintln!("{text}");
         }
     }
 
     /// Something that must be known.
-    pub(crate) fn warn(self, text: &str) {
+    pub fn warn(self, text: &str) {
         eprintln!("warning: {text}");
     }
 
     /// The start of long work of unknown length.
-    pub(crate) fn begin(self, what: &str) {
+    pub fn begin(self, what: &str) {
         eprintln!("{what}");
     }
 
     /// Long work on this many bytes: shown as a bar until the returned value is dropped.
-    pub(crate) fn transfer(self, what: &str, bytes: u64) -> Transfer {
+    pub fn transfer(self, what: &str, bytes: u64) -> Transfer {
         if !self.bars {
             eprintln!("{what} ({} MB)", megabytes(bytes));
             return Transfer(None);
@@ -51,10 +51,10 @@ impl Reporter {
     }
 }
 
-pub(crate) struct Transfer(Option<ProgressBar>);
+pub struct Transfer(Option<ProgressBar>);
 
 impl Transfer {
-    pub(crate) fn at(&self, bytes: u64) {
+    pub fn at(&self, bytes: u64) {
         if let Some(bar) = &self.0 {
             // What is moved lies in two places for a moment.
             bar.set_position(bytes.min(bar.length().unwrap_or(bytes)));
@@ -70,6 +70,6 @@ impl Drop for Transfer {
     }
 }
 
-pub(crate) fn megabytes(bytes: u64) -> u64 {
+pub fn megabytes(bytes: u64) -> u64 {
     bytes.div_ceil(1_000_000)
 }

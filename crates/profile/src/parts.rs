@@ -1,14 +1,13 @@
 //! From perf's samples to parts: which rule takes which symbol is data, `configs/profile.toml`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::workspace::Workspace;
-
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     part: String,
     #[serde(default)]
     object: String,
@@ -24,8 +23,8 @@ impl Rule {
 }
 
 /// The rules for one framework, in the order in which they are tried.
-pub(super) fn rules(workspace: &Workspace, framework: &str) -> Result<Vec<Rule>> {
-    let file = workspace.root.join("configs/profile.toml");
+pub(crate) fn rules(configs: &Path, framework: &str) -> Result<Vec<Rule>> {
+    let file = configs.join("profile.toml");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut all: BTreeMap<String, Vec<Rule>> =
         toml::from_str(&text).with_context(|| format!("{}", file.display()))?;
@@ -36,15 +35,15 @@ pub(super) fn rules(workspace: &Workspace, framework: &str) -> Result<Vec<Rule>>
 
 /// What perf says of one symbol.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Percent of all samples.
-    pub(super) share: f64,
-    pub(super) object: String,
-    pub(super) symbol: String,
+    pub(crate) share: f64,
+    pub(crate) object: String,
+    pub(crate) symbol: String,
 }
 
 /// Reads `perf report` of one line a symbol, `12.34;object;[.] name`.
-pub(super) fn samples(report: &str) -> Vec<Sample> {
+pub(crate) fn samples(report: &str) -> Vec<Sample> {
     let sample = |line: &str| {
         let mut fields = line.trim().splitn(3, ';');
         let share = fields.next()?.trim().trim_end_matches('%').parse().ok()?;
@@ -60,13 +59,13 @@ pub(super) fn samples(report: &str) -> Vec<Sample> {
 
 /// One part's share and its symbols, the largest first.
 #[derive(Debug, PartialEq)]
-pub(super) struct Part {
-    pub(super) name: String,
-    pub(super) share: f64,
-    pub(super) symbols: Vec<Sample>,
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) share: f64,
+    pub(crate) symbols: Vec<Sample>,
 }
 
-pub(super) fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
+pub(crate) fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
     let mut parts: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
     for sample in samples {
         let rule = rules.iter().find(|rule| rule.takes(&sample));
@@ -84,7 +83,7 @@ pub(super) fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
 }
 
 /// The end of a path of names without its type arguments, which can fill pages, fit for a cell of a table.
-pub(super) fn short(symbol: &str) -> String {
+pub(crate) fn short(symbol: &str) -> String {
     const LONGEST: usize = 48;
     let mut plain = String::new();
     let mut depth = 0_usize;
@@ -124,10 +123,10 @@ mod tests {
 
     #[test]
     fn every_framework_with_an_engine_has_rules() {
-        let workspace = Workspace::locate().unwrap();
-        let of_all = rules(&workspace, "no such framework").unwrap().len();
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let of_all = rules(&configs, "no such framework").unwrap().len();
         for framework in ["candle", "tch", "ort"] {
-            assert!(rules(&workspace, framework).unwrap().len() > of_all, "{framework}");
+            assert!(rules(&configs, framework).unwrap().len() > of_all, "{framework}");
         }
     }
 

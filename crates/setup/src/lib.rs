@@ -13,35 +13,39 @@ mod receipt;
 mod staging;
 
 use std::fmt;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use serde::Deserialize;
+use tooling::{BadInput, Reporter};
 
-pub(crate) use given::Given;
-pub(crate) use pins::Pins;
-pub(crate) use staging::lock;
-
-use crate::failure::BadInput;
-use crate::report::Reporter;
-use crate::workspace::Workspace;
+use given::Given;
+use pins::Pins;
+pub use staging::{Lock, lock};
 
 /// One thing that can be set up by itself. The names are those of configs/native.toml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Piece {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Piece {
     Libtorch,
     Onnxruntime,
     Model,
 }
 
 impl Piece {
-    pub(crate) const ALL: [Self; 3] = [Self::Libtorch, Self::Onnxruntime, Self::Model];
+    pub const ALL: [Self; 3] = [Self::Libtorch, Self::Onnxruntime, Self::Model];
+
+    /// The pieces that a file of configs/engines or configs/models names as `native`.
+    pub fn named(native: &[String]) -> Result<Vec<Self>> {
+        let unknown = |name: &String| {
+            let known = Self::ALL.map(|piece| piece.to_string()).join(", ");
+            BadInput(format!("unknown piece {name:?}; there are {known}"))
+        };
+        let piece = |name: &String| Self::from_str(name, false).map_err(|_| unknown(name).into());
+        native.iter().map(piece).collect()
+    }
 
     /// The environment variable that tells builds and tests where the piece is.
-    pub(crate) fn variable(self) -> &'static str {
+    pub fn variable(self) -> &'static str {
         match self {
             Self::Libtorch => "LIBTORCH",
             Self::Onnxruntime => "ORT_DYLIB_PATH",
@@ -66,23 +70,19 @@ impl Piece {
 
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Libtorch => "libtorch",
-            Self::Onnxruntime => "onnxruntime",
-            Self::Model => "model",
-        })
+        f.write_str(self.to_possible_value().ok_or(fmt::Error)?.get_name())
     }
 }
 
 /// A piece that can be used: the value for [`Piece::variable`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Provided {
-    pub(crate) piece: Piece,
-    pub(crate) path: PathBuf,
+pub struct Provided {
+    pub piece: Piece,
+    pub path: PathBuf,
     /// `None`: a library of the user's own that does not say.
-    pub(crate) version: Option<String>,
+    pub version: Option<String>,
     /// The user's variable names it, rather than set-up having installed it.
-    pub(crate) given: bool,
+    pub given: bool,
 }
 
 impl fmt::Display for Provided {
@@ -93,39 +93,40 @@ impl fmt::Display for Provided {
     }
 }
 
-pub(crate) fn run(workspace: &Workspace, only: &[Piece], reporter: Reporter) -> Result<ExitCode> {
-    let provision = Provision::new(workspace, reporter)?;
-    staging::sweep(&workspace.cache)?;
-    for &piece in if only.is_empty() { &Piece::ALL } else { only } {
-        let provided = provision.provide(piece)?;
-        reporter.note(&provided.to_string());
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Pins and the user's own libraries, read and checked once.
-pub(crate) struct Provision<'a> {
-    workspace: &'a Workspace,
+pub struct Provision {
+    cache: PathBuf,
     reporter: Reporter,
     pins: Pins,
     given: Given,
 }
 
-impl<'a> Provision<'a> {
-    pub(crate) fn new(workspace: &'a Workspace, reporter: Reporter) -> Result<Self> {
-        let pins = Pins::read(workspace)?;
+impl Provision {
+    /// `configs` holds native.toml; `cache` need not exist.
+    pub fn new(configs: &Path, cache: &Path, reporter: Reporter) -> Result<Self> {
+        let pins = Pins::read(configs)?;
         let given = Given::from_environment(&pins);
-        Ok(Self { workspace, reporter, pins, given })
+        Ok(Self { cache: cache.to_owned(), reporter, pins, given })
+    }
+
+    /// Provides these pieces, all of them if none is named, and removes what interrupted set-ups left.
+    pub fn provide_all(&self, only: &[Piece]) -> Result<()> {
+        staging::sweep(&self.cache)?;
+        for &piece in if only.is_empty() { &Piece::ALL } else { only } {
+            let provided = self.provide(piece)?;
+            self.reporter.note(&provided.to_string());
+        }
+        Ok(())
     }
 
     /// Whether the library that the user names for this piece, if any, is what it should be.
-    pub(crate) fn check_given(&self, piece: Piece) -> Result<()> {
+    pub fn check_given(&self, piece: Piece) -> Result<()> {
         self.given.get(piece)?;
         Ok(())
     }
 
     /// The piece, downloaded if it must be.
-    pub(crate) fn provide(&self, piece: Piece) -> Result<Provided> {
+    pub fn provide(&self, piece: Piece) -> Result<Provided> {
         if let Some(given) = self.given.get(piece)? {
             return Ok(given);
         }
@@ -140,30 +141,46 @@ impl<'a> Provision<'a> {
             .into());
         };
         let pip = pip::Pip { options: &self.pins.pip, tags, instead: piece.instead(&pinned.version) };
-        install::install(&self.workspace.cache, piece, &pin, &pip, self.reporter)?;
+        install::install(&self.cache, piece, &pin, &pip, self.reporter)?;
         Ok(self.installed(piece))
     }
 
     /// The piece as it is now, without downloading: `None` if it is not there.
-    pub(crate) fn find(&self, piece: Piece) -> Result<Option<Provided>> {
+    pub fn find(&self, piece: Piece) -> Result<Option<Provided>> {
         if let Some(given) = self.given.get(piece)? {
             return Ok(Some(given));
         }
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
-        Ok(receipt::is_whole(&self.workspace.cache, piece, &pin).then(|| self.installed(piece)))
+        Ok(receipt::is_whole(&self.cache, piece, &pin).then(|| self.installed(piece)))
     }
 
-    pub(crate) fn pins(&self) -> &Pins {
-        &self.pins
+    /// The version that set-up installs.
+    pub fn pinned_version(&self, piece: Piece) -> &str {
+        &self.pins.piece(piece).version
     }
 
     fn installed(&self, piece: Piece) -> Provided {
         let pinned = self.pins.piece(piece);
         Provided {
             piece,
-            path: self.workspace.cache.join(&pinned.path),
+            path: self.cache.join(&pinned.path),
             version: Some(pinned.version.clone()),
             given: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_called_as_in_configurations() {
+        let names = Piece::ALL.map(|piece| piece.to_string());
+        assert_eq!(names, ["libtorch", "onnxruntime", "model"]);
+        assert_eq!(Piece::named(&names).unwrap(), Piece::ALL);
+        let error = Piece::named(&["lib".to_owned()]).unwrap_err();
+        assert!(tooling::is_bad_input(&error));
+        assert_eq!(error.to_string(), "unknown piece \"lib\"; there are libtorch, onnxruntime, model");
     }
 }

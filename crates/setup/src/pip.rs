@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use tooling::process::{self, command};
+use tooling::{BadInput, Reporter};
 
-use super::install::Fetch;
-use super::pins::{PipOptions, Wheel};
-use crate::failure::BadInput;
-use crate::process::{self, command};
-use crate::report::Reporter;
+use crate::install::Fetch;
+use crate::pins::{PipOptions, Wheel};
 
-pub(super) struct Pip<'a> {
-    pub(super) options: &'a PipOptions,
-    pub(super) tags: &'a [String],
+pub(crate) struct Pip<'a> {
+    pub(crate) options: &'a PipOptions,
+    pub(crate) tags: &'a [String],
     /// What people can do who have no network.
-    pub(super) instead: String,
+    pub(crate) instead: String,
 }
 
 impl Fetch for Pip<'_> {
@@ -90,7 +89,7 @@ fn only_file(directory: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Of whatever is readable at the moment: pip moves files while this looks.
+/// Bytes of whatever is readable at the moment: pip moves files while this looks.
 fn size_of_tree(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

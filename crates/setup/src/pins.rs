@@ -6,13 +6,12 @@ use std::path::{Component, Path};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Piece;
-use crate::workspace::Workspace;
+use crate::Piece;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pins {
-    pub(super) pip: PipOptions,
+    pub(crate) pip: PipOptions,
     libtorch: Pinned,
     onnxruntime: Pinned,
     model: Pinned,
@@ -20,9 +19,9 @@ pub(crate) struct Pins {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct PipOptions {
-    pub(super) python_version: String,
-    pub(super) implementation: String,
+pub(crate) struct PipOptions {
+    pub(crate) python_version: String,
+    pub(crate) implementation: String,
     /// By platform.
     tags: BTreeMap<String, Vec<String>>,
 }
@@ -50,28 +49,28 @@ struct Contents {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wheel {
+pub(crate) struct Wheel {
     /// As pip takes it: `name==version`.
-    pub(super) requirement: String,
-    pub(super) sha256: String,
-    pub(super) bytes: u64,
+    pub(crate) requirement: String,
+    pub(crate) sha256: String,
+    pub(crate) bytes: u64,
     /// Wheel member → file in the piece's directory; a name that ends in `/` is a directory.
-    pub(super) extract: BTreeMap<String, String>,
+    pub(crate) extract: BTreeMap<String, String>,
 }
 
 /// Everything that decides what an installed piece consists of. It is kept in the receipt: a piece
 /// whose pin has changed since is installed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Pin {
-    pub(super) version: String,
-    pub(super) directory: String,
-    pub(super) wheels: Vec<Wheel>,
-    pub(super) write: BTreeMap<String, String>,
+pub(crate) struct Pin {
+    pub(crate) version: String,
+    pub(crate) directory: String,
+    pub(crate) wheels: Vec<Wheel>,
+    pub(crate) write: BTreeMap<String, String>,
 }
 
 impl Pins {
-    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
-        let file = workspace.root.join("configs/native.toml");
+    pub(crate) fn read(configs: &Path) -> Result<Self> {
+        let file = configs.join("native.toml");
         let text =
             std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         Self::parse(&text).context("configs/native.toml")
@@ -97,7 +96,7 @@ impl Pins {
     }
 
     /// The pin and the tags that pip accepts; `None` where nothing is pinned for this platform.
-    pub(super) fn for_this_platform(&self, piece: Piece) -> Option<(Pin, &[String])> {
+    pub(crate) fn for_this_platform(&self, piece: Piece) -> Option<(Pin, &[String])> {
         let pinned = self.piece(piece);
         [this_platform().as_str(), "any"].into_iter().find_map(|platform| {
             let contents = pinned.on.get(platform)?;
@@ -151,12 +150,12 @@ impl Wheel {
 }
 
 /// Whether a relative path stays below where it starts.
-pub(super) fn is_inside(path: &str) -> bool {
+pub(crate) fn is_inside(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// As the platforms are named in configs/native.toml.
-pub(super) fn this_platform() -> String {
+pub(crate) fn this_platform() -> String {
     format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
 }
 

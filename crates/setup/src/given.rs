@@ -5,15 +5,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Piece, Pins, Provided};
-use crate::failure::BadInput;
+use tooling::BadInput;
+
+use crate::pins::Pins;
+use crate::{Piece, Provided};
 
 /// What the variables name, with absolute paths, or what is wrong with it.
 #[derive(Debug)]
 pub(crate) struct Given(BTreeMap<Piece, Result<Provided, String>>);
 
 impl Given {
-    pub(super) fn from_environment(pins: &Pins) -> Self {
+    pub(crate) fn from_environment(pins: &Pins) -> Self {
         Self::from_variables(pins, |name| std::env::var_os(name))
     }
 
@@ -40,7 +42,7 @@ impl Given {
     }
 
     /// `None` where the user names none; bad input where it is not what it should be.
-    pub(super) fn get(&self, piece: Piece) -> Result<Option<Provided>, BadInput> {
+    pub(crate) fn get(&self, piece: Piece) -> Result<Option<Provided>, BadInput> {
         self.0.get(&piece).cloned().transpose().map_err(BadInput)
     }
 }

@@ -1,15 +1,14 @@
-//! Every process that xtask starts is made here.
+//! Every process that xtask and its parts start is made here.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::Workspace;
-
-#[expect(clippy::disallowed_methods, reason = "the one place in xtask that makes processes")]
-pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+#[expect(clippy::disallowed_methods, reason = "the one place of xtask and its parts that makes processes")]
+pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     // `cargo run` describes the package xtask in the environment. Build scripts that watch these
     // variables would run again each time a build alternates between here and a shell.
@@ -24,18 +23,15 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The cargo that runs this program.
-pub(crate) fn cargo(workspace: &Workspace) -> Command {
+/// The cargo that runs this program, in the checkout at `root`.
+pub fn cargo(root: &Path) -> Command {
     let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(&workspace.root);
-    if let Some(target) = &workspace.target {
-        command.env("CARGO_TARGET_DIR", target);
-    }
+    command.current_dir(root);
     command
 }
 
 /// Standard output of a command that ends by itself.
-pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+pub fn output_of(command: &mut Command) -> Result<String> {
     let what = describe(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {what}"))?;
     if !output.status.success() {
@@ -46,7 +42,7 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
 }
 
 /// Like [`output_of`], for a command that may hang: it is killed after `limit`.
-pub(crate) fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
+pub fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
     const STEP: Duration = Duration::from_millis(20);
     let what = describe(command);
     let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
@@ -85,21 +81,21 @@ fn read_back(mut file: std::fs::File) -> Result<Vec<u8>> {
 }
 
 /// Runs a command whose output is for people to see as it comes; whether it succeeded.
-pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
+pub fn succeeds(command: &mut Command) -> Result<bool> {
     let what = describe(command);
     let status = command.status().with_context(|| format!("cannot start {what}"))?;
     Ok(status.success())
 }
 
 /// Name of the program that compiles C++ here, if there is one: what the `cc` crate would take.
-pub(crate) fn cxx_compiler() -> Option<String> {
+pub fn cxx_compiler() -> Option<String> {
     let name = std::env::var("CXX").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "c++".into());
     output_of(command(&name).arg("--version")).is_ok().then_some(name)
 }
 
 /// The last line that calls itself an error, as pip's and cargo's do, which advice may follow; the last
 /// line of all if there is none.
-pub(crate) fn cause(stderr: &[u8]) -> Option<String> {
+pub fn cause(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let is_error = |line: &&str| line.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("error:"));
     text.lines().rfind(is_error).map(str::to_owned).or_else(|| last_line(stderr))
@@ -112,7 +108,7 @@ fn last_line(bytes: &[u8]) -> Option<String> {
 
 /// Program and arguments, for messages.
 fn describe(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program());
+    let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(command.get_program());
     let mut words = vec![program.to_string_lossy()];
     words.extend(command.get_args().map(OsStr::to_string_lossy));

@@ -5,20 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tooling::Reporter;
 
-use super::pins::{Pin, Wheel};
-use super::receipt::{self, Receipt};
-use super::{Piece, extract, staging};
-use crate::report::Reporter;
+use crate::pins::{Pin, Wheel};
+use crate::receipt::{self, Receipt};
+use crate::{Piece, extract, staging};
 
 /// Where wheels come from: pip, or a test.
-pub(super) trait Fetch {
+pub(crate) trait Fetch {
     /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
     fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf>;
 }
 
 /// Does nothing, and needs neither network nor write access, if the piece is there.
-pub(super) fn install(
+pub(crate) fn install(
     cache: &Path,
     piece: Piece,
     pin: &Pin,

@@ -1,0 +1,60 @@
+//! Who may depend on whom, as data.
+
+/// Our crates, and which of ours each may depend on.
+pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
+    ("bundle", &[]),
+    ("calibrate", &["engine-mock", "judge", "statistics"]),
+    ("charts", &[]),
+    ("configs", &["bundle"]),
+    (
+        "driver",
+        &[
+            "bundle",
+            "charts",
+            "configs",
+            "history",
+            "judge",
+            "measure",
+            "plan",
+            "protocol",
+            "render",
+            "statistics",
+        ],
+    ),
+    ("engine", &["bundle"]),
+    ("engine-candle", &["bundle", "engine", "worker"]),
+    ("engine-mock", &["bundle", "engine", "worker"]),
+    ("engine-ort", &["bundle", "engine", "worker"]),
+    ("engine-tch", &["bundle", "engine", "worker"]),
+    ("history", &[]),
+    ("judge", &["bundle", "configs", "history", "plan", "protocol", "statistics"]),
+    ("measure", &["bundle", "configs", "judge", "plan", "protocol", "statistics"]),
+    ("plan", &["bundle", "configs", "protocol", "statistics"]),
+    ("prepare", &["bundle"]),
+    ("profile", &["bundle", "configs", "protocol", "tooling"]),
+    ("protocol", &[]),
+    ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
+    ("reference-gguf", &["bundle"]),
+    ("render", &["charts", "history", "judge", "plan", "protocol", "statistics"]),
+    ("setup", &["tooling"]),
+    ("statistics", &[]),
+    ("tidy", &["tooling"]),
+    ("tooling", &[]),
+    ("worker", &["bundle", "engine", "protocol"]),
+    ("xtask", &["configs", "profile", "protocol", "setup", "tidy", "tooling"]),
+];
+
+/// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
+/// `prepare` reads GGUF with candle-core.
+pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
+    ("candle-core", &["engine-candle", "prepare", "reference-candle-transformers"]),
+    ("candle-nn", &["engine-candle", "reference-candle-transformers"]),
+    ("candle-transformers", &["reference-candle-transformers"]),
+    ("tch", &["engine-tch"]),
+    ("torch-sys", &["engine-tch"]),
+    ("ort", &["engine-ort"]),
+    ("ort-sys", &["engine-ort"]),
+];
+
+/// Crates that link a native library when they are built.
+pub(crate) const NATIVE: [&str; 1] = ["torch-sys"];

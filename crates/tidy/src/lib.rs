@@ -1,0 +1,81 @@
+//! The rules of docs/architecture.md that a machine can check, and rules on pages and code.
+
+mod arrows;
+mod code;
+mod cycles;
+mod exempt;
+mod files;
+mod graph;
+mod modules;
+mod names;
+mod pages;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::modules::Module;
+
+/// One breach of one rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    rule: &'static str,
+    /// The crate, or the page.
+    place: String,
+    found: String,
+    remedy: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.rule, self.found, self.remedy)
+    }
+}
+
+/// Checks the checkout at `root`: prints what was found, and ends in an error if a rule is broken.
+pub fn run(root: &Path) -> Result<()> {
+    let graph = graph::Graph::read(root)?;
+    for (name, ours) in graph.arrows() {
+        println!("{name} → {}", if ours.is_empty() { "none of ours".into() } else { ours.join(", ") });
+    }
+    let mut findings = graph.check();
+    for (name, roots) in graph.roots() {
+        findings.extend(check_crate(root, name, roots)?);
+    }
+    findings.extend(files::check(root)?);
+    let sorted = exempt::sort(findings);
+    sorted.print();
+    match sorted.broken.len() {
+        0 => println!("tidy: every rule holds"),
+        count => bail!("{count} breaches of the rules of the architecture"),
+    }
+    Ok(())
+}
+
+/// Holds the code of one crate to the rules on code, and says whether its modules form a cycle.
+fn check_crate(root: &Path, name: &str, roots: &[PathBuf]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut cycles = Vec::new();
+    for file in roots {
+        let modules: Vec<Module> = modules::modules(file)?;
+        cycles.extend(cycles::cycles(&modules));
+        findings.extend(code::check(root, name, &modules)?);
+    }
+    if cycles.is_empty() {
+        println!("{name}: no cycle of modules");
+    }
+    for cycle in &cycles {
+        println!("{name}: cycle of modules {}: {}", cycle.modules.join(", "), cycle.uses(root));
+    }
+    findings.extend(cycles.iter().map(|cycle| cycle.finding(root, name)));
+    Ok(findings)
+}
+
+/// A file's name from the checkout's root.
+fn relative(root: &Path, file: &Path) -> String {
+    file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests;
