@@ -3,7 +3,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use calibrate::page::{self, Table};
-use calibrate::studies::{self, Options};
+use calibrate::studies;
+use calibrate::study::Options;
 use clap::Parser;
 
 /// Hold the statistics against simulated comparisons whose truth is known

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::bars::{Bar, Bars, Group};
 use crate::figure::{Figure, Panel};
-use crate::palette::Colour;
+use crate::palette::{Colour, assign};
 
 /// One run, or one framework of one.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,5 +74,5 @@ fn colours(runs: &[Measured], known: &[&str]) -> BTreeMap<String, Colour> {
     let mut names: Vec<String> = runs.iter().map(|run| run.framework.clone()).collect();
     names.sort();
     names.dedup();
-    names.iter().cloned().zip(crate::assign(&names, known)).collect()
+    names.iter().cloned().zip(assign(&names, known)).collect()
 }
