@@ -1,7 +1,8 @@
 //! [`InferenceEngine`]: the one seam through which every framework is driven and measured.
 //!
 //! The worker is generic over it, so every engine is timed by the same clock code, asked the same
-//! questions in the same order, and held to the same [`conformance`] suite. An implementation
+//! questions in the same order, and held to the same suite (the module `conformance`, behind a feature
+//! that only tests switch on). An implementation
 //! translates between this trait and a framework's best public operations; it contains no timing, no
 //! logging, and no policy of its own about threads, precision or warm-up.
 //!
@@ -9,6 +10,7 @@
 //! [`EngineError::Unsupported`] with the reason; what is in effect is reported by
 //! [`InferenceEngine::in_effect`], observed and not repeated from the settings.
 
+#[cfg(feature = "conformance")]
 pub mod conformance;
 
 use std::collections::BTreeMap;

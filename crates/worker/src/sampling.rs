@@ -15,7 +15,8 @@ use rand::distr::OpenClosed01;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::serve::ServeError;
+use crate::error::ServeError;
+use crate::logits::maximum;
 
 /// How far below the largest, in units of the temperature, tokens are looked for, as long as those found
 /// have too little mass. Of a language model's distribution the first mostly holds enough: some tens or
@@ -98,7 +99,7 @@ impl Sampler {
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         // Above 0: cumulative mass is asked to reach its share of the whole, and the first always does more.
         let uniform: f64 = self.random.sample(OpenClosed01);
-        let largest = crate::runner::maximum(logits);
+        let largest = maximum(logits);
         if !largest.is_finite() {
             return None;
         }

@@ -4,8 +4,8 @@ use engine::InferenceEngine;
 use protocol::{Iteration, Warmup, WarmupDone};
 
 use crate::clock;
+use crate::error::ServeError;
 use crate::runner::Runner;
-use crate::serve::ServeError;
 
 /// Below this, medians of the halves of an iteration say more of chance than of a trend.
 const GAPS_FOR_HALVES: usize = 8;
