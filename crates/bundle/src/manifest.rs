@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::BundleError;
+use crate::error::BundleError;
 
 pub const MANIFEST: &str = "manifest.json";
 /// Version of the layout of a bundle. A bundle of another version is prepared anew.

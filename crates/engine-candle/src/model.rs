@@ -1,12 +1,12 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
-use bundle::{Bundle, LinearNames, ModelConfig, Precision};
+use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Result, Tensor};
 use engine::{EngineError, Want};
 use rayon::prelude::*;
 
 use crate::attention::Attention;
-use crate::framework;
+use crate::error::framework;
 use crate::linear::Linear;
 use crate::math::add;
 use crate::mlp::Mlp;
@@ -172,9 +172,9 @@ impl Layer {
         let names = config.layer(index);
         Ok(Layer {
             attention_norm: Norm::read(reader, config, &names.attention_norm)?,
-            qkv: read_linear(reader, &names.qkv)?,
+            qkv: Linear::read(reader, &names.qkv)?,
             attention: Attention::read(reader, config, &names)?,
-            output: read_linear(reader, &names.output)?,
+            output: Linear::read(reader, &names.output)?,
             mlp_norm: Norm::read(reader, config, &names.mlp_norm)?,
             mlp: Mlp::read(reader, config, &names)?,
         })
@@ -191,13 +191,6 @@ impl Layer {
         }
         Ok(())
     }
-}
-
-pub(crate) fn read_linear(
-    reader: &Reader<'_>,
-    names: &LinearNames,
-) -> std::result::Result<Linear, EngineError> {
-    Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?).map_err(framework)
 }
 
 fn add_to(x: &mut [f32], y: &Tensor) -> Result<()> {

@@ -6,10 +6,11 @@ use ort::memory::Allocator;
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor};
 
-use crate::attention::{COS, LAST_POSITIONS, SIN, TOTAL, cache_names};
-use crate::decoder::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output};
 use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
+use crate::names::{
+    COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_output,
+};
 use crate::runtime::framework;
 
 /// How many shapes of append are kept bound: the context's, the prompt's and the decode step's.

@@ -2,7 +2,9 @@
 
 mod eager;
 mod embedding;
+mod error;
 mod fused;
+mod layer;
 mod layout;
 mod linear;
 mod model;
@@ -21,6 +23,7 @@ use engine::{
 };
 use tch::{Kind, TchError, Tensor};
 
+use error::framework;
 use layout::Layout;
 use model::{Model, Output};
 use sequences::Sequences;
@@ -185,13 +188,4 @@ fn numbers(tensor: &Tensor) -> &[f32] {
     unsafe {
         std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel())
     }
-}
-
-/// libtorch's errors go on with a stack trace, which says nothing to people.
-fn framework(error: TchError) -> EngineError {
-    let text = match error {
-        TchError::Torch(text) => text,
-        other => other.to_string(),
-    };
-    EngineError::Framework(text.lines().next().unwrap_or("libtorch gave no reason").to_owned())
 }

@@ -7,7 +7,7 @@ use bundle::quantised::INT4_GROUP;
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
-use crate::framework;
+use crate::error::framework;
 use crate::reader::Reader;
 
 /// Rows from which on a product in bf16 is faster than `_weight_int8pack_mm`, widening the codes included.

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use bundle::{ModelConfig, TensorSpec};
 use memmap2::Mmap;
 
-use crate::PrepareError;
+use crate::error::PrepareError;
+
+/// The text files of a bundle, called as Hugging Face calls them.
+pub(crate) const CONFIG: &str = "config.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
 /// A model whose every tensor is known to be there in the shape that its configuration calls for.
 /// No weights have been read yet.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::Resamples;
+use crate::limits::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
 use crate::multiplicity::holm;
 use crate::paired::LogRatios;
 use crate::power::detectable_shift;
 use crate::sequential::{Boundaries, Looks};
 use crate::unpaired::{mann_whitney, welch};
-use crate::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
 
 /// What an interval misses the truth with: at the last look, and, taken alone, at one before.
 ///

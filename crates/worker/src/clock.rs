@@ -4,7 +4,13 @@
 //! `scripted-clock`, whose two functions let a script say what the clock shows.
 
 #[cfg(feature = "scripted-clock")]
-pub use scripted::{advance_clock, stop_clock};
+pub use scripted::advance_clock;
+
+/// Stops the clock of this process: from here on it shows what [`advance_clock`] adds.
+#[cfg(feature = "scripted-clock")]
+pub fn stop_clock() {
+    scripted::stop_at(monotonic_ns());
+}
 
 /// Nanoseconds of a monotonic clock that the driver can read too: the time of spawning is compared
 /// with readings in this process.
@@ -39,12 +45,11 @@ mod scripted {
     /// Where the clock was stopped, and what was added since; 0 while it runs.
     static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
 
-    /// Stops the clock of this process: from here on it shows what [`advance_clock`] adds.
-    pub fn stop_clock() {
-        STOPPED_AT.store(super::monotonic_ns(), Ordering::Relaxed);
+    pub(super) fn stop_at(now_ns: u64) {
+        STOPPED_AT.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Lets a stopped clock ([`stop_clock`]) show so much later.
+    /// Lets a stopped clock ([`stop_clock`](crate::stop_clock)) show so much later.
     ///
     /// # Panics
     /// On a clock that runs.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::ModelConfig;
+use super::model::ModelConfig;
+use crate::error::BundleError;
+use crate::precision::{Element, Precision};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
-use crate::{BundleError, Element, Precision};
 
 /// A tensor as it lies in a file of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]

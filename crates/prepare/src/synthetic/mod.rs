@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::PrepareError;
+use crate::error::PrepareError;
 use crate::model::{Document, Model, Tensors};
 use shapes::{SHAPES, Shape};
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::boundaries::Boundaries;
 use self::boundaries::{Curve, Curves, levels};
 use self::integration::{Continuation, Sides};
-use crate::MIN_ROUNDS;
+use crate::limits::MIN_ROUNDS;
 
 /// Exponent of the spending function. 1 would spend like Pocock (1977), 3 nearly like O'Brien & Fleming
 /// (1979).
