@@ -21,7 +21,7 @@ use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
     Settings, Want, check_append, check_begin,
 };
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
 use error::framework;
 use layout::Layout;
