@@ -28,7 +28,7 @@ pub struct Manifest {
 pub struct Source {
     /// `gguf`, `huggingface` or `synthetic`.
     pub kind: String,
-    /// Of weights that were drawn at random: what they were drawn with.
+    /// The seed of weights that were drawn at random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// sha256 by name of every source file that was read.

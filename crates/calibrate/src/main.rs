@@ -16,7 +16,7 @@ struct Cli {
     /// Simulated comparisons of each setting
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     comparisons: u32,
-    /// Of everything random: the same seed gives the same page
+    /// Seed of everything random: the same seed gives the same page
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// The page

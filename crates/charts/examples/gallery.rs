@@ -81,12 +81,12 @@ fn lines(count: usize, axis: LineAxis, xs: &[f64]) -> Panel {
 }
 
 fn samples(values: usize) -> Vec<Sample> {
-    let of = |(index, colour): (usize, Colour)| Sample {
+    let sample = |(index, colour): (usize, Colour)| Sample {
         label: NAMES[index].into(),
         colour,
         values: (0..values).map(|place| 12.0 + 4.0 * index as f64 + 3.0 * wave(place + index)).collect(),
     };
-    colours(4).into_iter().enumerate().map(of).collect()
+    colours(4).into_iter().enumerate().map(sample).collect()
 }
 
 fn spread(values: usize) -> Panel {

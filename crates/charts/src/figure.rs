@@ -192,10 +192,10 @@ fn averaged(pixels: &[u8], size: Size) -> Vec<u8> {
     for y in 0..size.height as usize {
         for x in 0..width {
             for channel in 0..3 {
-                let of = |dx, dy| {
+                let pixel = |dx, dy| {
                     u32::from(pixels[((y * times + dy) * width * times + x * times + dx) * 3 + channel])
                 };
-                let sum: u32 = (0..times).flat_map(|dy| (0..times).map(move |dx| of(dx, dy))).sum();
+                let sum: u32 = (0..times).flat_map(|dy| (0..times).map(move |dx| pixel(dx, dy))).sum();
                 averaged.push(((sum + 2) / (OVERSAMPLED * OVERSAMPLED)) as u8);
             }
         }

@@ -17,7 +17,8 @@ pub struct Heatmap {
     pub y: (String, Vec<String>),
     /// `[y][x]`; `None` where there is none.
     pub values: Vec<Vec<Option<f64>>>,
-    /// Of the colours: that of all heatmaps to be read side by side. `None`: that of these values.
+    /// The values that the scale of colours begins and ends with; one range for all heatmaps to be read side by side.
+    /// `None`: the range of these values.
     pub range: Option<(f64, f64)>,
 }
 

@@ -17,7 +17,7 @@ pub struct Lines {
     pub x: LineAxis,
     pub y: LineAxis,
     pub series: Vec<Line>,
-    /// From the start up to here is another phase, told by this name.
+    /// Another phase, from the start up to this place, and its name.
     pub shaded: Option<(f64, String)>,
 }
 

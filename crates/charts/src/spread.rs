@@ -36,7 +36,7 @@ pub struct Ecdf {
     pub samples: Vec<Sample>,
 }
 
-/// Up to so many values, each is a dot that is seen by itself.
+/// Up to this number of values, each is drawn as a dot of its own.
 const FEW: usize = 60;
 
 /// Where the largest is this many times the smallest, the axis is logarithmic.

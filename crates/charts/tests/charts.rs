@@ -32,7 +32,7 @@ fn line(points: &[(f64, f64)]) -> Line {
     Line { label: "candle".into(), colour: BLUE, points }
 }
 
-/// Of every kind one.
+/// One panel of every kind.
 fn panels() -> Vec<Panel> {
     let stack = Stack {
         title: "Memory".into(),

@@ -39,7 +39,7 @@ pub struct Candle {
     /// Positions that the caches hold.
     filled: usize,
     logits: Vec<f32>,
-    /// Of the last append, where they are kept.
+    /// Hidden states of the last append, where they are kept.
     hidden: Option<Vec<Vec<f32>>>,
 }
 

@@ -26,7 +26,7 @@ const MLP_ROWS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Model {
     config: ModelConfig,
-    /// Of the file that was read.
+    /// The precision of the file that was read.
     precision: Precision,
     /// `[vocabulary, hidden]`
     embedding: Weight,
@@ -52,7 +52,7 @@ struct Layer {
 pub(crate) struct Held {
     pub(crate) precision: Precision,
     pub(crate) weights: usize,
-    /// Of those, how many are held a second time in the form that candle's kernel wants.
+    /// How many of those are held a second time, in the form that candle's kernel wants.
     pub(crate) repacked: usize,
     /// For people.
     pub(crate) kernels: Vec<String>,
@@ -87,7 +87,7 @@ impl Model {
         &self.config
     }
 
-    /// Of the weights file.
+    /// The precision of the weights file.
     pub(crate) fn precision(&self) -> Precision {
         self.precision
     }
@@ -110,8 +110,8 @@ impl Model {
         }
     }
 
-    /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and the hidden states to
-    /// `hidden` where there is one.
+    /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and
+    /// the hidden states to `hidden` where there is one.
     pub(crate) fn forward(
         &self,
         sequences: &mut Sequences,

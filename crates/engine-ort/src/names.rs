@@ -5,7 +5,7 @@ use crate::onnx::DataType;
 /// Token ids `[batch, positions]`.
 pub(crate) const TOKENS: &str = "tokens";
 /// Position of each token `[batch, positions]`, where the graph asks for it: see
-/// [`Attention::takes_positions`](crate::attention::Attention::takes_positions).
+/// `Attention::takes_positions`.
 pub(crate) const POSITIONS: &str = "positions";
 /// Which of the appended positions get logits, `[rows]`.
 pub(crate) const ROWS: &str = "rows";

@@ -83,7 +83,7 @@ impl Sequences {
         })
     }
 
-    /// Of keys and values, as allocated: with the padding of heads.
+    /// Bytes of keys and values, as allocated: with the padding of heads.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
         let bytes =
             self.cache.iter().map(|tensor| tensor.data_type().byte_size(tensor.shape().num_elements()));
@@ -188,7 +188,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Of the last append.
+    /// Logits of the last append.
     pub(crate) fn logits(&self) -> &[f32] {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => &gathered.logits,
@@ -197,7 +197,7 @@ impl Sequences {
         }
     }
 
-    /// Of the last append; empty where the graph gives none.
+    /// Hidden states of the last append; empty where the graph gives none.
     pub(crate) fn hidden_states(&self) -> Vec<&[f32]> {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => gathered.hidden.iter().map(Vec::as_slice).collect(),

@@ -33,7 +33,7 @@ pub struct Tch {
     model: Model,
     sequences: Option<Sequences>,
     keep_hidden: bool,
-    /// Of the last append.
+    /// What the last append computed.
     output: Option<Output>,
 }
 

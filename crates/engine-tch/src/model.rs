@@ -90,7 +90,7 @@ impl Model {
         self.layout.attention_kind(self.options.0)
     }
 
-    /// Of the file that was read.
+    /// The precision of the file that was read.
     pub(crate) fn precision(&self) -> Precision {
         self.weights.precision()
     }

@@ -84,7 +84,7 @@ impl Int4 {
     }
 }
 
-/// Of pairs of codes, `[rows, in / 2]`, the even column in the low half; rows filled up to whole blocks.
+/// Packs pairs of codes, `[rows, in / 2]`, the even column in the low half; rows filled up to whole blocks.
 fn pack_int4(pairs: &Tensor) -> Result<Tensor, TchError> {
     let (rows, half) = pairs.size2()?;
     let codes = Tensor::f_zeros([whole_blocks(rows), half, 2], (Kind::Int, pairs.device()))?;

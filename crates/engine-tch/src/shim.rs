@@ -57,7 +57,7 @@ pub(crate) fn cpu_is_intel() -> bool {
 /// wraps `no_grad` alone. A tensor made within may be used within alone.
 pub(crate) struct InferenceMode {
     mode: *mut c_void,
-    /// Of one thread.
+    /// Keeps it on the thread that it was made on.
     _thread: PhantomData<*const ()>,
 }
 

@@ -47,9 +47,9 @@ pub struct Settings {
     /// Whether [`InferenceEngine::hidden_states`] will be asked for. Where keeping them costs
     /// speed, an engine keeps them only then.
     pub hidden_states: bool,
-    /// Of a quantised precision: multiply by the dequantised weights in f32, however much faster the
-    /// framework's quantised kernels are. It is what those are held against, and what a framework without
-    /// kernels for the precision does in any case.
+    /// At a quantised precision, multiply by the dequantised weights in f32, however much faster the
+    /// framework's quantised kernels are. Those are held against this; a framework without
+    /// kernels for the precision does it in any case.
     pub dequantised: bool,
     /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine refuses
     /// those that it does not know: see [`Settings::check_options`].
@@ -132,9 +132,9 @@ pub struct InEffect {
 /// Which logits [`InferenceEngine::append`] computes and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
-    /// Of the last of the appended positions alone: the output head runs over one row a sequence.
+    /// Logits of the last appended position alone: the output head runs over one row a sequence.
     Last,
-    /// Of every appended position.
+    /// Logits of every appended position.
     All,
 }
 

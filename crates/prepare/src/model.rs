@@ -21,7 +21,7 @@ pub(crate) struct Model {
     pub(crate) kind: &'static str,
     /// Every file that the bundle is made from; none where it is made from nothing but its shape.
     pub(crate) files: Vec<SourceFile>,
-    /// Of weights that are drawn.
+    /// The seed, where weights are drawn.
     pub(crate) seed: Option<u64>,
     pub(crate) config: ModelConfig,
     pub(crate) config_json: Document,

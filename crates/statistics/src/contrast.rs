@@ -1,9 +1,9 @@
-//! Two runs that have no rounds in common, held against each other.
+//! A comparison of two runs that have no rounds in common.
 //!
-//! Nothing pairs the processes of one run with those of the other, so that what rounds had in common does not
-//! cancel, and neither does what the two runs did not have in common: another hour, another neighbour on the
-//! machine. No test of the figures alone can see the latter; whoever compares two runs has to look at what the
-//! machine did in each. Interleaved rounds ([`crate::decide`]) need no such care.
+//! Nothing pairs the processes of one run with those of the other, so nothing that disturbed them cancels. The two
+//! runs may also have seen different machines: another hour, another neighbour. No test of the figures can see
+//! that, so whoever compares two runs has to look at what the machine did in each. Interleaved rounds
+//! ([`crate::decide`]) need no such care.
 
 use serde::{Deserialize, Serialize};
 

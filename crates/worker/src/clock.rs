@@ -49,7 +49,7 @@ mod scripted {
         STOPPED_AT.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Lets a stopped clock ([`stop_clock`](crate::stop_clock)) show so much later.
+    /// Lets a stopped clock ([`stop_clock`](crate::stop_clock)) show a time that is later by `time`.
     ///
     /// # Panics
     /// On a clock that runs.

@@ -5,7 +5,7 @@ use engine::EngineError;
 /// Why a worker ends with exit code 1.
 #[derive(Debug)]
 pub enum ServeError {
-    /// Reported to the driver as a `failed` event, and told to people on stderr.
+    /// The engine failed: reported to the driver as a `failed` event, and to people on stderr.
     Engine(EngineError),
     /// The job cannot be understood; there may be no one who speaks this protocol to tell.
     Job(String),

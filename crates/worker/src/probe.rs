@@ -85,7 +85,7 @@ struct Bench<'a> {
 /// Begin and end.
 type Span = (u64, u64);
 
-/// Of one thread.
+/// What one thread has read.
 #[derive(Default)]
 struct Readings {
     arithmetic: Vec<Span>,

@@ -94,8 +94,8 @@ impl Sampler {
         self.random.set_word_pos(0);
     }
 
-    /// A token, at the cost of one number of the stream, whatever the logits. What is not a number is never
-    /// drawn; where no finite logit is the largest, there is no distribution, and none is.
+    /// Draws a token. It takes one random number, whatever the logits are. A logit that is not a number is never
+    /// drawn. `None` where the largest logit is not finite: there is no distribution then.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         // Above 0: cumulative mass is asked to reach its share of the whole, and the first always does more.
         let uniform: f64 = self.random.sample(OpenClosed01);
@@ -175,7 +175,7 @@ impl Softmax {
         exp((f64::from(logit) - self.largest) * self.inverse_temperature)
     }
 
-    /// Of all tokens together.
+    /// The mass of all tokens together.
     fn mass(self, logits: &[f32]) -> f64 {
         sum(logits, |&logit| self.weight(logit))
     }

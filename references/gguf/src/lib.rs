@@ -23,7 +23,7 @@ pub struct Record {
     /// The bundle's file, by name.
     pub from: String,
     pub from_sha256: String,
-    /// Of the derived file.
+    /// sha256 of the derived file.
     pub sha256: String,
     /// What derived it.
     pub by: String,

@@ -22,8 +22,8 @@ impl StoredTensor {
 }
 
 impl ModelConfig {
-    /// The tensors of the file of `precision`, in file order: those of [`Self::tensors`], and behind each run
-    /// of quantised ones their scales, in the same order. So what engines fuse lies side by side in both.
+    /// The tensors of the file of `precision`, in file order. These are the ones of [`Self::tensors`]; behind each run
+    /// of quantised tensors lie their scales, in the same order. So what engines fuse lies side by side in both.
     pub fn stored(&self, precision: Precision) -> Result<Vec<StoredTensor>, BundleError> {
         let quantised = if precision.is_quantised() { self.quantised() } else { BTreeSet::new() };
         let mut stored = Vec::new();

@@ -27,7 +27,7 @@ const HEAD_ROWS: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Tensors {
     config: ModelConfig,
-    /// Of the weights file.
+    /// The precision of the weights file.
     precision: Precision,
     device: Device,
     /// `[vocabulary, hidden]`

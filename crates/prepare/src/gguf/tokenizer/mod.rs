@@ -70,7 +70,9 @@ fn post_processor(
         let key = format!("tokenizer.ggml.{name}_token_id");
         let id = metadata.count(&key)?.ok_or_else(|| missing(&key))?;
         let token = vocabulary.tokens.get(id);
-        token.map(|&token| (id, token)).ok_or_else(|| format!("metadata {key:?} is {id}, which is no token"))
+        token
+            .map(|&token| (id, token))
+            .ok_or_else(|| format!("metadata {key:?} is {id}, but there is no such token"))
     };
     let bos = if asked("bos", add_bos)? { Some(token("bos")?) } else { None };
     let eos = if asked("eos", false)? { Some(token("eos")?) } else { None };

@@ -32,7 +32,7 @@ pub(super) struct Parts {
 pub(super) struct Vocabulary<'a> {
     pub(super) tokens: Vec<&'a str>,
     pub(super) types: Vec<i64>,
-    /// Of all but placeholders.
+    /// Ids of all tokens but placeholders.
     pub(super) ids: BTreeMap<&'a str, usize>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Vocabulary<'a> {
             let whole = format!("{left}{right}");
             match [left, right, &whole].into_iter().find(|token| !self.ids.contains_key(token)) {
                 Some(unknown) => {
-                    Err(format!("merge {merge:?} needs the token {unknown:?}, which there is not"))
+                    Err(format!("merge {merge:?} needs the token {unknown:?}, which the vocabulary lacks"))
                 }
                 None => Ok((left.to_owned(), right.to_owned())),
             }
