@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::BundleError;
+use crate::error::BundleError;
 
 pub const MANIFEST: &str = "manifest.json";
 /// Version of the layout of a bundle. A bundle of another version is prepared anew.
@@ -28,7 +28,7 @@ pub struct Manifest {
 pub struct Source {
     /// `gguf`, `huggingface` or `synthetic`.
     pub kind: String,
-    /// Of weights that were drawn at random: what they were drawn with.
+    /// The seed of weights that were drawn at random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// sha256 by name of every source file that was read.

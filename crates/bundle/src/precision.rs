@@ -7,7 +7,7 @@ pub enum Precision {
     F32,
     Bf16,
     F16,
-    /// Symmetric integers of 8 bits, one scale for each output row. See [`crate::quantised`].
+    /// Symmetric integers of 8 bits, one scale for each output row. See the module `quantised`.
     Int8,
     /// Symmetric integers of 4 bits, one scale for each group of 32 inputs.
     Int4,

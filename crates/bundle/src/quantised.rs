@@ -14,7 +14,8 @@
 //! engines can be held to it bit for bit. The layout of nf4 is that of bitsandbytes, and of ONNX Runtime's
 //! `MatMulBnb4`.
 
-use crate::{Precision, TensorView};
+use crate::precision::Precision;
+use crate::tensor::TensorView;
 
 /// Consecutive inputs of a row that share a scale in int4. Rows of every quantised tensor are a multiple of it.
 pub const INT4_GROUP: usize = 32;

@@ -2,7 +2,7 @@
 //! rotate-half convention of Hugging Face transformers. Computed here once so that all engines
 //! rotate by bit-identical angles.
 
-use crate::{Llama3Scaling, Rotary};
+use crate::config::{Llama3Scaling, Rotary};
 
 /// Inverse frequencies θ^(−2i/d) for i in 0..d/2, scaled as the configuration says.
 /// In f32 as the reference implementation has them.

@@ -9,8 +9,11 @@ use memmap2::Mmap;
 use memmap2::UncheckedAdvice;
 use safetensors::SafeTensors;
 
+use crate::config::StoredTensor;
+use crate::error::BundleError;
+use crate::precision::{Element, Precision};
 use crate::quantised::{Quantised, scale_name};
-use crate::{BundleError, Element, Precision, StoredTensor};
+use crate::tensor::{TensorView, touch};
 
 /// A mapped weights file. Dropping it unmaps the pages: whoever builds tensors over
 /// [`TensorView::bytes`] without copying keeps it alive.
@@ -27,27 +30,6 @@ struct Entry {
     shape: Vec<usize>,
     element: Element,
     range: Range<usize>,
-}
-
-/// One tensor, row-major, little-endian.
-#[derive(Debug, Clone)]
-pub struct TensorView<'a> {
-    pub shape: Vec<usize>,
-    pub element: Element,
-    pub bytes: &'a [u8],
-    /// Where `bytes` begins in the file: what ONNX Runtime calls an external initialiser's offset.
-    pub file_offset: u64,
-}
-
-impl TensorView<'_> {
-    /// As [`Weights::touch`], of this tensor alone.
-    pub fn touch(&self) -> u64 {
-        touch(self.bytes)
-    }
-}
-
-fn touch(bytes: &[u8]) -> u64 {
-    bytes.iter().step_by(4096).map(|&byte| u64::from(byte)).sum()
 }
 
 impl Weights {

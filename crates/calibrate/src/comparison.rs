@@ -51,14 +51,14 @@ impl fmt::Display for Rounds {
 pub enum Order {
     /// The driver's.
     Balanced,
-    /// All rounds of one contender before those of the next: what drift makes of it must be caught.
+    /// All rounds of one contender come before all rounds of the next. What drift does to that must be caught.
     OneByOne,
 }
 
 /// What is true, and how it is looked at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// Of each contender, what its decode steps take relative to the others'. Load, cold start and memory
+    /// How long each contender's decode steps take relative to the others'. Load, cold start and memory
     /// are alike.
     pub decode: Vec<f64>,
     pub noise: Noise,

@@ -3,7 +3,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use calibrate::page::{self, Table};
-use calibrate::studies::{self, Options};
+use calibrate::studies;
+use calibrate::study::Options;
 use clap::Parser;
 
 /// Hold the statistics against simulated comparisons whose truth is known
@@ -15,7 +16,7 @@ struct Cli {
     /// Simulated comparisons of each setting
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     comparisons: u32,
-    /// Of everything random: the same seed gives the same page
+    /// Seed of everything random: the same seed gives the same page
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// The page

@@ -7,8 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use statistics::DEFAULT_MAX_ROUNDS;
 
-use crate::studies::Options;
-use crate::study::Share;
+use crate::study::{Options, Share};
 
 /// Where a share has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,8 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use statistics::steady::{SteadyState, classify};
 
 use crate::page::{Limit, Table};
-use crate::studies::Options;
-use crate::study::{Share, repeat, seed_of};
+use crate::study::{Options, Share, repeat, seed_of};
 
 /// Iterations of a series.
 const ITERATIONS: usize = 120;
@@ -77,7 +76,7 @@ pub(crate) fn table(options: &Options) -> Table {
             SteadyState::Slowdown => "slowdown",
             SteadyState::NoSteadyState => "no steady state",
         };
-        let right = Share::of(&found, |found| *found == Some(state));
+        let right = Share::count(&found, |found| *found == Some(state));
         table.row([name.into(), word.into()], right, Limit::AtLeast(0.95));
     }
     table

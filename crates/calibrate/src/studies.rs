@@ -6,14 +6,7 @@ use statistics::{Decision, Outcome, quantile};
 use crate::comparison::{Comparison, METRICS, Order, Rounds, Scenario};
 use crate::page::{Limit, Table, percent};
 use crate::steady;
-use crate::study::{Share, mean, repeat, seed_of};
-
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Of each setting.
-    pub comparisons: usize,
-    pub seed: u64,
-}
+use crate::study::{Options, Share, mean, repeat};
 
 /// 2 % between processes, and between the steps of one.
 pub const NORMAL: Noise = Noise {
@@ -52,11 +45,7 @@ pub fn all(options: &Options) -> Vec<Table> {
 }
 
 impl Options {
-    /// The same with seeds of its own.
-    fn fork(&self, index: u64) -> Self {
-        Self { seed: seed_of(self.seed, index), ..*self }
-    }
-
+    /// Comparisons of one setting.
     pub fn simulate(&self, scenario: &Scenario) -> Vec<Comparison> {
         let looks = scenario.rounds.looks();
         repeat(self.comparisons, self.seed, |seed| scenario.compare(&looks, seed))
@@ -85,7 +74,7 @@ fn false_positives(options: &Options) -> Table {
             let outcomes = options.fork(10 * index + contenders as u64).simulate(&scenario);
             table.row(
                 [name.into(), rounds.to_string()].into_iter().chain(shape(&scenario, &outcomes)),
-                Share::of(&outcomes, any_different),
+                Share::count(&outcomes, any_different),
                 Limit::AtMost(0.05),
             );
         }
@@ -108,7 +97,7 @@ fn power(options: &Options) -> Table {
             [percent(ratio - 1.0, 0), scenario.rounds.to_string()]
                 .into_iter()
                 .chain(shape(&scenario, &outcomes)),
-            Share::of(&outcomes, |outcome| last_is_slower(&scenario, outcome)),
+            Share::count(&outcomes, |outcome| last_is_slower(&scenario, outcome)),
             if ratio == 1.03 { Limit::AtLeast(0.9) } else { Limit::None },
         );
     }
@@ -143,7 +132,7 @@ fn coverage(options: &Options) -> Table {
                         taken(&outcomes),
                         percent(mean(&errors), 2),
                     ],
-                    Share::of(&decisions, |decision| {
+                    Share::count(&decisions, |decision| {
                         decision.interval.0 <= ratio && ratio <= decision.interval.1
                     }),
                     Limit::Within(0.93, 0.97),
@@ -170,7 +159,7 @@ fn equivalence(options: &Options) -> Table {
                 index += 1;
                 table.row(
                     [name.into(), rounds.to_string(), ratio.to_string(), taken(&outcomes)],
-                    Share::of(&outcomes, |outcome| is(&outcome.deciding()[0], Outcome::Equivalent)),
+                    Share::count(&outcomes, |outcome| is(&outcome.deciding()[0], Outcome::Equivalent)),
                     limit,
                 );
             }

@@ -3,6 +3,21 @@
 use std::num::NonZero;
 use std::thread;
 
+/// How much is simulated.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Comparisons of each setting.
+    pub comparisons: usize,
+    pub seed: u64,
+}
+
+impl Options {
+    /// The same with seeds of its own.
+    pub(crate) fn fork(&self, index: u64) -> Self {
+        Self { seed: seed_of(self.seed, index), ..*self }
+    }
+}
+
 /// Calls `simulate` with a seed for each of `count` simulations, on all cores. The results are in the
 /// order of the seeds, whoever computed them.
 pub fn repeat<T: Send>(count: usize, seed: u64, simulate: impl Fn(u64) -> T + Sync) -> Vec<T> {
@@ -40,7 +55,8 @@ pub struct Share {
 }
 
 impl Share {
-    pub fn of<T>(outcomes: &[T], hit: impl Fn(&T) -> bool) -> Self {
+    /// The share of `outcomes` that `hit` is true of.
+    pub fn count<T>(outcomes: &[T], hit: impl Fn(&T) -> bool) -> Self {
         Self { hits: outcomes.iter().filter(|outcome| hit(outcome)).count(), of: outcomes.len() }
     }
 

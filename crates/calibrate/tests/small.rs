@@ -4,8 +4,8 @@
 use calibrate::comparison::{DECIDING, Order, Rounds, Scenario};
 use calibrate::page;
 use calibrate::steady::COURSES;
-use calibrate::studies::{self, DRIFT, NORMAL, Options, any_different, last_is_slower, scenario};
-use calibrate::study::{Share, repeat};
+use calibrate::studies::{self, DRIFT, NORMAL, any_different, last_is_slower, scenario};
+use calibrate::study::{Options, Share, repeat};
 use statistics::steady::classify;
 use statistics::{LogRatios, Looks, Outcome, Resamples};
 
@@ -15,7 +15,7 @@ const OPTIONS: Options = Options { comparisons: 200, seed: 7 };
 fn one_contender_under_two_names_is_seldom_different() {
     for noise in [NORMAL, DRIFT] {
         let outcomes = OPTIONS.simulate(&scenario(2, 1.0, noise, Rounds::Automatic));
-        let wrong = Share::of(&outcomes, any_different);
+        let wrong = Share::count(&outcomes, any_different);
         assert!(wrong.value() <= 0.06, "{wrong:?} with {noise:?}");
     }
 }
@@ -23,7 +23,7 @@ fn one_contender_under_two_names_is_seldom_different() {
 #[test]
 fn three_percent_are_found_in_two_percent_noise() {
     let scenario = scenario(2, 1.03, NORMAL, Rounds::Automatic);
-    let found = Share::of(&OPTIONS.simulate(&scenario), |outcome| last_is_slower(&scenario, outcome));
+    let found = Share::count(&OPTIONS.simulate(&scenario), |outcome| last_is_slower(&scenario, outcome));
     assert!(found.value() >= 0.88, "{found:?}");
 }
 
@@ -39,7 +39,7 @@ fn clear_differences_take_few_rounds() {
 fn intervals_hold_the_truth_about_as_often_as_they_say() {
     for rounds in [Rounds::Fixed(6), Rounds::Automatic] {
         let outcomes = OPTIONS.simulate(&scenario(2, 1.03, NORMAL, rounds));
-        let held = Share::of(&outcomes, |outcome| {
+        let held = Share::count(&outcomes, |outcome| {
             let (low, high) = outcome.deciding()[0].as_ref().unwrap().interval;
             low <= 1.03 && 1.03 <= high
         });
@@ -50,7 +50,7 @@ fn intervals_hold_the_truth_about_as_often_as_they_say() {
 #[test]
 fn what_is_at_the_margin_is_seldom_equivalent() {
     let outcomes = OPTIONS.simulate(&scenario(2, 1.02, NORMAL, Rounds::Fixed(24)));
-    let wrong = Share::of(&outcomes, |outcome| {
+    let wrong = Share::count(&outcomes, |outcome| {
         outcome.deciding()[0].as_ref().unwrap().outcome == Outcome::Equivalent
     });
     assert!(wrong.value() <= 0.06, "{wrong:?}");
@@ -61,7 +61,7 @@ fn courses_are_classified_as_what_they_are() {
     for (name, course, state) in COURSES {
         let found =
             repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| classify(&course.series(seed)).unwrap().state);
-        let right = Share::of(&found, |found| *found == state);
+        let right = Share::count(&found, |found| *found == state);
         assert!(right.value() >= 0.9, "{name}: {right:?}");
     }
 }
@@ -80,14 +80,14 @@ fn peeking_without_paying_is_caught() {
         });
         excluded
     });
-    let wrong = Share::of(&misled, |misled| *misled);
+    let wrong = Share::count(&misled, |misled| *misled);
     assert!(wrong.interval().0 > 0.05, "{wrong:?}");
 }
 
 #[test]
 fn drift_that_falls_on_one_contender_is_caught() {
     let one_by_one = Scenario { order: Order::OneByOne, ..scenario(2, 1.0, DRIFT, Rounds::Fixed(24)) };
-    let wrong = Share::of(&OPTIONS.simulate(&one_by_one), any_different);
+    let wrong = Share::count(&OPTIONS.simulate(&one_by_one), any_different);
     assert!(wrong.interval().0 > 0.05, "{wrong:?}");
 }
 
@@ -98,7 +98,7 @@ fn a_table_without_holm_is_caught() {
         let comparison = scenario.compare(&Looks::fixed(12), seed);
         comparison.table.iter().flatten().any(|decision| decision.p_t < 0.05)
     });
-    let wrong = Share::of(&any, |any| *any);
+    let wrong = Share::count(&any, |any| *any);
     assert!(wrong.interval().0 > 0.05, "{wrong:?}");
 }
 

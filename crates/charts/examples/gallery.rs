@@ -81,12 +81,51 @@ fn lines(count: usize, axis: LineAxis, xs: &[f64]) -> Panel {
 }
 
 fn samples(values: usize) -> Vec<Sample> {
-    let of = |(index, colour): (usize, Colour)| Sample {
+    let sample = |(index, colour): (usize, Colour)| Sample {
         label: NAMES[index].into(),
         colour,
         values: (0..values).map(|place| 12.0 + 4.0 * index as f64 + 3.0 * wave(place + index)).collect(),
     };
-    colours(4).into_iter().enumerate().map(of).collect()
+    colours(4).into_iter().enumerate().map(sample).collect()
+}
+
+fn spread(values: usize) -> Panel {
+    Panel::Spread(Spread { title: "Every gap".into(), hint: "ms".into(), samples: samples(values) })
+}
+
+fn ecdf() -> Panel {
+    Panel::Ecdf(Ecdf { title: "Share".into(), hint: "ms".into(), samples: samples(3000) })
+}
+
+/// One remainder is below zero.
+fn stack() -> Panel {
+    let row = |index: usize, remainder: f64| StackRow {
+        label: NAMES[index].into(),
+        values: vec![40.0, 540.0, 30.0, 60.0, remainder],
+        total: 670.0 + remainder,
+    };
+    let parts = ["framework", "parameters", "KV cache", "activations", "remainder"];
+    Panel::Stack(Stack {
+        title: "Peak memory by part".into(),
+        hint: "MB".into(),
+        parts: parts.map(str::to_owned).to_vec(),
+        rows: vec![row(0, 20.0), row(4, -60.0), row(2, 400.0)],
+    })
+}
+
+fn heatmap(index: usize) -> Panel {
+    let cell = |row: usize, column: usize| {
+        (row + column != 5).then_some(100.0 * (1 + row * index + 2 * column) as f64)
+    };
+    let values = (0..4).map(|row| (0..3).map(|column| cell(row, column)).collect()).collect();
+    Panel::Heatmap(Heatmap {
+        title: format!("{}: prompt tokens per second", NAMES[index]),
+        x: ("prompt tokens".into(), ["128", "256", "512"].map(str::to_owned).to_vec()),
+        y: ("batch".into(), ["1", "2", "4", "8"].map(str::to_owned).to_vec()),
+        values,
+        range: Some((100.0, 1200.0)),
+        ..Heatmap::default()
+    })
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -103,66 +142,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let named = |label: &str| LineAxis { label: label.into(), ..LineAxis::default() };
     let powers: Vec<f64> = (0..8).map(|power| f64::from(1 << power)).collect();
-    save("lines", &Figure::of(lines(3, named("iteration"), &[1.0, 2.0, 3.0, 4.0, 5.0])), narrow)?;
     let log = LineAxis { log: true, ticks: powers.clone(), ..named("batch") };
-    save("lines-log", &Figure::of(lines(5, log, &powers)), narrow)?;
     let days: Vec<f64> = (0..40).map(|day| 1.79e9 + 86_400.0 * f64::from(day * 3)).collect();
     let time = LineAxis { time: true, ..named("UTC") };
-    save("lines-time", &Figure::of(lines(3, time.clone(), &days)), pasted)?;
-    save("lines-one", &Figure::of(lines(1, time, &days[..1])), narrow)?;
-    save(
-        "spread",
-        &Figure::of(Panel::Spread(Spread {
-            title: "Every gap".into(),
-            hint: "ms".into(),
-            samples: samples(3000),
-        })),
-        narrow,
-    )?;
-    save(
-        "spread-few",
-        &Figure::of(Panel::Spread(Spread {
-            title: "Every gap".into(),
-            hint: "ms".into(),
-            samples: samples(9),
-        })),
-        narrow,
-    )?;
-    save(
-        "ecdf",
-        &Figure::of(Panel::Ecdf(Ecdf { title: "Share".into(), hint: "ms".into(), samples: samples(3000) })),
-        narrow,
-    )?;
-    let row = |index: usize, remainder: f64| StackRow {
-        label: NAMES[index].into(),
-        values: vec![40.0, 540.0, 30.0, 60.0, remainder],
-        total: 670.0 + remainder,
-    };
-    let parts =
-        ["framework", "parameters", "KV cache", "activations", "remainder"].map(str::to_owned).to_vec();
-    let stack = Stack {
-        title: "Peak memory by part".into(),
-        hint: "MB".into(),
-        parts,
-        rows: vec![row(0, 20.0), row(4, -60.0), row(2, 400.0)],
-    };
-    save("stack", &Figure::of(Panel::Stack(stack)), narrow)?;
-    let heat = |index: usize| {
-        let cell = |row: usize, column: usize| {
-            (row + column != 5).then_some(100.0 * (1 + row * index + 2 * column) as f64)
-        };
-        let values = (0..4).map(|row| (0..3).map(|column| cell(row, column)).collect()).collect();
-        Panel::Heatmap(Heatmap {
-            title: format!("{}: prompt tokens per second", NAMES[index]),
-            x: ("prompt tokens".into(), ["128", "256", "512"].map(str::to_owned).to_vec()),
-            y: ("batch".into(), ["1", "2", "4", "8"].map(str::to_owned).to_vec()),
-            values,
-            range: Some((100.0, 1200.0)),
-            ..Heatmap::default()
-        })
-    };
-    save("heatmap", &Figure::of(heat(1)), narrow)?;
-    let pair =
-        Figure { title: "Sweep".into(), panels: vec![heat(1), heat(2)], columns: 2, ..Figure::default() };
-    save("heatmaps", &pair, pasted)
+    let panels = [
+        ("lines", lines(3, named("iteration"), &[1.0, 2.0, 3.0, 4.0, 5.0]), narrow),
+        ("lines-log", lines(5, log, &powers), narrow),
+        ("lines-time", lines(3, time.clone(), &days), pasted),
+        ("lines-one", lines(1, time, &days[..1]), narrow),
+        ("spread", spread(3000), narrow),
+        ("spread-few", spread(9), narrow),
+        ("ecdf", ecdf(), narrow),
+        ("stack", stack(), narrow),
+        ("heatmap", heatmap(1), narrow),
+    ];
+    for (name, panel, size) in panels {
+        save(name, &Figure::single(panel), size)?;
+    }
+    let panels = vec![heatmap(1), heatmap(2)];
+    save("heatmaps", &Figure { title: "Sweep".into(), panels, columns: 2, ..Figure::default() }, pasted)
 }

@@ -5,7 +5,6 @@ use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, RGBColor};
 
-use crate::figure::{nothing, titled};
 use crate::palette::Colour;
 use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
 use crate::scale::{Scale, number, tick};
@@ -46,11 +45,11 @@ const TALLEST: i32 = 64;
 
 impl Bars {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        let frame = titled(pen, frame, &self.title, &self.hint)?;
+        let frame = pen.titled(frame, &self.title, &self.hint)?;
         let bars = || self.groups.iter().flat_map(|group| &group.bars);
         let count = bars().count() as i32;
         if count == 0 {
-            return nothing(pen, frame, "nothing to show");
+            return pen.nothing(frame, "nothing to show");
         }
         let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count() as i32;
         let labels = bars().map(|bar| pen.width(&bar.label, SMALL, false)).max().unwrap_or(0);

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::bars::{Bar, Bars, Group};
 use crate::figure::{Figure, Panel};
-use crate::palette::Colour;
+use crate::palette::{Colour, assign};
 
 /// One run, or one framework of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What is the same but for the optimisation: "candle, f32".
+    /// What both arms have in common, all but the optimisation: "candle, f32".
     pub name: String,
     /// The framework, of which the colour is.
     pub framework: String,
@@ -67,12 +67,12 @@ pub fn optimisation_comparison(runs: &[Measured], case: &str, known: &[&str]) ->
     }
 }
 
-/// Of what is not optimised.
+/// The colour of what is not optimised.
 const PLAIN: Colour = Colour(0xA8, 0xAD, 0xB4);
 
 fn colours(runs: &[Measured], known: &[&str]) -> BTreeMap<String, Colour> {
     let mut names: Vec<String> = runs.iter().map(|run| run.framework.clone()).collect();
     names.sort();
     names.dedup();
-    names.iter().cloned().zip(crate::assign(&names, known)).collect()
+    names.iter().cloned().zip(assign(&names, known)).collect()
 }

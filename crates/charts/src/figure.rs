@@ -9,7 +9,7 @@ use crate::bars::Bars;
 use crate::font;
 use crate::heatmap::Heatmap;
 use crate::lines::Lines;
-use crate::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, PANEL_TITLE, Pen, SMALL, SURFACE};
+use crate::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
 use crate::spread::{Ecdf, Spread};
 use crate::stack::Stack;
 
@@ -52,7 +52,8 @@ const OVERSAMPLED: u32 = 2;
 const LARGEST: u32 = 8192;
 
 impl Figure {
-    pub fn of(panel: Panel) -> Figure {
+    /// A figure of one panel, without a title of its own.
+    pub fn single(panel: Panel) -> Figure {
         Figure { panels: vec![panel], columns: 1, ..Figure::default() }
     }
 
@@ -176,37 +177,6 @@ impl Panel {
     }
 }
 
-/// The title of a panel, with what it adds in muted ink behind or below it; gives the frame that is left.
-pub(crate) fn titled<DB: DrawingBackend>(
-    pen: &Pen<'_, DB>,
-    mut frame: Frame,
-    title: &str,
-    hint: &str,
-) -> Result<Frame, plotters::drawing::DrawingAreaErrorKind<DB::ErrorType>> {
-    let shown = pen.fitted(title, PANEL_TITLE, true, frame.width());
-    if !shown.is_empty() {
-        pen.bold(&shown, (frame.left, frame.top), PANEL_TITLE)?;
-    }
-    let used = pen.width(&shown, PANEL_TITLE, true);
-    if !hint.is_empty() {
-        let beside = used + 10 + pen.width(hint, SMALL, false) <= frame.width() && !shown.is_empty();
-        let (x, y) =
-            if beside { (frame.left + used + 10, frame.top + 1) } else { (frame.left, frame.top + 21) };
-        let hint = pen.fitted(hint, SMALL, false, frame.right - x);
-        pen.text(&hint, (x, y), SMALL, MUTED, (HPos::Left, VPos::Top))?;
-        frame.top = y + SMALL + 9;
-    } else {
-        frame.top += PANEL_TITLE + 9;
-    }
-    Ok(frame)
-}
-
-/// Told in place of what cannot be drawn.
-pub(crate) fn nothing<DB: DrawingBackend>(pen: &Pen<'_, DB>, frame: Frame, why: &str) -> Drawn<DB> {
-    let middle = ((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2);
-    pen.text(why, middle, SMALL, MUTED, (HPos::Center, VPos::Center))
-}
-
 fn check(size: Size) -> Result<(), Error> {
     let fits = |length: u32| (64..=LARGEST).contains(&length);
     if fits(size.width) && fits(size.height) {
@@ -222,10 +192,10 @@ fn averaged(pixels: &[u8], size: Size) -> Vec<u8> {
     for y in 0..size.height as usize {
         for x in 0..width {
             for channel in 0..3 {
-                let of = |dx, dy| {
+                let pixel = |dx, dy| {
                     u32::from(pixels[((y * times + dy) * width * times + x * times + dx) * 3 + channel])
                 };
-                let sum: u32 = (0..times).flat_map(|dy| (0..times).map(move |dx| of(dx, dy))).sum();
+                let sum: u32 = (0..times).flat_map(|dy| (0..times).map(move |dx| pixel(dx, dy))).sum();
                 averaged.push(((sum + 2) / (OVERSAMPLED * OVERSAMPLED)) as u8);
             }
         }

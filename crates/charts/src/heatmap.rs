@@ -4,7 +4,6 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::figure::{nothing, titled};
 use crate::pen::{Drawn, Frame, MUTED, Pen, SMALL};
 use crate::scale::number;
 
@@ -18,7 +17,8 @@ pub struct Heatmap {
     pub y: (String, Vec<String>),
     /// `[y][x]`; `None` where there is none.
     pub values: Vec<Vec<Option<f64>>>,
-    /// Of the colours: that of all heatmaps to be read side by side. `None`: that of these values.
+    /// The values that the scale of colours begins and ends with; one range for all heatmaps to be read side by side.
+    /// `None`: the range of these values.
     pub range: Option<(f64, f64)>,
 }
 
@@ -33,11 +33,11 @@ const CIVIDIS: [[f64; 3]; 5] = [
 
 impl Heatmap {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        let frame = titled(pen, frame, &self.title, &self.hint)?;
+        let frame = pen.titled(frame, &self.title, &self.hint)?;
         let ((x_name, columns), (y_name, rows)) = (&self.x, &self.y);
         let known = || self.values.iter().flatten().copied().flatten().filter(|value| value.is_finite());
         if columns.is_empty() || rows.is_empty() || known().next().is_none() {
-            return nothing(pen, frame, "nothing to show");
+            return pen.nothing(frame, "nothing to show");
         }
         let own = || (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
         let (low, high) = self.range.unwrap_or_else(own);

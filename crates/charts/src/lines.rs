@@ -4,7 +4,6 @@ use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, RGBColor};
 
-use crate::figure::{nothing, titled};
 use crate::legend;
 use crate::palette::Colour;
 use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL};
@@ -18,7 +17,7 @@ pub struct Lines {
     pub x: LineAxis,
     pub y: LineAxis,
     pub series: Vec<Line>,
-    /// From the start up to here is another phase, told by this name.
+    /// Another phase, from the start up to this place, and its name.
     pub shaded: Option<(f64, String)>,
 }
 
@@ -51,18 +50,19 @@ pub struct Point {
 
 impl Lines {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        let mut frame = titled(pen, frame, &self.title, &self.hint)?;
+        let mut frame = pen.titled(frame, &self.title, &self.hint)?;
         let points = || {
             let all = self.series.iter().flat_map(|line| &line.points);
             all.filter(|point| point.x.is_finite() && point.y.is_finite())
         };
         if points().next().is_none() {
-            return nothing(pen, frame, "nothing to show");
+            return pen.nothing(frame, "nothing to show");
         }
         if self.series.len() > 1 || self.series.iter().any(|line| !line.label.is_empty()) {
             let named = self.series.iter().enumerate().filter(|(_, line)| !line.points.is_empty());
-            let entries: Vec<_> =
-                named.map(|(index, line)| (line.label.clone(), line.colour, Mark::of(index))).collect();
+            let entries: Vec<_> = named
+                .map(|(index, line)| (line.label.clone(), line.colour, Mark::for_series(index)))
+                .collect();
             frame = legend::draw(pen, frame, &entries)?;
         }
         let bottom = frame.bottom - 2 * (SMALL + 6);
@@ -91,7 +91,7 @@ impl Lines {
         };
         self.draw_axes(pen, (&x, &y), &y_ticks, Frame { left, bottom, ..frame })?;
         for (index, line) in self.series.iter().enumerate() {
-            line.draw(pen, &x, &y, Mark::of(index))?;
+            line.draw(pen, &x, &y, Mark::for_series(index))?;
         }
         Ok(())
     }

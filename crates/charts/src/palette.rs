@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-/// Of a series, as red, green and blue.
+/// The colour of a series, as red, green and blue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Colour(pub u8, pub u8, pub u8);
 
@@ -19,9 +19,9 @@ const PALETTE: [Colour; 8] = [
     Colour(0xF0, 0xE4, 0x42),
 ];
 
-/// A colour for each name. A name that `known` begins with its own place in the palette (`candle (no cache)` that of
-/// `candle`), so that charts of different runs can be read side by side; the second to want a place, and whoever is
-/// not known, takes the next that is free.
+/// A colour for each name. Each of the `known` names has its own colour, and a name that begins with it has the same
+/// (`candle (no cache)` has candle's), so that charts of different runs can be read side by side. A colour that is
+/// taken already, or a name that is not known, gets the next free one.
 pub fn assign(names: &[String], known: &[&str]) -> Vec<Colour> {
     let mut taken = vec![false; PALETTE.len()];
     let mut places: Vec<Option<usize>> = vec![None; names.len()];

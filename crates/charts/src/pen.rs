@@ -11,7 +11,8 @@ use crate::font::FAMILY;
 use crate::palette::Colour;
 
 pub(crate) type Area<DB> = DrawingArea<DB, Shift>;
-pub(crate) type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+pub(crate) type DrawError<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+pub(crate) type Drawn<DB> = Result<(), DrawError<DB>>;
 
 /// Colours other than those of series. In an SVG for a page these are placeholders, put in as variables of its style.
 pub(crate) const INK: RGBColor = RGBColor(0x1C, 0x1E, 0x21);
@@ -61,7 +62,8 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    pub(crate) fn of(index: usize) -> Mark {
+    /// The mark of the series with this index; after the last it begins again.
+    pub(crate) fn for_series(index: usize) -> Mark {
         [Mark::Circle, Mark::Square, Mark::Diamond, Mark::Triangle][index % 4]
     }
 }
@@ -138,6 +140,32 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
             wrapped.push(rest);
         }
         wrapped.iter().map(|line| self.fitted(line, size, false, width)).collect()
+    }
+
+    /// Draws the title of a panel, with `hint` in muted ink behind or below it. Returns the frame that is left.
+    pub(crate) fn titled(&self, mut frame: Frame, title: &str, hint: &str) -> Result<Frame, DrawError<DB>> {
+        let shown = self.fitted(title, PANEL_TITLE, true, frame.width());
+        if !shown.is_empty() {
+            self.bold(&shown, (frame.left, frame.top), PANEL_TITLE)?;
+        }
+        if hint.is_empty() {
+            frame.top += PANEL_TITLE + 9;
+            return Ok(frame);
+        }
+        let used = self.width(&shown, PANEL_TITLE, true);
+        let beside = used + 10 + self.width(hint, SMALL, false) <= frame.width() && !shown.is_empty();
+        let (x, y) =
+            if beside { (frame.left + used + 10, frame.top + 1) } else { (frame.left, frame.top + 21) };
+        let hint = self.fitted(hint, SMALL, false, frame.right - x);
+        self.text(&hint, (x, y), SMALL, MUTED, (HPos::Left, VPos::Top))?;
+        frame.top = y + SMALL + 9;
+        Ok(frame)
+    }
+
+    /// Says why a panel is empty, in its middle.
+    pub(crate) fn nothing(&self, frame: Frame, why: &str) -> Drawn<DB> {
+        let middle = ((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2);
+        self.text(why, middle, SMALL, MUTED, (HPos::Center, VPos::Center))
     }
 
     pub(crate) fn line(&self, points: &[(i32, i32)], ink: impl Color, width: i32) -> Drawn<DB> {

@@ -6,7 +6,6 @@ use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, RGBColor};
 
-use crate::figure::{nothing, titled};
 use crate::legend;
 use crate::palette::Colour;
 use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL};
@@ -37,7 +36,7 @@ pub struct Ecdf {
     pub samples: Vec<Sample>,
 }
 
-/// Up to so many values, each is a dot that is seen by itself.
+/// Up to this number of values, each is drawn as a dot of its own.
 const FEW: usize = 60;
 
 /// Where the largest is this many times the smallest, the axis is logarithmic.
@@ -83,13 +82,13 @@ fn draw_axis<DB: DrawingBackend>(pen: &Pen<'_, DB>, scale: &Scale, frame: Frame)
 
 impl Spread {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        let frame = titled(pen, frame, &self.title, &self.hint)?;
+        let frame = pen.titled(frame, &self.title, &self.hint)?;
         let labels =
             self.samples.iter().map(|sample| pen.width(&sample.label, SMALL, false)).max().unwrap_or(0);
         let labels = labels.min(frame.width() * 2 / 5);
         let left = frame.left + labels + 10;
         let Some(scale) = scale(&self.samples, left + 6, frame.right - 8) else {
-            return nothing(pen, frame, "nothing to show");
+            return pen.nothing(frame, "nothing to show");
         };
         let tall = ((frame.bottom - SMALL - 8 - frame.top) / self.samples.len() as i32).clamp(1, 72);
         let end = frame.top + tall * self.samples.len() as i32;
@@ -146,12 +145,12 @@ impl Sample {
 
 impl Ecdf {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        let frame = titled(pen, frame, &self.title, &self.hint)?;
+        let frame = pen.titled(frame, &self.title, &self.hint)?;
         let entries = self.samples.iter().map(|sample| (sample.label.clone(), sample.colour, Mark::Square));
         let frame = legend::draw(pen, frame, &entries.collect::<Vec<_>>())?;
         let left = frame.left + pen.width("100 %", SMALL, false) + 8;
         let Some(scale) = scale(&self.samples, left + 4, frame.right - 8) else {
-            return nothing(pen, frame, "nothing to show");
+            return pen.nothing(frame, "nothing to show");
         };
         let frame = Frame { left, top: frame.top + 8, bottom: frame.bottom - SMALL - 8, ..frame };
         let height = |share: f64| frame.bottom - (share * f64::from(frame.height())).round() as i32;

@@ -4,7 +4,6 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::figure::{nothing, titled};
 use crate::legend;
 use crate::palette;
 use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL, SURFACE};
@@ -30,9 +29,9 @@ pub struct StackRow {
 
 impl Stack {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        let frame = titled(pen, frame, &self.title, &self.hint)?;
+        let frame = pen.titled(frame, &self.title, &self.hint)?;
         if self.rows.is_empty() {
-            return nothing(pen, frame, "nothing to show");
+            return pen.nothing(frame, "nothing to show");
         }
         let parts = self.parts.iter().enumerate();
         let entries: Vec<_> =

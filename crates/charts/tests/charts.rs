@@ -32,7 +32,7 @@ fn line(points: &[(f64, f64)]) -> Line {
     Line { label: "candle".into(), colour: BLUE, points }
 }
 
-/// Of every kind one.
+/// One panel of every kind.
 fn panels() -> Vec<Panel> {
     let stack = Stack {
         title: "Memory".into(),
@@ -97,7 +97,7 @@ fn decoded(file: &[u8]) -> (u32, u32, Vec<u8>) {
 
 #[test]
 fn every_label_and_value_is_in_the_drawing() {
-    let svg = Figure::of(bars(vec![bar("candle", Some(41.5)), bar("ort", None)])).svg(SIZE).unwrap();
+    let svg = Figure::single(bars(vec![bar("candle", Some(41.5)), bar("ort", None)])).svg(SIZE).unwrap();
     let texts = parsed(&svg);
     for told in ["Tokens per second", "higher is better", "candle", "41.5", "ort", "unsupported"] {
         assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
@@ -107,7 +107,7 @@ fn every_label_and_value_is_in_the_drawing() {
 #[test]
 fn every_kind_is_well_formed_and_fills_a_bitmap_of_the_size_asked_for() {
     for panel in panels() {
-        let figure = Figure::of(panel);
+        let figure = Figure::single(panel);
         parsed(&figure.svg(SIZE).unwrap());
         let (width, height, pixels) = decoded(&figure.png(SIZE).unwrap());
         assert_eq!((width, height), (SIZE.width, SIZE.height));
@@ -127,22 +127,24 @@ fn what_is_absent_or_no_number_is_not_drawn_as_one() {
     panels.push(Panel::Ecdf(Ecdf { samples: vec![sample(&[]), sample(&[2.0])], ..Ecdf::default() }));
     panels.push(Panel::Heatmap(Heatmap { values: vec![vec![Some(f64::NAN)]], ..Heatmap::default() }));
     for panel in panels {
-        let svg = Figure::of(panel).svg(SIZE).unwrap();
+        let svg = Figure::single(panel).svg(SIZE).unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 }
 
 #[test]
 fn text_from_outside_stays_text() {
-    let svg =
-        Figure::of(bars(vec![bar("<script>&\"", Some(1.0))])).inline_svg(SIZE, "id", "<b>", "a & b").unwrap();
+    let svg = Figure::single(bars(vec![bar("<script>&\"", Some(1.0))]))
+        .inline_svg(SIZE, "id", "<b>", "a & b")
+        .unwrap();
     parsed(&svg);
     assert!(svg.contains("&lt;script&gt;") && svg.contains("&lt;b&gt;") && !svg.contains("<script"), "{svg}");
 }
 
 #[test]
 fn an_inline_chart_takes_its_inks_from_the_page_and_tells_itself() {
-    let svg = Figure::of(bars(vec![bar("tch", Some(3.0))])).inline_svg(SIZE, "c1", "Speed", "Bars").unwrap();
+    let svg =
+        Figure::single(bars(vec![bar("tch", Some(3.0))])).inline_svg(SIZE, "c1", "Speed", "Bars").unwrap();
     for part in [
         "role=\"img\"",
         "aria-labelledby=\"c1-title c1-description\"",
@@ -157,13 +159,13 @@ fn an_inline_chart_takes_its_inks_from_the_page_and_tells_itself() {
 
 #[test]
 fn parts_that_give_back_still_end_at_the_total() {
-    let svg = Figure::of(panels().swap_remove(6)).svg(SIZE).unwrap();
+    let svg = Figure::single(panels().swap_remove(6)).svg(SIZE).unwrap();
     assert!(parsed(&svg).iter().any(|text| text == "480"), "{svg}");
 }
 
 #[test]
 fn sizes_that_nobody_can_want_are_refused() {
-    let figure = Figure::of(bars(Vec::new()));
+    let figure = Figure::single(bars(Vec::new()));
     for (width, height) in [(0, 100), (100, 100_000)] {
         let error = figure.png(Size { width, height }).unwrap_err().to_string();
         assert!(error.contains("each is from 64 to 8192"), "{error}");

@@ -4,6 +4,7 @@ mod attention;
 mod blocks;
 mod cpu;
 mod decoder;
+mod error;
 mod linear;
 mod math;
 mod mlp;
@@ -24,6 +25,7 @@ use engine::{
 
 use cpu::Cpu;
 use decoder::Decoder;
+use error::framework;
 use tensors::Tensors;
 
 /// The version that the workspace pins; candle does not tell its own.
@@ -37,7 +39,7 @@ pub struct Candle {
     /// Positions that the caches hold.
     filled: usize,
     logits: Vec<f32>,
-    /// Of the last append, where they are kept.
+    /// Hidden states of the last append, where they are kept.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
@@ -138,11 +140,6 @@ fn device(device: Device) -> Result<CandleDevice, EngineError> {
             "candle cannot use cuda:{index} ({cause}): `nvidia-smi` lists the GPUs"
         ))
     })
-}
-
-/// candle appends a backtrace where the environment asks for them; the cause is the first line.
-fn framework(error: candle_core::Error) -> EngineError {
-    EngineError::Framework(error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! Products of activations with a weight, by whichever of candle's kernels is the faster.
 
+use bundle::LinearNames;
 use candle_core::{Device, Result, Tensor};
+use engine::EngineError;
 
+use crate::error::framework;
+use crate::reader::Reader;
 use crate::weight::{Weight, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
@@ -12,6 +16,11 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
+    /// Reads the weights and biases with these names, stacked.
+    pub(crate) fn read(reader: &Reader<'_>, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
+        Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?).map_err(framework)
+    }
+
     pub(crate) fn new(weight: Weight, bias: Option<Vec<f32>>) -> Result<Linear> {
         let bias = bias.map(|bias| Tensor::new(bias, &Device::Cpu)).transpose()?;
         Ok(Linear { weight, bias })

@@ -6,7 +6,6 @@ use engine::EngineError;
 
 use crate::linear::Linear;
 use crate::math::{gelu_erf, gelu_tanh, silu};
-use crate::model::read_linear;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::weight::with_f32;
@@ -28,8 +27,8 @@ impl Mlp {
         names: &LayerNames,
     ) -> std::result::Result<Mlp, EngineError> {
         Ok(Mlp {
-            gate_up: read_linear(reader, &names.gate_up)?,
-            down: read_linear(reader, &names.down)?,
+            gate_up: Linear::read(reader, &names.gate_up)?,
+            down: Linear::read(reader, &names.down)?,
             activation: config.activation,
             gated: config.gated_mlp,
             intermediate: config.intermediate_size,

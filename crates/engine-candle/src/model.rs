@@ -1,12 +1,12 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
-use bundle::{Bundle, LinearNames, ModelConfig, Precision};
+use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Result, Tensor};
 use engine::{EngineError, Want};
 use rayon::prelude::*;
 
 use crate::attention::Attention;
-use crate::framework;
+use crate::error::framework;
 use crate::linear::Linear;
 use crate::math::add;
 use crate::mlp::Mlp;
@@ -26,7 +26,7 @@ const MLP_ROWS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Model {
     config: ModelConfig,
-    /// Of the file that was read.
+    /// The precision of the file that was read.
     precision: Precision,
     /// `[vocabulary, hidden]`
     embedding: Weight,
@@ -52,7 +52,7 @@ struct Layer {
 pub(crate) struct Held {
     pub(crate) precision: Precision,
     pub(crate) weights: usize,
-    /// Of those, how many are held a second time in the form that candle's kernel wants.
+    /// How many of those are held a second time, in the form that candle's kernel wants.
     pub(crate) repacked: usize,
     /// For people.
     pub(crate) kernels: Vec<String>,
@@ -87,7 +87,7 @@ impl Model {
         &self.config
     }
 
-    /// Of the weights file.
+    /// The precision of the weights file.
     pub(crate) fn precision(&self) -> Precision {
         self.precision
     }
@@ -110,8 +110,8 @@ impl Model {
         }
     }
 
-    /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and the hidden states to
-    /// `hidden` where there is one.
+    /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and
+    /// the hidden states to `hidden` where there is one.
     pub(crate) fn forward(
         &self,
         sequences: &mut Sequences,
@@ -172,9 +172,9 @@ impl Layer {
         let names = config.layer(index);
         Ok(Layer {
             attention_norm: Norm::read(reader, config, &names.attention_norm)?,
-            qkv: read_linear(reader, &names.qkv)?,
+            qkv: Linear::read(reader, &names.qkv)?,
             attention: Attention::read(reader, config, &names)?,
-            output: read_linear(reader, &names.output)?,
+            output: Linear::read(reader, &names.output)?,
             mlp_norm: Norm::read(reader, config, &names.mlp_norm)?,
             mlp: Mlp::read(reader, config, &names)?,
         })
@@ -191,13 +191,6 @@ impl Layer {
         }
         Ok(())
     }
-}
-
-pub(crate) fn read_linear(
-    reader: &Reader<'_>,
-    names: &LinearNames,
-) -> std::result::Result<Linear, EngineError> {
-    Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?).map_err(framework)
 }
 
 fn add_to(x: &mut [f32], y: &Tensor) -> Result<()> {

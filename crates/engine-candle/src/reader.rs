@@ -13,7 +13,7 @@ use engine::{BundleError, EngineError};
 use half::{bf16, f16};
 
 use crate::blocks::Blocks;
-use crate::framework;
+use crate::error::framework;
 use crate::weight::Weight;
 
 /// Bytes read at a time: within a core's second-level cache, and a multiple of every element's size.

@@ -29,7 +29,7 @@ impl Weight {
         }
     }
 
-    /// Of the elements as they are held.
+    /// The precision of the elements as they are held.
     pub(crate) fn precision(&self) -> Precision {
         match self {
             Weight::Plain(weight) => match weight.dtype() {

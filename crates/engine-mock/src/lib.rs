@@ -61,7 +61,7 @@ pub struct Mock {
     filled: usize,
     appends: usize,
     logits: Vec<f32>,
-    /// Of every position of the last `append`.
+    /// The state at every position of the last `append`.
     latest: Vec<u64>,
 }
 

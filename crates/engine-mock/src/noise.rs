@@ -19,7 +19,7 @@ pub struct Noise {
     pub spike: f64,
     /// Slow-down of a process per unit of the time that had passed when it started.
     pub drift: f64,
-    /// The first step is slower by this factor, falling linearly to 1 over so many steps.
+    /// The first step is slower by this factor, falling linearly to 1 over `ramp_steps` steps.
     pub ramp: f64,
     pub ramp_steps: usize,
 }

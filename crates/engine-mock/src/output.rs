@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::Fault;
+use crate::script::Fault;
 
 /// Wraps a worker's output so that the fault its job asks for happens at the second event.
 pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {

@@ -20,7 +20,7 @@ pub enum Fault {
     Hang,
     /// An error of the framework, properly reported.
     Error,
-    /// A line that is no event, among the events.
+    /// Among the events, a line that is not a valid event.
     Garbage,
     /// Lines without end on stdout.
     Flood,

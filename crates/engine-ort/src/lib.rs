@@ -3,12 +3,13 @@
 mod attention;
 mod decoder;
 mod graph;
-mod linear;
 mod memory;
 mod model;
+mod names;
 mod onnx;
 mod options;
 mod probe;
+mod products;
 mod runtime;
 mod sequences;
 #[cfg(test)]
@@ -57,7 +58,7 @@ impl InferenceEngine for Ort {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
         check_supported(settings)?;
-        Ort::load_with(bundle, Attention::of(bundle.config()), settings)
+        Ort::load_with(bundle, Attention::plan(bundle.config()), settings)
     }
 
     fn in_effect(&self) -> InEffect {

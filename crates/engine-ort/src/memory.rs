@@ -8,7 +8,7 @@ use ort::value::{DynTensor, Tensor, TensorElementType};
 
 use crate::onnx::DataType;
 
-/// Of the memory of `device`.
+/// An allocator of memory on `device`.
 pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Allocator> {
     let Device::Cuda(index) = device else { return Ok(Allocator::default()) };
     let index = i32::try_from(index).map_err(|error| ort::Error::new(error.to_string()))?;

@@ -11,13 +11,14 @@ use bundle::{ModelConfig, Precision, Weights};
 use engine::{Bundle, BundleError, Device, EngineError, Settings};
 use ort::environment::ThreadManager;
 use ort::session::Session;
+use ort::session::builder::SessionBuilder;
 
 use crate::attention::Attention;
 use crate::decoder;
 use crate::graph::Storage;
-use crate::linear::Products;
-use crate::options::Options;
+use crate::options::{Optimization, Options};
 use crate::probe::{self, Activations};
+use crate::products::Products;
 use crate::runtime::{Library, commit, cuda_session_builder, framework, session_builder};
 
 /// Would make decoding slower with every token of context.
@@ -46,24 +47,18 @@ impl Model {
         attention: Attention,
         settings: &Settings,
     ) -> Result<Model, EngineError> {
-        let options = Options::of(settings)?;
+        let options = Options::from_settings(settings)?;
         let products = Products {
             precision: settings.precision,
             dequantised: settings.precision.is_quantised() && settings.dequantised,
             folds_constants: options.optimization.folds_constants(),
         };
-        let builder = match settings.device {
-            Device::Cuda(index) => cuda_session_builder(library, options.optimization, index)?,
-            Device::Cpu if !probe::cache_is_shared(library, bundle.config(), attention)? => {
-                return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
-            }
-            Device::Cpu => session_builder(library, options.optimization).map_err(framework)?,
-        };
+        let config = bundle.config().clone();
+        let builder = builder_on(settings.device, library, &config, attention, options.optimization)?;
         let activations = match products.by_codes() {
             true => probe::activations(library, products)?,
             false => Activations::F32,
         };
-        let config = bundle.config().clone();
         let weights = bundle.weights(settings.precision)?;
         let (folder, file) = location(weights.path())?;
         let storage = match products.dequantised {
@@ -100,6 +95,23 @@ impl Model {
             hidden_states,
             threads,
         })
+    }
+}
+
+/// A session builder for the device. A CPU whose cache would be copied is refused.
+fn builder_on(
+    device: Device,
+    library: &Library,
+    config: &ModelConfig,
+    attention: Attention,
+    optimization: Optimization,
+) -> Result<SessionBuilder, EngineError> {
+    match device {
+        Device::Cuda(index) => cuda_session_builder(library, optimization, index),
+        Device::Cpu if !probe::cache_is_shared(library, config, attention)? => {
+            Err(EngineError::Framework(CACHE_IS_COPIED.into()))
+        }
+        Device::Cpu => session_builder(library, optimization).map_err(framework),
     }
 }
 

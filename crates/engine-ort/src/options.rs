@@ -60,7 +60,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// Without leave to optimise, the level is off whatever the option says.
-    pub(crate) fn of(settings: &Settings) -> Result<Options, EngineError> {
+    pub(crate) fn from_settings(settings: &Settings) -> Result<Options, EngineError> {
         settings.check_options(&[OPTIMIZATION, PROFILE])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {

@@ -11,11 +11,12 @@ use ort::memory::Allocator;
 use ort::session::Session;
 use ort::value::Tensor;
 
-use crate::attention::{Attention, CacheNames, LAST_POSITIONS, TOTAL, cache_names};
+use crate::attention::Attention;
 use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, Storage};
-use crate::linear::{Products, WITH_INT8, quantised_product};
+use crate::names::{CacheNames, LAST_POSITIONS, TOTAL, cache_names};
 use crate::onnx::DataType;
 use crate::options::Optimization;
+use crate::products::{Products, WITH_INT8, quantised_product};
 use crate::runtime::{Library, commit, framework, session_builder};
 
 /// Whether GroupQueryAttention writes into the cache in place where past and present are one tensor.

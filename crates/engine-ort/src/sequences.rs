@@ -6,10 +6,11 @@ use ort::memory::Allocator;
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor};
 
-use crate::attention::{COS, LAST_POSITIONS, SIN, TOTAL, cache_names};
-use crate::decoder::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output};
 use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
+use crate::names::{
+    COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_output,
+};
 use crate::runtime::framework;
 
 /// How many shapes of append are kept bound: the context's, the prompt's and the decode step's.
@@ -82,7 +83,7 @@ impl Sequences {
         })
     }
 
-    /// Of keys and values, as allocated: with the padding of heads.
+    /// Bytes of keys and values, as allocated: with the padding of heads.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
         let bytes =
             self.cache.iter().map(|tensor| tensor.data_type().byte_size(tensor.shape().num_elements()));
@@ -187,7 +188,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Of the last append.
+    /// Logits of the last append.
     pub(crate) fn logits(&self) -> &[f32] {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => &gathered.logits,
@@ -196,7 +197,7 @@ impl Sequences {
         }
     }
 
-    /// Of the last append; empty where the graph gives none.
+    /// Hidden states of the last append; empty where the graph gives none.
     pub(crate) fn hidden_states(&self) -> Vec<&[f32]> {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => gathered.hidden.iter().map(Vec::as_slice).collect(),

@@ -53,7 +53,7 @@ impl InferenceEngine for Padded {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Padded, EngineError> {
-        let usual = Attention::of(bundle.config());
+        let usual = Attention::plan(bundle.config());
         let rotation = match usual.rotation {
             Rotation::Fused => Rotation::Separate,
             other => other,
@@ -110,7 +110,7 @@ fn small_heads_give_the_same_in_pieces_as_at_once() {
     let tokens: Vec<u32> = (0..24).map(|i| i * 37 % 320).collect();
     for (head_dim, cached) in [(8, 8), (4, 8)] {
         let bundle = with_head_dim(head_dim, directory.path());
-        assert_eq!(Attention::of(bundle.config()).cached_head_dim, cached);
+        assert_eq!(Attention::plan(bundle.config()).cached_head_dim, cached);
         let mut engine = Ort::load(&bundle, &settings()).expect("loads");
         engine.begin(1, tokens.len()).expect("begins");
         let whole = engine.append(&tokens, Want::All).expect("appends").to_vec();
@@ -131,7 +131,7 @@ fn a_cache_that_is_copied_is_told_from_one_that_is_shared() {
     for model in tiny_models() {
         let bundle = prepared(&model, directory.path());
         for one_tensor in [true, false] {
-            let attention = Attention::of(bundle.config());
+            let attention = Attention::plan(bundle.config());
             let kept = keeps_free_rows(library, bundle.config(), attention, one_tensor).expect("runs");
             assert_eq!(kept, one_tensor, "{}", model.display());
         }

@@ -4,8 +4,8 @@ use bundle::{Activation, LayerNames, ModelConfig};
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
+use crate::layer::{self, Heads};
 use crate::linear::Linear;
-use crate::model::{self, Heads};
 use crate::norm::{Norm, Residual, RmsNorm, elementary_rms_norm};
 use crate::reader::Reader;
 use crate::sequences::{Rotation, Step};
@@ -34,7 +34,7 @@ impl Layer {
                 q_norm: names.q_norm.as_ref().map(|name| reader.vector(name)).transpose()?,
                 k_norm: names.k_norm.as_ref().map(|name| reader.vector(name)).transpose()?,
                 output: part(&names.output, &[hidden])?.remove(0),
-                heads: Heads::of(config),
+                heads: Heads::from_config(config),
                 epsilon: config.norm_epsilon,
             },
             mlp_norm: Norm::read(reader, config, &names.mlp_norm, RmsNorm::Elementary)?,
@@ -47,7 +47,7 @@ impl Layer {
     }
 }
 
-impl model::Layer for Layer {
+impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let attended = self.attention.forward(&self.attention_norm.forward(residual)?, step, index)?;
         residual.add(&attended)?;
@@ -133,7 +133,7 @@ struct Mlp {
 
 impl Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
-        let mut hidden = model::activate(&self.gate_up[0].forward(x)?, self.activation)?;
+        let mut hidden = layer::activate(&self.gate_up[0].forward(x)?, self.activation)?;
         if let Some(up) = self.gate_up.get(1) {
             hidden = hidden.f_mul(&up.forward(x)?)?;
         }

@@ -4,10 +4,10 @@ use bundle::{Activation, LayerNames, ModelConfig};
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
-use crate::framework;
+use crate::error::framework;
+use crate::layer::{self, Heads};
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::model::{self, Heads};
 use crate::norm::{Norm, Residual, RmsNorm, unit_rms};
 use crate::reader::Reader;
 use crate::sequences::{Rotation, Step};
@@ -40,7 +40,7 @@ impl Layer {
     }
 }
 
-impl model::Layer for Layer {
+impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let attended = self.attention.forward(&self.attention_norm.forward(residual)?, step, index)?;
         residual.add(&attended)?;
@@ -64,7 +64,7 @@ impl Attention {
         names: &LayerNames,
         layout: Layout,
     ) -> Result<Attention, EngineError> {
-        let heads = Heads::of(config);
+        let heads = Heads::from_config(config);
         let qk_norm = match (&names.q_norm, &names.k_norm) {
             (Some(q), Some(k)) => {
                 let (q, k) = (reader.vector(q)?, reader.vector(k)?);
@@ -142,10 +142,10 @@ impl Mlp {
         let projected = self.gate_up.forward(x)?;
         let activated = if self.gated {
             let width = projected.size2()?.1 / 2;
-            let mut gate = model::activate(&projected.f_narrow(1, 0, width)?, self.activation)?;
+            let mut gate = layer::activate(&projected.f_narrow(1, 0, width)?, self.activation)?;
             gate.f_multiply_(&projected.f_narrow(1, width, width)?)?
         } else {
-            model::activate(&projected, self.activation)?
+            layer::activate(&projected, self.activation)?
         };
         self.down.forward(&activated)
     }

@@ -4,8 +4,9 @@
 use engine::{EngineError, Precision, Settings};
 use tch::{Device, Kind, Tensor};
 
+use crate::error::framework;
 use crate::reader::kind;
-use crate::{framework, shim};
+use crate::shim;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {

@@ -2,7 +2,9 @@
 
 mod eager;
 mod embedding;
+mod error;
 mod fused;
+mod layer;
 mod layout;
 mod linear;
 mod model;
@@ -19,8 +21,9 @@ use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
     Settings, Want, check_append, check_begin,
 };
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Tensor};
 
+use error::framework;
 use layout::Layout;
 use model::{Model, Output};
 use sequences::Sequences;
@@ -30,7 +33,7 @@ pub struct Tch {
     model: Model,
     sequences: Option<Sequences>,
     keep_hidden: bool,
-    /// Of the last append.
+    /// What the last append computed.
     output: Option<Output>,
 }
 
@@ -185,13 +188,4 @@ fn numbers(tensor: &Tensor) -> &[f32] {
     unsafe {
         std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel())
     }
-}
-
-/// libtorch's errors go on with a stack trace, which says nothing to people.
-fn framework(error: TchError) -> EngineError {
-    let text = match error {
-        TchError::Torch(text) => text,
-        other => other.to_string(),
-    };
-    EngineError::Framework(text.lines().next().unwrap_or("libtorch gave no reason").to_owned())
 }

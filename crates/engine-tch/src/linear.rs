@@ -4,7 +4,7 @@ use bundle::LinearNames;
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
-use crate::framework;
+use crate::error::framework;
 use crate::layout::Layout;
 use crate::quantised::{Int4, Int8};
 use crate::reader::Reader;

@@ -1,10 +1,11 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
-use bundle::{Activation, Bundle, ModelConfig, Precision, Weights};
+use bundle::{Bundle, ModelConfig, Precision, Weights};
 use engine::{EngineError, Settings, Want};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::embedding::Embedding;
+use crate::layer::Layer;
 use crate::layout::{self, Layout};
 use crate::linear::Linear;
 use crate::norm::{Norm, Residual, RmsNorm};
@@ -27,12 +28,6 @@ pub(crate) struct Model {
     options: (Kind, Device),
     /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
     weights: Weights,
-}
-
-/// One layer, in one of the three ways.
-pub(crate) trait Layer {
-    /// Adds what the layer computes to `residual`, and its keys and values to the cache.
-    fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError>;
 }
 
 /// What one append computed.
@@ -95,7 +90,7 @@ impl Model {
         self.layout.attention_kind(self.options.0)
     }
 
-    /// Of the file that was read.
+    /// The precision of the file that was read.
     pub(crate) fn precision(&self) -> Precision {
         self.weights.precision()
     }
@@ -170,27 +165,4 @@ impl Model {
 /// f32, contiguous, in the host's memory; complete on return.
 fn to_host(x: &Tensor) -> Result<Tensor, TchError> {
     x.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Heads {
-    pub(crate) query: i64,
-    /// Of keys, and as many of values.
-    pub(crate) kv: i64,
-    pub(crate) dim: i64,
-}
-
-impl Heads {
-    pub(crate) fn of(config: &ModelConfig) -> Heads {
-        Heads { query: config.heads as i64, kv: config.kv_heads as i64, dim: config.head_dim as i64 }
-    }
-}
-
-pub(crate) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
-    match activation {
-        Activation::Silu => x.f_silu(),
-        Activation::GeluTanh => x.f_gelu("tanh"),
-        Activation::GeluErf => x.f_gelu("none"),
-        Activation::Relu => x.f_relu(),
-    }
 }

@@ -4,7 +4,7 @@ use bundle::{ModelConfig, NormNames};
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
-use crate::framework;
+use crate::error::framework;
 use crate::reader::Reader;
 
 /// What every layer adds to, `[rows, hidden]`.

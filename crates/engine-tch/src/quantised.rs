@@ -7,7 +7,7 @@ use bundle::quantised::INT4_GROUP;
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
-use crate::framework;
+use crate::error::framework;
 use crate::reader::Reader;
 
 /// Rows from which on a product in bf16 is faster than `_weight_int8pack_mm`, widening the codes included.
@@ -84,7 +84,7 @@ impl Int4 {
     }
 }
 
-/// Of pairs of codes, `[rows, in / 2]`, the even column in the low half; rows filled up to whole blocks.
+/// Packs pairs of codes, `[rows, in / 2]`, the even column in the low half; rows filled up to whole blocks.
 fn pack_int4(pairs: &Tensor) -> Result<Tensor, TchError> {
     let (rows, half) = pairs.size2()?;
     let codes = Tensor::f_zeros([whole_blocks(rows), half, 2], (Kind::Int, pairs.device()))?;

@@ -4,7 +4,7 @@ use bundle::{Element, Precision, TensorView, Weights};
 use engine::EngineError;
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::framework;
+use crate::error::framework;
 
 pub(crate) struct Reader {
     weights: Weights,

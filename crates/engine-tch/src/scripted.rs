@@ -4,9 +4,9 @@ use bundle::{Activation, ModelConfig};
 use engine::{EngineError, Settings};
 use tch::{Device, Kind, TchError};
 
-use crate::framework;
+use crate::error::framework;
 use crate::fused;
-use crate::model;
+use crate::layer;
 use crate::norm::Residual;
 use crate::script::{self, Attribute, Script};
 use crate::sequences::Step;
@@ -69,7 +69,7 @@ impl Layer {
     }
 }
 
-impl model::Layer for Layer {
+impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let rotation = step.rotation.as_ref();
         self.0.run([

@@ -44,7 +44,7 @@ impl Sequences {
         Ok(Sequences { batch, capacity, filled: 0, kv_heads: config.kv_heads as i64, cache, rotation })
     }
 
-    /// Of keys and values, as allocated.
+    /// Bytes of keys and values, as allocated.
     pub(crate) fn cache_bytes(&self) -> u64 {
         (self.cache.numel() * self.cache.kind().elt_size_in_bytes()) as u64
     }
@@ -94,7 +94,7 @@ pub(crate) struct Step {
     pub(crate) batch: i64,
     pub(crate) positions: i64,
     pub(crate) past: i64,
-    /// Of these positions, to be broadcast over `[batch, position, head, dimension]`.
+    /// The rotation of these positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) rotation: Option<Rotation>,
     /// `[positions, past + positions]`, to be added to the scores.
     pub(crate) mask: Option<Tensor>,

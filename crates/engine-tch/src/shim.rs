@@ -27,7 +27,11 @@ unsafe extern "C" {
 
 /// The version of the libtorch that was built for.
 pub(crate) fn built_for() -> String {
-    text(engine_tch_built_for())
+    // SAFETY: the shim returns text of its own.
+    #[allow(unsafe_code)]
+    unsafe {
+        text(engine_tch_built_for())
+    }
 }
 
 /// The version that the loaded libtorch reports.
@@ -38,7 +42,11 @@ pub(crate) fn loaded() -> String {
 
 /// The vector extensions that libtorch's own kernels use here, for example `AVX512`.
 pub(crate) fn cpu_capability() -> String {
-    text(engine_tch_cpu_capability())
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    unsafe {
+        text(engine_tch_cpu_capability())
+    }
 }
 
 pub(crate) fn cpu_is_intel() -> bool {
@@ -49,7 +57,7 @@ pub(crate) fn cpu_is_intel() -> bool {
 /// wraps `no_grad` alone. A tensor made within may be used within alone.
 pub(crate) struct InferenceMode {
     mode: *mut c_void,
-    /// Of one thread.
+    /// Keeps it on the thread that it was made on.
     _thread: PhantomData<*const ()>,
 }
 
@@ -109,7 +117,11 @@ impl NativeLinear {
         // SAFETY: the tensor is live and only read; the layer is what `hold` made.
         #[allow(unsafe_code)]
         let product = unsafe { engine_tch_linear_multiply(self.0.as_ptr(), input.as_ptr()) };
-        owned(product)
+        // SAFETY: the shim has just made it, or returned null, and keeps no pointer to it.
+        #[allow(unsafe_code)]
+        unsafe {
+            owned(product)
+        }
     }
 
     pub(crate) fn as_ptr(&self) -> *const c_void {
@@ -127,25 +139,36 @@ impl Drop for NativeLinear {
     }
 }
 
-fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
+/// Takes over a tensor that the shim returned; its last error where that is null.
+///
+/// # Safety
+///
+/// `tensor` is null, or points to a tensor that nobody else will use or free.
+#[allow(unsafe_code)]
+unsafe fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
     if tensor.is_null() {
         return Err(last_error());
     }
-    // SAFETY: the shim has just allocated it and keeps no pointer to it.
-    #[allow(unsafe_code)]
+    // SAFETY: it is not null, and the caller gives it away.
     let tensor = unsafe { Tensor::from_ptr(tensor) };
     Ok(tensor)
 }
 
-/// Of the shim's call on this thread that returned null.
+/// What went wrong in the shim's call on this thread that returned null or false.
 pub(crate) fn last_error() -> TchError {
-    TchError::Torch(text(engine_tch_last_error()))
+    // SAFETY: the shim returns text of its own, which is valid until this thread calls the shim again.
+    #[allow(unsafe_code)]
+    TchError::Torch(unsafe { text(engine_tch_last_error()) })
 }
 
-fn text(text: *const c_char) -> String {
-    // SAFETY: every caller passes what the shim returned: never null, ended by a zero, and valid
-    // until this thread calls the shim again.
-    #[allow(unsafe_code)]
+/// A copy of a text.
+///
+/// # Safety
+///
+/// `text` points to bytes that end with a zero, and nobody changes or frees them meanwhile.
+#[allow(unsafe_code)]
+unsafe fn text(text: *const c_char) -> String {
+    // SAFETY: what the caller promises is what is asked for here.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

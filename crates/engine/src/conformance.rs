@@ -1,4 +1,4 @@
-//! One suite for all engines: whoever passes computes what an independent implementation computed.
+//! One suite for all engines. An engine that passes computes what an independent implementation computed.
 //!
 //! An engine's `tests/conformance.rs` prepares the models under `crates/engine/fixtures/tiny` and calls
 //! [`check_model`] for each. The references there come from Hugging Face transformers in f32; they
@@ -190,9 +190,9 @@ fn greedy_matches<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Refer
     }
 }
 
-/// What an engine tells of its KV cache, if it does: keys and values of every position that is filled, in the
-/// element it reports, and as much for each sequence. Not that there is no more: kernels want heads padded, and
-/// a cache that grows may have room ahead. One that is preallocated has all of it from the beginning.
+/// The size of the KV cache, where an engine reports one. It must hold keys and values of every filled position, in
+/// the element type that the engine reports, and as much for each sequence. It may hold more: kernels want heads
+/// padded, and a cache that grows may have room ahead. A preallocated cache has all of its size from the beginning.
 fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
     let config = bundle.config();
     let element: Precision = engine.in_effect().kv_cache.parse().expect("a KV cache is of a known element");

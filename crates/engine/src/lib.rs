@@ -1,7 +1,8 @@
 //! [`InferenceEngine`]: the one seam through which every framework is driven and measured.
 //!
 //! The worker is generic over it, so every engine is timed by the same clock code, asked the same
-//! questions in the same order, and held to the same [`conformance`] suite. An implementation
+//! questions in the same order, and held to the same suite (the module `conformance`, behind a feature
+//! that only tests switch on). An implementation
 //! translates between this trait and a framework's best public operations; it contains no timing, no
 //! logging, and no policy of its own about threads, precision or warm-up.
 //!
@@ -9,6 +10,7 @@
 //! [`EngineError::Unsupported`] with the reason; what is in effect is reported by
 //! [`InferenceEngine::in_effect`], observed and not repeated from the settings.
 
+#[cfg(feature = "conformance")]
 pub mod conformance;
 
 use std::collections::BTreeMap;
@@ -45,9 +47,9 @@ pub struct Settings {
     /// Whether [`InferenceEngine::hidden_states`] will be asked for. Where keeping them costs
     /// speed, an engine keeps them only then.
     pub hidden_states: bool,
-    /// Of a quantised precision: multiply by the dequantised weights in f32, however much faster the
-    /// framework's quantised kernels are. It is what those are held against, and what a framework without
-    /// kernels for the precision does in any case.
+    /// At a quantised precision, multiply by the dequantised weights in f32, however much faster the
+    /// framework's quantised kernels are. Those are held against this; a framework without
+    /// kernels for the precision does it in any case.
     pub dequantised: bool,
     /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine refuses
     /// those that it does not know: see [`Settings::check_options`].
@@ -130,9 +132,9 @@ pub struct InEffect {
 /// Which logits [`InferenceEngine::append`] computes and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
-    /// Of the last of the appended positions alone: the output head runs over one row a sequence.
+    /// Logits of the last appended position alone: the output head runs over one row a sequence.
     Last,
-    /// Of every appended position.
+    /// Logits of every appended position.
     All,
 }
 

@@ -30,21 +30,22 @@ fn advice(cause: &io::Error) -> &'static str {
 pub struct History {
     /// In the order in which they were appended.
     pub records: Vec<Record>,
-    /// Lines that are no record.
+    /// Lines that could not be read as records.
     pub skipped: Vec<Skipped>,
 }
 
-/// A line that is no record: cut off in mid-write, or of a version that is too far from this one.
+/// A line that could not be read as a record: it was cut off while it was written, or is of a version too far from
+/// this one.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
     pub reason: String,
 }
 
-/// Appends records: once this returns, they are on the disk. They are written together under an exclusive lock,
-/// for which this waits. What does not fit is taken back whole; a process that is killed in between leaves a line
-/// that is cut off, which the next append ends, so that it spoils nothing but itself.
+/// Appends records. Once this returns, they are on the disk. They are written together under an exclusive lock, for
+/// which this waits. If they do not all fit, none is kept. A process that is killed meanwhile leaves a line that is
+/// cut off; the next append ends that line first, so nothing else is spoilt.
 ///
 /// # Errors
 ///

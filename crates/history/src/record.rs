@@ -14,8 +14,8 @@ pub const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub schema: u32,
-    /// The run that this is part of, unique in its history: the name of its results directory, that of a
-    /// study's cell after the study's and a slash.
+    /// The run that this is part of, unique in its history: the name of its results directory. A cell of a study
+    /// has the study's name and a slash before its own.
     pub run: String,
     /// The results directory, as it was called then.
     #[serde(default)]
@@ -24,9 +24,9 @@ pub struct Record {
     pub study: Option<String>,
     /// Start of the run, RFC 3339, UTC.
     pub time: String,
-    /// Of the checkout; `None` outside one.
+    /// Commit of the checkout; `None` outside one.
     pub git_commit: Option<String>,
-    /// Whether tracked files differed from it.
+    /// Whether tracked files differed from that commit.
     pub git_modified: Option<bool>,
     #[serde(default)]
     pub driver_version: String,
@@ -40,20 +40,20 @@ pub struct Record {
     pub case: Case,
     #[serde(default)]
     pub settings: Settings,
-    /// Label: the framework's name, or that of a variant of it.
+    /// Label: the name of the framework, or of a variant of it.
     pub framework: String,
     /// The native library with its version, as the worker observed it.
     pub library: Option<String>,
     pub binding: Option<String>,
-    /// Whether graph optimisation, JIT and fused kernels were on: asked for, not observed to be off, and no
-    /// `-base` variant, whose point is to do without.
+    /// Whether graph optimisation, JIT and fused kernels were on: they were asked for, not observed to be off, and
+    /// this is no `-base` variant, whose point is to do without.
     pub optimised: Option<bool>,
     /// `measured`, `struck`, `labelled`, `unsupported`, `failed`, `not_run`.
     pub state: String,
-    /// Why it is not simply measured.
+    /// Why the state is not `measured`.
     #[serde(default)]
     pub reasons: Vec<String>,
-    /// Rounds that stand.
+    /// Rounds that count: complete ones.
     #[serde(default)]
     pub rounds: usize,
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct Record {
     /// By name (`throughput`): `docs/measures.md` defines them. What was not available is not here.
     #[serde(default)]
     pub metrics: BTreeMap<String, Figure>,
-    /// Bytes by part, where the system tells: `framework`, `parameters`, `kv_cache`, `activations`,
+    /// Bytes by part, where the system says: `framework`, `parameters`, `kv_cache`, `activations`,
     /// `remainder`, `peak`.
     #[serde(default)]
     pub memory: BTreeMap<String, f64>,
@@ -104,7 +104,7 @@ pub struct Machine {
 #[serde(default)]
 pub struct Case {
     pub model: String,
-    /// Of the weights file.
+    /// sha256 of the weights file.
     pub weights_sha256: Option<String>,
     pub precision: String,
     pub device: String,
@@ -112,7 +112,7 @@ pub struct Case {
     pub batch: usize,
     /// Tokens in the KV cache before each prompt.
     pub context: usize,
-    /// Of each prompt.
+    /// Length of each prompt, in tokens.
     pub prompt_tokens: Vec<usize>,
     pub new_tokens: usize,
     /// What a decode step was fed: `forced`, `greedy`, `sampled`.
@@ -159,27 +159,27 @@ pub struct Figure {
     pub unit: String,
     #[serde(default)]
     pub higher_is_better: bool,
-    /// Over processes.
+    /// Median over processes.
     pub median: f64,
-    /// 95 % interval of it, where there are rounds enough.
+    /// 95 % interval of the median, where there are enough rounds.
     pub interval: Option<(f64, f64)>,
-    /// Of each process, by round.
+    /// The figure of each process, by round; `None` for a round without.
     #[serde(default)]
     pub values: Vec<Option<f64>>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// Of one metric against another framework.
+/// How this record's framework compares with another in one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub metric: String,
     pub against: String,
-    /// `faster`, `slower`, `equivalent`, `inconclusive`, `not_measurable`: of this record's framework.
+    /// Verdict on this record's framework: `faster`, `slower`, `equivalent`, `inconclusive`, `not_measurable`.
     pub verdict: String,
     /// How many times better this one is than the other; below 1: worse.
     pub advantage: Option<f64>,
-    /// 95 %.
+    /// 95 % interval of the advantage.
     pub interval: Option<(f64, f64)>,
     #[serde(default)]
     pub sentence: String,

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
 
-use crate::huggingface::{CONFIG, INDEX, TOKENIZER, WEIGHTS, indexed_files};
-use crate::model::SourceFile;
-use crate::{PrepareError, Progress};
+use crate::error::PrepareError;
+use crate::huggingface::{INDEX, WEIGHTS, indexed_files};
+use crate::model::{CONFIG, SourceFile, TOKENIZER};
+use crate::progress::Progress;
 
 /// The directory of a snapshot of `repository`. A snapshot that is complete in the cache is used as it is;
 /// otherwise the newest one is fetched, unless `HF_HUB_OFFLINE` forbids it.

@@ -6,13 +6,11 @@ use std::path::{Component, Path, PathBuf};
 use bundle::{Architecture, ModelConfig, TensorSpec};
 use serde_json::Value;
 
-use crate::PrepareError;
 use crate::encode::{decode, transpose};
-use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
+use crate::error::PrepareError;
+use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers};
 use crate::safetensors::{Entry, Header};
 
-pub(crate) const CONFIG: &str = "config.json";
-pub(crate) const TOKENIZER: &str = "tokenizer.json";
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 

@@ -8,11 +8,13 @@
 mod encode;
 mod error;
 mod gguf;
+mod hash;
 mod hub;
 mod huggingface;
 mod model;
 mod progress;
 mod quantise;
+mod request;
 mod room;
 mod safetensors;
 mod store;
@@ -25,55 +27,12 @@ use serde_json::Value;
 
 pub use error::PrepareError;
 pub use progress::Progress;
+pub use request::{Request, Source};
 pub use synthetic::names as synthetic_names;
 
 use progress::Reporter;
 
-/// What to prepare, and where to.
-#[derive(Debug, Clone)]
-pub struct Request {
-    pub source: Source,
-    /// What to call the model; by default it is named after the source.
-    pub name: Option<String>,
-    /// The precisions that the bundle must hold in the end.
-    pub precisions: Vec<Precision>,
-    /// The directory in which all bundles lie; made if it is not there.
-    pub bundles: PathBuf,
-    pub progress: Progress,
-}
-
-/// Where a model comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
-    Directory(PathBuf),
-    /// A `.gguf` file.
-    Gguf(PathBuf),
-    /// `owner/name` on the Hugging Face hub.
-    Hub(String),
-    /// A model of a published shape whose weights are drawn at random; one of [`synthetic_names`].
-    Synthetic(String),
-}
-
-impl Source {
-    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.gguf`, or a directory.
-    pub fn parse(text: &str) -> Source {
-        if let Some(name) = text.strip_prefix(synthetic::PREFIX) {
-            return Source::Synthetic(name.to_owned());
-        }
-        let path = PathBuf::from(text);
-        match text.strip_prefix("hf:") {
-            Some(repository) => Source::Hub(repository.to_owned()),
-            None if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) => {
-                Source::Gguf(path)
-            }
-            None => Source::Directory(path),
-        }
-    }
-}
-
-/// Makes the bundle that `request` asks for, as far as it does not exist already, and returns its
-/// directory.
+/// Makes the bundle that `request` asks for, or what is missing of it, and returns its directory.
 pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     if request.precisions.is_empty() {
         return Err(PrepareError::Request(format!(

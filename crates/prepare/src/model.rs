@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use bundle::{ModelConfig, TensorSpec};
 use memmap2::Mmap;
 
-use crate::PrepareError;
+use crate::error::PrepareError;
+
+/// The text files of a bundle, called as Hugging Face calls them.
+pub(crate) const CONFIG: &str = "config.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
 /// A model whose every tensor is known to be there in the shape that its configuration calls for.
 /// No weights have been read yet.
@@ -17,7 +21,7 @@ pub(crate) struct Model {
     pub(crate) kind: &'static str,
     /// Every file that the bundle is made from; none where it is made from nothing but its shape.
     pub(crate) files: Vec<SourceFile>,
-    /// Of weights that are drawn.
+    /// The seed, where weights are drawn.
     pub(crate) seed: Option<u64>,
     pub(crate) config: ModelConfig,
     pub(crate) config_json: Document,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bundle::{ModelConfig, Precision};
 
-use crate::PrepareError;
+use crate::error::PrepareError;
 
 /// Refuses weights for which the disk of `directory` has no room, before hours of writing.
 pub(crate) fn check(

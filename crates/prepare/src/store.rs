@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision};
 use sha2::{Digest, Sha256};
 
-use crate::huggingface::{CONFIG, TOKENIZER};
-use crate::model::Model;
+use crate::error::PrepareError;
+use crate::hash::hexadecimal;
+use crate::model::{CONFIG, Model, TOKENIZER};
 use crate::progress::Reporter;
+use crate::request::Request;
 use crate::room;
 use crate::safetensors::Writer;
-use crate::{PrepareError, Request};
 
 /// Part of every bundle's address. To be raised when the same source comes to give other bytes.
 const RECIPE: u32 = 1;
@@ -34,14 +35,14 @@ pub(crate) fn store(
     let address = format!("{name}-{}", address(model, &sha256));
     let directory = request.bundles.join(&address);
     // Without the lock, so that bundles can also be used where nothing can be written.
-    if State::of(&directory, model, &request.precisions).missing.is_empty() {
+    if State::read(&directory, model, &request.precisions).missing.is_empty() {
         return Ok(directory);
     }
 
     fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
     let _lock = lock(&request.bundles.join(format!(".{address}.lock")), reporter)?;
     // Whoever held the lock until now may have done the work.
-    let State { is_bundle, intact, missing } = State::of(&directory, model, &request.precisions);
+    let State { is_bundle, intact, missing } = State::read(&directory, model, &request.precisions);
     if missing.is_empty() {
         return Ok(directory);
     }
@@ -66,7 +67,7 @@ struct State {
 }
 
 impl State {
-    fn of(directory: &Path, model: &Model, precisions: &[Precision]) -> State {
+    fn read(directory: &Path, model: &Model, precisions: &[Precision]) -> State {
         let manifest = Manifest::read(directory).ok();
         let is_bundle = manifest.is_some();
         let mut files = manifest.map(|manifest| manifest.files).unwrap_or_default();
@@ -308,8 +309,4 @@ fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
         hasher.update(format!("{hash}\n"));
     }
     hexadecimal(hasher)[..16].to_owned()
-}
-
-pub(crate) fn hexadecimal(hasher: Sha256) -> String {
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -130,8 +130,8 @@ pub struct Iteration {
 /// One request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseSample {
-    /// Request to first token on the host. Of a request with a context, from the moment that the context
-    /// is in the KV cache.
+    /// Request to first token on the host. For a request with a context, the time starts when the context is in
+    /// the KV cache.
     pub first_token_ns: u64,
     /// Gaps between successive tokens; one fewer than the new tokens.
     pub gaps_ns: Vec<u64>,
@@ -146,29 +146,29 @@ pub struct Parity {
     pub file: String,
 }
 
-/// Of the whole process up to the last sample.
+/// What the process has used up to the last sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Memory of the measured iterations.
     pub memory: Memory,
-    /// Highest of all phases' peaks, the parity phase apart.
+    /// Highest peak of all phases but the parity phase.
     pub peak_bytes: Option<u64>,
     /// CPU time and wall time of the measured iterations.
     pub cpu_ns: Option<u64>,
     pub wall_ns: u64,
-    /// CPU time of each thread in the measured iterations, the busiest first; those that did nothing, and
-    /// those that ended before the last sample, are left out.
+    /// CPU time of each thread in the measured iterations, the busiest first. Threads that did nothing, or ended
+    /// before the last sample, are left out.
     pub thread_cpu_ns: Option<Vec<u64>>,
-    /// Time in the measured iterations that threads were ready to run and waited for a CPU, summed over all
-    /// of them. With the CPU time it says how many threads wanted to compute at once.
+    /// Time in the measured iterations that threads were ready to run but waited for a CPU, summed over all
+    /// threads. Together with the CPU time it says how many threads wanted to compute at once.
     #[serde(default)]
     pub run_queue_ns: Option<u64>,
     /// Threads of the process after the last sample, idle ones included.
     pub threads: Option<usize>,
     /// CPUs that one of the process's threads or another was allowed to run on after the last sample.
     pub cpus: Option<Vec<usize>>,
-    /// From the first to the last measured iteration, pauses between them included, of everything that
-    /// the meter covers, whoever used it; `null` without a meter.
+    /// Energy from the first to the last measured iteration, pauses included. It is that of everything the meter
+    /// covers, whoever used it; `null` without a meter.
     pub energy: Option<Energy>,
     /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
     #[serde(default)]
@@ -218,11 +218,11 @@ pub struct Probed {
     pub compute_ns: u64,
     /// What one sweep reads: the buffer, or a small one several times.
     pub bytes: u64,
-    /// Of every sweep, in order.
+    /// Time of each sweep, in order.
     pub sweeps_ns: Vec<u64>,
     /// Floating-point operations of one burst of f32 multiply-adds, two for each.
     pub operations: u64,
-    /// Of every burst.
+    /// Time of each burst.
     pub multiply_adds_ns: Vec<u64>,
     pub threads: usize,
 }

@@ -31,7 +31,7 @@ pub struct Settings {
     pub jit: bool,
     #[serde(default)]
     pub hidden_states: bool,
-    /// Of a quantised precision: multiply by the dequantised weights, in f32. What quantised kernels are held
+    /// At a quantised precision, multiply by the dequantised weights, in f32: what quantised kernels are held
     /// against.
     #[serde(default)]
     pub dequantised: bool,
@@ -80,8 +80,8 @@ pub struct ParityTask {
     pub steps: usize,
     /// safetensors: `case.0` … f32 [batch, context + prompt + trace, vocabulary]
     pub file: String,
-    /// Of context and prompt, keep the last position's logits alone: `case.0` … f32 [batch, 1 + trace,
-    /// vocabulary]. For long prompts and large batches, whose logits take gigabytes.
+    /// Keep only the last position's logits of context and prompt: `case.0` … f32 [batch, 1 + trace,
+    /// vocabulary]. It is for long prompts and large batches, whose logits take gigabytes.
     #[serde(default)]
     pub prompt_last_only: bool,
 }
@@ -119,13 +119,13 @@ pub enum Decode {
     Sampled(Sampling),
 }
 
-/// How tokens are drawn, the same for every engine: equal logits give equal tokens. Every request draws
-/// the same random numbers in each iteration, other ones than the requests beside it.
+/// How tokens are drawn, the same for every engine: equal logits give equal tokens. A request draws the same random
+/// numbers in every iteration; two requests of one iteration draw different ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
     /// What logits are divided by (Ackley, Hinton & Sejnowski 1985), above 0.
     pub temperature: f32,
-    /// Draw among so many most likely tokens alone (Fan, Lewis & Dauphin 2018), 1 or more.
+    /// Draw only among this number of most likely tokens (Fan, Lewis & Dauphin 2018), 1 or more.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// Draw among the fewest most likely tokens that have this share of the probability (nucleus sampling,
@@ -148,7 +148,7 @@ pub enum KvCache {
 pub struct Probe {
     /// Size of the buffer that is read to measure memory bandwidth.
     pub bytes: u64,
-    /// The buffer is swept until so much time has passed; once at least.
+    /// The buffer is read again and again until this time has passed, and at least once.
     pub sweep_ns: u64,
     /// How often the arithmetic and the multiply-adds are repeated.
     pub repeats: usize,
@@ -157,17 +157,18 @@ pub struct Probe {
 /// Warm-up repeats whole iterations, of the exact shapes of the measurement, until the latest has
 /// settled or a limit is hit. One iteration is always run.
 ///
-/// Settled, in either of two ways, of which the second holds also where tokens take the longer the more
-/// have gone before:
-/// - the medians of the token gaps of its two halves differ by less than `settled_within` (from eight
-///   gaps on);
-/// - the median over tokens of the ratio of its gap to the same token's in the iteration before differs
-///   from 1 by less than `settled_within`. Requests for one token have no gaps: first tokens are taken.
+/// An iteration has settled if one of these holds. The second can hold even where each token takes longer than the
+/// one before it:
+/// - the token gaps of its first and its second half have medians that differ by less than `settled_within` (with
+///   eight gaps or more);
+/// - each token's gap is divided by the same token's gap in the iteration before, and the median of these ratios
+///   differs from 1 by less than `settled_within`. Requests for one token have no gaps: their first tokens' times
+///   are compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Warmup {
     pub min_iterations: usize,
     pub max_iterations: usize,
-    /// No iteration is begun after so much time, not even for `min_iterations`.
+    /// No iteration is begun after this time, not even for `min_iterations`.
     pub max_ns: u64,
     pub settled_within: f64,
 }

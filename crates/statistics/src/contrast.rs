@@ -1,18 +1,18 @@
-//! Two runs that have no rounds in common, held against each other.
+//! A comparison of two runs that have no rounds in common.
 //!
-//! Nothing pairs the processes of one run with those of the other, so that what rounds had in common does not
-//! cancel, and neither does what the two runs did not have in common: another hour, another neighbour on the
-//! machine. No test of the figures alone can see the latter; whoever compares two runs has to look at what the
-//! machine did in each. Interleaved rounds ([`crate::decide`]) need no such care.
+//! Nothing pairs the processes of one run with those of the other, so nothing that disturbed them cancels. The two
+//! runs may also have seen different machines: another hour, another neighbour. No test of the figures can see
+//! that, so whoever compares two runs has to look at what the machine did in each. Interleaved rounds
+//! ([`crate::decide`]) need no such care.
 
 use serde::{Deserialize, Serialize};
 
 use crate::decision::{Settings, from_log};
+use crate::limits::{MIN_ROUNDS, SIGNIFICANCE};
 use crate::multiplicity::holm;
 use crate::paired::{mean, variance};
 use crate::power::noncentrality;
 use crate::unpaired::{Welch, mann_whitney};
-use crate::{MIN_ROUNDS, SIGNIFICANCE};
 
 /// Power that is asked for of a number of rounds.
 const POWER: f64 = 0.8;
@@ -87,7 +87,7 @@ impl Pair {
             values.iter().map(|&x| (x > 0.0 && x.is_finite()).then(|| x.ln())).collect()
         };
         let (a, b) = (logarithms(samples.a)?, logarithms(samples.b)?);
-        let welch = Welch::of(&a, &b)?;
+        let welch = Welch::estimate(&a, &b)?;
         Some(Pair { a, b, welch })
     }
 
@@ -116,8 +116,8 @@ impl Pair {
     /// With as many rounds in each run: the standard error is √((s²ₐ + s²ᵦ)/n), and Satterthwaite's degrees of
     /// freedom are (n − 1)(s²ₐ + s²ᵦ)²/(s⁴ₐ + s⁴ᵦ).
     fn rounds_needed(&self, level: f64) -> Option<usize> {
-        let of = |x: &[f64]| variance(x, mean(x));
-        let (a, b) = (of(&self.a), of(&self.b));
+        let spread = |x: &[f64]| variance(x, mean(x));
+        let (a, b) = (spread(&self.a), spread(&self.b));
         let sum = a + b;
         if sum == 0.0 {
             return Some(MIN_ROUNDS);
@@ -151,13 +151,13 @@ mod tests {
         STEADY.iter().rev().map(|x| x * by).collect()
     }
 
-    fn of(a: &[f64], b: &[f64]) -> Contrast {
+    fn one(a: &[f64], b: &[f64]) -> Contrast {
         contrast(&[Samples { a, b }], &Settings::default()).remove(0).unwrap()
     }
 
     #[test]
     fn a_ratio_is_found_with_its_interval() {
-        let found = of(&scaled(1.08), &STEADY);
+        let found = one(&scaled(1.08), &STEADY);
         assert!((found.ratio - 1.08).abs() < 1e-9 && found.significant, "{found:?}");
         assert!(found.interval.0 > 1.06 && found.interval.1 < 1.10, "{found:?}");
         assert!(found.detectable.unwrap() < 1.03, "{found:?}");
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn five_processes_show_nothing_however_clear_they_are() {
-        let found = of(&scaled(2.0)[..5], &STEADY);
+        let found = one(&scaled(2.0)[..5], &STEADY);
         assert!(!found.significant && found.has_too_few_rounds() && found.detectable.is_none(), "{found:?}");
     }
 
@@ -173,7 +173,7 @@ mod tests {
     fn one_wild_process_is_no_difference() {
         let mut wild = STEADY.to_vec();
         wild[0] = 1000.0;
-        assert!(!of(&wild, &STEADY).significant);
+        assert!(!one(&wild, &STEADY).significant);
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         let noisy = |by: f64| -> Vec<f64> {
             [-1.3, -0.9, -0.3, 0.3, 0.9, 1.3].iter().map(|z: &f64| by * (0.04 * z).exp()).collect()
         };
-        let found = of(&noisy(1.03), &noisy(1.0));
+        let found = one(&noisy(1.03), &noisy(1.0));
         assert!(!found.significant);
         // Two-sample t test, 80 % power at 5 %: 2·(1.96 + 0.84)²·σ²/δ², with σ = 0.0411 and δ = 0.02956.
         let rounds = found.rounds_needed.unwrap();
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn a_difference_without_noise_is_certain_and_none_is_none() {
-        let found = of(&[1.1; 6], &[1.0; 6]);
+        let found = one(&[1.1; 6], &[1.0; 6]);
         assert!(found.significant && found.rounds_needed == Some(MIN_ROUNDS), "{found:?}");
-        let same = of(&[1.0; 6], &[1.0; 6]);
+        let same = one(&[1.0; 6], &[1.0; 6]);
         assert!(!same.significant && same.interval == (1.0, 1.0), "{same:?}");
     }
 
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_larger_family_asks_for_more() {
         let (a, b) = (scaled(1.012), STEADY);
-        let alone = of(&a, &b);
+        let alone = one(&a, &b);
         let same = [Samples { a: &STEADY, b: &STEADY }; 19];
         let family = [&[Samples { a: &a, b: &b }], &same[..]].concat();
         let among = contrast(&family, &Settings::default()).remove(0).unwrap();

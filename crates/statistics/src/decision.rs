@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::Resamples;
+use crate::limits::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
 use crate::multiplicity::holm;
 use crate::paired::LogRatios;
 use crate::power::detectable_shift;
 use crate::sequential::{Boundaries, Looks};
 use crate::unpaired::{mann_whitney, welch};
-use crate::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
 
-/// What an interval misses the truth with: at the last look, and, taken alone, at one before.
+/// How often an interval may miss the truth: at the last look, and, taken alone, at an earlier one.
 ///
 /// Rounds that end when the figures please leave an interval that misses more often than it says: at 5 %
 /// throughout, in 7 % of simulated comparisons at a ratio of 1.01 or 1.02. The repeated interval of Jennison
@@ -36,7 +36,7 @@ pub struct Settings {
     pub margin: f64,
     /// Chance of any false `Different` in the table, and of each false `Equivalent`.
     pub significance: f64,
-    /// Of resamples and random sign flips.
+    /// Seed of resamples and random sign flips.
     pub seed: u64,
 }
 
@@ -95,7 +95,7 @@ pub struct Decision {
     /// that Holm starts with. `None` with too few rounds to find any.
     pub detectable: Option<f64>,
     pub outcome: Outcome,
-    /// Of an inconclusive outcome.
+    /// Why the outcome is inconclusive; `None` for any other.
     pub reason: Option<Undecided>,
 }
 

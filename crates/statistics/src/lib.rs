@@ -19,6 +19,7 @@ mod contrast;
 mod decision;
 mod descriptive;
 mod gate;
+mod limits;
 mod multiplicity;
 mod normal;
 mod order;
@@ -33,20 +34,10 @@ pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
 pub use descriptive::{median, median_interval, quantile};
 pub use gate::{Change, classify};
+pub use limits::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SIGNIFICANCE};
 pub use multiplicity::holm;
 pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
 pub use power::detectable_shift;
 pub use sequential::{Boundaries, Looks};
 pub use unpaired::{mann_whitney, welch};
-
-/// Fewest rounds that can support a verdict: five pairs cannot go below p = 2/2⁵ = 0.0625 in a sign-flip
-/// test, six can (2/2⁶ = 0.03125).
-pub const MIN_ROUNDS: usize = 6;
-/// Most rounds of an automatic comparison, unless asked otherwise: enough to tell a contender that is 3 %
-/// slower from two others at 2 % noise between processes (`docs/calibration.md`); 24 are not.
-pub const DEFAULT_MAX_ROUNDS: usize = 30;
-/// Error rate of the whole table, and of each statement of equivalence.
-pub const SIGNIFICANCE: f64 = 0.05;
-/// Equivalence margin on the ratio: within 1/(1 + m) … 1 + m.
-pub const DEFAULT_MARGIN: f64 = 0.02;

@@ -10,7 +10,7 @@ const EXACT_UP_TO: usize = 8;
 /// Two-sided p of Welch's t test (Welch 1947), with the degrees of freedom of Satterthwaite (1946).
 /// 1 for samples too small to have a variance.
 pub fn welch(a: &[f64], b: &[f64]) -> f64 {
-    Welch::of(a, b).map_or(1.0, |welch| welch.two_sided())
+    Welch::estimate(a, b).map_or(1.0, |welch| welch.two_sided())
 }
 
 /// The difference of two means, a − b, and how well it is known.
@@ -24,8 +24,8 @@ pub(crate) struct Welch {
 }
 
 impl Welch {
-    /// `None` for samples too small to have a variance.
-    pub(crate) fn of(a: &[f64], b: &[f64]) -> Option<Welch> {
+    /// Estimates it. `None` for samples too small to have a variance.
+    pub(crate) fn estimate(a: &[f64], b: &[f64]) -> Option<Welch> {
         if a.len() < 2 || b.len() < 2 {
             return None;
         }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_what_the_test_does_not_reject() {
-        let welch = Welch::of(&A, &B).unwrap();
+        let welch = Welch::estimate(&A, &B).unwrap();
         // By numerical integration of the density, independently of this crate.
         close(welch.freedom, 9.767_623_498_428_23);
         let (low, high) = welch.interval(0.05);

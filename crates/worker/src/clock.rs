@@ -1,34 +1,25 @@
 //! The one clock. Every figure that is compared between engines is a difference of two of its readings.
+//!
+//! Nothing outside this crate reads it, and nothing stops it: only the mock's worker is built with the feature
+//! `scripted-clock`, whose two functions let a script say what the clock shows.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+#[cfg(feature = "scripted-clock")]
+pub use scripted::advance_clock;
 
-/// Where the clock was stopped, and what was added since; 0 while it runs.
-static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
-
-/// Stops the clock of this process: from here on it shows what [`advance_clock`] adds. For an engine whose
-/// times are a script's, as the mock's: what is tested against such times must not depend on how late the
-/// system wakes a sleeper. A framework's engine has no business here.
+/// Stops the clock of this process: from here on it shows what [`advance_clock`] adds.
+#[cfg(feature = "scripted-clock")]
 pub fn stop_clock() {
-    STOPPED_AT.store(monotonic_ns(), Ordering::Relaxed);
-}
-
-/// Lets a stopped clock ([`stop_clock`]) show so much later.
-///
-/// # Panics
-/// On a clock that runs.
-pub fn advance_clock(time: Duration) {
-    let before = STOPPED_AT.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-    assert!(before != 0, "only a stopped clock is advanced");
+    scripted::stop_at(monotonic_ns());
 }
 
 /// Nanoseconds of a monotonic clock that the driver can read too: the time of spawning is compared
 /// with readings in this process.
 pub(crate) fn now_ns() -> u64 {
-    match STOPPED_AT.load(Ordering::Relaxed) {
-        0 => monotonic_ns(),
-        stopped => stopped,
+    #[cfg(feature = "scripted-clock")]
+    if let Some(shown) = scripted::shown_ns() {
+        return shown;
     }
+    monotonic_ns()
 }
 
 /// Waits until [`now_ns`] shows this. Spins rather than sleeps: the kernel wakes sleepers late.
@@ -38,10 +29,45 @@ pub(crate) fn wait_until(end_ns: u64) {
         if now >= end_ns {
             return;
         }
-        if STOPPED_AT.load(Ordering::Relaxed) != 0 {
-            advance_clock(Duration::from_nanos(end_ns - now));
-        }
+        #[cfg(feature = "scripted-clock")]
+        scripted::skip(std::time::Duration::from_nanos(end_ns - now));
         std::hint::spin_loop();
+    }
+}
+
+/// A clock that shows what a script says. What is tested against scripted times must not depend on how late the
+/// system wakes a sleeper.
+#[cfg(feature = "scripted-clock")]
+mod scripted {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    /// Where the clock was stopped, and what was added since; 0 while it runs.
+    static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn stop_at(now_ns: u64) {
+        STOPPED_AT.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Lets a stopped clock ([`stop_clock`](crate::stop_clock)) show a time that is later by `time`.
+    ///
+    /// # Panics
+    /// On a clock that runs.
+    pub fn advance_clock(time: Duration) {
+        let before = STOPPED_AT.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        assert!(before != 0, "only a stopped clock is advanced");
+    }
+
+    /// What a stopped clock shows; `None` while it runs.
+    pub(super) fn shown_ns() -> Option<u64> {
+        Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&shown| shown != 0)
+    }
+
+    /// Advances a stopped clock; a running one goes on by itself.
+    pub(super) fn skip(time: Duration) {
+        if shown_ns().is_some() {
+            advance_clock(time);
+        }
     }
 }
 

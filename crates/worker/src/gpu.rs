@@ -9,8 +9,8 @@ use protocol::GpuMemory;
 pub(crate) struct Gpu(Nvml);
 
 impl Gpu {
-    /// `None` for a job on the CPU, and where there is no NVML.
-    pub(crate) fn of(device: Device) -> Option<Gpu> {
+    /// Opens NVML for a job on this device. `None` for a job on the CPU, and where there is no NVML.
+    pub(crate) fn open(device: Device) -> Option<Gpu> {
         match device {
             Device::Cpu => None,
             Device::Cuda(_) => Nvml::init().inspect_err(|e| eprintln!("NVML: {e}")).ok().map(Gpu),

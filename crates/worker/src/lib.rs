@@ -11,7 +11,10 @@
 mod clock;
 mod energy;
 mod engine_io;
+mod error;
+mod events;
 mod gpu;
+mod logits;
 mod measure;
 mod memory;
 mod page_cache;
@@ -30,8 +33,10 @@ use std::process::ExitCode;
 
 use engine::InferenceEngine;
 
+#[cfg(feature = "scripted-clock")]
 pub use clock::{advance_clock, stop_clock};
-pub use serve::{ServeError, serve};
+pub use error::ServeError;
+pub use serve::serve;
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin.
 pub fn main<E: InferenceEngine>() -> ExitCode {
@@ -59,7 +64,7 @@ pub fn main_through<E: InferenceEngine>(
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["--hello"] => match serve::hello::<E>() {
             Ok(hello) => {
-                let line = serve::to_line(&hello);
+                let line = events::to_line(&hello);
                 if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
                     return ExitCode::FAILURE;
                 }

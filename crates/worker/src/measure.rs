@@ -11,10 +11,11 @@ use protocol::{
 };
 
 use crate::energy::Meter;
+use crate::error::ServeError;
+use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::runner::Runner;
-use crate::serve::{Events, ServeError};
 use crate::threads::{self, CpuTimes};
 use crate::warmup::warm_up;
 use crate::{clock, sampling, score};

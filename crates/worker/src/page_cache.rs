@@ -1,6 +1,6 @@
 //! The system's page cache: whether a load starts from the disk or from memory.
 //!
-//! Linux alone tells (`mincore(2)`) and takes advice (`posix_fadvise(2)`); elsewhere nothing is known.
+//! Only Linux says what is resident (`mincore(2)`) and takes advice (`posix_fadvise(2)`); elsewhere nothing is known.
 
 use std::path::Path;
 

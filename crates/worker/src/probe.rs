@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memmap2::MmapMut;
 use protocol::{Probe, Probed};
 
-use crate::serve::ServeError;
+use crate::error::ServeError;
 use crate::{clock, threads};
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
@@ -85,7 +85,7 @@ struct Bench<'a> {
 /// Begin and end.
 type Span = (u64, u64);
 
-/// Of one thread.
+/// What one thread has read.
 #[derive(Default)]
 struct Readings {
     arithmetic: Vec<Span>,

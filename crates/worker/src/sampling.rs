@@ -15,7 +15,8 @@ use rand::distr::OpenClosed01;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::serve::ServeError;
+use crate::error::ServeError;
+use crate::logits::maximum;
 
 /// How far below the largest, in units of the temperature, tokens are looked for, as long as those found
 /// have too little mass. Of a language model's distribution the first mostly holds enough: some tens or
@@ -93,12 +94,12 @@ impl Sampler {
         self.random.set_word_pos(0);
     }
 
-    /// A token, at the cost of one number of the stream, whatever the logits. What is not a number is never
-    /// drawn; where no finite logit is the largest, there is no distribution, and none is.
+    /// Draws a token. It takes one random number, whatever the logits are. A logit that is not a number is never
+    /// drawn. `None` where the largest logit is not finite: there is no distribution then.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         // Above 0: cumulative mass is asked to reach its share of the whole, and the first always does more.
         let uniform: f64 = self.random.sample(OpenClosed01);
-        let largest = crate::runner::maximum(logits);
+        let largest = maximum(logits);
         if !largest.is_finite() {
             return None;
         }
@@ -174,7 +175,7 @@ impl Softmax {
         exp((f64::from(logit) - self.largest) * self.inverse_temperature)
     }
 
-    /// Of all tokens together.
+    /// The mass of all tokens together.
     fn mass(self, logits: &[f32]) -> f64 {
         sum(logits, |&logit| self.weight(logit))
     }

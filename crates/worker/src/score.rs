@@ -8,7 +8,7 @@ use engine::{InferenceEngine, Want};
 use protocol::{Case, ParityTask, Score, Scored};
 use safetensors::{Dtype, tensor::TensorView};
 
-use crate::serve::ServeError;
+use crate::error::ServeError;
 
 /// f32 tensors by name, on their way to a file.
 #[derive(Default)]

@@ -5,60 +5,17 @@ use std::path::PathBuf;
 
 use engine::{Bundle, EngineError, InferenceEngine, Settings};
 use protocol::{Event, FailureKind, Hello, Job, KvCache, Loaded, PageCache, Started, Task};
-use serde_json::to_string;
 
+use crate::error::ServeError;
+use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::slowed::{self, Slowed};
 use crate::{clock, engine_io, measure, page_cache, probe, score};
 
-/// Why a worker ends with exit code 1.
-#[derive(Debug)]
-pub enum ServeError {
-    /// Reported to the driver as a `failed` event, and told to people on stderr.
-    Engine(EngineError),
-    /// The job cannot be understood; there may be no one who speaks this protocol to tell.
-    Job(String),
-    /// An output file could not be written.
-    File(String),
-    /// The driver no longer listens.
-    Pipe(std::io::Error),
-}
-
-impl std::fmt::Display for ServeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ServeError::Engine(error) => error.fmt(f),
-            ServeError::Job(reason) | ServeError::File(reason) => reason.fmt(f),
-            ServeError::Pipe(error) => write!(f, "cannot write to the driver: {error}"),
-        }
-    }
-}
-
-impl From<EngineError> for ServeError {
-    fn from(error: EngineError) -> Self {
-        ServeError::Engine(error)
-    }
-}
-
 /// Initialises the framework and says what it is.
 pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello, EngineError> {
     Ok(engine_io::hello(E::FRAMEWORK, E::runtime()?))
-}
-
-pub(crate) fn to_line(value: &impl serde::Serialize) -> String {
-    let mut line = to_string(value).expect("protocol types have string keys and no failing serialiser");
-    line.push('\n');
-    line
-}
-
-/// Where events go: one line each, flushed.
-pub(crate) struct Events<'a>(pub(crate) &'a mut dyn Write);
-
-impl Events<'_> {
-    pub(crate) fn send(&mut self, event: Event) -> Result<(), ServeError> {
-        self.0.write_all(to_line(&event).as_bytes()).and_then(|()| self.0.flush()).map_err(ServeError::Pipe)
-    }
 }
 
 /// Does the job that `input` holds and writes its events. `start_ns` is the clock at the start of main.
@@ -111,7 +68,7 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
     let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = page_cache::prepare(&weights_file, job.evict);
-    let gpu = Gpu::of(settings.device);
+    let gpu = Gpu::open(settings.device);
     let phase = Phase::begin(gpu.as_ref());
     let before_ns = clock::now_ns();
     let engine = E::load(&bundle, &settings)?;

@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn a_thread_counts_from_when_it_came() {
-        let of = |cpu_ns, waited| Times { cpu_ns, run_queue_ns: Some(waited) };
-        let before = CpuTimes(HashMap::from([(1, of(50, 5)), (2, of(70, 0)), (3, of(10, 0))]));
-        let after = CpuTimes(HashMap::from([(1, of(60, 8)), (2, of(70, 0)), (4, of(30, 4))]));
+        let times = |cpu_ns, waited| Times { cpu_ns, run_queue_ns: Some(waited) };
+        let before = CpuTimes(HashMap::from([(1, times(50, 5)), (2, times(70, 0)), (3, times(10, 0))]));
+        let after = CpuTimes(HashMap::from([(1, times(60, 8)), (2, times(70, 0)), (4, times(30, 4))]));
         assert_eq!(after.since(&before), [30, 10], "thread 2 did nothing, thread 3 is gone, thread 4 is new");
         assert_eq!(after.run_queue_since(&before), Some(3 + 4));
     }

@@ -4,8 +4,8 @@ use engine::InferenceEngine;
 use protocol::{Iteration, Warmup, WarmupDone};
 
 use crate::clock;
+use crate::error::ServeError;
 use crate::runner::Runner;
-use crate::serve::ServeError;
 
 /// Below this, medians of the halves of an iteration say more of chance than of a trend.
 const GAPS_FOR_HALVES: usize = 8;
@@ -34,7 +34,7 @@ fn goes_on(limits: &Warmup, done: usize, settled: bool, elapsed_ns: u64) -> bool
 }
 
 /// Whether the latest iteration is steady in itself, or as fast, token by token, as the one before. The
-/// second holds also where a token takes the longer the more have gone before it.
+/// second can hold even where each token takes longer than the one before it.
 fn has_settled(iterations: &[Iteration], within: f64) -> bool {
     let latest = iterations.last().map(gaps).unwrap_or_default();
     if latest.len() >= GAPS_FOR_HALVES {

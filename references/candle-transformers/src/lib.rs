@@ -1,6 +1,7 @@
 //! [`InferenceEngine`] on candle-transformers' own llama models, as its examples drive them: what people get who
 //! use candle without writing a model themselves. Nothing is made faster here; see docs/references.md.
 
+mod error;
 mod model;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use engine::{
     Want, check_append, check_begin,
 };
 
+use error::framework;
 use model::Model;
 
 /// The version that the workspace pins; candle does not tell its own.
@@ -34,7 +36,8 @@ enum Weights {
 }
 
 impl Weights {
-    fn of(settings: &Settings) -> Result<Weights, EngineError> {
+    /// The file that the option `weights` asks for.
+    fn from_options(settings: &Settings) -> Result<Weights, EngineError> {
         settings.check_options(&["weights"])?;
         match settings.options.get("weights").map(String::as_str) {
             None | Some("bundle") => Ok(Weights::Bundle),
@@ -71,7 +74,7 @@ impl InferenceEngine for CandleTransformers {
     }
 
     fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<PathBuf, EngineError> {
-        match Weights::of(settings)? {
+        match Weights::from_options(settings)? {
             Weights::Bundle => Ok(bundle.weights_path(settings.precision)?),
             Weights::Source => Ok(variable(SOURCE)?),
             Weights::Derived => {
@@ -87,7 +90,7 @@ impl InferenceEngine for CandleTransformers {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
-        let weights = Weights::of(settings)?;
+        let weights = Weights::from_options(settings)?;
         if let Device::Cuda(_) = settings.device {
             return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
         }
@@ -185,11 +188,6 @@ fn in_effect(weights: Weights, precision: Precision) -> InEffect {
         weight_storage: weight_storage.into(),
         kernels: vec![kernels.into()],
     }
-}
-
-/// candle appends a backtrace where the environment asks for them; the cause is the first line.
-fn framework(error: candle_core::Error) -> EngineError {
-    EngineError::Framework(error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::{llama, quantized_llama};
 use engine::EngineError;
 
-use crate::framework;
+use crate::error::framework;
 
 #[derive(Debug)]
 pub(crate) enum Model {

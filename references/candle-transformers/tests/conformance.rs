@@ -70,7 +70,7 @@ fn a_derived_gguf_holds_the_very_numbers_of_the_bundle() {
     }
 }
 
-/// Of what candle reads, f32 is exact: so the order of rows, the names and the metadata are right.
+/// candle's model is exact in f32 alone, so this shows that the order of rows, the names and the metadata are right.
 #[test]
 fn quantized_llama_conforms_from_a_derived_gguf_of_f32() {
     let directory = tempfile::tempdir().unwrap();

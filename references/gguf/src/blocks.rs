@@ -18,8 +18,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Of a matrix stored as `element`, which must not be codes.
-    pub(crate) fn of(element: Element) -> Kind {
+    /// The type of a matrix stored as `element`, which must not be codes.
+    pub(crate) fn from_element(element: Element) -> Kind {
         match element {
             Element::Bf16 => Kind::Bf16,
             Element::F16 => Kind::F16,

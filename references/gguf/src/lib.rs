@@ -6,24 +6,16 @@
 //! ([`Record`]), so that "same weights" can be verified (fairness rule R1).
 
 mod blocks;
+mod error;
 mod file;
 mod model;
 
 use std::path::{Path, PathBuf};
 
-use bundle::{Bundle, BundleError, Precision};
+use bundle::{Bundle, Precision};
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-    /// This model cannot be written as GGUF; the text says why.
-    #[error("{0}")]
-    Unsupported(String),
-    #[error("cannot write {path}: {source}")]
-    Write { path: PathBuf, source: std::io::Error },
-}
+pub use error::Error;
 
 /// What a derived file was made from: `FILE.json` beside it, as docs/references.md describes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +23,7 @@ pub struct Record {
     /// The bundle's file, by name.
     pub from: String,
     pub from_sha256: String,
-    /// Of the derived file.
+    /// sha256 of the derived file.
     pub sha256: String,
     /// What derived it.
     pub by: String,

@@ -2,8 +2,8 @@
 
 use bundle::{Activation, Architecture, BundleError, ModelConfig, Position, Weights};
 
-use crate::Error;
 use crate::blocks::{Kind, blocks, widened};
+use crate::error::Error;
 use crate::file::{Contents, Tensor, Value};
 
 pub(crate) fn contents<'a>(weights: &'a Weights, config: &ModelConfig) -> Result<Contents<'a>, Error> {
@@ -107,7 +107,7 @@ fn tensor<'a>(
     };
     let width = columns * view.element.bytes();
     let row = move |row: usize| Some(view.bytes[row * width..][..width].to_vec());
-    let kind = Kind::of(weights.tensor(&ours)?.element);
+    let kind = Kind::from_element(weights.tensor(&ours)?.element);
     Ok(Tensor { name, shape, kind, rows: Box::new(order(rows, head_dim).map(row)) })
 }
 

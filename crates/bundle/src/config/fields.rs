@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::BundleError;
+use crate::error::BundleError;
 
 /// Typed access to the fields of one JSON object, with errors that name the field.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Names, shapes and order of the tensors of a bundle: Hugging Face's names, in an order that lets fused
 //! weights be views.
 
-use super::{Architecture, ModelConfig, Position};
+use super::model::{Architecture, ModelConfig, Position};
 
 /// Name and shape of one tensor of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,68 @@
 //! From the fields of a config.json to a [`ModelConfig`].
 
-use super::fields::Fields;
-use super::{Activation, Architecture, Llama3Scaling, ModelConfig, Position, Rotary};
-use crate::BundleError;
+use std::path::Path;
 
-pub(super) fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+use serde_json::Value;
+
+use super::fields::Fields;
+use super::model::{Activation, Architecture, Llama3Scaling, ModelConfig, Position, Rotary};
+use crate::error::BundleError;
+
+/// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
+const MAX_LAYERS: usize = 1 << 16;
+
+impl ModelConfig {
+    pub fn read(path: &Path) -> Result<ModelConfig, BundleError> {
+        let text = std::fs::read_to_string(path).map_err(BundleError::io(path))?;
+        let value = serde_json::from_str(&text)
+            .map_err(|e| BundleError::Config(format!("{} does not parse: {e}", path.display())))?;
+        ModelConfig::from_json(&value)
+    }
+
+    pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
+        let fields = Fields(value);
+        let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
+        let config = match architecture {
+            Architecture::Gpt2 => gpt2(&fields)?,
+            _ => llama_like(architecture, &fields)?,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), BundleError> {
+        let positive = [
+            ("hidden size", self.hidden_size),
+            ("intermediate size", self.intermediate_size),
+            ("number of layers", self.layers),
+            ("number of attention heads", self.heads),
+            ("number of key/value heads", self.kv_heads),
+            ("head dimension", self.head_dim),
+            ("vocabulary size", self.vocab_size),
+            ("number of positions", self.max_positions),
+        ];
+        // The products below, and those of every engine, must not overflow on a lying header.
+        if let Some((what, value)) = positive.into_iter().find(|(_, value)| !(1..1 << 28).contains(value)) {
+            return Err(BundleError::Config(format!("{what} is {value}, which no model has")));
+        }
+        if self.layers > MAX_LAYERS {
+            let reason = format!("number of layers is {}, which no model has", self.layers);
+            return Err(BundleError::Config(reason));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let (heads, kv_heads) = (self.heads, self.kv_heads);
+            let reason = format!("{heads} attention heads cannot share {kv_heads} key/value heads evenly");
+            return Err(BundleError::Config(reason));
+        }
+        if !self.head_dim.is_multiple_of(2) && self.position != Position::Learned {
+            let reason = format!("head dimension {} is odd and cannot be rotated", self.head_dim);
+            return Err(BundleError::Config(reason));
+        }
+        Ok(())
+    }
+}
+
+fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let hidden_size = fields.count("n_embd")?;
     let heads = fields.count("n_head")?;
     if fields.flag("scale_attn_by_inverse_layer_idx", false)? || !fields.flag("scale_attn_weights", true)? {
@@ -34,10 +92,7 @@ pub(super) fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     })
 }
 
-pub(super) fn llama_like(
-    architecture: Architecture,
-    fields: &Fields<'_>,
-) -> Result<ModelConfig, BundleError> {
+fn llama_like(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let hidden_size = fields.count("hidden_size")?;
     let heads = fields.count("num_attention_heads")?;
     let head_dim = match (fields.optional_count("head_dim")?, architecture) {

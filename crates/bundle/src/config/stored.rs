@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::ModelConfig;
+use super::model::ModelConfig;
+use crate::error::BundleError;
+use crate::precision::{Element, Precision};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
-use crate::{BundleError, Element, Precision};
 
 /// A tensor as it lies in a file of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +22,8 @@ impl StoredTensor {
 }
 
 impl ModelConfig {
-    /// The tensors of the file of `precision`, in file order: those of [`Self::tensors`], and behind each run
-    /// of quantised ones their scales, in the same order. So what engines fuse lies side by side in both.
+    /// The tensors of the file of `precision`, in file order. These are the ones of [`Self::tensors`]; behind each run
+    /// of quantised tensors lie their scales, in the same order. So what engines fuse lies side by side in both.
     pub fn stored(&self, precision: Precision) -> Result<Vec<StoredTensor>, BundleError> {
         let quantised = if precision.is_quantised() { self.quantised() } else { BTreeSet::new() };
         let mut stored = Vec::new();

@@ -6,8 +6,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::{ops, rotary_emb};
 use engine::EngineError;
 
-use super::layers::Upload;
 use super::sequences::{Cache, Step};
+use super::upload::Upload;
 
 /// Queries of a sequence whose scores are computed together, which bounds the memory that scores take.
 const QUERY_BLOCK: usize = 1024;

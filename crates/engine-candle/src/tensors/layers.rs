@@ -1,76 +1,13 @@
 //! What a layer is made of, but for its attention.
 
-use bundle::{Activation, LinearNames, ModelConfig, NormNames};
-use candle_core::{DType, Device, Result, Tensor};
+use bundle::{Activation, ModelConfig, NormNames};
+use candle_core::{Result, Tensor};
 use candle_nn::ops;
 use engine::EngineError;
 
 use super::attention::Attention;
 use super::sequences::{Cache, Step};
-use crate::framework;
-use crate::reader::Reader;
-use crate::weight::Weight;
-
-/// Reads a bundle's tensors onto a device, in one element type.
-pub(super) struct Upload<'a> {
-    pub(super) reader: Reader<'a>,
-    pub(super) device: Device,
-    pub(super) dtype: DType,
-}
-
-impl Upload<'_> {
-    pub(super) fn matrix(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
-        self.weight(self.reader.matrix(name)?)
-    }
-
-    pub(super) fn linear(&self, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
-        let weight = self.weight(self.reader.stacked(names)?)?;
-        let bias = self.reader.stacked_bias(names)?.map(|bias| self.vector(bias)).transpose()?;
-        Linear::new(&weight, bias).map_err(framework)
-    }
-
-    pub(super) fn named_vector(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
-        self.vector(self.reader.vector(name)?)
-    }
-
-    fn vector(&self, vector: Vec<f32>) -> std::result::Result<Tensor, EngineError> {
-        let vector = Tensor::new(vector, &Device::Cpu).and_then(|vector| vector.to_dtype(self.dtype));
-        vector.and_then(|vector| vector.to_device(&self.device)).map_err(framework)
-    }
-
-    fn weight(&self, weight: Weight) -> std::result::Result<Tensor, EngineError> {
-        match weight {
-            Weight::Plain(weight) => weight.to_device(&self.device).map_err(framework),
-            Weight::Blocks(_) => Err(EngineError::Unsupported(
-                "candle's quantised kernels are driven on a CPU alone: use f32, bf16 or f16".into(),
-            )),
-        }
-    }
-}
-
-/// y = x · weightᵀ + bias
-#[derive(Debug)]
-pub(super) struct Linear {
-    /// `[in, out]`: a view of what is held as `[out, in]`.
-    weight: Tensor,
-    bias: Option<Tensor>,
-}
-
-impl Linear {
-    /// Of a weight `[out, in]`.
-    pub(super) fn new(weight: &Tensor, bias: Option<Tensor>) -> Result<Linear> {
-        Ok(Linear { weight: weight.t()?, bias })
-    }
-
-    /// `[rows, in]` → `[rows, out]`
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = x.matmul(&self.weight)?;
-        match &self.bias {
-            Some(bias) => y.broadcast_add(bias),
-            None => Ok(y),
-        }
-    }
-}
+use super::upload::{Linear, Upload};
 
 /// RMSNorm, or LayerNorm where there is a bias.
 #[derive(Debug)]

@@ -6,18 +6,20 @@
 mod attention;
 mod layers;
 mod sequences;
+mod upload;
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
 use engine::{EngineError, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::Decoder;
-use crate::framework;
+use crate::error::framework;
 use crate::parallel;
 use crate::reader::Reader;
 use crate::sequences::Cache;
-use layers::{Layer, Linear, Norm, Upload};
+use layers::{Layer, Norm};
 use sequences::Sequences;
+use upload::{Linear, Upload};
 
 /// Rows whose logits are computed together where those of every position are wanted.
 const HEAD_ROWS: usize = 512;
@@ -25,7 +27,7 @@ const HEAD_ROWS: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Tensors {
     config: ModelConfig,
-    /// Of the weights file.
+    /// The precision of the weights file.
     precision: Precision,
     device: Device,
     /// `[vocabulary, hidden]`

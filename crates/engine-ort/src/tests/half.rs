@@ -43,7 +43,7 @@ fn the_f16_graph_follows_f32() {
     for model in tiny_models() {
         let bundle = prepared_at(vec![Precision::F16], &model, bundles.path());
         let (reference, config) = (Reference::read(&model), bundle.config());
-        let mut engine = Ort::load_with(&bundle, Attention::of(config), &half()).expect("loads");
+        let mut engine = Ort::load_with(&bundle, Attention::plan(config), &half()).expect("loads");
         let in_effect = engine.in_effect();
         assert_eq!((in_effect.activations.as_str(), in_effect.kv_cache.as_str()), ("f16", "f16"));
         follows(&mut engine, &reference, config.vocab_size);

@@ -13,10 +13,10 @@ use ort::value::Tensor;
 use super::{prepared_at, settings};
 use crate::Ort;
 use crate::graph::{Dim, GraphBuilder, Storage};
-use crate::linear::{Products, WITH_INT8, quantised_product};
 use crate::model::location;
 use crate::onnx::DataType;
 use crate::options::Optimization;
+use crate::products::{Products, WITH_INT8, quantised_product};
 use crate::runtime::{commit, library, session_builder};
 
 /// MatMulNBits' `accuracy_level` for f32 arithmetic.

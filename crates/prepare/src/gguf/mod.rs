@@ -15,8 +15,8 @@ use bundle::{Architecture, Element, ModelConfig, TensorSpec};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 
-use crate::PrepareError;
 use crate::encode::decode;
+use crate::error::PrepareError;
 use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
 use config::Refusal;
 use metadata::Metadata;

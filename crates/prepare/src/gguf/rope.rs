@@ -3,7 +3,7 @@
 use bundle::{Llama3Scaling, Rotary, rotary::inverse_frequencies};
 use serde_json::{Value, json};
 
-/// Of all models so far.
+/// The factor of all models so far.
 const LOW_FREQ_FACTOR: f64 = 1.0;
 const HIGH_FREQ_FACTOR: f64 = 4.0;
 

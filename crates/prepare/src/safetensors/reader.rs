@@ -5,7 +5,7 @@ use std::path::Path;
 use bundle::Element;
 use serde::Deserialize;
 
-use crate::PrepareError;
+use crate::error::PrepareError;
 
 /// The header of a safetensors file, every entry checked against the file's size and against
 /// the other entries.

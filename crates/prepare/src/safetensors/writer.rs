@@ -7,10 +7,10 @@ use bundle::{Element, FileRecord, Precision, StoredTensor, TensorSpec};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::PrepareError;
 use crate::encode::encode;
+use crate::error::PrepareError;
+use crate::hash::hexadecimal;
 use crate::quantise::quantise;
-use crate::store::hexadecimal;
 
 /// The data begins at a multiple of this, so that a mapped tensor can be read by aligned vector loads.
 const ALIGNMENT: usize = 64;

@@ -16,13 +16,13 @@ use rayon::prelude::*;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::PrepareError;
+use crate::error::PrepareError;
 use crate::model::{Document, Model, Tensors};
 use shapes::{SHAPES, Shape};
 
 /// As people write it before a name of [`names`].
 pub(crate) const PREFIX: &str = "synthetic:";
-/// Of all weights. One seed is enough: the weights stand for no model in particular.
+/// The seed of all weights. One is enough: the weights stand for no model in particular.
 const SEED: u64 = 0;
 /// Values that are drawn one after another, from a stream of their own: what is drawn does not depend on
 /// how many threads draw.

@@ -199,7 +199,7 @@ fn html(groups: &[Group<'_>], skipped: usize) -> Result<String> {
             id: format!("{metric}-{index}"),
             title: format!("{title} over time"),
             description: "A line for each framework over the time of its runs, with 95 % intervals; the table has the figures",
-            figure: Figure::of(Panel::Lines(group.lines(title, hint, metric))),
+            figure: Figure::single(Panel::Lines(group.lines(title, hint, metric))),
             height: 300,
             table: None,
         };

@@ -201,7 +201,7 @@ fn side_by_side(run: &Run, pictures: &Pictures<'_>) -> Vec<Chart> {
         id: measure.metric.into(),
         title: measure.title.into(),
         description: "A bar for the median of each framework, a whisker for its 95 % interval, a dot for each process",
-        figure: Drawing::of(Panel::Bars(pictures.bars(measure))),
+        figure: Drawing::single(Panel::Bars(pictures.bars(measure))),
         height: bars_height(run.rows.len()),
         table: Some(by_process(run, measure)),
     };
@@ -252,7 +252,7 @@ fn curves(run: &Run, pictures: &Pictures<'_>) -> Vec<Chart> {
         id: id.into(),
         title: title.into(),
         description: "A line for each framework over the iterations of a process, medians over processes; warm-up is shaded",
-        figure: Drawing::of(Panel::Lines(pictures.curve(title, value))),
+        figure: Drawing::single(Panel::Lines(pictures.curve(title, value))),
         height: 290,
         table: Some(Table {
             caption: format!("{title} (ms) by iteration, median over processes"),
@@ -312,7 +312,7 @@ fn latencies(run: &Run, pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64
         id: id.into(),
         title: title.into(),
         description: "The distribution of the time between successive tokens, every one of them, for each framework",
-        figure: Drawing::of(panel),
+        figure: Drawing::single(panel),
         height,
         table: tables.next().flatten(),
     }).into()
@@ -335,7 +335,7 @@ fn memory(run: &Run, pictures: &Pictures<'_>) -> Result<String> {
         figures: true,
     };
     let height = 120 + 46 * run.rows.len().clamp(1, 40) as u32;
-    let figure = Drawing::of(Panel::Stack(stack));
+    let figure = Drawing::single(Panel::Stack(stack));
     let description = "For each framework, the parts of its peak memory laid end to end up to the peak";
     let chart = Chart {
         id: "parts".into(),

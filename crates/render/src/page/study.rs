@@ -242,7 +242,7 @@ fn ab_charts(study: &Study) -> Vec<Chart> {
             title: title.into(),
             description: "Bars for each framework with and without; the table above has the figures",
             height: bars_height(count) + 20 * headings,
-            figure: Figure::of(Panel::Bars(bars)),
+            figure: Figure::single(Panel::Bars(bars)),
             table: None,
         }
     };

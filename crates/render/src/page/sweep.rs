@@ -139,7 +139,7 @@ pub(super) fn charts(study: &Study) -> Vec<Chart> {
             id,
             title,
             description: "Medians over processes, for each framework; the table above has the figures",
-            figure: Figure::of(panel),
+            figure: Figure::single(panel),
             height,
             table: None,
         }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::boundaries::Boundaries;
 use self::boundaries::{Curve, Curves, levels};
 use self::integration::{Continuation, Sides};
-use crate::MIN_ROUNDS;
+use crate::limits::MIN_ROUNDS;
 
 /// Exponent of the spending function. 1 would spend like Pocock (1977), 3 nearly like O'Brien & Fleming
 /// (1979).
@@ -77,8 +77,7 @@ impl Looks {
         self.planned[self.planned.len() - 1]
     }
 
-    /// Whether nothing more will be looked at after `rounds`, be it that the plan ends or, with `last`,
-    /// something else.
+    /// Whether the look after `rounds` is the last: the plan ends there, or `last` says that something else ends it.
     pub(crate) fn ends(&self, rounds: usize, last: bool) -> bool {
         last || rounds >= self.max_rounds()
     }
@@ -148,7 +147,7 @@ impl Looks {
         }
     }
 
-    /// Share of the error rate that is spent when so many rounds have been seen.
+    /// Share of the error rate that is spent after this number of rounds.
     fn spent(&self, rounds: usize) -> f64 {
         (rounds as f64 / self.max_rounds() as f64).min(1.0).powi(RHO)
     }

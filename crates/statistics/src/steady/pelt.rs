@@ -47,7 +47,7 @@ impl Costs {
 
     /// Twice the negative log-likelihood of a normal segment, but for a constant, at its best mean and its
     /// best permitted variance.
-    fn of(&self, start: usize, end: usize) -> f64 {
+    fn segment(&self, start: usize, end: usize) -> f64 {
         let count = (end - start) as f64;
         let sum = self.sums[end].0 - self.sums[start].0;
         let squares = self.sums[end].1 - self.sums[start].1;
@@ -65,7 +65,7 @@ impl Costs {
         best[0] = (-penalty, 0);
         let mut candidates = vec![0];
         for end in 1..places.len() {
-            let total = |start: usize| best[start].0 + self.of(places[start], places[end]) + penalty;
+            let total = |start: usize| best[start].0 + self.segment(places[start], places[end]) + penalty;
             let allowed = candidates.iter().filter(|&&s| places[end] - places[s] >= SHORTEST_SEGMENT);
             let least = allowed.map(|&start| (total(start), start)).min_by(|x, y| x.0.total_cmp(&y.0));
             let Some(least) = least else { continue };
@@ -92,7 +92,7 @@ impl Costs {
             let to = starts.get(index + 1).copied().unwrap_or(self.len());
             let near = (at + 1).saturating_sub(self.step).max(from + SHORTEST_SEGMENT)
                 ..(at + self.step).min((to + 1).saturating_sub(SHORTEST_SEGMENT));
-            let cost = |at: &usize| self.of(from, *at) + self.of(*at, to);
+            let cost = |at: &usize| self.segment(from, *at) + self.segment(*at, to);
             if let Some(better) = near.min_by(|x, y| cost(x).total_cmp(&cost(y))) {
                 starts[index] = better;
             }

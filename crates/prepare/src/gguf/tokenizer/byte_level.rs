@@ -5,7 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Metadata, Parts, Vocabulary};
+use super::parts::{Parts, Vocabulary};
+use crate::gguf::metadata::Metadata;
 
 /// Llama 3's and Qwen 2's splits differ in how many digits stay together.
 macro_rules! split_pattern {

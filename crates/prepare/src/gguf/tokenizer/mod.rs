@@ -1,24 +1,14 @@
 //! `tokenizer.ggml.*` to tokenizer.json.
 
 mod byte_level;
+mod parts;
 mod sentencepiece;
-
-use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::metadata::{Metadata, missing};
 use crate::model::Document;
-
-/// Values of `tokenizer.ggml.token_type`.
-mod token_type {
-    pub(super) const NORMAL: i64 = 1;
-    pub(super) const UNKNOWN: i64 = 2;
-    pub(super) const CONTROL: i64 = 3;
-    pub(super) const USER_DEFINED: i64 = 4;
-    /// A placeholder for an id that no text has.
-    pub(super) const UNUSED: i64 = 5;
-}
+use parts::Vocabulary;
 
 /// The tokenizer, or the reason why none can be built. That is no error: token ids can still be fed to
 /// the model.
@@ -67,86 +57,6 @@ pub(crate) fn build(metadata: &Metadata<'_>, vocab_size: usize) -> Result<Docume
     Ok(Document { bytes, derived: format!("built from the GGUF's {}", parts.derived) })
 }
 
-/// What the two schemes differ in.
-struct Parts {
-    merges: Vec<(String, String)>,
-    normalizer: Value,
-    pre_tokenizer: Value,
-    decoder: Value,
-    /// Fields of the BPE model that are not at their defaults.
-    model: Vec<(&'static str, Value)>,
-    /// Whether a text begins with the beginning-of-sequence token where the file does not say.
-    add_bos: bool,
-    derived: String,
-}
-
-struct Vocabulary<'a> {
-    tokens: Vec<&'a str>,
-    types: Vec<i64>,
-    /// Of all but placeholders.
-    ids: BTreeMap<&'a str, usize>,
-}
-
-impl<'a> Vocabulary<'a> {
-    fn read(metadata: &Metadata<'a>, vocab_size: usize) -> Result<Vocabulary<'a>, String> {
-        let key = "tokenizer.ggml.tokens";
-        let tokens = metadata.texts(key)?.ok_or_else(|| missing(key))?;
-        let count = tokens.len();
-        if count > vocab_size {
-            return Err(format!("it has {count} tokens, but the embedding has {vocab_size} rows"));
-        }
-        let types = match metadata.integers("tokenizer.ggml.token_type")? {
-            None => vec![token_type::NORMAL; count],
-            Some(types) if types.len() == count => types,
-            Some(types) => return Err(format!("it has {count} tokens, but {} token types", types.len())),
-        };
-        let mut ids = BTreeMap::new();
-        for (id, (&token, &kind)) in tokens.iter().zip(&types).enumerate() {
-            if kind == token_type::UNUSED {
-                continue;
-            }
-            if let Some(first) = ids.insert(token, id) {
-                return Err(format!("tokens {first} and {id} are both {token:?}"));
-            }
-        }
-        Ok(Vocabulary { tokens, types, ids })
-    }
-
-    /// Tokens that are recognised in the text before it is split.
-    fn added(&self) -> Vec<Value> {
-        let added = self.tokens.iter().zip(&self.types).enumerate();
-        let added = added.filter_map(|(id, (token, &kind))| {
-            let special = match kind {
-                token_type::CONTROL | token_type::UNKNOWN => true,
-                token_type::USER_DEFINED => false,
-                _ => return None,
-            };
-            Some(json!({
-                "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": special
-            }))
-        });
-        added.collect()
-    }
-
-    /// `tokenizer.ggml.merges`, whose every part and outcome is a token.
-    fn merges(&self, metadata: &Metadata<'_>) -> Result<Vec<(String, String)>, String> {
-        let key = "tokenizer.ggml.merges";
-        let pair = |merge: &str| {
-            let (left, right) =
-                merge.split_once(' ').ok_or_else(|| format!("merge {merge:?} is not a pair of tokens"))?;
-            let whole = format!("{left}{right}");
-            match [left, right, &whole].into_iter().find(|token| !self.ids.contains_key(token)) {
-                Some(unknown) => {
-                    Err(format!("merge {merge:?} needs the token {unknown:?}, which there is not"))
-                }
-                None => Ok((left.to_owned(), right.to_owned())),
-            }
-        };
-        metadata.texts(key)?.ok_or_else(|| missing(key))?.into_iter().map(pair).collect()
-    }
-}
-
 /// Puts the beginning- and end-of-sequence tokens around a text, where the file asks for them.
 fn post_processor(
     metadata: &Metadata<'_>,
@@ -160,7 +70,9 @@ fn post_processor(
         let key = format!("tokenizer.ggml.{name}_token_id");
         let id = metadata.count(&key)?.ok_or_else(|| missing(&key))?;
         let token = vocabulary.tokens.get(id);
-        token.map(|&token| (id, token)).ok_or_else(|| format!("metadata {key:?} is {id}, which is no token"))
+        token
+            .map(|&token| (id, token))
+            .ok_or_else(|| format!("metadata {key:?} is {id}, but there is no such token"))
     };
     let bos = if asked("bos", add_bos)? { Some(token("bos")?) } else { None };
     let eos = if asked("eos", false)? { Some(token("eos")?) } else { None };

@@ -6,7 +6,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Metadata, Parts, Vocabulary, missing, token_type};
+use super::parts::{Parts, Vocabulary, token_type};
+use crate::gguf::metadata::{Metadata, missing};
 
 /// Stands for a space within pieces.
 const SPACE: &str = "\u{2581}";

@@ -1,4 +1,4 @@
-//! Linear layers and the embedding table at each precision: by which operator, over which bytes.
+//! Products with a weight at each precision, and rows of a table: by which operator, over which bytes.
 //!
 //! f32 is a FusedMatMul with `transB`: the kernel packs its weight from the `[out, in]` rows of the bundle
 //! as they lie there, where a plain MatMul would first need a transposed copy. int8 and int4 are MatMulNBits,
@@ -6,10 +6,10 @@
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
 
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
-use bundle::{BundleError, LinearNames, Precision, Quantised, TensorView};
+use bundle::{Precision, Quantised, TensorView};
 
-use crate::decoder::{Decoder, TOKENS};
 use crate::graph::{Attribute, GraphBuilder, MICROSOFT, ONNX};
+use crate::names::TOKENS;
 use crate::onnx::DataType;
 
 /// MatMulNBits' `accuracy_level` for activations rounded to int8 block by block: its fast kernels.
@@ -63,88 +63,6 @@ impl Products {
             Precision::F16 => "one copy on the device",
             _ => "prepacked copy; embedding mapped",
         }
-    }
-}
-
-/// A linear layer's output, and the bias that is still to be added to it.
-pub(crate) struct Unbiased {
-    pub(crate) value: String,
-    pub(crate) bias: Option<String>,
-}
-
-impl Decoder<'_> {
-    /// A linear layer whose bias, if it has one, goes into the operator that follows.
-    pub(crate) fn linear(
-        &mut self,
-        input: &str,
-        names: &LinearNames,
-        out: &str,
-    ) -> Result<Unbiased, BundleError> {
-        self.product(input, &names.weights, out)?;
-        let bias = if names.biases.is_empty() { None } else { Some(self.stacked(&names.biases)?) };
-        Ok(Unbiased { value: out.to_owned(), bias })
-    }
-
-    /// A linear layer with its bias added.
-    pub(crate) fn biased(
-        &mut self,
-        input: &str,
-        names: &LinearNames,
-        out: &str,
-    ) -> Result<String, BundleError> {
-        let Unbiased { value, bias } = self.linear(input, names, out)?;
-        let Some(bias) = bias else { return Ok(value) };
-        let sum = format!("{out}.biased");
-        self.graph.node((ONNX, "Add"), &[&value, &bias], &[&sum], &[]);
-        Ok(sum)
-    }
-
-    /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
-    pub(crate) fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
-        let name = weights.join("+");
-        if self.products.by_codes() {
-            let weight = (name.as_str(), &self.weights.quantised(weights)?);
-            quantised_product(&mut self.graph, self.products, WITH_INT8, (input, weight, out));
-            return Ok(());
-        }
-        if self.products.dequantised {
-            let weight = self.weights.quantised(weights)?;
-            let bytes = || weight.dequantised().into_iter().flat_map(f32::to_le_bytes).collect();
-            self.graph.computed(&name, DataType::Float, &[weight.rows, weight.columns], bytes);
-        } else {
-            self.stacked(weights)?;
-        }
-        let attributes = [Attribute::Int("transB", 1)];
-        self.graph.node((MICROSOFT, "FusedMatMul"), &[input, &name], &[out], &attributes);
-        Ok(())
-    }
-
-    /// The rows of table `name` for the tokens: `[batch, positions, columns]`.
-    pub(crate) fn look_up(&mut self, name: &str, out: &str) -> Result<(), BundleError> {
-        if !self.weights.is_quantised(name) {
-            // An initialiser of its own, though a tied head has the same bytes: that one is packed and then
-            // unmapped, and of this one only the rows that are looked up become resident.
-            let table = format!("{name}.rows");
-            self.graph.float_weight(&table, &self.weights.tensor(name)?);
-            self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &[out], &[]);
-            return Ok(());
-        }
-        let quantised = self.weights.quantised(std::slice::from_ref(&name.to_owned()))?;
-        quantised_rows(&mut self.graph, name, &quantised, out);
-        Ok(())
-    }
-
-    /// Makes a tensor of the bundle an initialiser and returns its name.
-    pub(crate) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
-        self.graph.float_weight(name, &self.weights.tensor(name)?);
-        Ok(name.to_owned())
-    }
-
-    /// Several tensors that lie side by side as one initialiser.
-    fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
-        let name = names.join("+");
-        self.graph.float_weight(&name, &self.weights.stacked(names)?);
-        Ok(name)
     }
 }
 
@@ -218,7 +136,7 @@ fn unsigned_codes(
 
 /// Rows of a quantised table, dequantised: the values that each byte stands for are looked up in a table of 256,
 /// and multiplied by their scale. That is exact, and costs a few microseconds.
-fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, out: &str) {
+pub(crate) fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, out: &str) {
     let block = match table.precision {
         Precision::Int8 => table.columns,
         Precision::Int4 => INT4_GROUP,

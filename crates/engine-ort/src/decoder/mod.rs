@@ -3,35 +3,19 @@
 //! Written with the operators whose kernels ONNX Runtime has fused by hand, so that the graph as
 //! written is already near what its optimiser would make of a naive export.
 
+mod attention;
+mod builder;
+mod linear;
+
 use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, Weights};
 
 use crate::attention::Attention;
 use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
-use crate::linear::{Products, Unbiased};
+use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output, hidden_state};
 use crate::onnx::DataType;
-
-/// Token ids `[batch, positions]`.
-pub(crate) const TOKENS: &str = "tokens";
-/// Position of each token `[batch, positions]`, where the graph asks for it: see
-/// [`Attention::takes_positions`].
-pub(crate) const POSITIONS: &str = "positions";
-/// Which of the appended positions get logits, `[rows]`.
-pub(crate) const ROWS: &str = "rows";
-pub(crate) const LOGITS: &str = "logits";
-
-/// Name of the output that holds the residual stream after `layer` layers; the embeddings for 0,
-/// after the final norm for the last.
-pub(crate) fn hidden_state(layer: usize) -> String {
-    format!("hidden.{layer}")
-}
-
-/// Name of the graph's output that holds [`hidden_state`] in f32.
-pub(crate) fn hidden_output(layer: usize, float: DataType) -> String {
-    match float {
-        DataType::Float => hidden_state(layer),
-        _ => format!("{}.f32", hidden_state(layer)),
-    }
-}
+use crate::products::Products;
+use builder::Decoder;
+use linear::Unbiased;
 
 /// The graph of `config` over the weights in `weights`, ready for a session.
 pub(crate) fn build(
@@ -52,14 +36,6 @@ pub(crate) fn build(
         decoder.layer(layer)?;
     }
     Ok(decoder.graph.finish())
-}
-
-pub(crate) struct Decoder<'a> {
-    pub(crate) config: &'a ModelConfig,
-    pub(crate) attention: Attention,
-    pub(crate) products: Products,
-    pub(crate) weights: &'a Weights,
-    pub(crate) graph: GraphBuilder,
 }
 
 impl Decoder<'_> {

@@ -1,0 +1,159 @@
+//! Attention with its KV cache: one GroupQueryAttention node a layer, which rotates, writes keys and
+//! values into the cache in place, and attends. What heads need around it is the plan's
+//! ([`Attention`](crate::attention::Attention)).
+
+use bundle::{BundleError, LayerNames};
+
+use super::builder::Decoder;
+use crate::attention::Rotation;
+use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
+use crate::names::{COS, LAST_POSITIONS, POSITIONS, SIN, TOTAL, cache_names};
+use crate::onnx::DataType;
+
+/// The projected queries, keys and values of a layer, `[batch, positions, heads · head_dim]` each.
+struct Projected {
+    query: String,
+    key: String,
+    value: String,
+}
+
+impl Decoder<'_> {
+    pub(super) fn declare_attention(&mut self) {
+        let (config, float) = (self.config, self.products.float());
+        self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
+        self.graph.input(TOTAL, DataType::Int32, &[]);
+        if self.attention.rotation != Rotation::None {
+            for table in [COS, SIN] {
+                let dims = [Dim::Named("capacity"), Dim::Fixed(config.head_dim / 2)];
+                self.graph.input(table, float, &dims);
+            }
+        }
+        for names in (0..config.layers).flat_map(cache_names) {
+            let dims = [
+                Dim::Named("batch"),
+                Dim::Fixed(config.kv_heads),
+                Dim::Named("capacity"),
+                Dim::Fixed(self.attention.cached_head_dim),
+            ];
+            self.graph.input(&names.past, float, &dims);
+            self.graph.output(&names.present, float, &dims);
+        }
+    }
+
+    /// From the normalised input of layer `index` to what its output projection takes.
+    pub(super) fn attend(&mut self, index: usize, names: &LayerNames) -> Result<String, BundleError> {
+        let config = self.config;
+        let plan = self.attention;
+        let at = |part: &str| format!("layer.{index}.{part}");
+        let packed = self.biased(&at("attention_norm"), &names.qkv, &at("qkv"))?;
+        let padded = plan.cached_head_dim != config.head_dim;
+        let as_projected = !padded && !config.qk_norm && plan.rotation != Rotation::Separate;
+        // The operator takes queries, keys and values in one tensor where nothing is done to them.
+        if as_projected {
+            return Ok(self.group_query_attention(index, [&packed, "", ""]));
+        }
+        let mut parts = self.split(&packed, &at("qkv"));
+        if let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) {
+            parts.query = self.head_norm(&parts.query, query, config.heads)?;
+            parts.key = self.head_norm(&parts.key, key, config.kv_heads)?;
+        }
+        if plan.rotation == Rotation::Separate {
+            parts.query = self.rotate(&parts.query, config.heads);
+            parts.key = self.rotate(&parts.key, config.kv_heads);
+        }
+        if padded {
+            parts.query = self.pad_heads(&parts.query, config.heads);
+            parts.key = self.pad_heads(&parts.key, config.kv_heads);
+            parts.value = self.pad_heads(&parts.value, config.kv_heads);
+        }
+        let attended = self.group_query_attention(index, [&parts.query, &parts.key, &parts.value]);
+        Ok(if padded { self.cut_heads(&attended) } else { attended })
+    }
+
+    fn group_query_attention(&mut self, index: usize, query_key_value: [&str; 3]) -> String {
+        let config = self.config;
+        let out = format!("layer.{index}.attended");
+        let [key, value] = cache_names(index);
+        let mut inputs = query_key_value.to_vec();
+        inputs.extend([key.past.as_str(), &value.past, LAST_POSITIONS, TOTAL]);
+        let mut attributes = vec![
+            Attribute::Int("num_heads", config.heads as i64),
+            Attribute::Int("kv_num_heads", config.kv_heads as i64),
+            Attribute::Float("scale", (1.0 / (config.head_dim as f64).sqrt()) as f32),
+        ];
+        if self.attention.rotation == Rotation::Fused {
+            inputs.extend([COS, SIN]);
+            attributes.extend([Attribute::Int("do_rotary", 1), Attribute::Int("rotary_interleaved", 0)]);
+        }
+        let op = (MICROSOFT, "GroupQueryAttention");
+        self.graph.node(op, &inputs, &[&out, &key.present, &value.present], &attributes);
+        out
+    }
+
+    fn split(&mut self, packed: &str, out: &str) -> Projected {
+        let (q_rows, kv_rows) = self.config.qkv_rows();
+        self.graph.integers("qkv.sizes", &[q_rows, kv_rows, kv_rows].map(|rows| rows as i64));
+        let parts = ["query", "key", "value"].map(|part| format!("{out}.{part}"));
+        let outputs = parts.each_ref().map(String::as_str);
+        self.graph.node((ONNX, "Split"), &[packed, "qkv.sizes"], &outputs, &[Attribute::Int("axis", -1)]);
+        let [query, key, value] = parts;
+        Projected { query, key, value }
+    }
+
+    /// RMSNorm over each head.
+    fn head_norm(&mut self, input: &str, weight: &str, heads: usize) -> Result<String, BundleError> {
+        let weight = self.weight(weight)?;
+        let split = self.split_heads(input, heads, self.config.head_dim);
+        let normed = format!("{input}.normed");
+        let epsilon = Attribute::Float("epsilon", self.config.norm_epsilon as f32);
+        let op = (ONNX, "SimplifiedLayerNormalization");
+        self.graph.node(op, &[&split, &weight], &[&normed], &[Attribute::Int("axis", -1), epsilon]);
+        Ok(self.join_heads(&normed))
+    }
+
+    fn rotate(&mut self, input: &str, heads: usize) -> String {
+        let out = format!("{input}.rotated");
+        let attributes = [Attribute::Int("num_heads", heads as i64), Attribute::Int("interleaved", 0)];
+        let op = (MICROSOFT, "RotaryEmbedding");
+        self.graph.node(op, &[input, POSITIONS, COS, SIN], &[&out], &attributes);
+        out
+    }
+
+    fn pad_heads(&mut self, input: &str, heads: usize) -> String {
+        let config = self.config;
+        let missing = self.attention.cached_head_dim - config.head_dim;
+        let split = self.split_heads(input, heads, config.head_dim);
+        self.graph.integers("head.padding", &[0, 0, 0, 0, 0, 0, 0, missing as i64]);
+        let padded = format!("{input}.padded");
+        self.graph.node((ONNX, "Pad"), &[&split, "head.padding"], &[&padded], &[]);
+        self.join_heads(&padded)
+    }
+
+    fn cut_heads(&mut self, input: &str) -> String {
+        let config = self.config;
+        let split = self.split_heads(input, config.heads, self.attention.cached_head_dim);
+        self.graph.integers("head.start", &[0]);
+        self.graph.integers("head.end", &[config.head_dim as i64]);
+        self.graph.integers("head.axis", &[3]);
+        let cut = format!("{input}.cut");
+        self.graph.node((ONNX, "Slice"), &[&split, "head.start", "head.end", "head.axis"], &[&cut], &[]);
+        self.join_heads(&cut)
+    }
+
+    /// `[batch, positions, heads · size]` as `[batch, positions, heads, size]`.
+    fn split_heads(&mut self, input: &str, heads: usize, size: usize) -> String {
+        let shape = format!("heads.{heads}.{size}");
+        self.graph.integers(&shape, &[0, 0, heads as i64, size as i64]);
+        let out = format!("{input}.heads");
+        self.graph.node((ONNX, "Reshape"), &[input, &shape], &[&out], &[]);
+        out
+    }
+
+    /// `[batch, positions, heads, size]` as `[batch, positions, heads · size]`.
+    fn join_heads(&mut self, input: &str) -> String {
+        self.graph.integers("heads.joined", &[0, 0, -1]);
+        let out = format!("{input}.joined");
+        self.graph.node((ONNX, "Reshape"), &[input, "heads.joined"], &[&out], &[]);
+        out
+    }
+}

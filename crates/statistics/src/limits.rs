@@ -1,0 +1,12 @@
+//! What a comparison takes where nobody says otherwise.
+
+/// Fewest rounds that can support a verdict: five pairs cannot go below p = 2/2⁵ = 0.0625 in a sign-flip
+/// test, six can (2/2⁶ = 0.03125).
+pub const MIN_ROUNDS: usize = 6;
+/// Most rounds of an automatic comparison, unless asked otherwise: enough to tell a contender that is 3 %
+/// slower from two others at 2 % noise between processes (`docs/calibration.md`); 24 are not.
+pub const DEFAULT_MAX_ROUNDS: usize = 30;
+/// Error rate of the whole table, and of each statement of equivalence.
+pub const SIGNIFICANCE: f64 = 0.05;
+/// Equivalence margin on the ratio: within 1/(1 + m) … 1 + m.
+pub const DEFAULT_MARGIN: f64 = 0.02;
