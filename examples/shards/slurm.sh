@@ -2,12 +2,12 @@
 # A study in shards as a Slurm array. On a login node, in a checkout that every node sees:
 #
 #   cargo xtask build
-#   target/release/driver plan --shards 8 -- sweep generate --prompt-tokens 16,256,1024 --batch 1,4,16 --rounds 6
+#   target/release/photofinish plan --shards 8 -- sweep generate --prompt-tokens 16,256,1024 --batch 1,4,16 --rounds 6
 #   sbatch --array=0-7 examples/shards/slurm.sh
-#   target/release/driver merge shards/*/*/
+#   target/release/photofinish merge shards/*/*/
 #
-# --exclusive and one task a node: a neighbour's job is noise. Nodes of one array should be of one make; if they
-# are not, the merged tables keep them apart.
+# --exclusive and one task a node, because a neighbour's job is noise. Nodes of one array should be of one make. If
+# they are not, the merged tables keep them apart.
 #SBATCH --job-name=photofinish
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
@@ -18,10 +18,10 @@
 set -euo pipefail
 : "${SLURM_ARRAY_TASK_ID:?submit this with sbatch --array=0-N}"
 mkdir -p "shards/${SLURM_ARRAY_TASK_ID}"
-# Requeued after a time limit or a lost node, it goes on with the directory that it left.
+# A job that is requeued after a time limit or a lost node goes on with the directory that it left.
 shopt -s nullglob
 left=("shards/${SLURM_ARRAY_TASK_ID}"/*/)
 resume=()
 if ((${#left[@]})); then resume=(--resume "${left[0]%/}"); fi
-exec srun --cpu-bind=none target/release/driver run \
+exec srun --cpu-bind=none target/release/photofinish run \
   --plan plan.json --shard "${SLURM_ARRAY_TASK_ID}" --results-dir "shards/${SLURM_ARRAY_TASK_ID}" "${resume[@]}"
