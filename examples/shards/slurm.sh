@@ -6,8 +6,8 @@
 #   sbatch --array=0-7 examples/shards/slurm.sh
 #   target/release/photofinish merge shards/*/*/
 #
-# --exclusive and one task a node: a neighbour's job is noise. Nodes of one array should be of one make; if they
-# are not, the merged tables keep them apart.
+# --exclusive and one task a node, because a neighbour's job is noise. Nodes of one array should be of one make. If
+# they are not, the merged tables keep them apart.
 #SBATCH --job-name=photofinish
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
@@ -18,7 +18,7 @@
 set -euo pipefail
 : "${SLURM_ARRAY_TASK_ID:?submit this with sbatch --array=0-N}"
 mkdir -p "shards/${SLURM_ARRAY_TASK_ID}"
-# Requeued after a time limit or a lost node, it goes on with the directory that it left.
+# A job that is requeued after a time limit or a lost node goes on with the directory that it left.
 shopt -s nullglob
 left=("shards/${SLURM_ARRAY_TASK_ID}"/*/)
 resume=()
