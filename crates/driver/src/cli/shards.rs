@@ -20,8 +20,6 @@ pub(crate) struct PlanArgs {
     /// The study: `-- sweep forward --batch 1,2,4`, `-- ab kv-cache`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
-    #[command(flatten)]
-    pub(crate) places: Places,
 }
 
 #[derive(Debug, Args)]

@@ -16,7 +16,7 @@ use plan::ab::engines_of;
 use plan::{Failure, Result, Settings, StudyRequest, StudyView};
 
 use super::compare::first_line;
-use crate::cli::{Cli, Command, PlanArgs};
+use crate::cli::{Cli, Command, Places, PlanArgs};
 use crate::output::print;
 
 /// Version of the plan file.
@@ -69,9 +69,9 @@ impl Shard {
 }
 
 pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
-    let mut asked = parse(&args.command)?;
+    let (mut asked, places) = parse(&args.command)?;
     asked.request.seed.get_or_insert_with(drawn_seed);
-    let places = args.places.find()?;
+    let places = places.find()?;
     // A name that does not exist is better found now than by every job.
     engines_of(&asked.request, &places)?;
     let study = asked.plan(&places)?;
@@ -119,14 +119,14 @@ fn divide(cells: usize, shards: usize) -> Vec<Vec<usize>> {
 }
 
 /// The study that a command stands for.
-fn parse(arguments: &[String]) -> Result<StudyRequest> {
+fn parse(arguments: &[String]) -> Result<(StudyRequest, Places)> {
     let words = ["photofinish".to_owned()].into_iter().chain(arguments.iter().cloned());
     let typed = arguments.join(" ");
     let cli = Cli::try_parse_from(words)
         .map_err(|error| Failure::usage(format!("`{typed}` cannot be planned: {}", first_line(&error))))?;
     match cli.command {
-        Some(Command::Sweep(args)) if args.resume.is_none() => Ok(args.study()),
-        Some(Command::Ab(args)) if args.resume.is_none() => Ok(args.study()),
+        Some(Command::Sweep(args)) if args.resume.is_none() => Ok((args.study(), args.compare.here.places)),
+        Some(Command::Ab(args)) if args.resume.is_none() => Ok((args.study(), args.compare.here.places)),
         _ => Err(Failure::usage(format!(
             "`{typed}` cannot be planned: there are `sweep` and `ab`, without --resume; \
              a single comparison is a sweep of one cell"

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Commands that take the flags of a comparison.
-const MEASURING: [&str; 4] = ["compare", "sweep", "ab", "check"];
+const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
 /// Commands that judge what was measured: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
 

@@ -1,4 +1,4 @@
-//! What is kept of every run, and `driver history`, which shows it.
+//! What is kept of every run, and `photofinish history`, which shows it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `driver parity` on mocks: where two engines part ways, and what is said of it.
+//! `photofinish parity` on mocks: where two engines part ways, and what is said of it.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `driver generate --temperature`: tokens that are drawn.
+//! `photofinish generate --temperature`: tokens that are drawn.
 
 use serde_json::Value;
 

@@ -106,7 +106,7 @@ fn several_values_in_a_comparison_are_told_to_be_a_sweep() {
     let installation = Installation::new().engine("one", &[]);
     installation
         .run(&["--frameworks", "one", "--batch", "1,2"])
-        .refused(&["--batch takes one value here", "driver sweep"]);
+        .refused(&["--batch takes one value here", "photofinish sweep"]);
 }
 
 #[test]
