@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pairing::Alone;
 use super::verdicts::{Finding, Verdict};
+use crate::metrics;
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -130,7 +131,7 @@ impl Document {
     pub fn conclusion(&self) -> String {
         let named = |verdict: Verdict| {
             let told = self.with(verdict).filter(|finding| finding.follows.is_none());
-            told.map(|finding| format!("{} of {}", finding.metric.replace('_', " "), finding.framework))
+            told.map(|finding| format!("{} of {}", metrics::words(&finding.metric), finding.framework))
                 .collect::<Vec<_>>()
         };
         match self.exit_code {

@@ -150,7 +150,7 @@ mod tests {
         current[0].case.new_tokens += 1;
         let found = pair(&baseline, &current, false);
         assert_eq!((found.pairs.len(), found.pairs[0].current.framework.as_str()), (1, "a"));
-        let sides: Vec<&str> = found.alone.iter().map(|alone| alone.side).collect();
+        let sides: Vec<&str> = found.alone.iter().map(|alone| alone.side.as_str()).collect();
         assert_eq!(sides, ["baseline", "current"]);
         let found = pair(&baseline, &current, true);
         assert_eq!((found.pairs.len(), found.alone.len()), (2, 0));

@@ -49,12 +49,14 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
 }
 
 pub fn parse_metric(text: &str) -> Result<String, String> {
-    let name = text.trim().replace('-', "_");
-    let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
-    if name == ALL || names.contains(&name.as_str()) {
-        return Ok(name);
+    match Metric::parse(text) {
+        Some(metric) => Ok(metric.name().to_owned()),
+        None if text.trim() == ALL => Ok(ALL.to_owned()),
+        None => {
+            let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
+            Err(format!("there are {}, and {ALL}", names.join(", ")))
+        }
     }
-    Err(format!("there are {}, and {ALL}", names.join(", ")))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 use super::machine::Speed;
 use super::pairing::{self, Pair};
 use super::thresholds::{ALL, Thresholds};
-use crate::metrics::Metric;
+use crate::metrics::{self, Metric};
 use crate::report::number;
 
 /// One metric of one framework.
@@ -92,11 +92,8 @@ pub struct Subject<'a> {
 /// The metrics of a pair that are judged: those asked for, or those of the table, that either run has.
 pub fn subjects<'a>(pair: Pair<'a>, asked: &[String]) -> Vec<Subject<'a>> {
     let name = |metric: &Metric| metric.name().to_owned();
-    let one_token =
-        [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput, Metric::PeakMemory];
     let names: Vec<String> = match asked {
-        [] if pair.current.case.new_tokens > 1 => Metric::TABLE.iter().map(name).collect(),
-        [] => one_token.iter().map(name).collect(),
+        [] => Metric::tested(pair.current.case.new_tokens).iter().map(name).collect(),
         asked if asked.iter().any(|asked| asked == ALL) => Metric::ALL.iter().map(name).collect(),
         asked => asked.to_vec(),
     };
@@ -192,18 +189,14 @@ fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar
     let judged = subjects.iter().zip(evidence);
     let mut findings: Vec<Finding> =
         judged.map(|(subject, evidence)| finding(subject, evidence, bar)).collect();
-    // Latency and throughput are two readings of one thing: one alarm, which names both.
-    let decoding: Vec<(String, String)> = findings
-        .iter()
-        .filter(|finding| finding.verdict == Verdict::Regression && finding.metric == "throughput")
-        .map(|finding| (finding.framework.clone(), finding.case.clone()))
-        .collect();
-    for finding in &mut findings {
-        let place = (finding.framework.clone(), finding.case.clone());
-        let is_latency = finding.verdict == Verdict::Regression && finding.metric == "latency";
-        if is_latency && decoding.contains(&place) {
-            finding.follows = Some("throughput".into());
-        }
+    // Two readings of one thing are one alarm, which names both.
+    let regressed = |finding: &&Finding| finding.verdict == Verdict::Regression;
+    let place = |finding: &Finding| (finding.framework.clone(), finding.case.clone());
+    let told: Vec<_> = findings.iter().filter(regressed).map(|f| (f.metric.clone(), place(f))).collect();
+    for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Regression) {
+        let leads =
+            Metric::parse(&finding.metric).and_then(Metric::follows).map(|leads| leads.name().to_owned());
+        finding.follows = leads.filter(|leads| told.contains(&(leads.clone(), place(finding))));
     }
     findings
 }
@@ -273,7 +266,8 @@ fn judge(
     }
     let found = classify(evidence, 1.0, threshold, bar.gates);
     // Bytes do not depend on how fast they are read.
-    if subject.metric == Metric::PeakMemory.name() || bar.speed == Speed::SAME || !bar.gates {
+    let is_timed = Metric::parse(&subject.metric).is_none_or(Metric::depends_on_speed);
+    if !is_timed || bar.speed == Speed::SAME || !bar.gates {
         return (found, None);
     }
     let (least, most) = bar.speed.allowed_for(1.0);
@@ -307,7 +301,7 @@ fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Ve
 
 fn sentence(finding: &Finding, why: Option<&str>, gates: bool) -> String {
     let Finding { framework, metric, unit, threshold, .. } = finding;
-    let name = metric.replace('_', " ");
+    let name = metrics::words(metric);
     let (Some(baseline), Some(current), Some(ratio), Some((low, high))) =
         (finding.baseline, finding.current, finding.ratio, finding.interval)
     else {

@@ -45,8 +45,8 @@ pub fn summary(report: &Report) -> Summary {
     }
 }
 
-/// Decoding for every pair; for the other metrics the best against each of the others. Latency says what
-/// throughput says, and stays in the JSON.
+/// The deciding metric for every pair; for the others the best contender against each of the rest. A metric that
+/// follows another, as latency follows throughput, stays in the JSON.
 fn sentences(report: &Report) -> Vec<String> {
     let compared = &report.comparisons;
     if let Some(reason) = report.noise() {
@@ -60,14 +60,14 @@ fn sentences(report: &Report) -> Vec<String> {
         )];
     }
     let mut sentences = Vec::new();
-    for metric in [Metric::Throughput, Metric::Load, Metric::ColdStart, Metric::PeakMemory] {
+    let deciding = Metric::deciding(usize::MAX);
+    let told = Metric::TABLE.into_iter().filter(|&metric| metric != deciding && metric.follows().is_none());
+    for metric in [deciding].into_iter().chain(told) {
         let mut of_metric: Vec<&Comparison> = compared.iter().filter(|c| c.metric == metric).collect();
         of_metric.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
         let best = of_metric.first().map(|c| c.a.clone());
         let told = of_metric.into_iter().filter(|c| {
-            metric == Metric::Throughput
-                || best.as_deref() == Some(&c.a)
-                || c.verdict == Verdict::NotMeasurable
+            metric == deciding || best.as_deref() == Some(&c.a) || c.verdict == Verdict::NotMeasurable
         });
         sentences.extend(told.map(|comparison| comparison.sentence.clone()));
     }

@@ -10,9 +10,8 @@ use crate::metrics::Metric;
 use crate::run::Run;
 use plan::Plan;
 
-/// Those that a prompt has of its own.
-pub const METRICS: [Metric; 4] =
-    [Metric::FirstToken, Metric::Latency, Metric::Throughput, Metric::PrefillThroughput];
+/// The metrics that a prompt has of its own.
+pub const METRICS: [Metric; Metric::OF_A_PROMPT.len()] = Metric::OF_A_PROMPT;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFigures {

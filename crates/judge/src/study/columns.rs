@@ -87,7 +87,7 @@ impl Part {
 impl Column {
     pub fn title(self) -> String {
         match self {
-            Column::Metric(metric) => short(metric).to_owned(),
+            Column::Metric(metric) => metric.short_title().to_owned(),
             Column::Memory(Part::Activations) => "Activations (MB)".into(),
             Column::Memory(part) => part.title().into(),
             Column::Efficiency => "Against the first".into(),
@@ -165,20 +165,6 @@ impl Column {
             Column::ShortWarmup => Some("short_warmup_tokens_per_second".into()),
             Column::Efficiency | Column::Parity => None,
         }
-    }
-}
-
-/// Titles that leave room for other columns.
-fn short(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Load => "Load (s)",
-        Metric::ColdStart => "Cold start (ms)",
-        Metric::Latency => "Latency (ms)",
-        Metric::Throughput => "Decode (tok/s)",
-        Metric::PeakMemory => "Peak (GB)",
-        Metric::FirstToken => "First token (ms)",
-        Metric::PrefillThroughput => "Prefill (tok/s)",
-        other => other.title(),
     }
 }
 
