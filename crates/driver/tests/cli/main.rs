@@ -12,6 +12,7 @@ mod parity;
 mod pipeline;
 #[cfg(unix)]
 mod references;
+mod report;
 mod sampling;
 mod schema;
 mod shards;

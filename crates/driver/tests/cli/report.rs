@@ -1,0 +1,183 @@
+//! `photofinish report`: everything that was written can be read, and decided again.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::{Installation, Ran};
+
+fn two() -> Installation {
+    Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
+}
+
+/// A comparison of six rounds, and its directory.
+fn measured(installation: &Installation) -> PathBuf {
+    let ran = installation.run(&["--frameworks", "quick,slow", "--seed", "7"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    installation.results()
+}
+
+fn report(installation: &Installation, arguments: &[&str]) -> Ran {
+    let binary = assert_cmd::cargo::cargo_bin("photofinish");
+    let mut command = std::process::Command::new(binary);
+    command.arg("report").args(arguments).arg("--configs").arg(installation.path("configs"));
+    Ran::from(command.output().unwrap())
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn write(path: &Path, value: &Value) {
+    std::fs::write(path, serde_json::to_string(value).unwrap()).unwrap();
+}
+
+const OUTPUTS: [&str; 6] =
+    ["report.json", "report.md", "report.csv", "report.html", "comparison.png", "comparison.svg"];
+
+#[test]
+fn every_output_is_made_again_and_is_the_same_to_the_byte() {
+    let installation = two();
+    let directory = measured(&installation);
+    let before = OUTPUTS.map(|name| std::fs::read(directory.join(name)).unwrap());
+    for name in &OUTPUTS[1..] {
+        std::fs::remove_file(directory.join(name)).unwrap();
+    }
+    let ran = report(&installation, &[directory.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for (name, before) in OUTPUTS.iter().zip(before) {
+        assert!(std::fs::read(directory.join(name)).unwrap() == before, "{name}");
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_is_shown_as_far_as_it_got() {
+    let installation = two();
+    let mut command = installation.driver(&["--frameworks", "quick,slow", "--rounds", "5000", "--seed", "7"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let rounds = || {
+        let entries = std::fs::read_dir(installation.path("results")).into_iter().flatten();
+        let journals = entries.map(|entry| entry.unwrap().path().join("samples.jsonl"));
+        let text: String = journals.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+        text.matches("\"fact\":\"round_done\"").count()
+    };
+    while rounds() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let directory = installation.results();
+    assert!(!directory.join("report.json").exists());
+    std::fs::remove_file(directory.join("environment.json")).unwrap();
+    let ran = report(&installation, &[directory.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for name in OUTPUTS {
+        assert!(directory.join(name).is_file(), "{name}");
+    }
+    let shown = read(&directory.join("report.json"));
+    assert_eq!(shown["end"]["kind"], "killed");
+    assert!(shown["rounds"].as_u64().unwrap() >= 2, "{}", shown["rounds"]);
+    let markdown = std::fs::read_to_string(directory.join("report.md")).unwrap();
+    assert!(markdown.contains("ended before it could save its report"), "{markdown}");
+    assert!(markdown.contains("environment.json") && markdown.contains("| Average Throughput"), "{markdown}");
+}
+
+#[test]
+fn deciding_again_on_an_untouched_run_changes_nothing() {
+    let installation = two();
+    let directory = measured(&installation);
+    let ran = report(&installation, &[directory.to_str().unwrap(), "--rejudge"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("no verdict changed\n"), "{}", ran.stdout);
+    let again = read(&directory.join("rejudged/report.json"));
+    assert_eq!(again, read(&directory.join("report.json")));
+}
+
+#[test]
+fn deciding_again_says_what_changed_and_writes_beside_unless_told() {
+    let installation = two();
+    let directory = measured(&installation);
+    let recorded = std::fs::read(directory.join("report.json")).unwrap();
+    // As if quick had taken three times as long for every token.
+    let journal = directory.join("samples.jsonl");
+    let edited = std::fs::read_to_string(&journal).unwrap().lines().map(|line| {
+        let mut fact: Value = serde_json::from_str(line).unwrap();
+        if fact["purpose"] == "measure" && fact["framework"] == "quick" {
+            for event in fact["events"].as_array_mut().unwrap() {
+                for case in event["cases"].as_array_mut().into_iter().flatten() {
+                    for gap in case["gaps_ns"].as_array_mut().unwrap() {
+                        *gap = json!(gap.as_u64().unwrap() * 3);
+                    }
+                }
+            }
+        }
+        fact.to_string() + "\n"
+    });
+    let edited: String = edited.collect();
+    std::fs::write(&journal, edited).unwrap();
+    let path = directory.to_str().unwrap();
+    let ran = report(&installation, &[path, "--rejudge"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("slow decodes 1.5x faster than quick"), "{}", ran.stdout);
+    assert_eq!(std::fs::read(directory.join("report.json")).unwrap(), recorded, "written beside");
+    assert_ne!(std::fs::read(directory.join("rejudged/report.json")).unwrap(), recorded);
+    assert_eq!(report(&installation, &[path, "--rejudge", "--in-place"]).code, Some(0));
+    assert_ne!(std::fs::read(directory.join("report.json")).unwrap(), recorded, "in place when told");
+}
+
+#[test]
+fn what_cannot_be_read_is_one_sentence() {
+    let installation = two();
+    let directory = measured(&installation);
+    let path = directory.to_str().unwrap();
+    let plan = directory.join("plan.json");
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    let mut value = read(&plan);
+    value["request"]["from_the_future"] = json!(1);
+    write(&plan, &value);
+    report(&installation, &[path]).refused(&["plan.json", "unknown field `from_the_future`"]);
+    value["schema"] = json!(99);
+    write(&plan, &value);
+    report(&installation, &[path]).refused(&["plan.json", "its schema is 99"]);
+    std::fs::remove_file(&plan).unwrap();
+    report(&installation, &[path]).refused(&["holds no plan.json"]);
+    report(&installation, &[path, "--in-place"]).refused(&["--rejudge"]);
+}
+
+#[test]
+fn a_study_that_was_killed_is_shown_as_far_as_it_got() {
+    let installation = two();
+    let sweep = ["sweep", "generate", "--frameworks", "quick", "--prompt-tokens", "4,8", "--rounds", "1"];
+    let ran = installation.run(&sweep);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let directory = installation.results();
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    let cells = std::fs::read_to_string(directory.join("cells.jsonl")).unwrap();
+    std::fs::write(directory.join("cells.jsonl"), &cells[..cells.len() - 9]).unwrap();
+    let ran = report(&installation, &[directory.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = read(&directory.join("report.json"));
+    assert_eq!((shown["cells"].as_array().unwrap().len(), &shown["interrupted"]), (1, &json!(true)));
+}
+
+#[test]
+fn a_study_begun_before_a_field_was_added_resumes_and_one_with_a_field_of_later_is_refused() {
+    let installation = two();
+    let sweep = ["sweep", "generate", "--frameworks", "quick", "--prompt-tokens", "4,8", "--rounds", "1"];
+    assert_eq!(installation.run(&sweep).code, Some(0));
+    let directory = installation.results();
+    let asked = directory.join("study.json");
+    let mut value = read(&asked);
+    value["asked"]["request"].as_object_mut().unwrap().remove("delay_s").unwrap();
+    write(&asked, &value);
+    let resumed = [&sweep[..], &["--resume", directory.to_str().unwrap()]].concat();
+    let ran = installation.run(&resumed);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("cell 1 of"), "nothing is measured again: {}", ran.stderr);
+    value["asked"]["request"]["of_later"] = json!(true);
+    write(&asked, &value);
+    installation.run(&resumed).refused(&["unknown field `of_later`"]);
+}
