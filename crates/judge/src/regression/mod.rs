@@ -3,7 +3,7 @@
 pub mod document;
 pub mod machine;
 pub mod pairing;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod thresholds;
 pub mod verdicts;

@@ -3,6 +3,8 @@
 use history::{Case, Record};
 use serde::{Deserialize, Serialize};
 
+use crate::case;
+
 /// The same framework in the same case, in both runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
@@ -38,7 +40,7 @@ pub fn pair<'a>(baseline: &'a [Record], current: &'a [Record], loosely: bool) ->
         move |record: &Record| Alone {
             side: side.to_owned(),
             framework: record.framework.clone(),
-            case: case(&record.case),
+            case: case::in_full(&record.case),
         }
     };
     let of_baseline = theirs.into_iter().map(alone("baseline"));
@@ -75,45 +77,6 @@ fn is_same(a: &Case, b: &Case) -> bool {
     same_weights && unnamed(a) == unnamed(b)
 }
 
-/// For people: what was computed.
-pub fn case(case: &Case) -> String {
-    let Case {
-        model,
-        precision,
-        device,
-        threads,
-        batch,
-        context,
-        prompt_tokens,
-        new_tokens,
-        kv_cache,
-        jit,
-        decode,
-        ..
-    } = case;
-    let prompts: Vec<String> = prompt_tokens.iter().map(ToString::to_string).collect();
-    let mut text = format!(
-        "{model} {precision} {device}, {threads} threads, prompts of {} tokens, {new_tokens} new tokens",
-        prompts.join(" and ")
-    );
-    if *batch != 1 {
-        text += &format!(", batch {batch}");
-    }
-    if *context != 0 {
-        text += &format!(", context {context}");
-    }
-    if !kv_cache.is_empty() && kv_cache != "on" {
-        text += &format!(", KV cache {kv_cache}");
-    }
-    if !jit {
-        text += ", no JIT";
-    }
-    if !decode.is_empty() && decode != "forced" {
-        text += &format!(", {decode} decode");
-    }
-    text
-}
-
 /// What was measured otherwise, in words.
 pub fn differences(pair: &Pair<'_>) -> Vec<String> {
     let mut found = Vec::new();
@@ -124,7 +87,7 @@ pub fn differences(pair: &Pair<'_>) -> Vec<String> {
     };
     let (a, b) = (pair.baseline, pair.current);
     if !is_same(&a.case, &b.case) {
-        note("case", case(&a.case), case(&b.case));
+        note("case", case::in_full(&a.case), case::in_full(&b.case));
         note("weights", hash(&a.case), hash(&b.case));
     }
     note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 
 use super::machine::Speed;
-use super::pairing::{self, Pair};
+use super::pairing::Pair;
 use super::thresholds::{ALL, Thresholds};
+use crate::case;
 use crate::metrics::{self, Metric};
 use crate::report::number;
 
@@ -211,7 +212,7 @@ fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> 
     let raw = |worse: f64| if subject.higher_is_better() { 1.0 / worse } else { worse };
     let mut finding = Finding {
         framework: subject.pair.current.framework.clone(),
-        case: pairing::case(&subject.pair.current.case),
+        case: case::in_full(&subject.pair.current.case),
         metric: subject.metric.clone(),
         unit: subject.current.or(subject.baseline).map_or_else(String::new, |figure| figure.unit.clone()),
         baseline: median(subject.baseline),

@@ -1,17 +1,16 @@
 //! The layout that scripts of this field read: `inference_metrics.json` and `inference_metrics.csv`, and their pictures.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use charts::Measured;
 use history::Record;
+use judge::case;
+use judge::metrics::Metric;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::Found;
 use super::flat::{self, Line};
-use crate::failure::{Failure, Result};
-use crate::judge::metrics::Metric;
-use crate::{page, results};
+use crate::pictures::{self, over_time};
 
 /// One object of `runs`, its keys in the order of the columns.
 struct Run(Line);
@@ -22,49 +21,24 @@ impl Serialize for Run {
     }
 }
 
-/// Writes each file of the layout whole or not at all. Records without figures that count (failed, unsupported,
-/// struck) have no place in a layout that knows no states, and are left out.
-pub(super) fn export(found: &Found, directory: &Path) -> Result<()> {
-    let cannot = |what: &Path, error: std::io::Error| {
-        Failure::usage(format!("cannot write {}: {error}", what.display()))
-    };
-    let exported: Vec<&Record> = found.records.iter().filter(|record| is_exported(record)).collect();
-    std::fs::create_dir_all(directory).map_err(|error| cannot(directory, error))?;
-    let mut files = layout(&exported);
-    files.extend(pictures(&exported)?);
-    for (name, contents) in files {
-        results::write_whole(directory, name, &contents)
-            .map_err(|error| cannot(&directory.join(name), error))?;
-    }
-    let left_out = found.records.len() - exported.len();
-    let why = match left_out {
-        0 => String::new(),
-        _ => format!("; {left_out} left out, which failed, were struck or could not run"),
-    };
-    eprintln!(
-        "exported {} of {} records of {} to {}{why}",
-        exported.len(),
-        found.records.len(),
-        found.path.display(),
-        directory.display()
-    );
-    Ok(())
+/// The files of the layout with its pictures, by name.
+pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
+    let (case, compared) = compared(records);
+    let runs: Vec<Measured> = compared.iter().map(|record| measured(record)).collect();
+    let optimised = charts::optimisation_comparison(&runs, &case, &pictures::KNOWN);
+    let mut files = layout(records);
+    files.push(("optimization_comparison.png", pictures::png(&optimised)?));
+    files.push((
+        "performance_over_time.png",
+        pictures::png(&over_time::picture(&over_time::groups(records)))?,
+    ));
+    Ok(files)
 }
 
-fn is_exported(record: &Record) -> bool {
+/// Whether a record has a place in the layout, which knows no states: it has figures, and they count.
+pub fn is_exported(record: &Record) -> bool {
     ["measured", "labelled"].contains(&record.state.as_str())
         && record.metrics.contains_key(Metric::Throughput.name())
-}
-
-/// The layout's pictures by name.
-fn pictures(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>> {
-    let (case, of_case) = compared(records);
-    let runs: Vec<Measured> = of_case.iter().map(|record| measured(record)).collect();
-    let optimised = charts::optimisation_comparison(&runs, &case, &page::KNOWN);
-    Ok(vec![
-        ("optimization_comparison.png", page::png(&optimised)?),
-        ("performance_over_time.png", page::png(&page::performance_over_time(records))?),
-    ])
 }
 
 /// The records of one machine and case, and what that is: of those that were run with optimisations and without them,
@@ -72,19 +46,8 @@ fn pictures(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>> {
 fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
     let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
     for record in records {
-        let case = &record.case;
-        let title = format!(
-            "{} {} on {}, {} threads, batch {}, {} + {} tokens; {} ({})",
-            case.model,
-            case.precision,
-            case.device,
-            case.threads,
-            case.batch,
-            middle(&case.prompt_tokens).unwrap_or_default(),
-            case.new_tokens,
-            record.machine.cpu,
-            record.machine.fingerprint,
-        );
+        let machine = &record.machine;
+        let title = format!("{}; {} ({})", case::in_full(&record.case), machine.cpu, machine.fingerprint);
         match groups.iter_mut().find(|(earlier, _)| *earlier == title) {
             Some((_, group)) => group.push(record),
             None => groups.push((title, vec![record])),
@@ -120,10 +83,10 @@ fn is_optimised(record: &Record) -> bool {
 /// The layout's tables by name, oldest record first.
 fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
     let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
-    let csv = flat::csv(&lines);
+    let csv = flat::table(&lines).csv();
     let runs: Vec<Run> = lines.into_iter().map(Run).collect();
     // An object with one key; `json!` would sort those of the runs.
-    let runs = serde_json::to_string_pretty(&std::collections::BTreeMap::from([("runs", runs)]));
+    let runs = serde_json::to_string_pretty(&BTreeMap::from([("runs", runs)]));
     let json = runs.expect("plain data serialises") + "\n";
     vec![("inference_metrics.json", json.into_bytes()), ("inference_metrics.csv", csv.into_bytes())]
 }

@@ -1,19 +1,26 @@
 //! A record as one line of a table that programs read.
 
 use history::Record;
+use judge::metrics::Metric;
 use serde_json::{Value, json};
 
-use crate::judge::metrics::Metric;
+use crate::table::Table;
 
 /// Names with their values, in order.
 pub(super) type Line = Vec<(String, Value)>;
 
 /// `metric`, `metric_low` and `metric_high` of each metric, after all that tells what was measured.
 pub(super) fn line(record: &Record) -> Line {
-    let Record { machine, case, settings, .. } = record;
-    let parity = record.parity.as_ref();
-    let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
-    let plain = [
+    let plain = [run(record), case(record), settings(record), machine(record), outcome(record)].concat();
+    let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let parts = PARTS.map(|part| (format!("memory_{part}"), json!(record.memory.get(part))));
+    plain.chain(metrics(record)).chain(parts).collect()
+}
+
+type Plain = Vec<(&'static str, Value)>;
+
+fn run(record: &Record) -> Plain {
+    vec![
         ("time", json!(record.time)),
         ("run", json!(record.run)),
         ("study", json!(record.study)),
@@ -22,6 +29,13 @@ pub(super) fn line(record: &Record) -> Line {
         ("rounds", json!(record.rounds)),
         ("interrupted", json!(record.interrupted)),
         ("noise", json!(record.noise)),
+    ]
+}
+
+fn case(record: &Record) -> Plain {
+    let case = &record.case;
+    let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
+    vec![
         ("model", json!(case.model)),
         ("weights_sha256", json!(case.weights_sha256)),
         ("precision", json!(case.precision)),
@@ -35,6 +49,12 @@ pub(super) fn line(record: &Record) -> Line {
         ("kv_cache", json!(case.kv_cache)),
         ("jit", json!(case.jit)),
         ("optimised", json!(record.optimised)),
+    ]
+}
+
+fn settings(record: &Record) -> Plain {
+    let settings = &record.settings;
+    vec![
         ("suite", json!(settings.suite)),
         ("fair_comparison", json!(settings.fair_comparison)),
         ("iterations", json!(settings.iterations)),
@@ -46,6 +66,12 @@ pub(super) fn line(record: &Record) -> Line {
         ("driver_version", json!(record.driver_version)),
         ("git_commit", json!(record.git_commit)),
         ("git_modified", json!(record.git_modified)),
+    ]
+}
+
+fn machine(record: &Record) -> Plain {
+    let machine = &record.machine;
+    vec![
         ("machine", json!(machine.fingerprint)),
         ("host", json!(machine.host)),
         ("os", json!(machine.os)),
@@ -57,53 +83,55 @@ pub(super) fn line(record: &Record) -> Line {
         ("gpus", json!(machine.gpus.join("; "))),
         ("read_bandwidth", json!(machine.read_bandwidth)),
         ("arithmetic", json!(machine.arithmetic)),
+    ]
+}
+
+fn outcome(record: &Record) -> Plain {
+    let parity = record.parity.as_ref();
+    vec![
         ("agrees", json!(parity.map(|parity| parity.agrees))),
         ("parity", json!(parity.map(|parity| &parity.text))),
         ("max_abs", json!(parity.and_then(|parity| parity.max_abs))),
         ("top1", json!(parity.and_then(|parity| parity.top1))),
         ("results", json!(record.results)),
-    ];
-    let mut line: Line = plain.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let known = Metric::ALL.iter().map(|metric| metric.name());
-    // Metrics of newer versions come after those that are known.
+    ]
+}
+
+/// Metrics of newer versions come after those that are known.
+fn metrics(record: &Record) -> Line {
     let is_known = |name: &str| Metric::ALL.iter().any(|metric| metric.name() == name);
     let newer = record.metrics.keys().map(String::as_str).filter(|name| !is_known(name));
-    for name in known.chain(newer) {
+    let figures = |name: &str| {
         let figure = record.metrics.get(name);
         let interval = figure.and_then(|figure| figure.interval);
-        line.push((name.to_owned(), json!(figure.map(|figure| figure.median))));
-        line.push((format!("{name}_low"), json!(interval.map(|(low, _)| low))));
-        line.push((format!("{name}_high"), json!(interval.map(|(_, high)| high))));
-    }
-    for part in PARTS {
-        line.push((format!("memory_{part}"), json!(record.memory.get(part))));
-    }
-    line
+        [
+            (name.to_owned(), json!(figure.map(|figure| figure.median))),
+            (format!("{name}_low"), json!(interval.map(|(low, _)| low))),
+            (format!("{name}_high"), json!(interval.map(|(_, high)| high))),
+        ]
+    };
+    Metric::ALL.iter().map(|metric| metric.name()).chain(newer).flat_map(figures).collect()
 }
 
 const PARTS: [&str; 6] = ["framework", "parameters", "kv_cache", "activations", "remainder", "peak"];
 
-/// With a column for whatever one of the lines has. Truth is spelt as Python does, which pandas, DuckDB and
-/// scripts that compare text all take.
-pub(super) fn csv(lines: &[Line]) -> String {
-    let mut header: Vec<&str> = Vec::new();
+/// A table with a column for whatever one of the lines has.
+pub(super) fn table(lines: &[Line]) -> Table {
+    let mut names: Vec<&str> = Vec::new();
     for (name, _) in lines.iter().flatten() {
-        if !header.contains(&name.as_str()) {
-            header.push(name);
+        if !names.contains(&name.as_str()) {
+            names.push(name);
         }
     }
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let mut write = |cells: Vec<String>| writer.write_record(&cells).expect("memory can be written");
-    if !header.is_empty() {
-        write(header.iter().map(|&name| name.to_owned()).collect());
-    }
+    let mut table = Table::plain(names.iter().copied());
     for line in lines {
         let value = |name: &&str| line.iter().find(|(found, _)| found == name).map(|(_, value)| cell(value));
-        write(header.iter().map(|name| value(name).unwrap_or_default()).collect());
+        table.add(names.iter().map(|name| value(name).unwrap_or_default()));
     }
-    String::from_utf8(writer.into_inner().expect("memory can be flushed")).expect("cells are UTF-8")
+    table
 }
 
+/// Truth is spelt as Python does, which pandas, DuckDB and scripts that compare text all take.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

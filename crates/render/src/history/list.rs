@@ -1,97 +1,69 @@
 //! The records themselves.
 
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table, TableStyle};
-use history::{Figure, Record};
+use history::{Figure, Record, Skipped};
+use judge::case;
+use judge::metrics::Metric;
+use judge::report::number;
 use serde_json::json;
 
-use super::{Found, filter, flat};
-use crate::cli::Format;
-use crate::judge::metrics::Metric;
-use crate::report::number;
+use super::flat;
+use crate::Format;
+use crate::table::{Column, Table};
+use crate::words::{self, or_dash};
 
 const METRICS: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Load, Metric::PeakMemory];
 
-/// The table has these metrics; the other formats have all.
-pub(super) fn rendered(found: &Found, metrics: &[Metric], format: Format) -> String {
+/// The records, one by one. Tables have these `metrics`, or the usual ones where there are none; the other formats have
+/// all.
+pub fn list(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format: Format) -> String {
     // The default fits a terminal: one interval, of what people look at first.
     let (metrics, intervals) = if metrics.is_empty() { (&METRICS[..], 1) } else { (metrics, metrics.len()) };
-    let table = |style| table(&found.records, metrics, intervals, style);
+    let table = || table(records, metrics, intervals);
     match format {
-        Format::Table if found.records.is_empty() => String::new(),
-        Format::Table => format!("{}\n", table(UTF8_FULL_CONDENSED)),
-        Format::Markdown => format!("{}\n", table(ASCII_MARKDOWN)),
-        Format::Json => document("records", &found.records, found),
-        Format::Csv => flat::csv(&found.records.iter().map(flat::line).collect::<Vec<_>>()),
+        Format::Table if records.is_empty() => String::new(),
+        Format::Table => format!("{}\n", table().terminal()),
+        Format::Markdown => format!("{}\n", table().markdown()),
+        Format::Json => document("records", &records, skipped),
+        Format::Csv => flat::table(&records.iter().map(flat::line).collect::<Vec<_>>()).csv(),
     }
 }
 
 /// `{"schema": 1, NAME: .., "skipped": ..}`
-pub(super) fn document(name: &str, content: &impl serde::Serialize, found: &Found) -> String {
-    let document = json!({"schema": history::SCHEMA, name: content, "skipped": found.skipped});
+pub(super) fn document(name: &str, content: &impl serde::Serialize, skipped: &[Skipped]) -> String {
+    let document = json!({"schema": history::SCHEMA, name: content, "skipped": skipped});
     format!("{document:#}\n")
 }
 
 /// The first `intervals` metrics with theirs.
-fn table(records: &[Record], metrics: &[Metric], intervals: usize, style: TableStyle) -> Table {
+fn table(records: &[Record], metrics: &[Metric], intervals: usize) -> Table {
     let several = several_machines(records.iter().map(|record| record.machine.fingerprint.as_str()));
-    let titles: Vec<String> = metrics.iter().map(|&metric| title(metric)).collect();
-    let mut header = vec!["Time (UTC)", "Framework", "Model", "Precision", "Prompts → new tokens"];
-    let first = header.len();
-    header.extend(titles.iter().map(String::as_str));
-    header.extend(["Parity", "Commit"]);
-    header.extend(several.then_some("Machine"));
-    let lines = records.iter().map(|record| {
+    let start = ["Time (UTC)", "Framework", "Model", "Precision", "Prompts → new tokens"].map(Column::left);
+    let figures =
+        metrics.iter().map(|&metric| Column::right(format!("{} ({})", metric.name(), metric.unit())));
+    let end = ["Parity", "Commit"].into_iter().chain(several.then_some("Machine")).map(Column::left);
+    let mut table = Table::new(start.into_iter().chain(figures).chain(end));
+    for record in records {
         let case = &record.case;
-        let mut line = vec![
-            time(&record.time),
+        let start = [
+            words::minute(&record.time),
             record.framework.clone(),
             case.model.clone(),
             case.precision.clone(),
-            filter::case(case),
+            case::in_short(case),
         ];
         let figures = metrics.iter().enumerate().map(|(at, metric)| {
-            let figure = record.metrics.get(metric.name());
-            figure.map_or("–".into(), |figure| self::figure(figure, at < intervals))
+            or_dash(record.metrics.get(metric.name()), |found| figure(found, at < intervals))
         });
-        line.extend(figures);
-        line.extend([parity(record), filter::commit(record)]);
-        line.extend(several.then(|| filter::machine(record)));
-        line
-    });
-    grid(&header, lines, first..first + metrics.len(), style)
+        let end = [parity(record), words::commit(record)];
+        let machine = several.then(|| words::machine(record));
+        table.add(start.into_iter().chain(figures).chain(end).chain(machine));
+    }
+    table
 }
 
 pub(super) fn several_machines<'a>(mut fingerprints: impl Iterator<Item = &'a str>) -> bool {
     let first = fingerprints.next();
     fingerprints.any(|fingerprint| Some(fingerprint) != first)
-}
-
-/// Of figures in the columns `right`.
-pub(super) fn grid(
-    header: &[&str],
-    lines: impl Iterator<Item = Vec<String>>,
-    right: std::ops::Range<usize>,
-    style: TableStyle,
-) -> Table {
-    let mut table = Table::new();
-    table.load_style(style);
-    table.set_header(header);
-    table.add_rows(lines);
-    for column in table.column_iter_mut().skip(right.start).take(right.len()) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// To the minute.
-pub(super) fn time(time: &str) -> String {
-    time.get(..16).unwrap_or(time).replace('T', " ")
-}
-
-/// "throughput (tok/s)"
-pub(super) fn title(metric: Metric) -> String {
-    format!("{} ({})", metric.name(), metric.unit())
 }
 
 fn figure(figure: &Figure, with_interval: bool) -> String {

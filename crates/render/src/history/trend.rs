@@ -1,17 +1,18 @@
 //! How a figure moved from the first run to the last, for each machine, framework and case by itself.
 
-use comfy_table::TableStyle;
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use history::{Case, Record};
+use history::{Case, Record, Skipped};
+use judge::case;
+use judge::metrics::Metric;
+use judge::report::number;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Found, filter, flat, list};
-use crate::cli::Format;
-use crate::judge::metrics::Metric;
-use crate::report::number;
+use super::{flat, list};
+use crate::Format;
+use crate::table::{Column, Table};
+use crate::words::{self, DASH, or_dash};
 
-/// Of the runs in which the framework was measured and not struck.
+/// One figure over the runs in which the framework was measured and not struck.
 #[derive(Debug, Serialize)]
 struct Trend<'a> {
     framework: &'a str,
@@ -40,15 +41,16 @@ struct Point<'a> {
     interval: Option<(f64, f64)>,
 }
 
-pub(super) fn rendered(found: &Found, metrics: &[Metric], format: Format) -> String {
+/// From the first run to the last; of throughput where no metric is asked for.
+pub fn trend(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format: Format) -> String {
     let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
-    let trends = trends(&found.records, metrics);
+    let trends = trends(records, metrics);
     match format {
         Format::Table if trends.is_empty() => String::new(),
-        Format::Table => format!("{}\n{CAUTION}\n", table(&trends, UTF8_FULL_CONDENSED)),
-        Format::Markdown => format!("{}\n\n{CAUTION}\n", table(&trends, ASCII_MARKDOWN)),
-        Format::Json => list::document("trends", &trends, found),
-        Format::Csv => flat::csv(&trends.iter().flat_map(lines).collect::<Vec<_>>()),
+        Format::Table => format!("{}\n{CAUTION}\n", table(&trends).terminal()),
+        Format::Markdown => format!("{}\n\n{CAUTION}\n", table(&trends).markdown()),
+        Format::Json => list::document("trends", &trends, skipped),
+        Format::Csv => flat::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),
     }
 }
 
@@ -60,37 +62,7 @@ fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     let stands = |record: &&Record| ["measured", "labelled"].contains(&record.state.as_str());
     for metric in metrics {
         for record in records.iter().filter(stands) {
-            let Some(figure) = record.metrics.get(metric.name()) else { continue };
-            let Record { framework, machine, case, .. } = record;
-            let point = Point {
-                time: &record.time,
-                run: &record.run,
-                git_commit: record.git_commit.as_deref(),
-                value: figure.median,
-                interval: figure.interval,
-            };
-            let is_same = |trend: &Trend| {
-                (trend.metric, trend.framework, trend.machine, trend.case)
-                    == (metric.name(), framework.as_str(), machine.fingerprint.as_str(), case)
-            };
-            match trends.iter().position(is_same) {
-                Some(at) => {
-                    trends[at].points.push(point);
-                    trends[at].last = record;
-                }
-                None => trends.push(Trend {
-                    framework,
-                    machine: &machine.fingerprint,
-                    case,
-                    metric: metric.name(),
-                    unit: &figure.unit,
-                    higher_is_better: figure.higher_is_better,
-                    points: vec![point],
-                    change: None,
-                    intervals_apart: None,
-                    last: record,
-                }),
-            }
+            add(&mut trends, *metric, record);
         }
     }
     for trend in &mut trends {
@@ -102,49 +74,79 @@ fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     trends
 }
 
-fn table(trends: &[Trend], style: TableStyle) -> comfy_table::Table {
+/// Adds a record's figure to the trend that it belongs to, if it has one.
+fn add<'a>(trends: &mut Vec<Trend<'a>>, metric: Metric, record: &'a Record) {
+    let Some(figure) = record.metrics.get(metric.name()) else { return };
+    let Record { framework, machine, case, .. } = record;
+    let point = Point {
+        time: &record.time,
+        run: &record.run,
+        git_commit: record.git_commit.as_deref(),
+        value: figure.median,
+        interval: figure.interval,
+    };
+    let is_same = |trend: &Trend| {
+        (trend.metric, trend.framework, trend.machine, trend.case)
+            == (metric.name(), framework.as_str(), machine.fingerprint.as_str(), case)
+    };
+    match trends.iter().position(is_same) {
+        Some(at) => {
+            trends[at].points.push(point);
+            trends[at].last = record;
+        }
+        None => trends.push(Trend {
+            framework,
+            machine: &machine.fingerprint,
+            case,
+            metric: metric.name(),
+            unit: &figure.unit,
+            higher_is_better: figure.higher_is_better,
+            points: vec![point],
+            change: None,
+            intervals_apart: None,
+            last: record,
+        }),
+    }
+}
+
+fn table(trends: &[Trend]) -> Table {
     let several = list::several_machines(trends.iter().map(|trend| trend.machine));
-    let mut header = vec![
-        "Framework",
-        "Model",
-        "Precision",
-        "Prompts → new tokens",
-        "Metric",
-        "Runs",
-        "First → last",
-        "Change",
-    ];
-    header.extend(["95 % intervals", "Trend"]);
-    header.extend(several.then_some("Machine"));
-    let lines = trends.iter().map(|trend| {
-        let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
-        let ends = match values.as_slice() {
-            [first, .., last] => format!("{} → {}", number(*first), number(*last)),
-            _ => values.first().copied().map_or_else(String::new, number),
-        };
-        let mut line = vec![
-            trend.framework.to_owned(),
-            trend.case.model.clone(),
-            trend.case.precision.clone(),
-            filter::case(trend.case),
-            format!("{} ({})", trend.metric, trend.unit),
-            values.len().to_string(),
-            ends,
-            trend.change.map_or("–".into(), |change| {
-                let way = if (change > 0.0) == trend.higher_is_better { "better" } else { "worse" };
-                format!("{:+.1} % ({way})", change * 100.0)
-            }),
-            match trend.intervals_apart {
-                Some(true) => "apart".into(),
-                Some(false) => "meet".into(),
-                None => "–".into(),
-            },
-            sparkline(&values),
-        ];
-        line.extend(several.then(|| filter::machine(trend.last)));
-        line
-    });
-    list::grid(&header, lines, 5..8, style)
+    let start = ["Framework", "Model", "Precision", "Prompts → new tokens", "Metric"].map(Column::left);
+    let figures = ["Runs", "First → last", "Change"].map(Column::right);
+    let end = ["95 % intervals", "Trend"].into_iter().chain(several.then_some("Machine")).map(Column::left);
+    let mut table = Table::new(start.into_iter().chain(figures).chain(end));
+    for trend in trends {
+        table.add(cells(trend).into_iter().chain(several.then(|| words::machine(trend.last))));
+    }
+    table
+}
+
+/// All but the machine.
+fn cells(trend: &Trend) -> [String; 10] {
+    let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
+    let ends = match values.as_slice() {
+        [first, .., last] => format!("{} → {}", number(*first), number(*last)),
+        _ => values.first().copied().map_or_else(String::new, number),
+    };
+    [
+        trend.framework.to_owned(),
+        trend.case.model.clone(),
+        trend.case.precision.clone(),
+        case::in_short(trend.case),
+        format!("{} ({})", trend.metric, trend.unit),
+        values.len().to_string(),
+        ends,
+        or_dash(trend.change, |change| {
+            let way = if (change > 0.0) == trend.higher_is_better { "better" } else { "worse" };
+            format!("{:+.1} % ({way})", change * 100.0)
+        }),
+        match trend.intervals_apart {
+            Some(true) => "apart".into(),
+            Some(false) => "meet".into(),
+            None => DASH.into(),
+        },
+        sparkline(&values),
+    ]
 }
 
 /// A line for each point.

@@ -1,16 +1,25 @@
-//! For people: the table in a terminal and in Markdown; for spreadsheets: CSV.
+//! What `check` and `diff` found, for people, for spreadsheets and for machines that run tests.
 
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table, TableStyle};
+mod annotations;
+mod junit;
+#[cfg(test)]
+mod tests;
 
-use super::document::{Document, Kind};
-use super::verdicts::{Finding, Verdict, percent};
-use crate::report::number;
+use judge::regression::document::{Document, Kind};
+use judge::regression::verdicts::{Finding, Verdict, percent};
+use judge::report::number;
 
-pub(super) fn table(document: &Document) -> String {
+use crate::table::{Column, Table};
+use crate::words::{self, or_dash};
+
+pub use annotations::{github, job_summary, refusal};
+pub use junit::junit;
+
+/// For a terminal.
+pub fn table(document: &Document) -> String {
     let mut text = format!("{}\n", heading(document).join("\n"));
     if !document.findings.is_empty() {
-        text += &format!("\n{}\n", grid(document, UTF8_FULL_CONDENSED));
+        text += &format!("\n{}\n", grid(document).terminal());
     }
     for line in lines(document) {
         text += &format!("{line}\n");
@@ -18,13 +27,14 @@ pub(super) fn table(document: &Document) -> String {
     text + &format!("\n{}\n", document.conclusion())
 }
 
-pub(super) fn markdown(document: &Document) -> String {
+/// For pull requests.
+pub fn markdown(document: &Document) -> String {
     let mut text = format!("**{}**\n\n", escaped(&document.conclusion()));
     for line in heading(document) {
         text += &format!("- {}\n", escaped(&line));
     }
     if !document.findings.is_empty() {
-        text += &format!("\n{}\n", grid(document, ASCII_MARKDOWN));
+        text += &format!("\n{}\n", grid(document).markdown());
     }
     let lines = lines(document);
     if !lines.is_empty() {
@@ -72,50 +82,35 @@ fn heading(document: &Document) -> Vec<String> {
     lines
 }
 
-const DASH: &str = "–";
+/// Whether there are several cases to tell apart.
+fn has_several_cases(document: &Document) -> bool {
+    document.findings.iter().any(|finding| finding.case != document.findings[0].case)
+}
 
-fn grid(document: &Document, style: TableStyle) -> Table {
-    let mut table = Table::new();
-    table.load_style(style);
+fn grid(document: &Document) -> Table {
     let names = if document.kind == Kind::Diff { ["A", "B"] } else { ["Baseline", "Current"] };
-    let several = document.findings.iter().any(|finding| finding.case != document.findings[0].case);
-    let mut header =
-        vec!["Framework", "Metric", names[0], names[1], "Change", "95 % interval", "Rounds", "Verdict"];
-    if several {
-        header.insert(1, "Case");
-    }
-    table.set_header(header);
+    let several = has_several_cases(document);
+    let case = several.then(|| Column::left("Case"));
+    let figures = [names[0], names[1], "Change", "95 % interval", "Rounds"].map(Column::right);
+    let start = [Column::left("Framework")].into_iter().chain(case).chain([Column::left("Metric")]);
+    let mut table = Table::new(start.chain(figures).chain([Column::left("Verdict")]));
     for finding in &document.findings {
-        let mut cells = cells(finding);
-        if several {
-            cells.insert(1, finding.case.clone());
-        }
-        table.add_row(cells);
-    }
-    let first = if several { 3 } else { 2 };
-    for index in first..first + 5 {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let case = several.then(|| finding.case.clone());
+        table.add([finding.framework.clone()].into_iter().chain(case).chain(cells(finding)));
     }
     table
 }
 
-fn cells(finding: &Finding) -> Vec<String> {
-    let figure = |value: Option<f64>| {
-        value.map_or_else(|| DASH.to_owned(), |value| format!("{} {}", number(value), finding.unit))
-    };
+/// All but the framework.
+fn cells(finding: &Finding) -> [String; 7] {
+    let figure = |value: Option<f64>| or_dash(value, |value| format!("{} {}", number(value), finding.unit));
     let (a, b) = finding.rounds;
-    vec![
-        finding.framework.clone(),
+    [
         finding.metric.replace('_', " "),
         figure(finding.baseline),
         figure(finding.current),
-        finding.ratio.map_or_else(|| DASH.to_owned(), |ratio| percent(ratio - 1.0)),
-        finding.interval.map_or_else(
-            || DASH.to_owned(),
-            |(low, high)| format!("{} to {}", percent(low - 1.0), percent(high - 1.0)),
-        ),
+        or_dash(finding.ratio, |ratio| percent(ratio - 1.0)),
+        or_dash(finding.interval, |(low, high)| format!("{} to {}", percent(low - 1.0), percent(high - 1.0))),
         if a == b { a.to_string() } else { format!("{a} / {b}") },
         finding.verdict.word().to_owned(),
     ]
@@ -134,8 +129,9 @@ fn lines(document: &Document) -> Vec<String> {
     let order =
         [Verdict::Regression, Verdict::NotMeasurable, Verdict::Inconclusive, Verdict::Worse, Verdict::Better];
     for verdict in order {
-        let follows =
-            |follows: bool| document.of(verdict).filter(move |finding| finding.follows.is_some() == follows);
+        let follows = |follows: bool| {
+            document.with(verdict).filter(move |finding| finding.follows.is_some() == follows)
+        };
         for finding in follows(false).chain(follows(true)) {
             lines.push(match &finding.follows {
                 Some(other) => format!("{}: {} says what {other} says", finding.framework, finding.metric),
@@ -153,7 +149,7 @@ fn lines(document: &Document) -> Vec<String> {
     lines
 }
 
-const HEADER: [&str; 16] = [
+const TITLES: [&str; 16] = [
     "framework",
     "case",
     "metric",
@@ -172,30 +168,28 @@ const HEADER: [&str; 16] = [
     "verdict",
 ];
 
-pub(super) fn csv(document: &Document) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let mut write = |record: [String; 16]| writer.write_record(&record).expect("memory can be written");
-    write(HEADER.map(str::to_owned));
+/// For spreadsheets.
+pub fn csv(document: &Document) -> String {
+    let mut table = Table::plain(TITLES);
     for finding in &document.findings {
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        write([
+        table.add([
             finding.framework.clone(),
             finding.case.clone(),
             finding.metric.clone(),
             finding.unit.clone(),
-            number(finding.baseline),
-            number(finding.current),
-            number(finding.ratio),
-            number(finding.interval.map(|interval| interval.0)),
-            number(finding.interval.map(|interval| interval.1)),
-            number(finding.worse),
+            words::exact(finding.baseline),
+            words::exact(finding.current),
+            words::exact(finding.ratio),
+            words::exact(finding.interval.map(|interval| interval.0)),
+            words::exact(finding.interval.map(|interval| interval.1)),
+            words::exact(finding.worse),
             finding.rounds.0.to_string(),
             finding.rounds.1.to_string(),
-            number(finding.p),
-            number(finding.p_adjusted),
+            words::exact(finding.p),
+            words::exact(finding.p_adjusted),
             finding.threshold.to_string(),
-            finding.verdict.word().to_lowercase().replace(' ', "_"),
+            words::name(&finding.verdict),
         ]);
     }
-    String::from_utf8(writer.into_inner().expect("memory can be flushed")).expect("fields are UTF-8")
+    table.csv()
 }

@@ -1,8 +1,8 @@
-//! Which records of a history are meant, and how they are ordered and told apart.
+//! Which records of a history are meant, and how they are ordered.
 
 use std::collections::HashSet;
 
-use history::{Case, Record};
+use history::Record;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -57,37 +57,6 @@ fn is_of_study(record: &Record, study: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// "12+34 → 32, batch 4": what was computed, less the model, the precision and what is so by default.
-pub(super) fn case(case: &Case) -> String {
-    let prompts: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
-    let mut text = format!("{} → {}", prompts.join("+"), case.new_tokens);
-    let mut add = |said: bool, what: String| {
-        if said {
-            text += &format!(", {what}");
-        }
-    };
-    add(case.batch > 1, format!("batch {}", case.batch));
-    add(case.context > 0, format!("context {}", case.context));
-    add(case.device != "cpu", case.device.clone());
-    add(true, format!("{} thread{}", case.threads, if case.threads == 1 { "" } else { "s" }));
-    add(!["", "forced"].contains(&case.decode.as_str()), case.decode.clone());
-    add(case.kv_cache == "off", "no KV cache".into());
-    add(!case.jit, "no JIT".into());
-    text
-}
-
-/// As far as people need it.
-pub(super) fn commit(record: &Record) -> String {
-    let short = record.git_commit.as_ref().map_or("–".into(), |commit| commit.chars().take(8).collect());
-    if record.git_modified == Some(true) { short + "+" } else { short }
-}
-
-/// Host, and as much of the fingerprint as tells machines apart.
-pub(super) fn machine(record: &Record) -> String {
-    let fingerprint: String = record.machine.fingerprint.chars().take(8).collect();
-    format!("{} ({fingerprint})", record.machine.host)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -136,15 +105,5 @@ mod tests {
         for none in ["--machine 11", "--commit bcd", "--study swe", "--study ab", "--precision f16"] {
             assert_eq!(left(none), [""; 0], "{none}");
         }
-    }
-
-    #[test]
-    fn a_case_is_told_by_what_is_not_so_by_default() {
-        let mut of = record("1", "", "tch").case;
-        assert_eq!(case(&of), "4+9 → 8, 2 threads");
-        of.batch = 4;
-        of.decode = "greedy".into();
-        of.kv_cache = "off".into();
-        assert_eq!(case(&of), "4+9 → 8, batch 4, 2 threads, greedy, no KV cache");
     }
 }

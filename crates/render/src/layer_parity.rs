@@ -1,14 +1,14 @@
-//! The table of `driver parity`, for the terminal and in Markdown, and what stands below it.
+//! The table of `photofinish parity`, for the terminal and in Markdown, and what stands below it.
 
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table, TableStyle};
+use judge::layers;
+use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
 
-use super::{ParityReport, ParityRow, ParityState};
-use crate::judge::layers;
+use crate::table::{Cell, Column, Table};
+use crate::words;
 
 /// For a terminal.
-pub(crate) fn table(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report, UTF8_FULL_CONDENSED, "\n"));
+pub fn table(report: &ParityReport) -> String {
+    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report).terminal());
     for line in lines(report) {
         text += &format!("{line}\n");
     }
@@ -16,8 +16,8 @@ pub(crate) fn table(report: &ParityReport) -> String {
 }
 
 /// For pull requests.
-pub(crate) fn markdown(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report, ASCII_MARKDOWN, ": "));
+pub fn markdown(report: &ParityReport) -> String {
+    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report).markdown());
     for line in lines(report) {
         text += &format!("- {line}\n");
     }
@@ -42,23 +42,20 @@ fn heading(report: &ParityReport) -> String {
     )
 }
 
-/// A row for each layer, a column for each framework: with three of them it fits a terminal of 100 columns. `below` stands
-/// between a framework's name and its figures', for Markdown's headers have one line.
-fn grid(report: &ParityReport, style: TableStyle, below: &str) -> String {
-    let mut table = Table::new();
-    table.load_style(style);
-    let columns = report.rows.iter().map(|row| format!("{}{below}cosine rel. RMSE ", row.framework));
-    table.set_header(["Layer".to_owned(), "RMS".to_owned()].into_iter().chain(columns));
+/// A row for each layer, a column for each framework: with three of them it fits a terminal of 100 columns.
+fn grid(report: &ParityReport) -> Table {
+    let titled = |row: &ParityRow| Column::right(Cell::with_small(&row.framework, "cosine rel. RMSE "));
+    let start = [Column::left("Layer"), Column::right("RMS")];
+    let mut table = Table::new(start.into_iter().chain(report.rows.iter().map(titled)));
     // Whoever gives hidden states gives the most layers.
     let widest = report.rows.iter().max_by_key(|row| row.layers.len());
     for layer in widest.iter().flat_map(|row| &row.layers) {
         let cells = report.rows.iter().map(|row| cell(row, &layer.layer));
-        let start = [layer.layer.clone(), scale(layer.reference_rms)];
-        table.add_row(start.into_iter().chain(cells));
+        table.add([layer.layer.clone(), scale(layer.reference_rms)].into_iter().chain(cells));
     }
     let mut summary = |title: &str, figure: &dyn Fn(&ParityRow) -> Option<String>| {
-        let cells = report.rows.iter().map(|row| figure(row).unwrap_or_else(|| "–".into()));
-        table.add_row([title.to_owned(), String::new()].into_iter().chain(cells));
+        let cells = report.rows.iter().map(|row| words::or_dash(figure(row), |text| text));
+        table.add([title.to_owned(), String::new()].into_iter().chain(cells));
     };
     summary("Greedy tokens", &|row| {
         row.continuation.as_ref().map(|found| format!("{} of {}", found.common, found.tokens))
@@ -70,15 +67,12 @@ fn grid(report: &ParityReport, style: TableStyle, below: &str) -> String {
     summary("Text, KL", &|row| row.text?.mean_kl.map(|kl| format!("{kl:.1e}")));
     summary("Text, top-1", &|row| row.text?.top1.map(|top1| format!("{:.1} %", top1 * 100.0)));
     summary("Parity", &|row| Some(state(row.state).into()));
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
+    table
 }
 
 fn cell(row: &ParityRow, layer: &str) -> String {
     match row.layers.iter().find(|found| found.layer == layer) {
-        None => "–".into(),
+        None => words::DASH.into(),
         Some(found) => {
             let mark = if found.beyond { "*" } else { " " };
             let relative =
@@ -119,38 +113,31 @@ fn lines(report: &ParityReport) -> Vec<String> {
     if let Some(reason) = &report.reference_without_layers {
         lines.push(format!("only logits are compared, for the reference gives no hidden states: {reason}"));
     }
-    for row in &report.rows {
-        let name = &row.framework;
-        if matches!(row.state, ParityState::Unsupported | ParityState::Failed | ParityState::NotRun) {
-            let reasons = row.reasons.join("; ");
-            lines.push(format!("{name}: {}: {reasons}", state(row.state)).trim_end_matches(": ").into());
-            continue;
-        }
-        if let Some(observed) = row.in_effect.as_ref().filter(|o| o.precision != row.precision.name()) {
-            lines.push(format!("{name}: runs in {} (asked: {})", observed.precision, row.precision.name()));
-        }
-        if !row.layers.is_empty() {
-            lines.push(format!("{name}: {}", layers::sentence(&row.layers, row.relative_rmse_limit)));
-        }
-        if let Some(reason) = &row.no_layers {
-            lines.push(format!("{name}: no hidden states: {reason}"));
-        }
-        if let Some(continuation) = &row.continuation {
-            lines.push(format!("{name}: {}", continuation.sentence()));
-        }
-        lines.extend(
-            row.reasons
-                .iter()
-                .filter(|reason| reason.starts_with("two processes"))
-                .map(|reason| format!("{name}: {reason}")),
-        );
-        if let Some(reason) = &row.no_text {
-            lines.push(format!("{name}: no perplexity: {reason}"));
-        }
-    }
+    lines.extend(report.rows.iter().flat_map(lines_of_row));
     if let Some(reason) = &report.no_text {
         lines.push(format!("no perplexity: {reason}"));
     }
     lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
+    lines
+}
+
+fn lines_of_row(row: &ParityRow) -> Vec<String> {
+    let name = &row.framework;
+    if matches!(row.state, ParityState::Unsupported | ParityState::Failed | ParityState::NotRun) {
+        let reasons = row.reasons.join("; ");
+        return vec![format!("{name}: {}: {reasons}", state(row.state)).trim_end_matches(": ").into()];
+    }
+    let mut lines = Vec::new();
+    if let Some(observed) = row.in_effect.as_ref().filter(|o| o.precision != row.precision.name()) {
+        lines.push(format!("{name}: runs in {} (asked: {})", observed.precision, row.precision.name()));
+    }
+    if !row.layers.is_empty() {
+        lines.push(format!("{name}: {}", layers::sentence(&row.layers, row.relative_rmse_limit)));
+    }
+    lines.extend(row.no_layers.iter().map(|reason| format!("{name}: no hidden states: {reason}")));
+    lines.extend(row.continuation.iter().map(|found| format!("{name}: {}", found.sentence())));
+    let repeated = row.reasons.iter().filter(|reason| reason.starts_with("two processes"));
+    lines.extend(repeated.map(|reason| format!("{name}: {reason}")));
+    lines.extend(row.no_text.iter().map(|reason| format!("{name}: no perplexity: {reason}")));
     lines
 }

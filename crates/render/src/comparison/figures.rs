@@ -1,0 +1,71 @@
+//! One line for each figure of each contender: of all prompts together, then of each prompt.
+
+use judge::limit::Share;
+use judge::report::{Figure, Report, Row};
+
+use crate::table::Table;
+use crate::words;
+
+const TITLES: [&str; 10] =
+    ["framework", "state", "precision", "metric", "unit", "median", "min", "max", "rounds", "prompt"];
+
+/// For spreadsheets.
+pub fn csv(report: &Report) -> String {
+    table(std::slice::from_ref(report)).csv()
+}
+
+/// The lines of all reports under one header: each names its precision.
+pub(super) fn table(reports: &[Report]) -> Table {
+    let mut table = Table::plain(TITLES);
+    for report in reports {
+        table.rows.extend(lines(report).into_iter().map(|line| line.map(Into::into).into()));
+    }
+    table
+}
+
+fn lines(report: &Report) -> Vec<[String; 10]> {
+    let mut lines = Vec::new();
+    for row in &report.rows {
+        lines.extend(row.metrics.iter().map(|figure| of_figure(row, figure, "")));
+        let Some(limit) = &row.limit else { continue };
+        for (name, share) in [("decode_share", &limit.decode), ("prefill_share", &limit.prefill)] {
+            lines.push(line(row, name, "of limit", share.as_ref().map_or([None; 3], spread), ""));
+        }
+    }
+    // A single prompt's are those above.
+    for prompt in report.prompts.iter().filter(|_| report.prompts.len() > 1) {
+        for (row, by_prompt) in report.rows.iter().zip(&prompt.rows) {
+            lines.extend(by_prompt.metrics.iter().map(|figure| of_figure(row, figure, &prompt.name)));
+        }
+    }
+    lines
+}
+
+/// `prompt`: empty for all together.
+fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 10] {
+    let figures = [figure.median, figure.min, figure.max];
+    line(row, figure.metric.name(), &figure.unit, figures, prompt)
+}
+
+fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 3], prompt: &str) -> [String; 10] {
+    let precision = row.precision.observed.as_deref().unwrap_or(row.precision.requested.name());
+    let [median, min, max] = figures.map(words::exact);
+    [
+        row.framework.clone(),
+        words::name(&row.state),
+        precision.to_owned(),
+        metric.to_owned(),
+        unit.to_owned(),
+        median,
+        min,
+        max,
+        row.rounds.to_string(),
+        prompt.to_owned(),
+    ]
+}
+
+/// Median, least and most.
+fn spread(share: &Share) -> [Option<f64>; 3] {
+    let known = || share.values.iter().copied().flatten();
+    [Some(share.median), known().reduce(f64::min), known().reduce(f64::max)]
+}

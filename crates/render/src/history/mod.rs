@@ -1,0 +1,10 @@
+//! What is kept of every run, listed, as trends, and in the layout that other scripts read.
+
+mod export;
+mod flat;
+mod list;
+mod trend;
+
+pub use export::{export, is_exported};
+pub use list::list;
+pub use trend::trend;

@@ -1,0 +1,161 @@
+//! The pieces of a page. Whatever comes from outside is escaped by `maud`, which writes every piece.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use charts::{Figure, Size};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::table::Table;
+
+const STYLE: &str = include_str!("page.css");
+
+/// A whole document.
+pub(super) fn document(title: &str, body: &Markup) -> String {
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { (body) } }
+        }
+    };
+    without_controls(&document.into_string())
+}
+
+/// Control characters are not allowed in a document, and are of no use in one.
+fn without_controls(text: &str) -> String {
+    let is_allowed = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().map(|c| if is_allowed(c) { c } else { '\u{FFFD}' }).collect()
+}
+
+/// Title, what was measured and when, and the answers to it.
+pub(super) fn header(title: &str, subtitle: &str, started: &str, answers: &[String]) -> Markup {
+    html! {
+        header {
+            h1 { (title) }
+            p class="muted" { (subtitle) br; (crate::words::second(started)) " UTC" }
+            @for answer in answers { p class="answer" { (answer) } }
+        }
+    }
+}
+
+/// Nothing, where there is nothing in it.
+pub(super) fn section(title: &str, body: &Markup) -> Markup {
+    html! { @if !body.0.is_empty() { section { h2 { (title) } (body) } } }
+}
+
+pub(super) fn paragraph(text: &str) -> Markup {
+    html! { @if !text.is_empty() { p { (text) } } }
+}
+
+pub(super) fn list<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Markup {
+    let mut items = items.into_iter().peekable();
+    html! {
+        @if items.peek().is_some() {
+            ul { @for item in items { li { (item.as_ref()) } } }
+        }
+    }
+}
+
+pub(super) fn details(summary: &str, body: &Markup) -> Markup {
+    html! { @if !body.0.is_empty() { details { summary { (summary) } (body) } } }
+}
+
+/// A chart with its figures below it for who cannot see it or wants them.
+pub(super) struct Chart {
+    /// Unique in the page.
+    pub(super) id: String,
+    pub(super) title: String,
+    /// What it shows, for who cannot see it.
+    pub(super) description: &'static str,
+    pub(super) figure: Figure,
+    pub(super) height: u32,
+    pub(super) table: Option<Table>,
+}
+
+/// The width of a chart by itself: narrow, so that its text stays legible on a phone.
+const CHART_WIDTH: u32 = 460;
+
+/// Pixels that so many bars take.
+pub(super) fn bars_height(bars: usize) -> u32 {
+    70 + 42 * bars.clamp(1, 40) as u32
+}
+
+/// Charts beside each other where there is room.
+pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
+    let draw = |chart: &Chart| {
+        let size = Size { width: CHART_WIDTH, height: chart.height };
+        let svg = chart.figure.inline_svg(size, &chart.id, &chart.title, chart.description);
+        svg.map(PreEscaped).map_err(|error| error.to_string())
+    };
+    let drawn: Vec<_> = charts.iter().map(draw).collect::<Result<_, _>>()?;
+    Ok(html! {
+        @if !charts.is_empty() {
+            div class="charts" {
+                @for (svg, chart) in drawn.iter().zip(charts) {
+                    figure {
+                        (svg)
+                        @if let Some(table) = &chart.table { (details("Figures", &html! { (table) })) }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// A command as a shell takes it.
+pub(super) fn command(words: &[String]) -> Markup {
+    // A word that no shell can take has a NUL in it.
+    let line = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
+    html! { @if !words.is_empty() { pre tabindex="0" { code { (line) } } } }
+}
+
+/// Larger reports are linked to alone.
+const EMBEDDED: usize = 2_000_000;
+
+/// A link that saves `report`, which is part of the page, and links to what lies beside it.
+pub(super) fn data(report: &str) -> Markup {
+    let beside = ["report.json", "report.csv", "report.md", "comparison.png", "comparison.svg"];
+    html! {
+        @if report.len() <= EMBEDDED {
+            p {
+                a download="report.json" href={ "data:application/json;base64," (BASE64_STANDARD.encode(report)) } {
+                    "report.json"
+                }
+                " (" (report.len().div_ceil(1000)) " kB, part of this page)"
+            }
+        }
+        p {
+            "Beside this page, if it was left where it was made: "
+            @for (index, name) in beside.iter().enumerate() {
+                @if index > 0 { ", " }
+                a href=(name) { (name) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_from_outside_stays_text() {
+        assert_eq!(paragraph("<script>'\"&").0, "<p>&lt;script&gt;'&quot;&amp;</p>");
+        assert_eq!(without_controls("a\u{0}\u{1b}\n"), "a\u{FFFD}\u{FFFD}\n");
+        let words = ["photofinish", "--prompt", "it's <b>"].map(str::to_owned);
+        let line = command(&words).0;
+        assert!(line.contains("photofinish --prompt &quot;it's &lt;b&gt;&quot;"), "{line}");
+    }
+
+    #[test]
+    fn nothing_has_no_section() {
+        assert_eq!(section("Title", &paragraph("")).0, "");
+        assert_eq!(details("More", &list([""; 0])).0, "");
+    }
+}

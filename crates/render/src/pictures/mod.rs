@@ -1,0 +1,81 @@
+//! Charts of reports: what each panel shows, and figures as people paste them.
+
+pub(crate) mod over_time;
+pub(crate) mod run;
+pub(crate) mod study;
+pub(crate) mod sweep;
+
+use std::collections::BTreeMap;
+
+use charts::{Colour, Figure, Panel, Size};
+use judge::memory::Parts;
+use judge::metrics::Metric;
+
+/// Frameworks that have a colour of their own, in every chart of every run.
+pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
+/// The colour of what has none of its own.
+pub(crate) const GREY: Colour = Colour(0x8C, 0x8C, 0x8C);
+
+/// What is pasted into issues and slides.
+const PASTED: Size = Size { width: 1200, height: 675 };
+/// As high as a picture of many bars may become.
+const HIGHEST: u32 = 4000;
+
+pub(crate) fn colours(labels: &[String]) -> BTreeMap<String, Colour> {
+    labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect()
+}
+
+/// Beside a metric's title: which end is better.
+pub(crate) fn better(metric: Metric) -> String {
+    if metric.higher_is_better() { "higher is better" } else { "lower is better" }.to_owned()
+}
+
+/// Parts of the peak in the order in which they are laid.
+pub(crate) const PARTS: [&str; 5] = ["framework", "parameters", "KV cache", "activations", "remainder"];
+
+/// A bar of [`PARTS`] in megabytes.
+pub(crate) fn stacked(label: String, parts: &Parts) -> charts::StackRow {
+    let Parts { framework, parameters, kv_cache, activations, remainder, .. } = *parts;
+    let values = [framework, parameters, kv_cache, activations, remainder].map(|bytes| bytes / 1e6);
+    charts::StackRow { label, values: values.into(), total: parts.peak / 1e6 }
+}
+
+/// `None` without rows.
+pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
+    (!rows.is_empty()).then(|| charts::Stack {
+        title: "Peak memory by part".into(),
+        hint: "MB".into(),
+        parts: PARTS.map(str::to_owned).into(),
+        rows,
+    })
+}
+
+/// Pixels that a figure's bars take without their texts touching, row by row of its panels.
+fn height(figure: &Figure) -> u32 {
+    let panel = |panel: &Panel| match panel {
+        Panel::Bars(bars) => {
+            let headings = bars.groups.iter().filter(|group| !group.label.is_empty()).count();
+            60 + 24 * bars.groups.iter().map(|group| group.bars.len()).sum::<usize>() + 22 * headings
+        }
+        Panel::Stack(stack) => 120 + 24 * stack.rows.len(),
+        _ => 240,
+    };
+    let rows = figure.panels.chunks(figure.columns.max(1));
+    let rows: usize = rows.map(|row| row.iter().map(panel).max().unwrap_or(0) + 24).sum();
+    140 + rows as u32
+}
+
+/// As people paste it; higher, where it has many bars.
+fn size(figure: &Figure) -> Size {
+    Size { height: height(figure).clamp(PASTED.height, HIGHEST), ..PASTED }
+}
+
+pub(crate) fn png(figure: &Figure) -> Result<Vec<u8>, String> {
+    figure.png(size(figure)).map_err(|error| error.to_string())
+}
+
+/// A figure as `<name>.png` and `<name>.svg`.
+pub(crate) fn files(name: &str, figure: &Figure) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let svg = figure.svg(size(figure)).map_err(|error| error.to_string())?;
+    Ok(vec![(format!("{name}.png"), png(figure)?), (format!("{name}.svg"), svg.into_bytes())])
+}

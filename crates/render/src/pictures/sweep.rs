@@ -1,0 +1,188 @@
+//! The charts of a sweep: lines over one number, heatmaps over two, bars over names.
+
+use charts::{Bar, Bars, Group, Heatmap, Line, LineAxis, Lines, Panel, Point};
+use judge::Metric;
+use judge::study::columns::Column;
+use judge::study::report::varied;
+use judge::study::{Cell, CellRow, StudyReport, cell};
+use plan::sweep::SweepKind;
+use plan::{Axis, Setting, StudyView};
+
+use super::run::{ITERATION, absent, points};
+use super::{GREY, better, colours};
+use crate::words;
+
+/// What a sweep is about comes first; the others follow where there is room.
+const METRICS: [Metric; 4] =
+    [Metric::Throughput, Metric::PrefillThroughput, Metric::FirstToken, Metric::PeakMemory];
+
+fn metrics(report: &StudyReport) -> Vec<Metric> {
+    let first = match report.view {
+        StudyView::Sweep(SweepKind::Forward) => Metric::PrefillThroughput,
+        StudyView::Sweep(SweepKind::Memory) => Metric::PeakMemory,
+        _ => Metric::Throughput,
+    };
+    let mut metrics = METRICS.to_vec();
+    metrics.sort_by_key(|metric| *metric != first);
+    let known = |metric: &Metric| {
+        report.cells.iter().flat_map(|cell| &cell.rows).any(|row| row.metrics.contains_key(metric))
+    };
+    metrics.retain(known);
+    metrics
+}
+
+fn frameworks(report: &StudyReport) -> Vec<String> {
+    words::distinct(report.cells.iter().flat_map(|cell| &cell.rows).map(|row| row.framework.clone()))
+}
+
+fn row<'a>(cell: &'a Cell, framework: &str) -> Option<&'a CellRow> {
+    cell.rows.iter().find(|row| row.framework == framework)
+}
+
+fn number(cell: &Cell, axis: Axis) -> Option<f64> {
+    match cell.settings.get(&axis)? {
+        Setting::Number(number) => Some(f64::from(*number)),
+        Setting::Name(_) => None,
+    }
+}
+
+/// The values of an axis, each once, in order.
+fn values(report: &StudyReport, axis: Axis) -> Vec<f64> {
+    let mut values: Vec<f64> = report.cells.iter().filter_map(|cell| number(cell, axis)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values
+}
+
+/// Every panel with an id of its own.
+pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
+    let axes = varied(&report.planned);
+    let is_number = |axis: &&Axis| {
+        report.planned.iter().all(|settings| matches!(settings.get(*axis), Some(Setting::Number(_))))
+    };
+    let numbers: Vec<Axis> = axes.iter().filter(is_number).copied().collect();
+    let metrics = metrics(report);
+    let named = |metric: &Metric, panel: Panel| (metric.name().to_owned(), panel);
+    let mut panels = Vec::new();
+    if report.view == StudyView::Sweep(SweepKind::Warmup) {
+        panels.extend(curve(report, &axes));
+    }
+    match (axes.len(), numbers.as_slice()) {
+        (1, &[axis]) => panels.extend(metrics.iter().map(|m| named(m, lines(report, axis, *m)))),
+        (2, &[x, y]) => {
+            panels.extend(metrics.into_iter().take(2).flat_map(|metric| heatmaps(report, [y, x], metric)));
+        }
+        _ => panels.extend(metrics.iter().map(|m| named(m, bars(report, &axes, *m)))),
+    }
+    if report.view == StudyView::Sweep(SweepKind::Memory) {
+        panels.extend(stack(report, &axes));
+    }
+    panels
+}
+
+fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
+    let names = frameworks(report);
+    let colours = colours(&names);
+    let line = |name: String| {
+        let point = |cell: &Cell| {
+            let figure = row(cell, &name)?.metrics.get(&metric)?;
+            let interval = (figure.min < figure.max).then_some((figure.min, figure.max));
+            Some(Point { x: number(cell, axis)?, y: figure.median, interval })
+        };
+        let mut points: Vec<Point> = report.cells.iter().filter_map(point).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Line { colour: colours.get(&name).copied().unwrap_or(GREY), label: name, points }
+    };
+    let ticks = values(report, axis);
+    let wide =
+        ticks.first().zip(ticks.last()).is_some_and(|(first, last)| *first > 0.0 && last / first >= 4.0);
+    Panel::Lines(Lines {
+        title: metric.title().into(),
+        hint: better(metric),
+        x: LineAxis { label: axis.title().to_lowercase(), log: wide, ticks, ..LineAxis::default() },
+        y: LineAxis { from_zero: true, ..LineAxis::default() },
+        series: names.into_iter().map(line).collect(),
+        shaded: None,
+    })
+}
+
+/// One for each framework, with the same colours for the same figures.
+fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(String, Panel)> {
+    let (columns, rows) = (values(report, x), values(report, y));
+    let names = frameworks(report);
+    let median = |cell: &Cell, name: &str| row(cell, name)?.median(metric);
+    let all = || names.iter().flat_map(|name| report.cells.iter().filter_map(|cell| median(cell, name)));
+    let range = Some((all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max)));
+    let texts = |values: &[f64]| values.iter().map(f64::to_string).collect();
+    let heatmap = |(index, name): (usize, &String)| {
+        let at = |row: f64, column: f64| {
+            let is_here = |cell: &&Cell| number(cell, x) == Some(column) && number(cell, y) == Some(row);
+            median(report.cells.iter().find(is_here)?, name)
+        };
+        let heatmap = Heatmap {
+            title: format!("{name}: {}", metric.title()),
+            hint: better(metric),
+            x: (x.title().to_lowercase(), texts(&columns)),
+            y: (y.title().to_lowercase(), texts(&rows)),
+            values: rows.iter().map(|&row| columns.iter().map(|&column| at(row, column)).collect()).collect(),
+            range,
+        };
+        (format!("{}-{index}", metric.name()), Panel::Heatmap(heatmap))
+    };
+    names.iter().enumerate().map(heatmap).collect()
+}
+
+fn bars(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
+    let colours = colours(&frameworks(report));
+    let bar = |row: &CellRow| Bar {
+        label: row.framework.clone(),
+        colour: colours.get(&row.framework).copied().unwrap_or(GREY),
+        value: row.median(metric),
+        interval: None,
+        points: Vec::new(),
+        note: absent(row.state),
+    };
+    let group = |cell: &Cell| Group {
+        label: cell::name(&cell.settings, axes),
+        bars: cell.rows.iter().map(bar).collect(),
+    };
+    Panel::Bars(Bars {
+        title: metric.title().into(),
+        hint: better(metric),
+        groups: report.cells.iter().map(group).collect(),
+        ..Bars::default()
+    })
+}
+
+fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
+    let bar = |cell: &Cell, row: &CellRow| {
+        let label = [row.framework.clone(), cell::name(&cell.settings, axes)];
+        let label: Vec<String> = label.into_iter().filter(|part| !part.is_empty()).collect();
+        Some(super::stacked(label.join(", "), row.memory.as_ref()?))
+    };
+    let bars = report.cells.iter().flat_map(|cell| cell.rows.iter().filter_map(move |row| bar(cell, row)));
+    Some(("parts".into(), Panel::Stack(super::stack(bars.collect())?)))
+}
+
+fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
+    let rows = report.cells.iter().flat_map(|cell| {
+        let place = cell::name(&cell.settings, axes);
+        cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
+    });
+    let rows: Vec<_> = rows.filter(|(_, row)| row.steadiness.curve.len() > 1).collect();
+    let colours = colours(&rows.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let series = rows.iter().map(|(name, row)| Line {
+        label: name.clone(),
+        colour: colours.get(name).copied().unwrap_or(GREY),
+        points: points(&row.steadiness.curve, |point| point.gap_ms.or(Some(point.first_token_ms))),
+    });
+    let panel = Panel::Lines(Lines {
+        title: Column::Metric(Metric::Latency).title(),
+        hint: "by iteration".into(),
+        x: LineAxis { label: ITERATION.into(), ..LineAxis::default() },
+        y: LineAxis { from_zero: true, ..LineAxis::default() },
+        series: series.collect(),
+        shaded: None,
+    });
+    (!rows.is_empty()).then(|| ("curve".into(), panel))
+}

@@ -1,0 +1,127 @@
+//! The tables of a study.
+
+use judge::metrics::Metric;
+use judge::report::number;
+use judge::study::cell::{Cell, CellRow};
+use judge::study::columns::{self, Column as Shown};
+use judge::study::report::axes;
+use judge::study::{Outcome, Side, StudyReport};
+use judge::verdicts::Verdict;
+use plan::sweep::SweepKind;
+use plan::{Axis, Settings, StudyView};
+
+use crate::table::{self, Column, Table};
+use crate::words::{self, DASH, or_dash};
+
+/// `ranges`: the least and the most of each figure stand below its median.
+pub(crate) fn grid(report: &StudyReport, ranges: bool) -> Table {
+    match &report.view {
+        StudyView::Sweep(kind) => sweep(report, *kind, ranges),
+        StudyView::Ab(arms) => ab(report, arms),
+    }
+}
+
+fn places(axes: &[Axis], settings: &Settings) -> Vec<table::Cell> {
+    axes.iter().map(|axis| or_dash(settings.get(axis), ToString::to_string).into()).collect()
+}
+
+fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Table {
+    let (axes, shown) = (axes(report), columns::columns(kind));
+    let titles = axes.iter().map(|axis| Column::left(axis.title())).chain([Column::left("Framework")]);
+    let mut table = Table::new(titles.chain(shown.iter().map(|column| Column::right(column.title()))));
+    for cell in &report.cells {
+        for row in &cell.rows {
+            let figure = |column: &Shown| {
+                let small = range(*column, row).filter(|_| ranges);
+                table::Cell::with_small(column.text(cell, row, &report.scaling), words::range(small))
+            };
+            let start = places(&axes, &cell.settings).into_iter().chain([row.framework.as_str().into()]);
+            table.add(start.chain(shown.iter().map(figure)));
+        }
+        if cell.refused.is_some() {
+            table.add(refused(cell, &axes, shown.len()));
+        }
+    }
+    table.captioned(if ranges {
+        "Median over processes; below it the least and the most"
+    } else {
+        "Median over processes"
+    })
+}
+
+/// The least and the most of a metric over processes, where they differ.
+fn range(column: Shown, row: &CellRow) -> Option<(f64, f64)> {
+    let Shown::Metric(metric) = column else { return None };
+    let figure = row.metrics.get(&metric)?;
+    (figure.min < figure.max).then_some((figure.min, figure.max))
+}
+
+fn refused(cell: &Cell, axes: &[Axis], columns: usize) -> Vec<table::Cell> {
+    let mut line = places(axes, &cell.settings);
+    line.push("all".into());
+    line.extend(vec![table::Cell::from(DASH); columns.saturating_sub(1)]);
+    line.push("not run".into());
+    line
+}
+
+/// Each framework with and without.
+fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
+    let axes = axes(report);
+    let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({})", Metric::Throughput.unit()));
+    let figures = ["Speed-up", "95 % interval", "Verdict", "Memory", "Same tokens", "Parity"];
+    let titles = axes.iter().map(|axis| Column::left(axis.title()));
+    let figures = [with, without].into_iter().chain(figures.map(str::to_owned)).map(Column::right);
+    let mut table = Table::new(titles.chain(figures));
+    for outcome in &report.outcomes {
+        let cells = outcome_cells(outcome).map(table::Cell::from);
+        table.add(places(&axes, &outcome.settings).into_iter().chain(cells));
+    }
+    table.captioned("Decoded tokens per second with and without, and how many times as fast")
+}
+
+fn outcome_cells(outcome: &Outcome) -> [String; 8] {
+    let speed = |side: &Option<Side>| or_dash(side.as_ref().and_then(|side| side.throughput), number);
+    let [a, b] = &outcome.parity;
+    let tokens = (outcome.tokens > 0).then_some((outcome.same_tokens, outcome.tokens));
+    [
+        speed(&outcome.a),
+        speed(&outcome.b),
+        or_dash(outcome.speedup, |times| format!("{times:.2}x")),
+        or_dash(outcome.interval, |(low, high)| format!("{low:.2}–{high:.2}")),
+        or_dash(outcome.verdict, |verdict| word(verdict).to_owned()),
+        or_dash(outcome.memory_change, |change| format!("{:+.1} %", 100.0 * change)),
+        or_dash(tokens, |(same, all)| format!("{same} of {all}")),
+        if a == b { a.clone() } else { format!("{a} / {b}") },
+    ]
+}
+
+pub(crate) fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        Verdict::Equivalent => "equivalent",
+        Verdict::Inconclusive => "inconclusive",
+        Verdict::NotMeasurable => "not measurable",
+    }
+}
+
+/// Iterations from the first, of a study of warm-up.
+pub(crate) fn curve(report: &StudyReport) -> Option<Table> {
+    if report.view != StudyView::Sweep(SweepKind::Warmup) {
+        return None;
+    }
+    let rows: Vec<&CellRow> = report.cells.iter().flat_map(|cell| &cell.rows).collect();
+    let longest = rows.iter().map(|row| row.steadiness.curve.len()).max().filter(|&longest| longest > 0)?;
+    let titles =
+        rows.iter().flat_map(|row| [format!("{} first token (ms)", row.framework), "ms a token".into()]);
+    let mut table = Table::new([Column::left("Iteration")].into_iter().chain(titles.map(Column::right)));
+    for index in 0..longest {
+        let figures = rows.iter().flat_map(|row| {
+            let point = row.steadiness.curve.get(index);
+            let first_token = point.map(|point| point.first_token_ms);
+            [first_token, point.and_then(|point| point.gap_ms)].map(|value| or_dash(value, number))
+        });
+        table.add([(index + 1).to_string()].into_iter().chain(figures));
+    }
+    Some(table.captioned("Iterations from the first, medians over processes"))
+}

@@ -1,0 +1,189 @@
+//! One table, rendered four ways: for a terminal, in Markdown, as CSV and in HTML.
+
+use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, TableStyle};
+use maud::{Markup, Render, html};
+
+/// Titles above rows of cells. The first column heads the rows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// Shown in HTML alone.
+    pub caption: String,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub title: Cell,
+    pub align: Align,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    /// For figures.
+    Right,
+}
+
+/// What stands in a cell, and what belongs to it, small and below it. CSV has no small text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cell {
+    pub main: String,
+    pub small: String,
+}
+
+impl<S: Into<String>> From<S> for Cell {
+    fn from(main: S) -> Cell {
+        Cell { main: main.into(), small: String::new() }
+    }
+}
+
+impl Cell {
+    pub fn with_small(main: impl Into<String>, small: impl Into<String>) -> Cell {
+        Cell { main: main.into(), small: small.into() }
+    }
+
+    fn joined(&self, between: &str, end: &str) -> String {
+        match self.small.as_str() {
+            "" => self.main.clone(),
+            small => format!("{}{between}{small}{end}", self.main),
+        }
+    }
+}
+
+impl Column {
+    pub fn left(title: impl Into<Cell>) -> Column {
+        Column { title: title.into(), align: Align::Left }
+    }
+
+    pub fn right(title: impl Into<Cell>) -> Column {
+        Column { title: title.into(), align: Align::Right }
+    }
+}
+
+impl Table {
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Table {
+        Table { columns: columns.into_iter().collect(), ..Table::default() }
+    }
+
+    /// A table of text alone, as programs read it.
+    pub fn plain<S: Into<Cell>>(titles: impl IntoIterator<Item = S>) -> Table {
+        Table::new(titles.into_iter().map(Column::left))
+    }
+
+    pub fn captioned(self, caption: impl Into<String>) -> Table {
+        Table { caption: caption.into(), ..self }
+    }
+
+    pub fn add<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// With lines drawn around the cells. Small text has a line of its own.
+    pub fn terminal(&self) -> String {
+        self.drawn(UTF8_FULL_CONDENSED, |title| title.joined("\n", ""), |cell| cell.joined("\n", ""))
+    }
+
+    /// A row is one line here, so small text follows the main text.
+    pub fn markdown(&self) -> String {
+        self.drawn(ASCII_MARKDOWN, |title| title.joined(": ", ""), |cell| cell.joined(" (", ")"))
+    }
+
+    fn drawn(&self, style: TableStyle, title: fn(&Cell) -> String, cell: fn(&Cell) -> String) -> String {
+        let mut drawn = comfy_table::Table::new();
+        drawn.load_style(style);
+        drawn.set_header(self.columns.iter().map(|column| title(&column.title)));
+        drawn.add_rows(self.rows.iter().map(|row| row.iter().map(cell)));
+        for (drawn, column) in drawn.column_iter_mut().zip(&self.columns) {
+            if column.align == Align::Right {
+                drawn.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        drawn.to_string()
+    }
+
+    /// The main texts. Empty without columns.
+    pub fn csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let titles: Vec<&Cell> = self.columns.iter().map(|column| &column.title).collect();
+        let lines = std::iter::once(titles).chain(self.rows.iter().map(|row| row.iter().collect()));
+        for line in lines.filter(|line| !line.is_empty()) {
+            let fields = line.into_iter().map(|cell| &cell.main);
+            writer.write_record(fields).expect("memory can be written");
+        }
+        String::from_utf8(writer.into_inner().expect("memory can be flushed")).expect("fields are UTF-8")
+    }
+}
+
+impl Render for Cell {
+    fn render(&self) -> Markup {
+        html! { (self.main) @if !self.small.is_empty() { small { (self.small) } } }
+    }
+}
+
+impl Render for Table {
+    fn render(&self) -> Markup {
+        let class = |align: Align| (align == Align::Right).then_some("figure");
+        let has_figures = self.columns.iter().any(|column| column.align == Align::Right);
+        html! {
+            div class="scroll" tabindex="0" role="region" aria-label=(self.caption) {
+                table class=[has_figures.then_some("figures")] {
+                    caption { (self.caption) }
+                    thead {
+                        tr {
+                            @for column in &self.columns {
+                                th class=[class(column.align)] scope="col" { (column.title) }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                @for (index, (cell, column)) in row.iter().zip(&self.columns).enumerate() {
+                                    @if index == 0 { th scope="row" { (cell) } }
+                                    @else { td class=[class(column.align)] { (cell) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
+        table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
+        table.add(["two", "–"]);
+        table.captioned("How fast")
+    }
+
+    #[test]
+    fn a_terminal_has_small_text_below() {
+        assert_snapshot!(table().terminal(), @"");
+    }
+
+    #[test]
+    fn markdown_has_a_row_a_line() {
+        assert_snapshot!(table().markdown(), @"");
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
+        assert_snapshot!(table().csv(), @"");
+        assert_eq!(Table::default().csv(), "");
+    }
+
+    #[test]
+    fn html_escapes_what_comes_from_outside() {
+        assert_snapshot!(table().render().into_string(), @"");
+    }
+}

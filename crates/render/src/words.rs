@@ -1,0 +1,87 @@
+//! Small pieces of text that several outputs have in common.
+
+use history::Record;
+use judge::report::Figure;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Stands where there is no figure.
+pub(crate) const DASH: &str = "–";
+
+/// A value, or a dash.
+pub(crate) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| DASH.to_owned(), text)
+}
+
+/// A number for programs: every digit, and nothing where there is none.
+pub(crate) fn exact(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// "1.20 – 1.40", empty without an interval.
+pub(crate) fn range(interval: Option<(f64, f64)>) -> String {
+    interval
+        .map_or_else(String::new, |(low, high)| format!("{} – {}", charts::number(low), charts::number(high)))
+}
+
+/// The figures of the processes that have one.
+pub(crate) fn known(figure: &Figure) -> Vec<f64> {
+    figure.values.iter().copied().flatten().collect()
+}
+
+/// The 95 % interval of the median over processes.
+pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
+    statistics::median_interval(&known(figure))
+}
+
+/// The name that a plain value has in JSON.
+pub(crate) fn name(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => name,
+        other => unreachable!("a value without a name: {other:?}"),
+    }
+}
+
+/// Names, each once, in the order in which they come.
+pub(crate) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = std::collections::BTreeSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// "2026-01-01 00:00:00", from RFC 3339.
+pub(crate) fn second(time: &str) -> String {
+    time.split('.').next().unwrap_or_default().trim_end_matches('Z').replace('T', " ")
+}
+
+/// "2026-01-01 00:00", from RFC 3339.
+pub(crate) fn minute(time: &str) -> String {
+    time.get(..16).unwrap_or(time).replace('T', " ")
+}
+
+/// The first digits of the commit; a plus where files differed from it.
+pub(crate) fn commit(record: &Record) -> String {
+    let short = or_dash(record.git_commit.as_ref(), |commit| commit.chars().take(8).collect());
+    if record.git_modified == Some(true) { short + "+" } else { short }
+}
+
+/// Host, and as much of the fingerprint as tells machines apart.
+pub(crate) fn machine(record: &Record) -> String {
+    let fingerprint: String = record.machine.fingerprint.chars().take(8).collect();
+    format!("{} ({fingerprint})", record.machine.host)
+}
+
+/// Lines of at most 100 characters, or of a single longer word.
+pub(crate) fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            *line = word.to_owned();
+        } else if line.chars().count() + 1 + word.chars().count() <= 100 {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
+}
