@@ -2,7 +2,7 @@
 
 mod store;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use judge::report::{SCHEMA, Summary};
 use judge::study::cell;
@@ -17,7 +17,7 @@ use super::plan::Shard;
 use crate::cli::{CompareArgs, Format, Places};
 use crate::output::print;
 
-pub(crate) use store::{Computer, read_part, unfinished};
+pub(crate) use store::{Computer, Part, read_part, unfinished};
 use store::{Asked, Store};
 
 /// What a study is told beside its request.
@@ -181,9 +181,4 @@ pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
         Format::Markdown => render::study::markdown(report),
         Format::Csv => render::study::csv(report),
     }
-}
-
-/// Whether `directory` is one of a study.
-pub(crate) fn is_study(directory: &Path) -> bool {
-    directory.join(store::ASKED).is_file()
 }

@@ -6,7 +6,7 @@ use history::Record;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::args::FilterArgs;
+use crate::cli::history::FilterArgs;
 
 /// When its run began; `None` where that is no time.
 pub(super) fn moment(record: &Record) -> Option<OffsetDateTime> {
@@ -21,7 +21,7 @@ pub(super) fn filter(mut records: Vec<Record>, asked: &FilterArgs, this: &str) -
         fingerprint => fingerprint.to_lowercase(),
     };
     records.retain(|record| {
-        is_one_of(&asked.framework, &record.framework)
+        is_one_of(&asked.frameworks, &record.framework)
             && is_one_of(&asked.model, &record.case.model)
             && is_one_of(&asked.precision, &record.case.precision)
             && record.machine.fingerprint.starts_with(&machine)
