@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::parity::{Reference, argmax};
+use crate::logits::argmax;
+use crate::parity::Reference;
 
 /// What one framework continued of every prompt, against the reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -19,6 +19,7 @@ pub mod memory;
 pub mod metrics;
 pub mod noise;
 pub mod parity;
+mod reading;
 pub mod records;
 pub mod regression;
 pub mod report;
@@ -26,6 +27,7 @@ pub mod run;
 pub mod sanity;
 pub mod steady;
 pub mod study;
+mod sums;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;

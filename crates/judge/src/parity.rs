@@ -7,8 +7,10 @@ use bundle::Precision;
 use protocol::Decode;
 use serde::{Deserialize, Serialize};
 
-use crate::logits::{Logits, log_sum_exp};
+use crate::logits::{Logits, is_choice};
+use crate::reading;
 use crate::run::Run;
+use crate::sums::Sums;
 
 /// How far apart two computations may be and still be the same, stated once for each precision.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -72,11 +74,22 @@ pub struct Agreement {
     pub reference: String,
     pub tolerance: Tolerance,
     pub positions: usize,
+    /// Largest absolute difference of a logit.
     pub max_abs: f64,
+    /// Root of the mean squared difference of logits. NaN where a logit is.
+    #[serde(deserialize_with = "reading::number")]
     pub rmse: f64,
+    /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position. NaN where a logit is.
+    #[serde(deserialize_with = "reading::number")]
     pub mean_kl: f64,
     /// Share of positions that agree on the most likely token, ties counted as agreement.
     pub top1: f64,
+    /// The reference's largest logit, by its absolute value. `None` in results that did not keep it.
+    #[serde(default)]
+    pub largest: Option<f32>,
+    /// Logits that are no numbers.
+    #[serde(default)]
+    pub not_finite: usize,
     /// Tokens of timed iterations, and how many of them the reference would not have chosen.
     pub timed_tokens: usize,
     pub timed_mismatches: usize,
@@ -112,121 +125,61 @@ pub fn compare(
         tolerance,
         positions: sums.positions,
         max_abs: sums.max_abs,
-        rmse: (sums.squares / sums.numbers.max(1) as f64).sqrt(),
+        rmse: sums.rmse(),
         mean_kl: sums.mean_kl(),
         top1: sums.top1(),
+        largest: Some(sums.largest),
+        not_finite: sums.not_finite,
         timed_tokens,
         timed_mismatches,
         quantisation_loss: unquantised
             .map(|sums| QuantisationLoss { mean_kl: sums.mean_kl(), top1: sums.top1() }),
         broken: None,
     };
-    agreement.broken = objection(&agreement, sums.largest, sums.not_finite);
+    agreement.broken = agreement.objection(sums.largest);
     Ok(agreement)
 }
 
-fn objection(agreement: &Agreement, largest: f32, not_finite: usize) -> Option<String> {
-    let tolerance = agreement.tolerance;
-    if not_finite > 0 {
-        return Some(format!("{not_finite} logits are not finite"));
+impl Agreement {
+    /// Decides again whether the run agrees, with today's tolerance for its precision. What was not kept of an older
+    /// run leaves its decision as it was. Ties were counted with the tolerance of then.
+    pub fn rejudged(self, precision: Precision) -> Agreement {
+        let Some(largest) = self.largest else { return self };
+        let judged = Agreement { tolerance: Tolerance::for_precision(precision), ..self };
+        Agreement { broken: judged.objection(largest), ..judged }
     }
-    if let Some(share) = tolerance.max_abs_share {
-        let limit = f64::from(share * largest.max(1.0));
-        if agreement.max_abs > limit {
-            return Some(format!("a logit differs by {:.2e}, more than {limit:.2e}", agreement.max_abs));
+
+    /// What does not agree, where the reference's largest logit is `largest`.
+    fn objection(&self, largest: f32) -> Option<String> {
+        let tolerance = self.tolerance;
+        if self.not_finite > 0 {
+            return Some(format!("{} logits are not finite", self.not_finite));
         }
-    }
-    if agreement.mean_kl > tolerance.mean_kl {
-        return Some(format!(
-            "mean KL divergence {:.2e} exceeds {:.0e}",
-            agreement.mean_kl, tolerance.mean_kl
-        ));
-    }
-    if agreement.top1 < tolerance.top1 {
-        let (top1, limit) = (agreement.top1 * 100.0, tolerance.top1 * 100.0);
-        return Some(format!("top-1 agreement {top1:.1} % is below {limit:.0} %"));
-    }
-    let allowed = ((1.0 - tolerance.top1) * agreement.timed_tokens as f64).floor() as usize;
-    if agreement.timed_mismatches > allowed {
-        return Some(format!(
-            "{} of {} timed tokens are not the reference's",
-            agreement.timed_mismatches, agreement.timed_tokens
-        ));
-    }
-    None
-}
-
-#[derive(Default)]
-struct Sums {
-    positions: usize,
-    numbers: usize,
-    max_abs: f64,
-    squares: f64,
-    kl: f64,
-    choices: usize,
-    largest: f32,
-    not_finite: usize,
-}
-
-impl Sums {
-    /// Over all positions of cases of the same shapes.
-    fn over(reference: &[Logits], ours: &[Logits], tie: f32) -> Sums {
-        let mut sums = Sums::default();
-        for (theirs, ours) in reference.iter().zip(ours) {
-            for sequence in 0..theirs.batch {
-                for position in 0..theirs.positions {
-                    sums.add(theirs.row(sequence, position), ours.row(sequence, position), tie);
-                }
+        if let Some(share) = tolerance.max_abs_share {
+            let limit = f64::from(share * largest.max(1.0));
+            if self.max_abs > limit {
+                return Some(format!("a logit differs by {:.2e}, more than {limit:.2e}", self.max_abs));
             }
         }
-        sums
-    }
-
-    fn mean_kl(&self) -> f64 {
-        self.kl / self.positions.max(1) as f64
-    }
-
-    fn top1(&self) -> f64 {
-        self.choices as f64 / self.positions.max(1) as f64
-    }
-
-    fn add(&mut self, reference: &[f32], ours: &[f32], tie: f32) {
-        self.positions += 1;
-        self.numbers += reference.len();
-        self.not_finite += ours.iter().filter(|value| !value.is_finite()).count();
-        for (theirs, ours) in reference.iter().zip(ours) {
-            let difference = f64::from(ours - theirs);
-            self.max_abs = self.max_abs.max(difference.abs());
-            self.squares += difference * difference;
-            self.largest = self.largest.max(theirs.abs());
+        if self.mean_kl > tolerance.mean_kl {
+            return Some(format!(
+                "mean KL divergence {:.2e} exceeds {:.0e}",
+                self.mean_kl, tolerance.mean_kl
+            ));
         }
-        self.kl += kl_divergence(reference, ours);
-        self.choices += usize::from(is_choice(reference, argmax(ours), tie));
+        if self.top1 < tolerance.top1 {
+            let (top1, limit) = (self.top1 * 100.0, tolerance.top1 * 100.0);
+            return Some(format!("top-1 agreement {top1:.1} % is below {limit:.0} %"));
+        }
+        let allowed = ((1.0 - tolerance.top1) * self.timed_tokens as f64).floor() as usize;
+        if self.timed_mismatches > allowed {
+            return Some(format!(
+                "{} of {} timed tokens are not the reference's",
+                self.timed_mismatches, self.timed_tokens
+            ));
+        }
+        None
     }
-}
-
-/// Σ p · (log p − log q) over softmaxes of two rows of logits, in f64.
-pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    let (of_p, of_q) = (log_sum_exp(p), log_sum_exp(q));
-    let terms = p.iter().zip(q).map(|(&p, &q)| {
-        let log_p = f64::from(p) - of_p;
-        log_p.exp() * (log_p - (f64::from(q) - of_q))
-    });
-    // Rounding can leave a tiny negative sum of what is never negative.
-    terms.sum::<f64>().max(0.0)
-}
-
-/// Whether a token is the reference's choice, or within a tie of it.
-fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
-    let best = reference[argmax(reference)];
-    reference.get(token).is_some_and(|&logit| best - logit <= tie)
-}
-
-pub fn argmax(row: &[f32]) -> usize {
-    let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
-        if value > best.1 { (index, value) } else { best }
-    });
-    best.0
 }
 
 /// Tokens of the timed iterations, and how many the reference would not have chosen. Tokens that were drawn are
@@ -352,15 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn kl_is_zero_for_equal_and_known_for_simple_distributions() {
-        assert_eq!(kl_divergence(&[1.0, 2.0], &[3.0, 4.0]), 0.0);
-        // p = (1/2, 1/2), q = (1/4, 3/4): ½·ln 2 + ½·ln(2/3)
-        let kl = kl_divergence(&[0.0, 0.0], &[0.0, 3f32.ln()]);
-        let expected = 0.5 * 2f64.ln() + 0.5 * (2.0 / 3.0f64).ln();
-        assert!((kl - expected).abs() < 1e-7);
-    }
-
-    #[test]
     fn the_page_of_measures_states_these_tolerances() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measures.md");
         let page = std::fs::read_to_string(page).unwrap();
@@ -373,5 +317,24 @@ mod tests {
             let row = format!("| {precision} | {share} | {kl} | {:.0} % | {tie} |", top1 * 100.0);
             assert!(page.contains(&row), "docs/measures.md has no row {row}");
         }
+    }
+
+    #[test]
+    fn a_run_can_be_judged_again_by_what_was_kept_of_it() {
+        let broken = judge(|values| values[4] += 0.1, &[1, 0]);
+        assert_eq!(broken.clone().rejudged(Precision::F32), broken, "nothing has changed");
+        let at_16_bits = broken.clone().rejudged(Precision::Bf16);
+        assert_eq!((at_16_bits.broken, at_16_bits.tolerance.tie), (None, 0.3));
+        let of_schema_2 = Agreement { largest: None, ..broken };
+        assert_eq!(of_schema_2.clone().rejudged(Precision::Bf16), of_schema_2);
+    }
+
+    #[test]
+    fn an_agreement_with_no_numbers_is_read_back() {
+        let broken = judge(|values| values[0] = f32::NAN, &[1, 0]);
+        let text = serde_json::to_string(&broken).unwrap();
+        let read: Agreement = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.broken, read.not_finite), (broken.broken, 1));
+        assert!(read.rmse.is_nan());
     }
 }

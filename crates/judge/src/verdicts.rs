@@ -34,6 +34,7 @@ pub struct Comparison {
     /// over rounds. `null` where nothing can be compared.
     pub advantage: Option<f64>,
     /// 95 % interval of the advantage.
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// All that the statistics say, in the sense of `advantage`.
     pub statistics: Option<Decision>,

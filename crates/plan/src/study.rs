@@ -83,6 +83,19 @@ impl StudyRequest {
     }
 }
 
+impl StudyView {
+    /// The view of a study of this name: "sweep forward", "ab kv-cache", "ab candle tch".
+    pub fn named(study: &str) -> Option<StudyView> {
+        let words: Vec<&str> = study.split_whitespace().collect();
+        match words[..] {
+            ["sweep", kind] => SweepKind::named(kind).map(StudyView::Sweep),
+            ["ab", what] => ab::arms(what).map(StudyView::Ab),
+            ["ab", a, b] => Some(StudyView::Ab([a.to_owned(), b.to_owned()])),
+            _ => None,
+        }
+    }
+}
+
 impl StudyPlan {
     /// The places of all cells.
     pub fn settings(&self) -> Vec<Settings> {

@@ -1,6 +1,7 @@
 //! The sweeps that have a name: which axes they vary unless told.
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::{
     Axis, CellPlan, Failure, PromptSource, Request, Result, RoundsAsked, StudyPlan, StudyView, axes,
@@ -13,7 +14,7 @@ const QUICK_ROUNDS: u32 = 1;
 /// Published shapes with seeded weights: see docs/models.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
     /// One pass over --batch sequences of --seq tokens each
@@ -31,6 +32,12 @@ pub enum SweepKind {
 }
 
 impl SweepKind {
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<SweepKind> {
+        SweepKind::VARIANTS.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// The word after `sweep`.
     pub fn name(self) -> &'static str {
         match self {
             SweepKind::Forward => "forward",

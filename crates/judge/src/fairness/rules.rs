@@ -3,7 +3,7 @@
 use super::Judged;
 use super::checks::*;
 
-pub struct Rule {
+pub(super) struct Rule {
     pub id: &'static str,
     /// What holds in a fair comparison.
     pub sentence: &'static str,
@@ -15,7 +15,7 @@ pub struct Rule {
 }
 
 /// How a rule is judged. `Some` is an objection.
-pub enum Check {
+pub(super) enum Check {
     /// To one contender, from its runs and everyone's: strikes its row.
     OfEach(fn(&Judged<'_>, &str) -> Option<String>),
     /// To the machine: nothing is measurable.
@@ -23,7 +23,7 @@ pub enum Check {
 }
 use Check::{OfEach, OfMachine};
 
-pub const RULES: [Rule; 14] = [
+pub(super) const RULES: [Rule; 14] = [
     Rule {
         id: "R1",
         sentence: "Same weights",

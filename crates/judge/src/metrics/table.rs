@@ -4,10 +4,9 @@
 
 use protocol::CaseSample;
 use serde::{Deserialize, Serialize};
-use statistics::{median, quantile};
+use statistics::quantile;
 
 use super::{Amount, Entry, Samples, Source};
-use crate::run::Run;
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -23,6 +23,7 @@ pub struct Finding {
     pub current: Option<f64>,
     /// Current ÷ baseline, geometric means, and its 95 % interval.
     pub ratio: Option<f64>,
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// The same in the sense "how many times worse": above 1 is worse, whichever way the metric goes.
     pub worse: Option<f64>,

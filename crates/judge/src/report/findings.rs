@@ -30,7 +30,7 @@ pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
     (lines, told.details.into_iter().chain(warnings).collect())
 }
 
-pub fn summary(report: &Report) -> Summary {
+pub(super) fn summary(report: &Report) -> Summary {
     let mut details = quantisation(report).into_iter().collect::<Vec<_>>();
     details.extend(loads(report));
     details.extend(limits(report));
@@ -246,7 +246,7 @@ fn libraries(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
 }
 
-pub fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
+pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
     let Facts { plan, evidence, model, .. } = facts;
     let mut warnings = Vec::new();
     if evidence.end == End::Interrupted {
@@ -306,7 +306,7 @@ pub fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String>
     warnings
 }
 
-pub fn heading(report: &Report) -> String {
+pub(super) fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
     let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);

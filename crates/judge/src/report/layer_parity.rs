@@ -1,9 +1,10 @@
-//! What `driver parity` found, as one value; table, Markdown and JSON are renderings of it.
+//! What `photofinish parity` found, as one value; table, Markdown and JSON are renderings of it.
 //! `docs/results.md` describes the JSON.
 
 use bundle::Precision;
 use protocol::InEffect;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Facts, Prepared};
 use crate::continuation::Continuation;
@@ -12,6 +13,7 @@ use crate::evidence::{End, Probe};
 use crate::found::{Findings, Found, Repeated};
 use crate::layers::{self, LayerDifference};
 use crate::parity::Tolerance;
+use crate::reading;
 use crate::run::{FailureKind, Run};
 use crate::text::TextScore;
 use crate::variation::Variation;
@@ -19,6 +21,12 @@ use plan::{Contender, Plan};
 
 /// Version of the JSON.
 pub const SCHEMA: u32 = 1;
+
+/// Reads `parity.json` back. The error is one sentence.
+pub fn read(value: Value) -> Result<ParityReport, String> {
+    reading::schema(&value, &[SCHEMA])?;
+    reading::typed(value, "what `photofinish parity` writes")
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityReport {

@@ -8,6 +8,7 @@ pub mod prompts;
 mod row;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use statistics::median;
 
 use crate::environment::Environment;
@@ -16,6 +17,7 @@ use crate::fairness::{self, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
 use crate::noise::Noise;
+use crate::reading;
 use crate::sanity::{self, Flag};
 use crate::verdicts::{self, Comparison};
 use plan::Plan;
@@ -28,6 +30,16 @@ use prompts::PromptFigures;
 
 /// Version of the JSON.
 pub const SCHEMA: u32 = 3;
+
+/// Versions that are read. What schema 2 lacks has a default.
+pub(crate) const READ: [u32; 2] = [2, SCHEMA];
+
+/// Reads `report.json` of a comparison back. The error is one sentence.
+pub fn read(mut value: Value) -> Result<Report, String> {
+    reading::schema(&value, &READ)?;
+    value["schema"] = SCHEMA.into();
+    reading::typed(value, "the report of a comparison")
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -52,6 +64,7 @@ pub struct Report {
     pub interrupted: bool,
     /// Directory that holds every sample.
     pub results: String,
+    #[serde(default)]
     pub summary: Summary,
 }
 

@@ -213,7 +213,7 @@ fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
-pub fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+pub(super) fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
     let values = metrics::by_round(metric, plan, evidence, label);
     let known: Vec<f64> = values.iter().copied().flatten().collect();
     Figure {

@@ -18,6 +18,7 @@ pub struct Outcome {
     pub b: Option<Side>,
     /// Of decoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
     pub speedup: Option<f64>,
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
     pub verdict: Option<Verdict>,
     /// a's peak ÷ b's − 1.

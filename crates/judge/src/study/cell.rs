@@ -70,6 +70,7 @@ pub struct CellVerdict {
     pub sentence: String,
     /// How many times better a is, with its 95 % interval.
     pub advantage: Option<f64>,
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
 }
 

@@ -3,12 +3,14 @@
 use plan::sweep::SweepKind;
 use plan::{Axis, Settings, StudyView};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::cell::{self, Cell, CellRow};
 use super::scaling::Scaling;
 use super::{Outcome, ab};
 use crate::metrics::Metric;
-use crate::report::{State, Summary};
+use crate::reading;
+use crate::report::{self, State, Summary};
 
 /// The outcome as one value; table, Markdown, CSV and JSON are renderings of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +34,18 @@ pub struct StudyReport {
     pub results: String,
     pub view: StudyView,
     pub summary: Summary,
+}
+
+/// Reads `report.json` of a study back. The error is one sentence.
+pub fn read(mut value: Value) -> Result<StudyReport, String> {
+    let schema = reading::schema(&value, &report::READ)?;
+    if schema < report::SCHEMA {
+        let name = value["study"].as_str().unwrap_or_default();
+        let view = StudyView::named(name).ok_or_else(|| format!("there is no study {name:?}"))?;
+        value["view"] = serde_json::to_value(view).map_err(|error| error.to_string())?;
+        value["schema"] = report::SCHEMA.into();
+    }
+    reading::typed(value, "the report of a study")
 }
 
 /// In words. What a study says of its cells is not split any further.
