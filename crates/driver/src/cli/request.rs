@@ -198,6 +198,11 @@ impl RequestArgs {
         self.laid_upon(Request::default())
     }
 
+    /// What was typed beside the name of a suite.
+    pub(crate) fn without_suite(&self) -> RequestArgs {
+        RequestArgs { suite: None, ..self.clone() }
+    }
+
     /// `request`, with what was typed in its place.
     pub(crate) fn laid_upon(&self, mut request: Request) -> Request {
         self.model.lay_upon(&mut request);

@@ -53,8 +53,7 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
         Some(Command::Ab(args)) => args.study(),
         _ => return Err(cannot("its command is neither a sweep nor an ab")),
     };
-    let typed = RequestArgs { suite: None, ..typed.clone() };
-    study.request = typed.laid_upon(study.request);
+    study.request = typed.without_suite().laid_upon(study.request);
     study.request.study.analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(study)
 }
