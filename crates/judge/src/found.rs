@@ -1,4 +1,4 @@
-//! What the processes of `driver parity` found.
+//! What the processes of `photofinish parity` found.
 
 use protocol::InEffect;
 

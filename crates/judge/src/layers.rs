@@ -7,7 +7,7 @@ use crate::logits::Logits;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///
-/// Set as [`super::parity::Tolerance`] is: wide enough for sums in another order and for rounding to the
+/// Set as [`crate::agreement::Tolerance`] is: wide enough for sums in another order and for rounding to the
 /// precision, narrow against a wrong operation, which shows as 0.1 or more in the layer where it happens.
 pub fn limit(precision: Precision) -> f64 {
     match precision {

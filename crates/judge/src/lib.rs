@@ -4,6 +4,7 @@
 //! process: what a rule needs to know was noted by whoever measured.
 
 pub mod case;
+pub mod agreement;
 pub mod continuation;
 pub mod curve;
 pub mod environment;

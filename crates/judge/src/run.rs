@@ -3,8 +3,8 @@
 use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::Agreement;
 use crate::noise::Noise;
-use crate::parity::Agreement;
 
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq)]

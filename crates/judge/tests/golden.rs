@@ -53,7 +53,7 @@ fn wordless(mut report: Report) -> Value {
     report.warnings.clear();
     for row in &mut report.rows {
         row.reasons.iter_mut().for_each(String::clear);
-        for agreement in &mut row.agreement {
+        if let Some(agreement) = &mut row.agreement {
             (agreement.largest, agreement.not_finite) = (None, 0);
         }
     }

@@ -19,7 +19,7 @@ const DEFAULT_ITERATIONS: u32 = 2;
 /// Loading from a cold cache is told with its spread, not tested: three are enough for that.
 const COLD_LOADS: usize = 3;
 const QUICK_ROUNDS: usize = 2;
-/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in the driver for each of
+/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in this program for each of
 /// the two that are compared. A position's logits depend on all before it, so the last tells of all.
 const MOST_LOGITS: usize = 1 << 26;
 

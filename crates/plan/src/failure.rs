@@ -1,4 +1,4 @@
-//! How the driver ends when it does not end well. Each kind has an exit code (`docs/results.md`).
+//! How the program ends when it does not end well. Each kind has an exit code (`docs/results.md`).
 
 /// One sentence for people, and what it means for the exit code.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! From texts to token ids. The driver tokenises once; workers receive ids (fairness rule R3).
+//! From texts to token ids. The program tokenises once; workers receive ids (fairness rule R3).
 
 use std::sync::Once;
 

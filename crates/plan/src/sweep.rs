@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use crate::{
-    Axis, CellPlan, Failure, PromptSource, Request, Result, RoundsAsked, StudyPlan, StudyView, axes,
-};
+use crate::{Axis, Failure, PromptSource, Request, Result, RoundsAsked};
 
 /// Rounds of a cell unless told: there are many cells, and the first question is the shape of the curve. Six rounds
 /// give verdicts.
@@ -118,17 +116,13 @@ impl SweepKind {
     }
 }
 
-pub(crate) fn plan(kind: SweepKind, asked: &Request) -> Result<StudyPlan> {
+/// What a sweep of this kind measures: `asked` with all that it left open.
+pub(crate) fn completed(kind: SweepKind, asked: &Request) -> Result<Request> {
     let mut request = asked.clone();
     let rounds = if request.quick { QUICK_ROUNDS } else { ROUNDS };
     request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);
     kind.complete(&mut request)?;
-    let cells = axes::cells(&request).into_iter().map(|(settings, request)| CellPlan { settings, request });
-    Ok(StudyPlan {
-        name: format!("sweep {}", kind.name()),
-        view: StudyView::Sweep(kind),
-        cells: cells.collect(),
-    })
+    Ok(request)
 }

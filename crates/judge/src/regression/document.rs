@@ -3,8 +3,8 @@
 use history::{Machine, Record};
 use serde::{Deserialize, Serialize};
 
+use super::finding::{Finding, Verdict};
 use super::pairing::Alone;
-use super::verdicts::{Finding, Verdict};
 use crate::metrics;
 
 /// Version of the JSON.

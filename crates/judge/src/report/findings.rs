@@ -12,14 +12,10 @@ use plan::Rounds;
 pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
     let mut lines = Vec::new();
     for row in &report.rows {
-        let word = match row.state {
-            State::Measured => continue,
-            State::Struck => "struck",
-            State::Labelled => "not matched",
-            State::Unsupported => "unsupported",
-            State::Failed => "failed",
-            State::NotRun => "not run",
-        };
+        if row.state == State::Measured {
+            continue;
+        }
+        let word = row.state.words();
         lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
     }
     let told = summary(report);
@@ -154,10 +150,10 @@ fn machine(report: &Report) -> Option<String> {
     let machine = &report.machine;
     let of = |spread: &Spread, unit: &str| {
         let [median, min, best] = [spread.median, spread.min, spread.best].map(|value| value / 1e9);
-        format!("{median:.0} {unit} (from {min:.0} on, at best {best:.0})")
+        format!("{median:.0} {unit} (range {min:.0}–{best:.0})")
     };
     Some(format!(
-        "probes of the machine: reads {}, f32 arithmetic {}",
+        "the machine: memory bandwidth {}, f32 arithmetic {}",
         of(machine.read_bandwidth.as_ref()?, "GB/s"),
         of(machine.arithmetic.as_ref()?, "GFLOP/s")
     ))
@@ -297,9 +293,12 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     let accepted = machine.filter(|(_, b)| b.framework == crate::fairness::MACHINE && plan.accept_noise);
     warnings.extend(accepted.map(|(id, breach)| format!("{id}: {}", breach.finding)));
     if !plan.accept_noise && !evidence.complaints.is_empty() && !matches!(evidence.end, End::Noisy { .. }) {
-        let (count, last) = (evidence.complaints.len(), evidence.complaints.last().map_or("", |s| s));
-        warnings
-            .push(format!("the machine was noisy {count} times and those rounds were done again; {last}"));
+        let last = evidence.complaints.last().map_or("", |s| s);
+        let rounds = match evidence.complaints.len() {
+            1 => "1 round was".to_owned(),
+            count => format!("{count} rounds were"),
+        };
+        warnings.push(format!("{rounds} disturbed and measured again; {last}"));
     }
     let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Facts, Prepared};
+use crate::agreement::Tolerance;
 use crate::continuation::Continuation;
 use crate::environment::Environment;
 use crate::evidence::{End, Probe};
 use crate::found::{Findings, Found, Repeated};
 use crate::layers::{self, LayerDifference};
-use crate::parity::Tolerance;
 use crate::reading;
 use crate::run::{FailureKind, Run};
 use crate::text::TextScore;

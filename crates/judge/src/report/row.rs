@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use super::Facts;
+use crate::agreement::Agreement;
 use crate::evidence::Evidence;
 use crate::fairness::RuleState;
 use crate::limit::Limit;
 use crate::memory::{self, Parts};
 use crate::metrics::{self, Metric};
-use crate::parity::Agreement;
 use crate::run::{FailureKind, Run};
 use crate::steady::{self, Steadiness};
 use crate::text::TextScore;
@@ -45,9 +45,14 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How far a contender came.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
+    /// Measured, and nothing is held against it.
     Measured,
     /// Measured, but a fairness rule is broken: no part in any verdict.
     Struck,
@@ -156,9 +161,7 @@ impl Row {
     /// For people: whether it computed what the reference computed.
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
-            (State::Unsupported, _) => "unsupported".into(),
-            (State::Failed, _) => "failed".into(),
-            (State::NotRun, _) => "not run".into(),
+            (state, _) if !state.has_figures() => state.words().into(),
             (_, None) => "not checked".into(),
             (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
             (_, Some(agreement)) if agreement.max_abs == 0.0 => "ok, Δ = 0".into(),
@@ -168,6 +171,28 @@ impl Row {
 }
 
 impl State {
+    /// The state of this name, as records have it. `None` for one that only a newer version knows.
+    pub fn parse(name: &str) -> Option<State> {
+        name.parse().ok()
+    }
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Its name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            State::Measured => "measured",
+            State::Struck => "struck",
+            State::Labelled => "not matched",
+            State::Unsupported => "unsupported",
+            State::Failed => "failed",
+            State::NotRun => "not run",
+        }
+    }
+
     /// Whether it takes part in verdicts.
     pub fn takes_part(self) -> bool {
         matches!(self, State::Measured | State::Labelled)

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::Agreement;
 use crate::fairness::COMPARED;
 use crate::memory::Parts;
 use crate::metrics::Metric;
-use crate::parity::Agreement;
 use crate::report::{Report, Row, State};
 use crate::steady::Steadiness;
 use crate::text::TextScore;
