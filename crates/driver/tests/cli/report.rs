@@ -103,7 +103,8 @@ fn deciding_again_says_what_changed_and_writes_beside_unless_told() {
     let recorded = std::fs::read(directory.join("report.json")).unwrap();
     // As if quick had taken three times as long for every token.
     let journal = directory.join("samples.jsonl");
-    let edited = std::fs::read_to_string(&journal).unwrap().lines().map(|line| {
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let edited = text.lines().map(|line| {
         let mut fact: Value = serde_json::from_str(line).unwrap();
         if fact["purpose"] == "measure" && fact["framework"] == "quick" {
             for event in fact["events"].as_array_mut().unwrap() {

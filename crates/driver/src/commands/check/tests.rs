@@ -2,15 +2,16 @@
 
 use clap::Parser;
 use history::Record;
-use insta::assert_snapshot;
 
-use super::document::Document;
+use judge::regression::testing::{record, set};
+use judge::regression::verdicts::Verdict;
+
 use super::source::Run;
-use super::testing::{record, set};
 use super::*;
+use crate::cli::{Cli, Command};
 
 fn args(flags: &[&str]) -> CheckArgs {
-    let words = [&["driver", "check", "--baseline", "latest"], flags].concat();
+    let words = [&["photofinish", "check", "--baseline", "latest"], flags].concat();
     match Cli::try_parse_from(words).unwrap().command {
         Some(Command::Check(args)) => *args,
         other => panic!("{other:?}"),
@@ -29,11 +30,10 @@ fn slower() -> Document {
     check(vec![record("one", 100.0)], vec![record("one", 100.0 / 1.08)], &[])
 }
 
-fn verdict(document: &Document, metric: &str) -> verdicts::Verdict {
+fn verdict(document: &Document, metric: &str) -> Verdict {
     document.findings.iter().find(|finding| finding.metric == metric).unwrap().verdict
 }
 
-use verdicts::Verdict;
 
 #[test]
 fn eight_percent_are_a_regression_told_once() {
@@ -89,7 +89,7 @@ fn too_few_rounds_are_not_measurable() {
 fn a_slower_machine_is_not_the_frameworks_regression() {
     let with_bandwidth = |throughput: f64, bandwidth: f64| {
         let mut record = record("one", throughput);
-        set(&mut record, "peak_memory", 1.0);
+        set(&mut record, judge::Metric::PeakMemory, 1.0);
         record.machine.read_bandwidth = Some(bandwidth);
         record
     };
@@ -119,7 +119,7 @@ fn other_machines_and_settings_are_refused_unless_told() {
     let error = refused(machine, &[]).unwrap_err();
     assert!(error.contains("processor: A Processor (baseline), Another (current)"), "{error}");
     let allowed = refused(machine, &["--allow-different", "machine"]).unwrap();
-    assert!(render::table(&allowed).contains("NOT THE SAME: processor"));
+    assert!(render::regression::table(&allowed).contains("NOT THE SAME: processor"));
     let iterations = |record: &mut Record| record.settings.iterations = 9;
     assert!(refused(iterations, &[]).unwrap_err().contains("iterations: 2 (baseline), 9 (current)"));
     let tokens = |record: &mut Record| record.case.new_tokens = 64;
@@ -150,64 +150,4 @@ fn a_noisy_run_says_nothing() {
     noisy.noise = Some("other processes used 50 %".into());
     let document = check(vec![record("one", 100.0)], vec![noisy], &[]);
     assert_eq!((document.exit_code, document.findings.len()), (3, 0));
-}
-
-#[test]
-fn the_terminal() {
-    assert_snapshot!(render::table(&slower()), @r##"
-    current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-    baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-
-    ┌───────────┬────────────┬───────────┬────────────┬────────┬──────────────────┬────────┬────────────┐
-    │ Framework ┆ Metric     ┆  Baseline ┆    Current ┆ Change ┆    95 % interval ┆ Rounds ┆ Verdict    │
-    ╞═══════════╪════════════╪═══════════╪════════════╪════════╪══════════════════╪════════╪════════════╡
-    │ one       ┆ load       ┆  0.500 ms ┆   0.500 ms ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
-    │ one       ┆ latency    ┆   10.0 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
-    │ one       ┆ throughput ┆ 100 tok/s ┆ 92.6 tok/s ┆ -7.4 % ┆ -7.9 % to -6.9 % ┆      6 ┆ REGRESSION │
-    └───────────┴────────────┴───────────┴────────────┴────────┴──────────────────┴────────┴────────────┘
-    one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
-    one: latency says what throughput says
-
-    regression: throughput of one
-    "##);
-}
-
-#[test]
-fn the_pull_request() {
-    assert_snapshot!(render::markdown(&slower()), @r##"
-    **regression: throughput of one**
-
-    - current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-    - baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-
-    | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
-    |-----------|------------|-----------|------------|--------|------------------|--------|------------|
-    | one       | load       |  0.500 ms |   0.500 ms | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
-    | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
-    | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |
-
-    - one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
-    - one: latency says what throughput says
-    "##);
-}
-
-#[test]
-fn annotations() {
-    let text = ci::github(&slower());
-    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @"::error title=Performance regression%3A throughput of one::one: throughput regressed: -7.4 %25, 92.6 against 100 tok/s (95 %25 interval -7.9 %25 to -6.9 %25, 6 rounds), beyond the threshold of 5 %25");
-}
-
-#[test]
-fn junit_reports() {
-    let now = OffsetDateTime::UNIX_EPOCH;
-    assert_snapshot!(ci::junit(&slower(), now), @r##"
-    <?xml version="1.0" encoding="UTF-8"?>
-    <testsuites name="photofinish" tests="3" failures="2" errors="0" skipped="0">
-      <testsuite name="one" timestamp="1970-01-01T00:00:00Z" tests="3" failures="2" errors="0" skipped="0">
-        <testcase classname="one" name="load"><system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 ms (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out></testcase>
-        <testcase classname="one" name="latency"><failure type="regression" message="one: latency regressed: +8.0 %, 10.8 against 10.0 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %"/></testcase>
-        <testcase classname="one" name="throughput"><failure type="regression" message="one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %"/></testcase>
-      </testsuite>
-    </testsuites>
-    "##);
 }
