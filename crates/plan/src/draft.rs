@@ -78,10 +78,8 @@ impl Draft {
         let asked = request.new_tokens.first().copied();
         let new_tokens = asked.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
         if rounds.max() == 0 || iterations == 0 || new_tokens == 0 {
-            let name = suite_name.as_deref().unwrap_or("of the prompts");
-            return Err(Failure::usage(format!(
-                "suite {name:?} asks for 0 rounds, iterations or new tokens"
-            )));
+            let who = suite_name.map_or_else(|| "the request".to_owned(), |name| format!("suite {name:?}"));
+            return Err(Failure::usage(format!("{who} asks for 0 rounds, iterations or new tokens")));
         }
         Ok(Draft {
             contenders: contenders(engines, request, available_threads),
