@@ -104,7 +104,7 @@ pub struct Evidence {
     pub end: End,
     /// The machine before the first round.
     pub before: Option<Noise>,
-    /// Of every round, from its first process to its last, those done again included.
+    /// What else ran in every round, from its first process to its last, those done again included.
     pub noises: Vec<Noise>,
     /// What the guard complained of, round by round, whether it was repeated or accepted.
     pub complaints: Vec<String>,

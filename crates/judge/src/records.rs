@@ -207,7 +207,7 @@ pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String
     named.into_iter().filter_map(interval).collect()
 }
 
-/// Of the machine that this is.
+/// The fingerprint of the machine that this is.
 pub fn fingerprint(environment: &Environment) -> String {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
@@ -226,6 +226,7 @@ pub struct MadeOf<'a> {
 }
 
 impl MadeOf<'_> {
+    /// Sixteen hexadecimal digits of a hash.
     pub fn fingerprint(&self) -> String {
         let made_of = json!([
             std::env::consts::OS,
@@ -246,7 +247,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of the file of its precision.
+/// The sha256 of the file of its precision.
 fn weights(report: &Report, row: &Row) -> Option<String> {
     let file = format!("{}.safetensors", row.precision.requested.name());
     Some(report.model.manifest.files.get(&file)?.sha256.clone())

@@ -93,10 +93,12 @@ impl Draft {
         })
     }
 
+    /// What was asked for.
     pub fn request(&self) -> &Request {
         &self.request
     }
 
+    /// The suite whose prompts and settings are used.
     pub fn suite(&self) -> &Suite {
         &self.suite
     }
@@ -116,10 +118,12 @@ impl Draft {
         self.contenders.iter().map(|contender| contender.engine.clone()).collect()
     }
 
+    /// Sequences that are computed together.
     pub fn batch(&self) -> usize {
         self.request.batch.first().map_or(1, |&batch| batch as usize)
     }
 
+    /// Tokens in the KV cache before each prompt.
     pub fn context(&self) -> usize {
         self.request.context.first().map_or(0, |&tokens| tokens as usize)
     }

@@ -68,7 +68,7 @@ enum Amount {
 struct Samples<'a> {
     cases: Vec<&'a CaseSample>,
     batch: usize,
-    /// Of all these requests and of all sequences of the batch.
+    /// Prompt tokens of all these requests and of all sequences of the batch.
     prompt_tokens: usize,
 }
 
@@ -277,7 +277,7 @@ fn less(ratio: f64) -> String {
 pub struct Work {
     /// Sequences that are computed together.
     pub batch: usize,
-    /// Of all cases and all sequences.
+    /// Prompt tokens of all cases and all sequences.
     pub prompt_tokens: usize,
 }
 
