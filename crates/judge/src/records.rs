@@ -260,28 +260,3 @@ fn name(value: &impl Serialize) -> String {
         other => unreachable!("a value without a name: {other:?}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use crate::metrics::Metric;
-
-    #[test]
-    fn every_metric_is_defined_for_people_and_for_programs() {
-        let measures = include_str!("../../../docs/measures.md");
-        let schema: Value = serde_json::from_str(include_str!("../../../docs/history.schema.json")).unwrap();
-        let defined = &schema["properties"]["metrics"]["properties"];
-        assert_eq!(defined.as_object().unwrap().len(), Metric::ALL.len(), "no more than there are");
-        for metric in Metric::ALL {
-            let name = format!("| `{}` |", metric.name());
-            let row = measures.lines().find(|line| line.contains(&name));
-            let row = row.unwrap_or_else(|| panic!("docs/measures.md does not define {name}"));
-            assert!(row.contains(metric.title()), "{row}");
-            assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
-            let figure = &defined[metric.name()]["allOf"][1]["properties"];
-            assert_eq!(figure["unit"]["const"], metric.unit(), "{name}");
-            assert_eq!(figure["higher_is_better"]["const"], metric.higher_is_better(), "{name}");
-        }
-    }
-}

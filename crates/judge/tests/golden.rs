@@ -100,8 +100,13 @@ fn differences(at: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) 
 fn judged_again(run: &str) -> Report {
     let recorded = recorded(run);
     let judged = Report::new(&facts(run, &recorded));
+    // A metric that is younger than the recording is not held against it.
+    let mut known = judged.clone();
+    for (ours, theirs) in known.rows.iter_mut().zip(&recorded.rows) {
+        ours.metrics.retain(|figure| theirs.metrics.iter().any(|known| known.metric == figure.metric));
+    }
     let mut found = Vec::new();
-    differences(run, &wordless(judged.clone()), &wordless(recorded), &mut found);
+    differences(run, &wordless(known), &wordless(recorded), &mut found);
     assert!(found.is_empty(), "{found:#?}");
     judged
 }

@@ -7,6 +7,7 @@ mod table;
 
 use protocol::CaseSample;
 use statistics::median;
+use strum::EnumMessage;
 
 use crate::evidence::Evidence;
 use crate::run::Run;
@@ -138,8 +139,7 @@ impl Metric {
     };
 
     fn entry(self) -> &'static Entry {
-        const TABLE: &[Entry] = &ENTRIES;
-        &TABLE[self as usize]
+        &ENTRIES[self as usize]
     }
 
     /// The metric that people mean by its key or its name, in any case, with spaces, dashes or underscores.
@@ -172,6 +172,11 @@ impl Metric {
     /// Its name in flags: the words, with dashes.
     pub fn flag(self) -> String {
         self.words().replace(' ', "-")
+    }
+
+    /// What it measures, in one line: the comment of its variant.
+    pub fn definition(self) -> &'static str {
+        self.get_documentation().unwrap_or_default().trim_end_matches('.')
     }
 
     /// The unit of its figures.
