@@ -43,6 +43,7 @@ impl Tolerance {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
+    #[serde(deserialize_with = "reading::number")]
     pub mean_kl: f64,
     /// Share of positions whose most likely token is the unquantised model's.
     pub top1: f64,

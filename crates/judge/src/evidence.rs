@@ -173,8 +173,12 @@ impl Evidence {
                 evidence.absent.insert(run.framework.clone(), failure.clone());
             }
         }
+        // It could not run at all, which the journal of schema 2 does not say.
+        let never_ran = |label: &String| {
+            measured.iter().any(|run| run.round > 0) && !measured.iter().any(|run| run.framework == *label)
+        };
         let has_run = |round: usize, label: &String| {
-            let left = evidence.absent.contains_key(label);
+            let left = evidence.absent.contains_key(label) || never_ran(label);
             left || stand.iter().any(|run| run.round == round && run.framework == *label && run.is_complete())
         };
         let is_there = |round: usize| stand.iter().any(|run| run.round == round);
