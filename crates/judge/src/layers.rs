@@ -24,6 +24,8 @@ pub fn limit(precision: Precision) -> f64 {
 pub struct LayerDifference {
     /// `embeddings`, `layer 1` …, `final norm`, `logits`
     pub layer: String,
+    /// Largest absolute difference of a number.
+    #[serde(deserialize_with = "crate::reading::number")]
     pub max_abs: f64,
     /// √(mean of squared differences)
     #[serde(deserialize_with = "crate::reading::number")]
