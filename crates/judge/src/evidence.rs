@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plan::Plan;
 use protocol::Probed;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -174,6 +175,16 @@ impl Evidence {
             (0..).take_while(|&round| is_there(round) && labels.iter().all(|l| has_run(round, l))).count();
         (evidence.runs, evidence.repeated) = (stand, aside);
         evidence
+    }
+
+    /// Holds every process to today's tolerances, as far as what was kept of it allows.
+    pub fn rejudged(mut self, plan: &Plan) -> Evidence {
+        for run in self.runs.iter_mut().chain(&mut self.repeated) {
+            if let Some(contender) = plan.contender(&run.framework) {
+                run.agreement = run.agreement.take().map(|agreement| agreement.rejudged(contender.precision));
+            }
+        }
+        self
     }
 
     /// The complete measuring processes of one contender.
