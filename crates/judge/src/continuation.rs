@@ -11,7 +11,7 @@ use crate::parity::Reference;
 pub struct Continuation {
     /// Tokens that were generated, over all prompts.
     pub tokens: usize,
-    /// Of these, those before each prompt's first difference.
+    /// Those of them that come before each prompt's first difference.
     pub common: usize,
     /// The first of each prompt; what follows has another context and is not compared.
     pub divergences: Vec<Divergence>,
@@ -21,11 +21,12 @@ pub struct Continuation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     pub prompt: String,
-    /// Of the new tokens, from 1.
+    /// Place among the new tokens, from 1.
     pub token: usize,
     pub ours: u32,
     pub reference: u32,
     /// By how much the reference prefers its own token, in logits.
+    #[serde(deserialize_with = "crate::reading::distance")]
     pub margin: f32,
     /// Whether that is within numerical noise.
     pub tie: bool,
@@ -68,6 +69,7 @@ impl Continuation {
         self.divergences.iter().filter(|divergence| !divergence.tie).count() > allowed
     }
 
+    /// The comparison in one sentence.
     pub fn sentence(&self) -> String {
         let Continuation { tokens, common, divergences } = self;
         if divergences.is_empty() {

@@ -13,11 +13,13 @@ pub struct Floor {
     pub b: String,
     pub metric: Metric,
     /// The end of the 95 % interval that is farther from "no difference", as a share.
+    #[serde(deserialize_with = "crate::reading::number")]
     pub share: f64,
     /// Whether a difference was found where there is none.
     pub false_alarm: bool,
 }
 
+/// The floor of every metric, for every pair of contenders that are the same engine.
 pub fn floors(plan: &Plan, comparisons: &[Comparison]) -> Vec<Floor> {
     let engine = |label: &str| {
         let contender = plan.contenders.iter().find(|contender| contender.label == label)?;

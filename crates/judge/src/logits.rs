@@ -10,6 +10,7 @@ pub struct Logits {
 }
 
 impl Logits {
+    /// The logits of one position.
     pub fn row(&self, sequence: usize, position: usize) -> &[f32] {
         let at = (sequence * self.positions + position) * self.vocabulary;
         &self.values[at..at + self.vocabulary]

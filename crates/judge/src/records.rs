@@ -207,7 +207,7 @@ pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String
     named.into_iter().filter_map(interval).collect()
 }
 
-/// Of the machine that this is.
+/// The fingerprint of the machine that this is.
 pub fn fingerprint(environment: &Environment) -> String {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
@@ -226,6 +226,7 @@ pub struct MadeOf<'a> {
 }
 
 impl MadeOf<'_> {
+    /// Sixteen hexadecimal digits of a hash.
     pub fn fingerprint(&self) -> String {
         let made_of = json!([
             std::env::consts::OS,
@@ -246,7 +247,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of the file of its precision.
+/// The sha256 of the file of its precision.
 fn weights(report: &Report, row: &Row) -> Option<String> {
     let file = format!("{}.safetensors", row.precision.requested.name());
     Some(report.model.manifest.files.get(&file)?.sha256.clone())
@@ -257,30 +258,5 @@ pub fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
         other => unreachable!("a value without a name: {other:?}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use crate::metrics::Metric;
-
-    #[test]
-    fn every_metric_is_defined_for_people_and_for_programs() {
-        let measures = include_str!("../../../docs/measures.md");
-        let schema: Value = serde_json::from_str(include_str!("../../../docs/history.schema.json")).unwrap();
-        let defined = &schema["properties"]["metrics"]["properties"];
-        assert_eq!(defined.as_object().unwrap().len(), Metric::ALL.len(), "no more than there are");
-        for metric in Metric::ALL {
-            let name = format!("| `{}` |", metric.name());
-            let row = measures.lines().find(|line| line.contains(&name));
-            let row = row.unwrap_or_else(|| panic!("docs/measures.md does not define {name}"));
-            assert!(row.contains(metric.title()), "{row}");
-            assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
-            let figure = &defined[metric.name()]["allOf"][1]["properties"];
-            assert_eq!(figure["unit"]["const"], metric.unit(), "{name}");
-            assert_eq!(figure["higher_is_better"]["const"], metric.higher_is_better(), "{name}");
-        }
     }
 }

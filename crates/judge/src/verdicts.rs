@@ -7,6 +7,7 @@ use super::metrics::{self, Metric};
 use crate::evidence::Evidence;
 use plan::Plan;
 
+/// What is said of one contender against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

@@ -71,6 +71,7 @@ pub fn refusal(
     Some(format!("it does not fit into memory: {needed}, but {there} are available; {remedy}"))
 }
 
+/// "1.23 GB", of 10⁹ bytes each.
 pub fn gigabytes(bytes: u128) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
 }

@@ -41,6 +41,7 @@ pub enum Text {
 }
 
 impl Text {
+    /// The tokenizer of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Text> {
         let Some(path) = bundle.tokenizer() else {
             return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });

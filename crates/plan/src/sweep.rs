@@ -12,6 +12,7 @@ const QUICK_ROUNDS: u32 = 1;
 /// Published shapes with seeded weights: see docs/models.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
+/// A sweep that has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {

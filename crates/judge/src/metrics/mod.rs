@@ -7,6 +7,7 @@ mod table;
 
 use protocol::CaseSample;
 use statistics::median;
+use strum::EnumMessage;
 
 use crate::evidence::Evidence;
 use crate::run::Run;
@@ -68,7 +69,7 @@ enum Amount {
 struct Samples<'a> {
     cases: Vec<&'a CaseSample>,
     batch: usize,
-    /// Of all these requests and of all sequences of the batch.
+    /// Prompt tokens of all these requests and of all sequences of the batch.
     prompt_tokens: usize,
 }
 
@@ -138,8 +139,7 @@ impl Metric {
     };
 
     fn entry(self) -> &'static Entry {
-        const TABLE: &[Entry] = &ENTRIES;
-        &TABLE[self as usize]
+        &ENTRIES[self as usize]
     }
 
     /// The metric that people mean by its key or its name, in any case, with spaces, dashes or underscores.
@@ -159,6 +159,11 @@ impl Metric {
         self.entry().title
     }
 
+    /// The title without the unit.
+    pub fn plain_title(self) -> &'static str {
+        self.title().split(" (").next().unwrap_or_default()
+    }
+
     /// A title that leaves room for other columns.
     pub fn short_title(self) -> &'static str {
         self.entry().short_title.unwrap_or(self.title())
@@ -172,6 +177,11 @@ impl Metric {
     /// Its name in flags: the words, with dashes.
     pub fn flag(self) -> String {
         self.words().replace(' ', "-")
+    }
+
+    /// What it measures, in one line: the comment of its variant.
+    pub fn definition(self) -> &'static str {
+        self.get_documentation().unwrap_or_default().trim_end_matches('.')
     }
 
     /// The unit of its figures.
@@ -277,7 +287,7 @@ fn less(ratio: f64) -> String {
 pub struct Work {
     /// Sequences that are computed together.
     pub batch: usize,
-    /// Of all cases and all sequences.
+    /// Prompt tokens of all cases and all sequences.
     pub prompt_tokens: usize,
 }
 

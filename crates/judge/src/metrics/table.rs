@@ -1,4 +1,6 @@
-//! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`.
+//! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`;
+//! `UPDATE_SCHEMAS=1 cargo test -p judge schemas` then adds it to the schemas. A variant's comment is its definition
+//! there.
 //!
 //! Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
@@ -9,7 +11,9 @@ use statistics::quantile;
 use super::{Amount, Entry, Samples, Source};
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumMessage,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Load begins → weights resident, seconds.
@@ -58,7 +62,7 @@ const PLAIN: Entry = Entry {
     difference: None,
 };
 
-pub(super) const ENTRIES: [Entry; 12] = [
+pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         metric: Metric::Load,
         key: "load",

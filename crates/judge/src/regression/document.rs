@@ -10,13 +10,14 @@ use crate::metrics;
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
 
+/// Two runs or two builds, held against each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Document {
     pub schema: u32,
     pub kind: Kind,
     pub baseline: Side,
     pub current: Side,
-    /// Of machine and settings, where they were let pass.
+    /// Differences of machine and settings, where they were let pass.
     pub differences: Vec<String>,
     pub findings: Vec<Finding>,
     /// What has no partner in the other run.
@@ -29,6 +30,7 @@ pub struct Document {
     pub exit_code: u8,
 }
 
+/// What was held against what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -53,6 +55,7 @@ pub struct Side {
     pub machine: Machine,
 }
 
+/// A framework that failed or computed something else, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Broken {
     pub framework: String,
@@ -92,6 +95,7 @@ impl Side {
 }
 
 impl Document {
+    /// A document without findings.
     pub fn new(kind: Kind, baseline: Side, current: Side) -> Document {
         Document {
             schema: SCHEMA,

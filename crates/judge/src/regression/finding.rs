@@ -21,11 +21,11 @@ pub struct Finding {
     pub interval: Option<(f64, f64)>,
     /// The same in the sense "how many times worse": above 1 is worse, whichever way the metric goes.
     pub worse: Option<f64>,
-    /// Of the baseline and of the current run.
+    /// Rounds of the baseline and of the current run.
     pub rounds: (usize, usize),
     pub p: Option<f64>,
     pub p_adjusted: Option<f64>,
-    /// Of the test that assumes no distribution: Mann–Whitney's, or sign flips where rounds are paired.
+    /// p of the test that assumes no distribution: Mann–Whitney's, or sign flips where rounds are paired.
     pub p_rank: Option<f64>,
     /// As a share; of a `diff`, the margin.
     pub threshold: f64,
@@ -37,6 +37,7 @@ pub struct Finding {
     pub sentence: String,
 }
 
+/// What is said of one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -115,6 +116,7 @@ impl Finding {
 }
 
 impl Verdict {
+    /// The verdict for tables. Only a regression is in capitals.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Regression => "REGRESSION",

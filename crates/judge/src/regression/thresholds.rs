@@ -31,6 +31,7 @@ impl Thresholds {
     }
 }
 
+/// Reads "5%" or "METRIC=5%".
 pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
     match text.split_once('=') {
         None => Ok(Threshold { metric: None, share: parse_share(text)? }),
@@ -48,6 +49,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The key of a metric that is asked for, or [`ALL`].
 pub fn parse_metric(text: &str) -> Result<String, String> {
     match Metric::parse(text) {
         Some(metric) => Ok(metric.name().to_owned()),

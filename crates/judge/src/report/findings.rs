@@ -1,12 +1,12 @@
 //! What stands below the table: reasons, verdicts, details, warnings; a sentence each.
 
 use super::{Facts, Report, Row, Spread, State, Summary};
-use crate::evidence::End;
+use crate::evidence::{End, Evidence};
 use crate::fairness::RuleState;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
 use crate::verdicts::{Comparison, Verdict};
-use plan::Rounds;
+use plan::{Contender, Plan, Rounds};
 
 /// What decides, and what else there is to know.
 pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
@@ -95,18 +95,16 @@ fn percent(share: f64) -> String {
 fn loads(report: &Report) -> Vec<String> {
     let measured: Vec<&Row> = report.rows.iter().filter(|row| row.rounds > 0).collect();
     let warm = measured.iter().filter_map(|row| row.load.warm_resident_before).reduce(f64::min);
+    let load = Metric::Load.plain_title();
     let table = match warm {
         Some(share) if share >= WARM => {
-            format!(
-                "Model Load is from a warm page cache ({} of the weights resident before)",
-                percent(share)
-            )
+            format!("{load} is from a warm page cache ({} of the weights resident before)", percent(share))
         }
         Some(share) => format!(
-            "Model Load is not from a warm page cache: as little as {} of the weights were resident before",
+            "{load} is not from a warm page cache: as little as {} of the weights were resident before",
             percent(share)
         ),
-        None => "Model Load: what the page cache held before is not available".to_owned(),
+        None => format!("{load}: what the page cache held before is not available"),
     };
     let cold = measured.iter().map(|row| {
         let load = &row.load;
@@ -181,9 +179,10 @@ fn memory(report: &Report) -> Vec<String> {
         Some(format!("{} {:.2}x of {:.0} MB", row.framework, parts.times_needed, parts.needed / 1e6))
     };
     let times: Vec<String> = report.rows.iter().filter_map(against).collect();
+    let peak = Metric::PeakMemory.words();
     let lines = [
-        format!("peak memory by part (MB): {}", known.join("; ")),
-        format!("peak memory against weights + KV cache: {}", times.join("; ")),
+        format!("{peak} by part (MB): {}", known.join("; ")),
+        format!("{peak} against weights + KV cache: {}", times.join("; ")),
     ];
     if known.is_empty() { Vec::new() } else { lines.into() }
 }
@@ -261,27 +260,8 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     for (label, score) in &evidence.texts {
         warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
     }
-    for contender in &plan.contenders {
-        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
-        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        // Where its length was fixed, settling was not what ended it.
-        let is_fixed = plan.warmup.min_iterations == plan.warmup.max_iterations;
-        if unsettled > 0 && !is_fixed {
-            warnings.push(format!(
-                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
-                contender.label, evidence.rounds
-            ));
-        }
-    }
-    for row in rows {
-        let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
-        if 2 * unsteady > row.rounds {
-            warnings.push(format!(
-                "{}: {unsteady} of {} processes slowed down or reached no steady state",
-                row.framework, row.rounds
-            ));
-        }
-    }
+    warnings.extend(unsettled(plan, evidence));
+    warnings.extend(rows.iter().filter_map(unsteady));
     let notes = |rule: &RuleState| {
         let id = &rule.id;
         let note =
@@ -303,6 +283,36 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
     warnings
+}
+
+/// Contenders whose warm-up ended before they had settled.
+fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    // Where its length was fixed, settling was not what ended it.
+    if plan.warmup.min_iterations == plan.warmup.max_iterations {
+        return Vec::new();
+    }
+    let warning = |contender: &Contender| {
+        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
+        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
+        (unsettled > 0).then(|| {
+            format!(
+                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
+                contender.label, evidence.rounds
+            )
+        })
+    };
+    plan.contenders.iter().filter_map(warning).collect()
+}
+
+/// Why the processes of a row say little of a steady state, where most of them do.
+fn unsteady(row: &Row) -> Option<String> {
+    let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
+    (2 * unsteady > row.rounds).then(|| {
+        format!(
+            "{}: {unsteady} of {} processes slowed down or reached no steady state",
+            row.framework, row.rounds
+        )
+    })
 }
 
 pub(super) fn heading(report: &Report) -> String {

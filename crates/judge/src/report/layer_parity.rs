@@ -28,6 +28,7 @@ pub fn read(value: Value) -> Result<ParityReport, String> {
     reading::typed(value, "what `photofinish parity` writes")
 }
 
+/// The outcome of `photofinish parity`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityReport {
     pub schema: u32,
@@ -43,13 +44,14 @@ pub struct ParityReport {
     pub text_reference: Option<String>,
     pub no_text: Option<String>,
     pub rows: Vec<ParityRow>,
-    /// Of the machine, beside every timed process.
+    /// The machine's own speed, beside every timed process.
     pub probes: Vec<Probe>,
     pub warnings: Vec<String>,
     pub interrupted: bool,
     pub results: String,
 }
 
+/// Whether a framework agrees with the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityState {
@@ -63,7 +65,7 @@ pub enum ParityState {
     NotRun,
 }
 
-/// Of one framework.
+/// What was found of one framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
     pub framework: String,
@@ -116,11 +118,12 @@ impl ParityReport {
             no_text: findings.no_text,
             rows,
             probes: evidence.probes.clone(),
-            interrupted: evidence.end == End::Interrupted,
+            interrupted: matches!(evidence.end, End::Interrupted | End::Killed),
             results: results.clone(),
         }
     }
 
+    /// The report as indented JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }

@@ -41,6 +41,7 @@ pub fn read(mut value: Value) -> Result<Report, String> {
     reading::typed(value, "the report of a comparison")
 }
 
+/// The outcome of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub schema: u32,
@@ -82,7 +83,7 @@ pub struct Summary {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub before: Option<Noise>,
-    /// Of each round, those done again included.
+    /// What else ran in each round, those done again included.
     pub rounds: Vec<Noise>,
     /// Between processes.
     pub probes: Vec<Probe>,
@@ -172,6 +173,7 @@ impl Report {
         report
     }
 
+    /// The report as indented JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }

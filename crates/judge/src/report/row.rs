@@ -35,7 +35,7 @@ pub struct Row {
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
     pub energy: Option<Energy>,
-    /// Of the text that was scored, if one was.
+    /// How well it predicted the text that was scored, if one was.
     pub text: Option<TextScore>,
     /// The worst of all rounds.
     pub agreement: Option<Agreement>,
@@ -64,6 +64,7 @@ pub enum State {
     NotRun,
 }
 
+/// The precision that was asked for, and the one that was observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
     pub requested: Precision,
@@ -86,7 +87,7 @@ pub struct Figure {
 /// Loading, by what the page cache held before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
-    /// Of the loads that the table shows: the smallest share of the weights file that was resident before.
+    /// The smallest share of the weights file that was resident before one of the loads in the table.
     pub warm_resident_before: Option<f64>,
     /// After the file was dropped from the cache, and the drop was verified. Seconds.
     pub cold: Vec<f64>,
@@ -97,7 +98,7 @@ pub struct Loads {
     pub cold_unavailable: Option<String>,
 }
 
-/// Of the measured iterations.
+/// Energy of the measured iterations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
@@ -109,6 +110,7 @@ pub struct Energy {
 const COLD: f64 = 0.01;
 
 impl Row {
+    /// Judges one contender. `limit`: how near it came to what the machine can do, where that is known.
     pub fn new(contender: &Contender, facts: &Facts, rules: &[RuleState], limit: Option<Limit>) -> Row {
         let Facts { plan, evidence, model, .. } = facts;
         let label = &contender.label;
@@ -143,6 +145,7 @@ impl Row {
         }
     }
 
+    /// The median of a metric over processes, in its unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         self.metrics.iter().find(|figure| figure.metric == metric)?.median
     }

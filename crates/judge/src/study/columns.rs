@@ -7,6 +7,7 @@ use crate::metrics::Metric;
 use crate::report::number;
 use plan::sweep::SweepKind;
 
+/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Metric(Metric),
@@ -43,6 +44,7 @@ pub enum Part {
 }
 
 impl Part {
+    /// Every part, in the order in which they stand.
     pub const ALL: [Part; 9] = [
         Part::Framework,
         Part::Parameters,
@@ -85,6 +87,7 @@ impl Part {
 }
 
 impl Column {
+    /// The heading, with the unit.
     pub fn title(self) -> String {
         match self {
             Column::Metric(metric) => metric.short_title().to_owned(),

@@ -26,7 +26,7 @@ pub struct StudyReport {
     pub planned: Vec<Settings>,
     pub cells: Vec<Cell>,
     pub scaling: Vec<Scaling>,
-    /// Of an A/B study.
+    /// The outcomes of an A/B study.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
     pub interrupted: bool,
@@ -138,7 +138,7 @@ fn findings(document: &StudyReport) -> Vec<String> {
     lines
 }
 
-/// Of the figure that the study is about, where there were rounds enough.
+/// Verdicts on the figure that the study is about, where there were rounds enough.
 fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let rounds = document.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0);
     let fewest = statistics::MIN_ROUNDS;
