@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use bundle::Precision;
 use judge::report::{Figure, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
 use judge::steady::Steadiness;
+use judge::study::report::summary;
+use judge::study::{Cell, StudyReport, ab, scaling};
 use judge::verdicts::{Comparison, Verdict};
 use judge::{End, Environment, Metric, testing};
-use plan::Plan;
+use plan::{Plan, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure {
@@ -52,26 +54,37 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
     }
 }
 
-pub(crate) fn report() -> Report {
-    let environment = Environment {
+pub(crate) fn environment() -> Environment {
+    Environment {
         host: "host".into(),
-        os: None,
-        kernel: None,
         cpu: "A Processor".into(),
         physical_cores: Some(2),
         available_cores: 2,
-        governor: None,
-        cpu_quota: None,
         memory_bytes: 1 << 34,
-        gpus: Vec::new(),
-        git_commit: None,
-        git_modified: None,
         driver_version: "0".into(),
         command: vec!["photofinish".into()],
         started: "2026-01-01T00:00:00Z".into(),
-    };
-    let plan = Plan { cold_loads: 3, ..testing::plan(&["candle", "ort", "tch", "odd"]) };
-    let comparison = |metric, verdict, sentence: &str| Comparison {
+        ..Environment::default()
+    }
+}
+
+pub(crate) fn model() -> Prepared {
+    Prepared {
+        name: "a-model".into(),
+        architecture: "llama".into(),
+        bundle: "bundle".into(),
+        manifest: bundle::Manifest {
+            format: 1,
+            name: "a-model".into(),
+            source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
+            files: BTreeMap::new(),
+        },
+        config: None,
+    }
+}
+
+fn comparison(metric: Metric, verdict: Verdict, sentence: &str) -> Comparison {
+    Comparison {
         metric,
         a: "ort".into(),
         b: "candle".into(),
@@ -81,23 +94,17 @@ pub(crate) fn report() -> Report {
         verdict,
         verdict_of_b: verdict,
         sentence: sentence.into(),
-    };
+    }
+}
+
+/// Two frameworks with figures, one that failed and one that cannot.
+pub(crate) fn report() -> Report {
+    let plan = Plan { cold_loads: 3, ..testing::plan(&["candle", "ort", "tch", "odd"]) };
     Report {
         schema: SCHEMA,
-        environment,
+        environment: environment(),
         plan,
-        model: Prepared {
-            name: "a-model".into(),
-            architecture: "llama".into(),
-            bundle: "bundle".into(),
-            manifest: bundle::Manifest {
-                format: 1,
-                name: "a-model".into(),
-                source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
-                files: BTreeMap::new(),
-            },
-            config: None,
-        },
+        model: model(),
         rows: vec![
             row("candle", State::Measured, [Some(0.21), Some(79.84), Some(17.7), Some(155.6), None], &[]),
             row("ort", State::Measured, [Some(0.588), Some(9.99), Some(1.25), Some(47.2), Some(0.69)], &[]),
@@ -126,4 +133,40 @@ pub(crate) fn report() -> Report {
             ..Summary::default()
         },
     }
+}
+
+/// A study of these cells, with everything that is derived from them.
+pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyReport {
+    let mut report = StudyReport {
+        schema: SCHEMA,
+        study: name.into(),
+        command: vec!["photofinish".into()],
+        started: "2026-01-01T00:00:00Z".into(),
+        analysis: String::new(),
+        planned: cells.iter().map(|cell| cell.settings.clone()).collect(),
+        scaling: match view {
+            StudyView::Sweep(kind) => scaling::along(kind, &cells),
+            StudyView::Ab(_) => Vec::new(),
+        },
+        outcomes: if matches!(view, StudyView::Ab(_)) { ab::outcomes(&cells) } else { Vec::new() },
+        cells,
+        interrupted: false,
+        results: "results/study".into(),
+        view,
+        summary: Summary::default(),
+    };
+    report.summary = summary(&report);
+    report
+}
+
+/// A cell of two frameworks that decode so many tokens a second.
+pub(crate) fn cell(settings: Settings, throughputs: [f64; 2]) -> Cell {
+    let medians = |throughput: f64| [0.5, 80.0, 1000.0 / throughput, throughput, 0.7].map(Some);
+    let mut report = report();
+    report.rows.truncate(2);
+    for (row, throughput) in report.rows.iter_mut().zip(throughputs) {
+        let metrics = Metric::TABLE.into_iter().zip(medians(throughput));
+        row.metrics = metrics.map(|(metric, median)| figure(metric, median)).collect();
+    }
+    Cell::new(settings, &report)
 }

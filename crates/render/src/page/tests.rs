@@ -2,12 +2,14 @@
 
 use judge::fairness::{Breach, RuleState};
 use judge::report::{State, Summary};
+use judge::study::Cell;
 use judge::verdicts::Verdict;
 use judge::{Metric, regression};
-use plan::Prompt;
+use plan::sweep::SweepKind;
+use plan::{Axis, Prompt, Setting, Settings, StudyView};
 
 use super::*;
-use crate::testing::{report, row};
+use crate::testing::{cell, report, row};
 
 fn html(report: &Report) -> String {
     run::html(report, &BTreeMap::new()).unwrap()
@@ -142,4 +144,31 @@ fn the_history_is_told_by_machine_and_case() {
     ] {
         assert!(page.contains(told), "{told}: {page}");
     }
+}
+
+#[test]
+fn a_study_leads_to_the_pages_of_its_cells() {
+    let at = |tokens: u32| Settings::from([(Axis::PromptTokens, Setting::Number(tokens))]);
+    let cells = [4, 8].map(|tokens| Cell {
+        results: Some(format!("results/study/prompt-{tokens}")),
+        ..cell(at(tokens), [50.0, 40.0])
+    });
+    let refused = Cell::refused(at(64), EVIL.into());
+    let cells = cells.into_iter().chain([refused]).collect();
+    let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells);
+    let page = study::html(&report).unwrap();
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(page.contains("<a href=\"prompt-8/report.html\">prompt-8</a>"), "{page}");
+    assert!(page.contains("prompt 64: not run: &lt;/td&gt;") && !page.contains("<script"), "{page}");
+}
+
+#[test]
+fn what_an_optimisation_is_worth_is_answered() {
+    let place = Settings::from([(Axis::Framework, Setting::Name("ort".into()))]);
+    let arms = ["fused".to_owned(), "base".to_owned()];
+    let report = crate::testing::study("ab fused", StudyView::Ab(arms), vec![cell(place, [40.0, 50.0])]);
+    let page = study::html(&report).unwrap();
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(page.contains("<h2>With and without</h2>") && page.contains("fused (tok/s)"), "{page}");
+    assert!(page.contains("<p class=\"answer\">candle decodes 0.53 times as fast as ort</p>"), "{page}");
 }
