@@ -141,7 +141,7 @@ impl Render for Table {
                         @for row in &self.rows {
                             tr {
                                 @for (index, (cell, column)) in row.iter().zip(&self.columns).enumerate() {
-                                    @if index == 0 { th scope="row" { (cell) } }
+                                    @if index == 0 { th class=[class(column.align)] scope="row" { (cell) } }
                                     @else { td class=[class(column.align)] { (cell) } }
                                 }
                             }
