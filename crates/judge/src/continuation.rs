@@ -3,14 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::parity::{Reference, argmax};
+use crate::logits::argmax;
+use crate::parity::Reference;
 
 /// What one framework continued of every prompt, against the reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Continuation {
     /// Tokens that were generated, over all prompts.
     pub tokens: usize,
-    /// Of these, those before each prompt's first difference.
+    /// Those of them that come before each prompt's first difference.
     pub common: usize,
     /// The first of each prompt; what follows has another context and is not compared.
     pub divergences: Vec<Divergence>,
@@ -20,7 +21,7 @@ pub struct Continuation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     pub prompt: String,
-    /// Of the new tokens, from 1.
+    /// Place among the new tokens, from 1.
     pub token: usize,
     pub ours: u32,
     pub reference: u32,
@@ -67,6 +68,7 @@ impl Continuation {
         self.divergences.iter().filter(|divergence| !divergence.tie).count() > allowed
     }
 
+    /// The comparison in one sentence.
     pub fn sentence(&self) -> String {
         let Continuation { tokens, common, divergences } = self;
         if divergences.is_empty() {

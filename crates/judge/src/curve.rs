@@ -75,6 +75,7 @@ fn whole_ns(iteration: &Iteration) -> f64 {
     cases.map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>()).sum::<u64>() as f64
 }
 
+/// How long iterations 1, 2, 3 … took, medians over processes.
 pub fn curve(runs: &[&Run]) -> Vec<Point> {
     let series: Vec<Series<'_>> = runs.iter().map(|run| Series::new(run)).collect();
     let longest = series.iter().map(|series| series.iterations.len()).max().unwrap_or(0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use protocol::Probed;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::noise::Noise;
@@ -63,6 +64,27 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// Reads a line of `samples.jsonl`. The lines of schema 2 hold processes alone and do not say so. The error is
+    /// what the line "is not": whoever knows its number says which line.
+    pub fn read(line: &str) -> Result<Fact, String> {
+        #[derive(Deserialize)]
+        struct Tag {
+            fact: Option<IgnoredAny>,
+        }
+        let plain = |error: serde_json::Error| {
+            let text = error.to_string();
+            let end = text.rfind(" at line ").unwrap_or(text.len());
+            format!("not a fact of a run: {}", &text[..end])
+        };
+        let tag: Tag = serde_json::from_str(line).map_err(plain)?;
+        match tag.fact {
+            Some(_) => serde_json::from_str(line).map_err(plain),
+            None => Ok(Fact::Run(serde_json::from_str(line).map_err(plain)?)),
+        }
+    }
+}
+
 /// Everything that was measured in one comparison, and how it came to an end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
@@ -82,7 +104,7 @@ pub struct Evidence {
     pub end: End,
     /// The machine before the first round.
     pub before: Option<Noise>,
-    /// Of every round, from its first process to its last, those done again included.
+    /// What else ran in every round, from its first process to its last, those done again included.
     pub noises: Vec<Noise>,
     /// What the guard complained of, round by round, whether it was repeated or accepted.
     pub complaints: Vec<String>,
@@ -186,7 +208,7 @@ pub enum End {
         reason: String,
     },
     Interrupted,
-    /// The driver itself was ended before it could say why.
+    /// The program itself was ended before it could say why.
     Killed,
 }
 
@@ -250,3 +272,6 @@ impl Probe {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

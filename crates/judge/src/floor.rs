@@ -18,6 +18,7 @@ pub struct Floor {
     pub false_alarm: bool,
 }
 
+/// The floor of every metric, for every pair of contenders that are the same engine.
 pub fn floors(plan: &Plan, comparisons: &[Comparison]) -> Vec<Floor> {
     let engine = |label: &str| {
         let contender = plan.contenders.iter().find(|contender| contender.label == label)?;

@@ -1,4 +1,4 @@
-//! What the processes of `driver parity` found.
+//! What the processes of `photofinish parity` found.
 
 use protocol::InEffect;
 
@@ -20,7 +20,7 @@ pub struct Findings {
     pub contenders: Vec<Found>,
 }
 
-/// Of one contender. What is absent was not reached.
+/// What was found of one contender. What is absent was not reached.
 #[derive(Default)]
 pub struct Found {
     pub failure: Option<RunFailure>,
@@ -34,6 +34,7 @@ pub struct Found {
     pub text: Option<std::result::Result<TextScore, String>>,
 }
 
+/// Whether two processes generated the same tokens.
 pub enum Repeated {
     Same,
     Differs { prompt: String, token: usize },

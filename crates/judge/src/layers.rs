@@ -7,7 +7,7 @@ use crate::logits::Logits;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///
-/// Set as [`super::parity::Tolerance`] is: wide enough for sums in another order and for rounding to the
+/// Set as [`crate::agreement::Tolerance`] is: wide enough for sums in another order and for rounding to the
 /// precision, narrow against a wrong operation, which shows as 0.1 or more in the layer where it happens.
 pub fn limit(precision: Precision) -> f64 {
     match precision {
@@ -27,7 +27,7 @@ pub struct LayerDifference {
     pub max_abs: f64,
     /// √(mean of squared differences)
     pub rmse: f64,
-    /// Of the reference: √(mean of squares), the scale of the two above.
+    /// √(mean of squares) of the reference: the scale of the two above.
     pub reference_rms: f64,
     /// √(mean over positions of ‖ours − reference‖² ÷ ‖reference‖²). Every position weighs the same: the first
     /// token's activations are often a hundred times larger than all others (Xiao and others 2023, "attention
@@ -92,6 +92,7 @@ impl LayerSums {
         };
     }
 
+    /// The difference that the sums make. `limit`: the largest relative RMSE that counts as the same.
     pub fn difference(&self, layer: String, limit: f64) -> LayerDifference {
         let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
         let relative_rmse = mean(self.relative_squares, self.positions).sqrt();

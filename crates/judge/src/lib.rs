@@ -3,6 +3,7 @@
 //! [`Facts`] in, [`Report`] out, both read and written by serde. Nothing here opens a file, reads a clock or starts a
 //! process: what a rule needs to know was noted by whoever measured.
 
+pub mod agreement;
 pub mod case;
 pub mod continuation;
 pub mod curve;
@@ -18,6 +19,7 @@ pub mod memory;
 pub mod metrics;
 pub mod noise;
 pub mod parity;
+mod reading;
 pub mod records;
 pub mod regression;
 pub mod report;
@@ -25,6 +27,7 @@ pub mod run;
 pub mod sanity;
 pub mod steady;
 pub mod study;
+mod sums;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;

@@ -88,7 +88,7 @@ pub struct Limit {
     /// Operations of the prefill of one iteration.
     pub operations: f64,
     pub decode: Option<Share>,
-    /// Of f32 alone: what bounds other precisions is not measured.
+    /// The share of f32 alone: what bounds other precisions is not measured.
     pub prefill: Option<Share>,
 }
 
@@ -104,6 +104,7 @@ pub struct Share {
     pub bound: Bound,
 }
 
+/// What a limit is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {

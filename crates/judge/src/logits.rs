@@ -10,6 +10,7 @@ pub struct Logits {
 }
 
 impl Logits {
+    /// The logits of one position.
     pub fn row(&self, sequence: usize, position: usize) -> &[f32] {
         let at = (sequence * self.positions + position) * self.vocabulary;
         &self.values[at..at + self.vocabulary]
@@ -33,4 +34,43 @@ impl Logits {
 pub fn log_sum_exp(row: &[f32]) -> f64 {
     let largest = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     largest + row.iter().map(|&x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
+}
+
+/// Σ p · (log p − log q) over softmaxes of two rows of logits, in f64.
+pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
+    let (of_p, of_q) = (log_sum_exp(p), log_sum_exp(q));
+    let terms = p.iter().zip(q).map(|(&p, &q)| {
+        let log_p = f64::from(p) - of_p;
+        log_p.exp() * (log_p - (f64::from(q) - of_q))
+    });
+    // Rounding can leave a tiny negative sum of what is never negative.
+    terms.sum::<f64>().max(0.0)
+}
+
+/// Whether a token is the reference's choice, or within a tie of it.
+pub(crate) fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
+    let best = reference[argmax(reference)];
+    reference.get(token).is_some_and(|&logit| best - logit <= tie)
+}
+
+/// The index of the largest; the first of several.
+pub fn argmax(row: &[f32]) -> usize {
+    let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
+        if value > best.1 { (index, value) } else { best }
+    });
+    best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kl_is_zero_for_equal_and_known_for_simple_distributions() {
+        assert_eq!(kl_divergence(&[1.0, 2.0], &[3.0, 4.0]), 0.0);
+        // p = (1/2, 1/2), q = (1/4, 3/4): ½·ln 2 + ½·ln(2/3)
+        let kl = kl_divergence(&[0.0, 0.0], &[0.0, 3f32.ln()]);
+        let expected = 0.5 * 2f64.ln() + 0.5 * (2.0 / 3.0f64).ln();
+        assert!((kl - expected).abs() < 1e-7);
+    }
 }

@@ -3,46 +3,12 @@
 //! Two facts of each run are held against the reference: teacher-forced logits along the trace, by the
 //! same prefill and decode path that was timed, and the most likely tokens of every timed iteration.
 
-use bundle::Precision;
 use protocol::Decode;
-use serde::{Deserialize, Serialize};
 
-use crate::logits::{Logits, log_sum_exp};
+pub use crate::agreement::{Agreement, QuantisationLoss, Tolerance};
+use crate::logits::{Logits, is_choice};
 use crate::run::Run;
-
-/// How far apart two computations may be and still be the same, stated once for each precision.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Tolerance {
-    /// Largest absolute difference of a logit, as a share of the reference's largest logit. Only f32 is
-    /// held to it: at 16 bits single logits may be far off without consequence.
-    pub max_abs_share: Option<f32>,
-    /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position.
-    pub mean_kl: f64,
-    /// Share of positions whose most likely token is the reference's.
-    pub top1: f64,
-    /// A token counts as the reference's where the reference itself prefers its own by less than this
-    /// (in logits): a tie within numerical noise.
-    pub tie: f32,
-}
-
-impl Tolerance {
-    /// The tolerance of a precision.
-    pub fn for_precision(precision: Precision) -> Tolerance {
-        match precision {
-            // Sums in another order move a logit of 30 by some 1e-4; a wrong operation by far more.
-            Precision::F32 => Tolerance { max_abs_share: Some(2e-4), mean_kl: 1e-6, top1: 1.0, tie: 1e-3 },
-            // 11 and 8 bits of significand: relative steps of 5e-4 and 4e-3 in every weight.
-            Precision::F16 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
-            Precision::Bf16 => Tolerance { max_abs_share: None, mean_kl: 0.05, top1: 0.95, tie: 0.3 },
-            // Against the same codes and scales in f32: what is left is the kernels' own arithmetic, in which
-            // activations may be rounded to 8 bits.
-            Precision::Int8 | Precision::Int4 => {
-                Tolerance { max_abs_share: None, mean_kl: 0.02, top1: 0.95, tie: 0.3 }
-            }
-            Precision::Nf4 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
-        }
-    }
-}
+use crate::sums::Sums;
 
 /// What everyone is held against: the reference engine's own greedy trace and logits, computed in f32. At a
 /// quantised precision, from the same codes and scales, dequantised: so that the gate is as narrow as the
@@ -55,35 +21,6 @@ pub struct Reference {
     pub logits: Vec<Logits>,
     /// At a quantised precision: those of the model before it was quantised, along the same traces.
     pub unquantised: Option<Vec<Logits>>,
-}
-
-/// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct QuantisationLoss {
-    /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
-    pub mean_kl: f64,
-    /// Share of positions whose most likely token is the unquantised model's.
-    pub top1: f64,
-}
-
-/// How well one run agrees with the reference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Agreement {
-    pub reference: String,
-    pub tolerance: Tolerance,
-    pub positions: usize,
-    pub max_abs: f64,
-    pub rmse: f64,
-    pub mean_kl: f64,
-    /// Share of positions that agree on the most likely token, ties counted as agreement.
-    pub top1: f64,
-    /// Tokens of timed iterations, and how many of them the reference would not have chosen.
-    pub timed_tokens: usize,
-    pub timed_mismatches: usize,
-    /// At a quantised precision.
-    pub quantisation_loss: Option<QuantisationLoss>,
-    /// `None` if the run agrees; otherwise what does not.
-    pub broken: Option<String>,
 }
 
 /// Holds a run's logits and timed tokens against the reference.
@@ -112,121 +49,19 @@ pub fn compare(
         tolerance,
         positions: sums.positions,
         max_abs: sums.max_abs,
-        rmse: (sums.squares / sums.numbers.max(1) as f64).sqrt(),
+        rmse: sums.rmse(),
         mean_kl: sums.mean_kl(),
         top1: sums.top1(),
+        largest: Some(sums.largest),
+        not_finite: sums.not_finite,
         timed_tokens,
         timed_mismatches,
         quantisation_loss: unquantised
             .map(|sums| QuantisationLoss { mean_kl: sums.mean_kl(), top1: sums.top1() }),
         broken: None,
     };
-    agreement.broken = objection(&agreement, sums.largest, sums.not_finite);
+    agreement.broken = agreement.objection(sums.largest);
     Ok(agreement)
-}
-
-fn objection(agreement: &Agreement, largest: f32, not_finite: usize) -> Option<String> {
-    let tolerance = agreement.tolerance;
-    if not_finite > 0 {
-        return Some(format!("{not_finite} logits are not finite"));
-    }
-    if let Some(share) = tolerance.max_abs_share {
-        let limit = f64::from(share * largest.max(1.0));
-        if agreement.max_abs > limit {
-            return Some(format!("a logit differs by {:.2e}, more than {limit:.2e}", agreement.max_abs));
-        }
-    }
-    if agreement.mean_kl > tolerance.mean_kl {
-        return Some(format!(
-            "mean KL divergence {:.2e} exceeds {:.0e}",
-            agreement.mean_kl, tolerance.mean_kl
-        ));
-    }
-    if agreement.top1 < tolerance.top1 {
-        let (top1, limit) = (agreement.top1 * 100.0, tolerance.top1 * 100.0);
-        return Some(format!("top-1 agreement {top1:.1} % is below {limit:.0} %"));
-    }
-    let allowed = ((1.0 - tolerance.top1) * agreement.timed_tokens as f64).floor() as usize;
-    if agreement.timed_mismatches > allowed {
-        return Some(format!(
-            "{} of {} timed tokens are not the reference's",
-            agreement.timed_mismatches, agreement.timed_tokens
-        ));
-    }
-    None
-}
-
-#[derive(Default)]
-struct Sums {
-    positions: usize,
-    numbers: usize,
-    max_abs: f64,
-    squares: f64,
-    kl: f64,
-    choices: usize,
-    largest: f32,
-    not_finite: usize,
-}
-
-impl Sums {
-    /// Over all positions of cases of the same shapes.
-    fn over(reference: &[Logits], ours: &[Logits], tie: f32) -> Sums {
-        let mut sums = Sums::default();
-        for (theirs, ours) in reference.iter().zip(ours) {
-            for sequence in 0..theirs.batch {
-                for position in 0..theirs.positions {
-                    sums.add(theirs.row(sequence, position), ours.row(sequence, position), tie);
-                }
-            }
-        }
-        sums
-    }
-
-    fn mean_kl(&self) -> f64 {
-        self.kl / self.positions.max(1) as f64
-    }
-
-    fn top1(&self) -> f64 {
-        self.choices as f64 / self.positions.max(1) as f64
-    }
-
-    fn add(&mut self, reference: &[f32], ours: &[f32], tie: f32) {
-        self.positions += 1;
-        self.numbers += reference.len();
-        self.not_finite += ours.iter().filter(|value| !value.is_finite()).count();
-        for (theirs, ours) in reference.iter().zip(ours) {
-            let difference = f64::from(ours - theirs);
-            self.max_abs = self.max_abs.max(difference.abs());
-            self.squares += difference * difference;
-            self.largest = self.largest.max(theirs.abs());
-        }
-        self.kl += kl_divergence(reference, ours);
-        self.choices += usize::from(is_choice(reference, argmax(ours), tie));
-    }
-}
-
-/// Σ p · (log p − log q) over softmaxes of two rows of logits, in f64.
-pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    let (of_p, of_q) = (log_sum_exp(p), log_sum_exp(q));
-    let terms = p.iter().zip(q).map(|(&p, &q)| {
-        let log_p = f64::from(p) - of_p;
-        log_p.exp() * (log_p - (f64::from(q) - of_q))
-    });
-    // Rounding can leave a tiny negative sum of what is never negative.
-    terms.sum::<f64>().max(0.0)
-}
-
-/// Whether a token is the reference's choice, or within a tie of it.
-fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
-    let best = reference[argmax(reference)];
-    reference.get(token).is_some_and(|&logit| best - logit <= tie)
-}
-
-pub fn argmax(row: &[f32]) -> usize {
-    let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
-        if value > best.1 { (index, value) } else { best }
-    });
-    best.0
 }
 
 /// Tokens of the timed iterations, and how many the reference would not have chosen. Tokens that were drawn are
@@ -258,6 +93,7 @@ fn timed(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> (usize, 
 
 #[cfg(test)]
 mod tests {
+    use bundle::Precision;
     use protocol::{CaseSample, Event, Iteration};
 
     use super::*;
@@ -352,15 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn kl_is_zero_for_equal_and_known_for_simple_distributions() {
-        assert_eq!(kl_divergence(&[1.0, 2.0], &[3.0, 4.0]), 0.0);
-        // p = (1/2, 1/2), q = (1/4, 3/4): ½·ln 2 + ½·ln(2/3)
-        let kl = kl_divergence(&[0.0, 0.0], &[0.0, 3f32.ln()]);
-        let expected = 0.5 * 2f64.ln() + 0.5 * (2.0 / 3.0f64).ln();
-        assert!((kl - expected).abs() < 1e-7);
-    }
-
-    #[test]
     fn the_page_of_measures_states_these_tolerances() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measures.md");
         let page = std::fs::read_to_string(page).unwrap();
@@ -373,5 +200,24 @@ mod tests {
             let row = format!("| {precision} | {share} | {kl} | {:.0} % | {tie} |", top1 * 100.0);
             assert!(page.contains(&row), "docs/measures.md has no row {row}");
         }
+    }
+
+    #[test]
+    fn a_run_can_be_judged_again_by_what_was_kept_of_it() {
+        let broken = judge(|values| values[4] += 0.1, &[1, 0]);
+        assert_eq!(broken.clone().rejudged(Precision::F32), broken, "nothing has changed");
+        let at_16_bits = broken.clone().rejudged(Precision::Bf16);
+        assert_eq!((at_16_bits.broken, at_16_bits.tolerance.tie), (None, 0.3));
+        let of_schema_2 = Agreement { largest: None, ..broken };
+        assert_eq!(of_schema_2.clone().rejudged(Precision::Bf16), of_schema_2);
+    }
+
+    #[test]
+    fn an_agreement_with_no_numbers_is_read_back() {
+        let broken = judge(|values| values[0] = f32::NAN, &[1, 0]);
+        let text = serde_json::to_string(&broken).unwrap();
+        let read: Agreement = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.broken, read.not_finite), (broken.broken, 1));
+        assert!(read.rmse.is_nan());
     }
 }

@@ -1,5 +1,6 @@
 //! From a report to the records that are kept of it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
@@ -11,9 +12,10 @@ use statistics::median_interval;
 
 use crate::environment::Environment;
 use crate::evidence::Probe;
-use crate::report::{self, Report, Row};
+use crate::memory::Parts;
+use crate::report::{self, Report, Row, State};
 use crate::verdicts::Comparison;
-use plan::Contender;
+use plan::{Contender, Plan};
 
 /// Name of the history within a results directory.
 pub const HISTORY: &str = "history.jsonl";
@@ -26,65 +28,26 @@ pub fn records(report: &Report, study: Option<&str>) -> Vec<Record> {
 
 fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
     let Report { environment, plan, .. } = report;
-    let directory = Path::new(&report.results);
     let hello = row.hello.as_ref();
-    let contender = plan.contenders.iter().find(|contender| contender.label == row.framework);
-    let parts = row.memory.iter().flat_map(|parts| {
-        [
-            ("framework", parts.framework),
-            ("parameters", parts.parameters),
-            ("kv_cache", parts.kv_cache),
-            ("activations", parts.activations),
-            ("remainder", parts.remainder),
-            ("peak", parts.peak),
-        ]
-    });
     Record {
         schema: SCHEMA,
-        run: run(directory, study),
+        run: run(Path::new(&report.results), study),
         results: report.results.clone(),
         study: study.map(str::to_owned),
         time: environment.started.clone(),
         git_commit: environment.git_commit.clone(),
         git_modified: environment.git_modified,
-        driver_version: environment.driver_version.to_owned(),
+        driver_version: environment.driver_version.clone(),
         command: environment.command.clone(),
         request: plan.request.as_ref().map(plan::Request::to_json),
         machine: machine(environment, report),
-        case: Case {
-            model: report.model.name.clone(),
-            weights_sha256: weights(report, row),
-            precision: name(&row.precision.requested),
-            device: plan.device.clone(),
-            threads: contender.map_or(plan.threads, |contender| contender.threads),
-            batch: plan.batch,
-            context: plan.context,
-            prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
-            new_tokens: plan.new_tokens,
-            decode: match plan.decode {
-                Decode::Forced => "forced",
-                Decode::Greedy => "greedy",
-                Decode::Sampled(_) => "sampled",
-            }
-            .to_owned(),
-            kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
-            jit: contender.map_or(plan.jit, |contender| contender.jit),
-            other: Default::default(),
-        },
-        settings: Settings {
-            suite: plan.suite.clone(),
-            fair_comparison: plan.fair_comparison,
-            iterations: plan.iterations,
-            margin: plan.margin,
-            seed: plan.seed,
-            accept_noise: plan.accept_noise,
-            other: Default::default(),
-        },
+        case: case(report, row),
+        settings: settings(plan),
         framework: row.framework.clone(),
         library: hello.map(|hello| hello.library.clone()),
         binding: hello.map(|hello| hello.binding.clone()),
-        optimised: contender.map(|contender| is_optimised(contender, row)),
-        state: name(&row.state),
+        optimised: plan.contender(&row.framework).map(|contender| is_optimised(contender, row)),
+        state: row.state.name().to_owned(),
         reasons: row.reasons.clone(),
         rounds: row.rounds,
         interrupted: report.interrupted,
@@ -98,21 +61,80 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             other: Default::default(),
         }),
         metrics: row.metrics.iter().filter_map(figure).collect(),
-        memory: parts
-            .filter(|(_, bytes)| bytes.is_finite())
-            .map(|(part, bytes)| (part.to_owned(), bytes))
-            .collect(),
+        memory: row.memory.as_ref().map(memory).unwrap_or_default(),
         verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
         other: Default::default(),
     }
 }
 
+/// Whether a record takes part in verdicts. One whose state only a newer version knows does not.
+pub fn takes_part(record: &Record) -> bool {
+    State::parse(&record.state).is_some_and(State::takes_part)
+}
+
+/// Whether a record has figures.
+pub fn has_figures(record: &Record) -> bool {
+    State::parse(&record.state).is_some_and(State::has_figures)
+}
+
+/// What was computed, and how.
+fn case(report: &Report, row: &Row) -> Case {
+    let plan = &report.plan;
+    let contender = plan.contender(&row.framework);
+    let decode = match plan.decode {
+        Decode::Forced => "forced",
+        Decode::Greedy => "greedy",
+        Decode::Sampled(_) => "sampled",
+    };
+    Case {
+        model: report.model.name.clone(),
+        weights_sha256: weights(report, row),
+        precision: name(&row.precision.requested),
+        device: plan.device.clone(),
+        threads: contender.map_or(plan.threads, |contender| contender.threads),
+        batch: plan.batch,
+        context: plan.context,
+        prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
+        new_tokens: plan.new_tokens,
+        decode: decode.to_owned(),
+        kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
+        jit: contender.map_or(plan.jit, |contender| contender.jit),
+        other: Default::default(),
+    }
+}
+
+fn settings(plan: &Plan) -> Settings {
+    Settings {
+        suite: plan.suite.clone(),
+        fair_comparison: plan.fair_comparison,
+        iterations: plan.iterations,
+        margin: plan.margin,
+        seed: plan.seed,
+        accept_noise: plan.accept_noise,
+        other: Default::default(),
+    }
+}
+
+/// The parts of the peak, in bytes, by name.
+fn memory(parts: &Parts) -> BTreeMap<String, f64> {
+    let parts = [
+        ("framework", parts.framework),
+        ("parameters", parts.parameters),
+        ("kv_cache", parts.kv_cache),
+        ("activations", parts.activations),
+        ("remainder", parts.remainder),
+        ("peak", parts.peak),
+    ];
+    let known = parts.into_iter().filter(|(_, bytes)| bytes.is_finite());
+    known.map(|(part, bytes)| (part.to_owned(), bytes)).collect()
+}
+
 /// Its directory's name; a cell's lies in that of its study, and only the two together are unique.
 fn run(directory: &Path, study: Option<&str>) -> String {
-    let of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match directory.parent() {
-        Some(parent) if study.is_some() => format!("{}/{}", of(parent), of(directory)),
-        _ => of(directory),
+        Some(parent) if study.is_some() => format!("{}/{}", name(parent), name(directory)),
+        _ => name(directory),
     }
 }
 
@@ -185,7 +207,7 @@ pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String
     named.into_iter().filter_map(interval).collect()
 }
 
-/// Of the machine that this is.
+/// The fingerprint of the machine that this is.
 pub fn fingerprint(environment: &Environment) -> String {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
@@ -204,6 +226,7 @@ pub struct MadeOf<'a> {
 }
 
 impl MadeOf<'_> {
+    /// Sixteen hexadecimal digits of a hash.
     pub fn fingerprint(&self) -> String {
         let made_of = json!([
             std::env::consts::OS,
@@ -224,7 +247,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of the file of its precision.
+/// The sha256 of the file of its precision.
 fn weights(report: &Report, row: &Row) -> Option<String> {
     let file = format!("{}.safetensors", row.precision.requested.name());
     Some(report.model.manifest.files.get(&file)?.sha256.clone())
@@ -235,30 +258,5 @@ fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
         other => unreachable!("a value without a name: {other:?}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use crate::metrics::Metric;
-
-    #[test]
-    fn every_metric_is_defined_for_people_and_for_programs() {
-        let measures = include_str!("../../../docs/measures.md");
-        let schema: Value = serde_json::from_str(include_str!("../../../docs/history.schema.json")).unwrap();
-        let defined = &schema["properties"]["metrics"]["properties"];
-        assert_eq!(defined.as_object().unwrap().len(), Metric::ALL.len(), "no more than there are");
-        for metric in Metric::ALL {
-            let name = format!("| `{}` |", metric.name());
-            let row = measures.lines().find(|line| line.contains(&name));
-            let row = row.unwrap_or_else(|| panic!("docs/measures.md does not define {name}"));
-            assert!(row.contains(metric.title()), "{row}");
-            assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
-            let figure = &defined[metric.name()]["allOf"][1]["properties"];
-            assert_eq!(figure["unit"]["const"], metric.unit(), "{name}");
-            assert_eq!(figure["higher_is_better"]["const"], metric.higher_is_better(), "{name}");
-        }
     }
 }

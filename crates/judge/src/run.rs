@@ -3,8 +3,8 @@
 use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::Agreement;
 use crate::noise::Noise;
-use crate::parity::Agreement;
 
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,7 @@ pub enum Ending {
     Interrupted,
 }
 
+/// A process that has ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub pid: u32,
@@ -68,7 +69,7 @@ pub struct DerivedWeights {
     /// A file of the bundle, by name.
     pub from: String,
     pub from_sha256: String,
-    /// Of the derived file.
+    /// The hash of the derived file.
     pub sha256: String,
     pub by: String,
     /// Whether it holds the very numbers of the bundle's file.
@@ -83,6 +84,7 @@ pub struct Place {
     pub position: usize,
 }
 
+/// Why a process did not do its job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
     pub kind: FailureKind,
@@ -93,6 +95,7 @@ pub struct RunFailure {
     pub repeat: Option<String>,
 }
 
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
@@ -136,6 +139,7 @@ impl RunFailure {
 /// The first event of one kind.
 macro_rules! event {
     ($name:ident, $variant:ident, $type:ty) => {
+        /// The event of this kind, if it came.
         pub fn $name(&self) -> Option<&$type> {
             self.events.iter().find_map(|event| match event {
                 Event::$variant(inner) => Some(inner),
@@ -146,6 +150,7 @@ macro_rules! event {
 }
 
 impl Run {
+    /// A process that has ended, before anything is judged of it.
     pub fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
         let Place { round, attempt, position } = place;
         Run {
@@ -170,6 +175,7 @@ impl Run {
     event!(warmup, Warmup, WarmupDone);
     event!(usage, Usage, Usage);
 
+    /// The measured iterations, in order.
     pub fn iterations(&self) -> impl Iterator<Item = &Iteration> {
         self.events.iter().filter_map(|event| match event {
             Event::Iteration(iteration) => Some(iteration),

@@ -12,6 +12,7 @@ use crate::metrics::{Metric, by_round};
 use crate::run::Run;
 use plan::Plan;
 
+/// A result that cannot be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flag {
     pub framework: String,
@@ -19,6 +20,7 @@ pub struct Flag {
     pub finding: String,
 }
 
+/// Why a result cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -38,6 +40,7 @@ const BANDWIDTH_SLACK: f64 = 1.25;
 /// A whole iteration is its samples, a few microseconds for each case, and a moment off the CPU now and then.
 const SAMPLE_SLACK: f64 = 0.05;
 
+/// Every result that cannot be.
 pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>) -> Vec<Flag> {
     let mut flags = Vec::new();
     for contender in &plan.contenders {

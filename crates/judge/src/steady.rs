@@ -12,7 +12,7 @@ use statistics::steady::{SteadyState, classify};
 use crate::curve::{self, Point, ShortWarmup};
 use crate::run::Run;
 
-/// Of the processes of one contender.
+/// What became of the processes of one contender.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steadiness {
     /// How many processes were of each kind.

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::logits::{Logits, log_sum_exp};
-use crate::parity::{argmax, kl_divergence};
+use crate::logits::{Logits, argmax, kl_divergence, log_sum_exp};
 
 /// How well one engine predicts a text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

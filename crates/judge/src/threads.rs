@@ -66,7 +66,7 @@ impl Threads {
             return Some(format!("{runnable:.1} threads ran or wanted to, the budget is {budget}"));
         }
         if let Some(busy) = beyond(self.busy) {
-            return Some(format!("it used {busy:.1} CPU seconds a second, the budget is {budget} threads"));
+            return Some(format!("it kept {busy:.1} CPUs busy; the budget is {budget}"));
         }
         match (given, &self.cpus) {
             (Some(given), Some(cpus)) if given != cpus.as_slice() => {
@@ -80,10 +80,10 @@ impl Threads {
     pub fn shortfall(&self) -> Option<String> {
         let budget = self.budget;
         if let Some(reported) = self.reported.filter(|&reported| reported < budget) {
-            return Some(format!("it uses {reported} threads of {budget}"));
+            return Some(format!("it uses {reported} of {budget} threads"));
         }
         let busy = self.busy.filter(|&busy| busy < UNUSED * budget as f64)?;
-        Some(format!("it kept {busy:.1} of {budget} threads busy"))
+        Some(format!("it kept {busy:.1} of {budget} CPUs busy"))
     }
 
     /// What the system did not tell.
@@ -123,15 +123,15 @@ mod tests {
     #[test]
     fn more_than_the_budget_is_found_wherever_it_shows() {
         assert!(threads(4, 1.9, 1.9).excess(None).unwrap().contains("uses 4 threads"));
-        assert!(threads(2, 3.8, 2.0).excess(None).unwrap().contains("3.8 CPU seconds"));
+        assert!(threads(2, 3.8, 2.0).excess(None).unwrap().contains("3.8 CPUs busy"));
         assert!(threads(2, 1.9, 1.9).excess(Some(&[0])).unwrap().contains("CPUs [0, 1]"));
     }
 
     #[test]
     fn fewer_are_a_shortfall_and_no_excess() {
         assert_eq!(threads(1, 1.0, 1.0).excess(None), None);
-        assert_eq!(threads(1, 1.0, 1.0).shortfall().unwrap(), "it uses 1 threads of 2");
-        assert_eq!(threads(2, 1.0, 1.0).shortfall().unwrap(), "it kept 1.0 of 2 threads busy");
+        assert_eq!(threads(1, 1.0, 1.0).shortfall().unwrap(), "it uses 1 of 2 threads");
+        assert_eq!(threads(2, 1.0, 1.0).shortfall().unwrap(), "it kept 1.0 of 2 CPUs busy");
         assert_eq!(threads(2, 1.9, 1.9).shortfall(), None);
     }
 }

@@ -29,7 +29,7 @@ pub struct Variation {
 }
 
 impl Variation {
-    /// Of complete measuring processes of one framework; `probes` are those of the machine in the same run.
+    /// The variation over complete measuring processes of one framework; `probes` are those of the machine in the same run.
     /// `None` with fewer than two iterations, or without gaps between tokens.
     pub fn new(runs: &[&Run], batch: usize, probes: &[Probe], governor: Option<&str>) -> Option<Variation> {
         let by_process: Vec<Vec<f64>> = runs.iter().map(|run| throughputs(run, batch)).collect();
@@ -50,6 +50,7 @@ impl Variation {
         Some(variation)
     }
 
+    /// Whether the figures vary by so much that they are warned of.
     pub fn is_wide(&self) -> bool {
         self.cv > LIMIT
     }

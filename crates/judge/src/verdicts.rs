@@ -7,19 +7,7 @@ use super::metrics::{self, Metric};
 use crate::evidence::Evidence;
 use plan::Plan;
 
-/// The metric that decides when automatic rounds end: what the table is asked for most, and of the five the
-/// one whose differences are smallest.
-fn deciding(plan: &Plan) -> Metric {
-    if plan.new_tokens > 1 { Metric::Throughput } else { Metric::PrefillThroughput }
-}
-
-/// Those that are tested for difference. A request for one token decodes nothing.
-fn tested(plan: &Plan) -> [Metric; 5] {
-    let one_token =
-        [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput, Metric::PeakMemory];
-    if plan.new_tokens > 1 { Metric::TABLE } else { one_token }
-}
-
+/// What is said of one contender against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -38,15 +26,16 @@ pub struct Comparison {
     /// The better of the two by its estimate.
     pub a: String,
     pub b: String,
-    /// Of a. Never `slower`.
+    /// The verdict for `a` over `b`. `Slower` never occurs, because the better of the two comes first.
     pub verdict: Verdict,
-    /// Of b: `slower` where a is `faster`, else the same.
+    /// The verdict for `b` over `a`: `slower` where `a` is `faster`, else the same.
     pub verdict_of_b: Verdict,
     pub sentence: String,
     /// How many times better a is than b: for times and memory b/a, for throughput a/b; the geometric mean
     /// over rounds. `null` where nothing can be compared.
     pub advantage: Option<f64>,
     /// 95 % interval of the advantage.
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// All that the statistics say, in the sense of `advantage`.
     pub statistics: Option<Decision>,
@@ -69,7 +58,7 @@ struct Pair<'a> {
 
 impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let figures = tested(plan).into_iter().map(|metric| {
+        let figures = Metric::tested(plan.new_tokens).into_iter().map(|metric| {
             let of_label = |label: &String| metrics::by_round(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
@@ -113,7 +102,8 @@ pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
         Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, false);
-    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == deciding(plan));
+    let metric = Metric::deciding(plan.new_tokens);
+    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
     statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
 }
 
@@ -181,51 +171,41 @@ fn comparison(
 }
 
 fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) -> String {
-    let (low, high) = decision.interval;
-    let (times, rounds) = (times(decision.ratio), decision.rounds);
-    let evidence = format!("(95 % interval {low:.2}–{high:.2}, {rounds} rounds)");
+    let ((low, high), rounds) = (decision.interval, decision.rounds);
     let title = metric.title();
-    match (decision.outcome, metric) {
-        (Outcome::Different, Metric::Load) => format!("{a} loads {times} faster than {b} {evidence}"),
-        (Outcome::Different, Metric::ColdStart) => {
-            format!("{a} gives its first token {times} sooner after loading than {b} {evidence}")
+    match decision.outcome {
+        Outcome::Different => {
+            let (told, interval) =
+                (metric.difference(a, b, decision.ratio), metric.interval(decision.interval));
+            format!("{told} (95 % interval {interval}, {rounds} rounds)")
         }
-        (Outcome::Different, Metric::Throughput) => {
-            format!("{a} decodes {times} faster than {b} {evidence}")
-        }
-        (Outcome::Different, Metric::PrefillThroughput) => {
-            format!("{a} reads a prompt {times} faster than {b} {evidence}")
-        }
-        (Outcome::Different, Metric::PeakMemory) => {
-            format!("{a} needs {times} less memory than {b} {evidence}")
-        }
-        (Outcome::Different, _) => format!("{a} has {times} better {title} than {b} {evidence}"),
-        (Outcome::Equivalent, _) => {
+        Outcome::Equivalent => {
             let margin = margin * 100.0;
-            format!("{a} and {b} are equivalent in {title} within {margin} % {evidence}")
+            format!(
+                "{a} and {b} are equivalent in {title} within {margin} % (95 % interval {low:.2}–{high:.2}, {rounds} rounds)"
+            )
         }
-        (Outcome::Inconclusive, _) if rounds < MIN_ROUNDS => {
+        Outcome::Inconclusive if rounds < MIN_ROUNDS => {
             format!(
                 "{a} and {b}: inconclusive in {title}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
             )
         }
         // The interval is of this pair alone; the p value answers for the whole table, and decides.
-        (Outcome::Inconclusive, _) => {
+        Outcome::Inconclusive => {
             let p = decision.p_adjusted;
-            let detectable = decision.detectable.map_or(String::new(), |ratio| match ratio < 2.0 {
-                true => format!("; so much noise hides differences below {:.0} %", (ratio - 1.0) * 100.0),
-                false => format!("; so much noise hides differences below {ratio:.1}x"),
+            let detectable = decision.detectable.map_or(String::new(), |ratio| {
+                let least = if ratio < 2.0 {
+                    format!("{:.0} %", (ratio - 1.0) * 100.0)
+                } else {
+                    format!("{ratio:.1}x")
+                };
+                format!("; this run could only have shown differences above {least}")
             });
             format!(
                 "{a} and {b}: inconclusive in {title} (95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
             )
         }
     }
-}
-
-/// "1.9x", with a second decimal where one would round the difference away.
-fn times(ratio: f64) -> String {
-    if ratio < 1.1 { format!("{ratio:.2}x") } else { format!("{ratio:.1}x") }
 }
 
 #[cfg(test)]
@@ -291,7 +271,7 @@ mod tests {
         assert_eq!(judge(Metric::Latency, &STEADY, &scaled(1.004)).verdict, Verdict::Equivalent);
         let noisy = judge(Metric::Latency, &STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0]);
         assert_eq!(noisy.verdict, Verdict::Inconclusive);
-        assert!(noisy.sentence.contains("hides differences below"), "{}", noisy.sentence);
+        assert!(noisy.sentence.contains("could only have shown differences above"), "{}", noisy.sentence);
     }
 
     #[test]

@@ -52,6 +52,11 @@ fn switch(what: &str) -> Option<Switch> {
     })
 }
 
+/// The names of both sides of a switch, if there is one of this name.
+pub(crate) fn arms(what: &str) -> Option<[String; 2]> {
+    Some(switch(what)?.names.map(str::to_owned))
+}
+
 /// The engines that a request names, or that are compared when it names none.
 pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
     let arms = request.study.arms.iter().map(|arm| &arm.engine);

@@ -50,7 +50,7 @@ pub struct Arm {
 
 impl Arm {
     /// The engine of this side, whose worker may be another build's. It then goes by the side's label: it is not the
-    /// same as the driver's own.
+    /// same as this program's own.
     pub fn built(&self, engine: Engine) -> Engine {
         match &self.workers {
             None => engine,

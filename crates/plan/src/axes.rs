@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Request, Result};
 
+/// What may differ from cell to cell of a study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
-    /// Of an A/B study, whose arms differ in something else.
+    /// The framework, in an A/B study, whose arms differ in something else.
     Framework,
     Model,
     Precision,
@@ -37,6 +38,7 @@ impl std::fmt::Display for Setting {
     }
 }
 
+/// The place of a cell: its value on each axis that has one.
 pub type Settings = BTreeMap<Axis, Setting>;
 
 impl Axis {
@@ -51,6 +53,7 @@ impl Axis {
         Axis::NewTokens,
     ];
 
+    /// The heading of the column of this axis.
     pub fn title(self) -> &'static str {
         match self {
             Axis::Framework => "Framework",

@@ -19,7 +19,7 @@ const DEFAULT_ITERATIONS: u32 = 2;
 /// Loading from a cold cache is told with its spread, not tested: three are enough for that.
 const COLD_LOADS: usize = 3;
 const QUICK_ROUNDS: usize = 2;
-/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in the driver for each of
+/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in this program for each of
 /// the two that are compared. A position's logits depend on all before it, so the last tells of all.
 const MOST_LOGITS: usize = 1 << 26;
 
@@ -78,10 +78,8 @@ impl Draft {
         let asked = request.new_tokens.first().copied();
         let new_tokens = asked.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
         if rounds.max() == 0 || iterations == 0 || new_tokens == 0 {
-            let name = suite_name.as_deref().unwrap_or("of the prompts");
-            return Err(Failure::usage(format!(
-                "suite {name:?} asks for 0 rounds, iterations or new tokens"
-            )));
+            let who = suite_name.map_or_else(|| "the request".to_owned(), |name| format!("suite {name:?}"));
+            return Err(Failure::usage(format!("{who} asks for 0 rounds, iterations or new tokens")));
         }
         Ok(Draft {
             contenders: contenders(engines, request, available_threads),
@@ -95,10 +93,12 @@ impl Draft {
         })
     }
 
+    /// What was asked for.
     pub fn request(&self) -> &Request {
         &self.request
     }
 
+    /// The suite whose prompts and settings are used.
     pub fn suite(&self) -> &Suite {
         &self.suite
     }
@@ -118,10 +118,12 @@ impl Draft {
         self.contenders.iter().map(|contender| contender.engine.clone()).collect()
     }
 
+    /// Sequences that are computed together.
     pub fn batch(&self) -> usize {
         self.request.batch.first().map_or(1, |&batch| batch as usize)
     }
 
+    /// Tokens in the KV cache before each prompt.
     pub fn context(&self) -> usize {
         self.request.context.first().map_or(0, |&tokens| tokens as usize)
     }

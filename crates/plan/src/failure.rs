@@ -1,4 +1,4 @@
-//! How the driver ends when it does not end well. Each kind has an exit code (`docs/results.md`).
+//! How the program ends when it does not end well. Each kind has an exit code (`docs/results.md`).
 
 /// One sentence for people, and what it means for the exit code.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -18,14 +18,17 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// A mistake of the user's.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure::Usage(text.into())
     }
 
+    /// A failure of a framework or of the machine.
     pub fn failed(text: impl Into<String>) -> Failure {
         Failure::Failed(text.into())
     }
 
+    /// The exit code that says so.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Failed(_) => 1,
@@ -42,4 +45,5 @@ impl From<configs::ConfigError> for Failure {
     }
 }
 
+/// A result whose error ends the program.
 pub type Result<T> = std::result::Result<T, Failure>;

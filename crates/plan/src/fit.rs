@@ -15,7 +15,7 @@ struct Demand {
 
 impl Demand {
     /// `None` where the precision cannot store this model; `prepare` says why.
-    fn of(config: &ModelConfig, precision: Precision, batch: usize, capacity: usize) -> Option<Demand> {
+    fn new(config: &ModelConfig, precision: Precision, batch: usize, capacity: usize) -> Option<Demand> {
         let stored = config.stored(precision).ok()?;
         let cached = 2 * config.layers as u128 * config.qkv_rows().1 as u128;
         let sequences = batch as u128 * capacity as u128;
@@ -54,7 +54,7 @@ pub fn refusal(
     capacity: usize,
     available: u64,
 ) -> Option<String> {
-    let demand = |&precision: &Precision| Demand::of(config, precision, batch, capacity);
+    let demand = |&precision: &Precision| Demand::new(config, precision, batch, capacity);
     let largest = precisions.iter().filter_map(demand).max_by_key(Demand::total)?;
     let fits = |demand: &Demand| demand.total() <= u128::from(available);
     if fits(&largest) {
@@ -71,6 +71,7 @@ pub fn refusal(
     Some(format!("it does not fit into memory: {needed}, but {there} are available; {remedy}"))
 }
 
+/// "1.23 GB", of 10⁹ bytes each.
 pub fn gigabytes(bytes: u128) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
 }

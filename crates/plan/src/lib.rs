@@ -7,6 +7,7 @@
 pub mod ab;
 mod arms;
 pub mod axes;
+mod cells;
 mod draft;
 mod failure;
 pub mod fit;

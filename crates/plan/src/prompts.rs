@@ -1,4 +1,4 @@
-//! From texts to token ids. The driver tokenises once; workers receive ids (fairness rule R3).
+//! From texts to token ids. The program tokenises once; workers receive ids (fairness rule R3).
 
 use std::sync::Once;
 
@@ -41,6 +41,7 @@ pub enum Text {
 }
 
 impl Text {
+    /// The tokenizer of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Text> {
         let Some(path) = bundle.tokenizer() else {
             return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });

@@ -177,6 +177,7 @@ impl Request {
         if self.is_on_gpu() { Precision::F16 } else { Precision::Bf16 }
     }
 
+    /// Whether a GPU computes.
     pub fn is_on_gpu(&self) -> bool {
         self.device.starts_with("cuda")
     }
@@ -191,6 +192,7 @@ impl Request {
         serde_json::from_value(value.clone()).map_err(|error| Failure::usage(error.to_string()))
     }
 
+    /// The request as a file holds it.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a request is plain data")
     }

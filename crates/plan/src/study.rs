@@ -4,7 +4,7 @@ use configs::Engine;
 use serde::{Deserialize, Serialize};
 
 use crate::sweep::SweepKind;
-use crate::{Request, Result, Settings, ab, sweep};
+use crate::{Request, Result, Settings};
 
 /// The engines that there are: files of `configs/engines`, read by whoever plans.
 pub trait Engines {
@@ -59,18 +59,6 @@ pub struct CellPlan {
 }
 
 impl StudyRequest {
-    /// Every cell, with what the study fixes filled in.
-    pub fn plan(&self, engines: &dyn Engines) -> Result<StudyPlan> {
-        let mut plan = match &self.kind {
-            StudyKind::Sweep(kind) => sweep::plan(*kind, &self.request)?,
-            StudyKind::Ab(what) => ab::plan(what, &self.request, engines)?,
-        };
-        for cell in &mut plan.cells {
-            cell.request.study.name.clone_from(&plan.name);
-        }
-        Ok(plan)
-    }
-
     /// The same measurements: whatever bears on no figure is left out of the comparison by not being part of a
     /// request. What the suite says of itself changes no figure either.
     pub fn measures_the_same(&self, other: &StudyRequest) -> bool {

@@ -1,10 +1,9 @@
 //! The sweeps that have a name: which axes they vary unless told.
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
-use crate::{
-    Axis, CellPlan, Failure, PromptSource, Request, Result, RoundsAsked, StudyPlan, StudyView, axes,
-};
+use crate::{Axis, Failure, PromptSource, Request, Result, RoundsAsked};
 
 /// Rounds of a cell unless told: there are many cells, and the first question is the shape of the curve. Six rounds
 /// give verdicts.
@@ -13,7 +12,8 @@ const QUICK_ROUNDS: u32 = 1;
 /// Published shapes with seeded weights: see docs/models.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray)]
+/// A sweep that has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
     /// One pass over --batch sequences of --seq tokens each
@@ -31,6 +31,12 @@ pub enum SweepKind {
 }
 
 impl SweepKind {
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<SweepKind> {
+        SweepKind::VARIANTS.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// The word after `sweep`.
     pub fn name(self) -> &'static str {
         match self {
             SweepKind::Forward => "forward",
@@ -111,17 +117,13 @@ impl SweepKind {
     }
 }
 
-pub(crate) fn plan(kind: SweepKind, asked: &Request) -> Result<StudyPlan> {
+/// What a sweep of this kind measures: `asked` with all that it left open.
+pub(crate) fn completed(kind: SweepKind, asked: &Request) -> Result<Request> {
     let mut request = asked.clone();
     let rounds = if request.quick { QUICK_ROUNDS } else { ROUNDS };
     request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);
     kind.complete(&mut request)?;
-    let cells = axes::cells(&request).into_iter().map(|(settings, request)| CellPlan { settings, request });
-    Ok(StudyPlan {
-        name: format!("sweep {}", kind.name()),
-        view: StudyView::Sweep(kind),
-        cells: cells.collect(),
-    })
+    Ok(request)
 }

@@ -9,7 +9,7 @@ use crate::evidence::End;
 use crate::run::Run;
 use crate::threads::Threads;
 
-pub fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
     let files = &judged.manifest.files;
     judged.runs_of(label).find_map(|run| {
         let (loaded, usage) = (run.loaded()?, run.usage()?);
@@ -22,7 +22,7 @@ pub fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-pub fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.precision.name();
     let mut observed =
         judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.precision.as_str()));
@@ -31,7 +31,7 @@ pub fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
         .map(|observed| format!("asked for {asked}, it ran {observed}"))
 }
 
-pub fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
     let cases = judged.plan.prompts.len();
     let batch = judged.plan.batch;
     let mut samples = judged.runs_of(label).flat_map(Run::iterations);
@@ -43,7 +43,7 @@ pub fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
         .then(|| format!("an iteration did not answer {cases} cases of {batch}"))
 }
 
-pub fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.new_tokens;
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().count();
@@ -58,7 +58,7 @@ pub fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-pub fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.device.as_str();
     let mut observed = judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.device.as_str()));
     observed
@@ -66,7 +66,7 @@ pub fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
         .map(|observed| format!("asked for {asked}, it ran on {observed}"))
 }
 
-pub fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
     // A system may use a process id again, but not within one round.
     let shared = judged.runs_of(label).find(|run| {
         let same = judged.runs.iter().filter(|other| other.round == run.round && other.pid == run.pid);
@@ -75,7 +75,7 @@ pub fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
     shared.map(|run| format!("process {} served two frameworks in round {}", run.pid, run.round + 1))
 }
 
-pub fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| {
         let shape = |iteration: &protocol::Iteration| -> Vec<(usize, usize)> {
             iteration.cases.iter().map(|case| (case.tokens.len(), case.gaps_ns.len())).collect()
@@ -89,7 +89,7 @@ pub fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-pub fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     let build = |run: &Run| run.hello().map(|hello| hello.build.clone());
     let debug = judged.runs_of(label).filter_map(build).find(|build: &Build| build.profile != "release");
     if let Some(build) = debug {
@@ -98,7 +98,7 @@ pub fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.same_for_all(label, "its build", build)
 }
 
-pub fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(reason) = judged.evidence.no_reference.as_deref() {
         return Some(format!("there is no reference to hold it against: {reason}"));
     }
@@ -111,18 +111,18 @@ pub fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-pub fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.kv_cache.clone()))
 }
 
-pub fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_none_or(|count| count > budget));
     own.or_else(|| Threads::new(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
 }
 
 /// Departures from the thread budget that are nobody's advantage.
-pub fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
     own.or_else(|| Threads::new(judged.plan, judged.evidence, label).shortfall())
@@ -140,7 +140,7 @@ fn own_thread_setting(
     Some(format!("its configuration sets {name}={value}, the budget is {}", judged.plan.threads))
 }
 
-pub fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
     if judged.evidence.absent.contains_key(label) {
         return None; // its row says why it has fewer rounds
     }
@@ -161,7 +161,7 @@ pub fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
         .map(|position| format!("it did not take place {} of the order as often as the others", position + 1))
 }
 
-pub fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
+pub(super) fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
     let evidence = judged.evidence;
     if let End::Noisy { reason } = &evidence.end {
         return Some(reason.clone());
@@ -175,7 +175,7 @@ pub fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
     Some(format!("{noisy} of {} rounds were noisy, which was accepted; {first}", evidence.rounds))
 }
 
-pub fn same_optimisation(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn same_optimisation(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.jit;
     let on = judged.runs_of(label).find_map(|run| run.loaded()?.in_effect.optimised)?;
     let words = |on: bool| if on { "on" } else { "off" };

@@ -5,7 +5,7 @@ use crate::run::{DerivedWeights, Run};
 
 /// Why the weights of a run that loaded no file of the bundle are not the bundle's, unless they are: derived from
 /// its file of the precision compared, number by number, and unchanged since.
-pub fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
+pub(super) fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
     let found = &run.usage()?.weights_sha256;
     let unknown = || format!("its weights have sha256 {found}, which no file of the bundle has");
     if !judged.is_reference(&run.framework) {
@@ -35,7 +35,7 @@ pub fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
 }
 
 /// Where derived weights came from.
-pub fn note(judged: &Judged<'_>, label: &str) -> Option<String> {
+pub(super) fn note(judged: &Judged<'_>, label: &str) -> Option<String> {
     let run = judged.runs_of(label).next()?;
     if !judged.is_reference(label) || objection(judged, run).is_some() {
         return None;

@@ -67,6 +67,7 @@ pub struct RuleState {
     pub unverified: Option<String>,
 }
 
+/// A departure from a rule: who departs, what was found, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breach {
     /// [`MACHINE`] where it is no framework's.

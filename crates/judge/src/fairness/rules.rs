@@ -3,7 +3,7 @@
 use super::Judged;
 use super::checks::*;
 
-pub struct Rule {
+pub(super) struct Rule {
     pub id: &'static str,
     /// What holds in a fair comparison.
     pub sentence: &'static str,
@@ -15,7 +15,7 @@ pub struct Rule {
 }
 
 /// How a rule is judged. `Some` is an objection.
-pub enum Check {
+pub(super) enum Check {
     /// To one contender, from its runs and everyone's: strikes its row.
     OfEach(fn(&Judged<'_>, &str) -> Option<String>),
     /// To the machine: nothing is measurable.
@@ -23,7 +23,7 @@ pub enum Check {
 }
 use Check::{OfEach, OfMachine};
 
-pub const RULES: [Rule; 14] = [
+pub(super) const RULES: [Rule; 14] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
@@ -41,7 +41,7 @@ pub const RULES: [Rule; 14] = [
     Rule {
         id: "R3",
         sentence: "Same token ids",
-        how: "The driver tokenises once and sends the same ids to every worker; every answer has the shape of those ids.",
+        how: "Photofinish tokenises once and sends the same ids to every worker; every answer has the shape of those ids.",
         remedy: "report a bug of the worker",
         check: OfEach(same_tokens),
     },
@@ -69,8 +69,8 @@ pub const RULES: [Rule; 14] = [
     Rule {
         id: "R7",
         sentence: "A process of its own, in a scrubbed environment",
-        how: "Every (framework, round) is a new process, whose environment holds nothing but the thread budget and what the engine's configuration sets.",
-        remedy: "report a bug of the driver",
+        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets. From the user's environment pass PATH, TMPDIR and SYSTEMROOT, and the value of a variable that configs/engines names.",
+        remedy: "report a bug of photofinish",
         check: OfEach(own_process),
     },
     Rule {
@@ -84,7 +84,7 @@ pub const RULES: [Rule; 14] = [
         id: "R9",
         sentence: "Rounds interleaved in a seeded random order",
         how: "Every round runs every framework once. Orders come in shuffled Latin squares drawn from the recorded seed, so that in as many rounds as there are frameworks each takes every place once; rounds and places are counted afterwards.",
-        remedy: "report a bug of the driver",
+        remedy: "report a bug of photofinish",
         check: OfEach(interleaved),
     },
     Rule {
@@ -128,14 +128,13 @@ pub const RULES: [Rule; 14] = [
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Fairness rules\n\n\
-         Printed by `driver rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
-         With `--fair-comparison` (the default) a broken rule strikes the row: it is printed, with the rule, \
-         the finding and the remedy, and takes no part in any verdict. With `--fair-comparison=false` the \
-         breach is only labelled. On a machine that is not quiet (R12) nobody is struck, and there are no \
-         verdicts.\n\n\
-         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, with its own \
-         build, cache and compilation, set beside the engines to hold them against: those departures (R10, R13, \
-         R14) are noted in its findings and strike nobody. All other rules hold for it as for everyone.\n\n\
+         Printed by `photofinish rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
+         With `--fair-comparison` (the default) a broken rule strikes the row. It is printed with the rule, the finding \
+         and\nthe remedy, and takes no part in any verdict. With `--fair-comparison=false` the breach is only labelled. \
+         On a machine\nthat is not quiet (R12) nobody is struck, and there are no verdicts.\n\n\
+         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, set beside the \
+         engines\nto hold them against. Its build, cache and compilation are its own: those departures (R10, R13, R14) \
+         are noted in the\nfindings and strike nobody. All other rules hold for it as for everyone.\n\n\
          What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
          | rule | what holds | how it is brought about and checked |\n|---|---|---|\n",
     );
@@ -153,7 +152,7 @@ mod tests {
     fn the_page_for_people_is_printed_from_the_rules() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fairness.md");
         let written = std::fs::read_to_string(page).expect("docs/fairness.md is part of the checkout");
-        assert_eq!(written, markdown(), "print it anew: driver rules > docs/fairness.md");
+        assert_eq!(written, markdown(), "print it anew: photofinish rules > docs/fairness.md");
     }
 
     #[test]

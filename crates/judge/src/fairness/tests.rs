@@ -6,6 +6,7 @@ use protocol::{Event, Loaded, Usage};
 
 use super::*;
 use crate::evidence::End;
+use crate::run::DerivedWeights;
 use crate::testing::{self, loaded, usage};
 
 /// Two processes of each label, taking turns; `change` may alter each (label, round).
@@ -164,21 +165,19 @@ fn a_reference_is_held_to_threads_and_work_like_everyone() {
 }
 
 /// What R1 says of a reference that loaded a file of its own, with this record beside it.
-fn r1_of_derived(reference: bool, record: Option<&str>) -> RuleState {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("derived.gguf");
-    if let Some(record) = record {
-        std::fs::write(directory.path().join("derived.gguf.json"), record).unwrap();
-    }
+fn r1_of_derived(reference: bool, record: Option<DerivedWeights>) -> RuleState {
     let mut plan = plan_with_reference();
     plan.contenders[0].engine.reference = reference;
-    let evidence = evidence(&["theirs", "ours"], |label, loaded, usage| {
+    let mut evidence = evidence(&["theirs", "ours"], |label, loaded, usage| {
         usage.weights_sha256 = "b".into();
         if label == "theirs" {
-            loaded.weights_file = file.display().to_string();
+            loaded.weights_file = "/cache/derived.gguf".into();
             usage.weights_sha256 = "d".into();
         }
     });
+    for run in evidence.runs.iter_mut().filter(|run| run.framework == "theirs") {
+        run.derived.clone_from(&record);
+    }
     let source = bundle::Source {
         kind: "test".into(),
         seed: None,
@@ -191,16 +190,19 @@ fn r1_of_derived(reference: bool, record: Option<&str>) -> RuleState {
     judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
 }
 
-fn derived(from_sha256: &str, sha256: &str, same_values: bool) -> String {
-    let record = serde_json::json!({
-        "from": "f32.safetensors", "from_sha256": from_sha256, "sha256": sha256, "by": "x 1", "same_values": same_values
-    });
-    record.to_string()
+fn derived(from_sha256: &str, sha256: &str, same_values: bool) -> DerivedWeights {
+    DerivedWeights {
+        from: "f32.safetensors".into(),
+        from_sha256: from_sha256.into(),
+        sha256: sha256.into(),
+        by: "x 1".into(),
+        same_values,
+    }
 }
 
 #[test]
 fn r1_holds_for_a_reference_by_the_record_of_what_its_file_was_derived_from() {
-    let kept = r1_of_derived(true, Some(&derived("b", "d", true)));
+    let kept = r1_of_derived(true, Some(derived("b", "d", true)));
     assert_eq!(breakers(&kept), [""; 0]);
     assert!(kept.notes[0].finding.contains("derived from the bundle's f32.safetensors by x 1"), "{kept:?}");
     for (record, said) in [
@@ -209,7 +211,7 @@ fn r1_holds_for_a_reference_by_the_record_of_what_its_file_was_derived_from() {
         (Some(derived("b", "other", true)), "changed since"),
         (Some(derived("b", "d", false)), "x 1's own"),
     ] {
-        let broken = r1_of_derived(true, record.as_deref());
+        let broken = r1_of_derived(true, record);
         assert_eq!(breakers(&broken), ["theirs"]);
         assert!(broken.broken_by[0].finding.contains(said), "{broken:?}");
         assert_eq!(broken.notes, []);
@@ -218,5 +220,5 @@ fn r1_holds_for_a_reference_by_the_record_of_what_its_file_was_derived_from() {
 
 #[test]
 fn r1_takes_no_derived_file_of_an_engine() {
-    assert_eq!(breakers(&r1_of_derived(false, Some(&derived("b", "d", true)))), ["theirs"]);
+    assert_eq!(breakers(&r1_of_derived(false, Some(derived("b", "d", true)))), ["theirs"]);
 }

@@ -3,19 +3,21 @@
 use history::{Machine, Record};
 use serde::{Deserialize, Serialize};
 
+use super::finding::{Finding, Verdict};
 use super::pairing::Alone;
-use super::verdicts::{Finding, Verdict};
+use crate::metrics;
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
 
+/// Two runs or two builds, held against each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Document {
     pub schema: u32,
     pub kind: Kind,
     pub baseline: Side,
     pub current: Side,
-    /// Of machine and settings, where they were let pass.
+    /// Differences of machine and settings, where they were let pass.
     pub differences: Vec<String>,
     pub findings: Vec<Finding>,
     /// What has no partner in the other run.
@@ -28,6 +30,7 @@ pub struct Document {
     pub exit_code: u8,
 }
 
+/// What was held against what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -52,6 +55,7 @@ pub struct Side {
     pub machine: Machine,
 }
 
+/// A framework that failed or computed something else, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Broken {
     pub framework: String,
@@ -91,6 +95,7 @@ impl Side {
 }
 
 impl Document {
+    /// A document without findings.
     pub fn new(kind: Kind, baseline: Side, current: Side) -> Document {
         Document {
             schema: SCHEMA,
@@ -130,7 +135,7 @@ impl Document {
     pub fn conclusion(&self) -> String {
         let named = |verdict: Verdict| {
             let told = self.with(verdict).filter(|finding| finding.follows.is_none());
-            told.map(|finding| format!("{} of {}", finding.metric.replace('_', " "), finding.framework))
+            told.map(|finding| format!("{} of {}", metrics::words(&finding.metric), finding.framework))
                 .collect::<Vec<_>>()
         };
         match self.exit_code {

@@ -13,12 +13,15 @@ pub struct Speed {
     pub most: f64,
 }
 
-/// Of the probes' median, where a record does not tell how well it is known: the limit on drift of rule R12.
+/// The share by which the probes' median may change where a record does not tell how well it is known: the limit on
+/// drift of rule R12.
 const TOLERANCE: f64 = 0.10;
 
 impl Speed {
+    /// A machine that did not change.
     pub const SAME: Speed = Speed { least: 1.0, most: 1.0 };
 
+    /// What the change from one machine to the other may account for.
     pub fn between(baseline: &Machine, current: &Machine) -> Speed {
         let changes = changes(baseline, current);
         let factors = || changes.iter().map(|change| change.factor);
@@ -31,6 +34,7 @@ impl Speed {
     }
 }
 
+/// A probe of the machine that found it otherwise.
 pub struct Change {
     what: &'static str,
     unit: &'static str,
@@ -40,7 +44,7 @@ pub struct Change {
     factor: f64,
 }
 
-/// Of the probes, those that changed by more than they vary: whose 95 % intervals of the median have nothing in
+/// The probes that changed by more than they vary: whose 95 % intervals of the median have nothing in
 /// common, or, where a run does not tell its interval, that changed by more than a tenth.
 pub fn changes(baseline: &Machine, current: &Machine) -> Vec<Change> {
     let probes = [
@@ -66,6 +70,7 @@ fn interval(machine: &Machine, probe: &str) -> Option<(f64, f64)> {
 }
 
 impl Change {
+    /// The change in one sentence.
     pub fn sentence(&self) -> String {
         let Change { what, unit, baseline, current, .. } = self;
         format!(

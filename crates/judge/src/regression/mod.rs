@@ -1,6 +1,7 @@
 //! Whether a run is worse than another, for certain, and by more than is put up with.
 
 pub mod document;
+mod finding;
 pub mod machine;
 pub mod pairing;
 #[cfg(any(test, feature = "testing"))]
@@ -9,5 +10,6 @@ pub mod thresholds;
 pub mod verdicts;
 
 pub use document::{Broken, Document, Kind, Side};
+pub use finding::{Finding, Verdict, interval_words, percent};
 pub use pairing::{Alone, Pair, Pairing};
-pub use verdicts::{Bar, Finding, Subject};
+pub use verdicts::{Bar, Subject};

@@ -21,6 +21,7 @@ pub struct Alone {
     pub case: String,
 }
 
+/// The records of two runs, paired as far as they can be.
 pub struct Pairing<'a> {
     pub pairs: Vec<Pair<'a>>,
     pub alone: Vec<Alone>,

@@ -1,5 +1,6 @@
 //! Records made up for tests.
 
+use crate::metrics::Metric;
 use history::{Case, Figure, Machine, Record, SCHEMA, Settings};
 
 /// Noise of six processes: mean logarithm 0, standard deviation 0.4 %.
@@ -16,7 +17,7 @@ pub fn record(framework: &str, throughput: f64) -> Record {
         git_commit: Some("0123456789abcdef".into()),
         git_modified: Some(false),
         driver_version: "0".into(),
-        command: vec!["driver".into()],
+        command: vec!["photofinish".into()],
         request: None,
         machine: Machine {
             fingerprint: "f".into(),
@@ -55,24 +56,24 @@ pub fn record(framework: &str, throughput: f64) -> Record {
         verdicts: Vec::new(),
         other: Default::default(),
     };
-    set(&mut record, "throughput", throughput);
-    set(&mut record, "latency", 1000.0 / throughput);
-    set(&mut record, "load", 0.5);
+    set(&mut record, Metric::Throughput, throughput);
+    set(&mut record, Metric::Latency, 1000.0 / throughput);
+    set(&mut record, Metric::Load, 0.5);
     record
 }
 
 /// A metric about this figure.
-pub fn set(record: &mut Record, metric: &str, median: f64) {
-    let higher_is_better = metric == "throughput";
+pub fn set(record: &mut Record, metric: Metric, median: f64) {
+    let higher_is_better = metric.higher_is_better();
     // A slow process is slow in both.
     let of = |factor: &f64| Some(if higher_is_better { median / factor } else { median * factor });
     let figure = Figure {
-        unit: if higher_is_better { "tok/s" } else { "ms" }.into(),
+        unit: metric.unit().into(),
         higher_is_better,
         median,
         interval: None,
         values: PROCESSES.iter().map(of).collect(),
         other: Default::default(),
     };
-    record.metrics.insert(metric.into(), figure);
+    record.metrics.insert(metric.name().into(), figure);
 }

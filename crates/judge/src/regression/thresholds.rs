@@ -31,6 +31,7 @@ impl Thresholds {
     }
 }
 
+/// Reads "5%" or "METRIC=5%".
 pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
     match text.split_once('=') {
         None => Ok(Threshold { metric: None, share: parse_share(text)? }),
@@ -48,13 +49,16 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The key of a metric that is asked for, or [`ALL`].
 pub fn parse_metric(text: &str) -> Result<String, String> {
-    let name = text.trim().replace('-', "_");
-    let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
-    if name == ALL || names.contains(&name.as_str()) {
-        return Ok(name);
+    match Metric::parse(text) {
+        Some(metric) => Ok(metric.name().to_owned()),
+        None if text.trim() == ALL => Ok(ALL.to_owned()),
+        None => {
+            let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
+            Err(format!("there are {}, and {ALL}", names.join(", ")))
+        }
     }
-    Err(format!("there are {}, and {ALL}", names.join(", ")))
 }
 
 #[cfg(test)]

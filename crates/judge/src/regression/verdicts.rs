@@ -1,77 +1,14 @@
 //! From figures of two runs to verdicts, metric by metric.
 
 use history::{Figure, Record};
-use serde::{Deserialize, Serialize};
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 
+pub use super::finding::{Finding, Verdict, interval_words, percent};
 use super::machine::Speed;
 use super::pairing::Pair;
 use super::thresholds::{ALL, Thresholds};
 use crate::case;
 use crate::metrics::Metric;
-use crate::report::number;
-
-/// One metric of one framework.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Finding {
-    pub framework: String,
-    pub case: String,
-    pub metric: String,
-    pub unit: String,
-    /// Medians over processes.
-    pub baseline: Option<f64>,
-    pub current: Option<f64>,
-    /// Current ÷ baseline, geometric means, and its 95 % interval.
-    pub ratio: Option<f64>,
-    pub interval: Option<(f64, f64)>,
-    /// The same in the sense "how many times worse": above 1 is worse, whichever way the metric goes.
-    pub worse: Option<f64>,
-    /// Of the baseline and of the current run.
-    pub rounds: (usize, usize),
-    pub p: Option<f64>,
-    pub p_adjusted: Option<f64>,
-    /// Of the test that assumes no distribution: Mann–Whitney's, or sign flips where rounds are paired.
-    pub p_rank: Option<f64>,
-    /// As a share; of a `diff`, the margin.
-    pub threshold: f64,
-    pub verdict: Verdict,
-    /// With which the estimate would be significant, of an inconclusive one.
-    pub rounds_needed: Option<usize>,
-    /// A regression of the same cause that is told in its place.
-    pub follows: Option<String>,
-    pub sentence: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Regression,
-    Worse,
-    Better,
-    Equivalent,
-    Inconclusive,
-    NotMeasurable,
-}
-
-impl Finding {
-    /// Whether the estimate, certain or not, is beyond the threshold.
-    pub fn is_beyond(&self) -> bool {
-        self.worse.is_some_and(|worse| worse > 1.0 + self.threshold)
-    }
-}
-
-impl Verdict {
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Regression => "REGRESSION",
-            Verdict::Worse => "worse",
-            Verdict::Better => "better",
-            Verdict::Equivalent => "equivalent",
-            Verdict::Inconclusive => "inconclusive",
-            Verdict::NotMeasurable => "not measurable",
-        }
-    }
-}
 
 /// What changes are held against.
 pub struct Bar<'a> {
@@ -93,11 +30,8 @@ pub struct Subject<'a> {
 /// The metrics of a pair that are judged: those asked for, or those of the table, that either run has.
 pub fn subjects<'a>(pair: Pair<'a>, asked: &[String]) -> Vec<Subject<'a>> {
     let name = |metric: &Metric| metric.name().to_owned();
-    let one_token =
-        [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput, Metric::PeakMemory];
     let names: Vec<String> = match asked {
-        [] if pair.current.case.new_tokens > 1 => Metric::TABLE.iter().map(name).collect(),
-        [] => one_token.iter().map(name).collect(),
+        [] => Metric::tested(pair.current.case.new_tokens).iter().map(name).collect(),
         asked if asked.iter().any(|asked| asked == ALL) => Metric::ALL.iter().map(name).collect(),
         asked => asked.to_vec(),
     };
@@ -193,18 +127,14 @@ fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar
     let judged = subjects.iter().zip(evidence);
     let mut findings: Vec<Finding> =
         judged.map(|(subject, evidence)| finding(subject, evidence, bar)).collect();
-    // Latency and throughput are two readings of one thing: one alarm, which names both.
-    let decoding: Vec<(String, String)> = findings
-        .iter()
-        .filter(|finding| finding.verdict == Verdict::Regression && finding.metric == "throughput")
-        .map(|finding| (finding.framework.clone(), finding.case.clone()))
-        .collect();
-    for finding in &mut findings {
-        let place = (finding.framework.clone(), finding.case.clone());
-        let is_latency = finding.verdict == Verdict::Regression && finding.metric == "latency";
-        if is_latency && decoding.contains(&place) {
-            finding.follows = Some("throughput".into());
-        }
+    // Two readings of one thing are one alarm, which names both.
+    let regressed = |finding: &&Finding| finding.verdict == Verdict::Regression;
+    let place = |finding: &Finding| (finding.framework.clone(), finding.case.clone());
+    let told: Vec<_> = findings.iter().filter(regressed).map(|f| (f.metric.clone(), place(f))).collect();
+    for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Regression) {
+        let leads =
+            Metric::parse(&finding.metric).and_then(Metric::follows).map(|leads| leads.name().to_owned());
+        finding.follows = leads.filter(|leads| told.contains(&(leads.clone(), place(finding))));
     }
     findings
 }
@@ -246,7 +176,7 @@ fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> 
         follows: None,
         sentence: String::new(),
     };
-    finding.sentence = sentence(&finding, why.as_deref(), bar.gates);
+    finding.sentence = finding.told(why.as_deref(), bar.gates);
     finding
 }
 
@@ -274,7 +204,8 @@ fn judge(
     }
     let found = classify(evidence, 1.0, threshold, bar.gates);
     // Bytes do not depend on how fast they are read.
-    if subject.metric == Metric::PeakMemory.name() || bar.speed == Speed::SAME || !bar.gates {
+    let is_timed = Metric::parse(&subject.metric).is_none_or(Metric::depends_on_speed);
+    if !is_timed || bar.speed == Speed::SAME || !bar.gates {
         return (found, None);
     }
     let (least, most) = bar.speed.allowed_for(1.0);
@@ -303,61 +234,5 @@ fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Ve
         Change::Better => Verdict::Better,
         Change::Equivalent => Verdict::Equivalent,
         Change::Inconclusive => Verdict::Inconclusive,
-    }
-}
-
-fn sentence(finding: &Finding, why: Option<&str>, gates: bool) -> String {
-    let Finding { framework, metric, unit, threshold, .. } = finding;
-    let name = metric.replace('_', " ");
-    let (Some(baseline), Some(current), Some(ratio), Some((low, high))) =
-        (finding.baseline, finding.current, finding.ratio, finding.interval)
-    else {
-        return format!("{framework}: {name} is not measurable: {}", why.unwrap_or("there are no figures"));
-    };
-    let change = percent(ratio - 1.0);
-    let figures = format!("{} against {} {unit}", number(current), number(baseline));
-    let (a, b) = finding.rounds;
-    let rounds = if a == b { format!("{a} rounds") } else { format!("{a} and {b} rounds") };
-    let interval = format!("95 % interval {} to {}, {rounds}", percent(low - 1.0), percent(high - 1.0));
-    let limit = 100.0 * threshold;
-    match finding.verdict {
-        Verdict::Regression => format!(
-            "{framework}: {name} regressed: {change}, {figures} ({interval}), beyond the threshold of {limit} %"
-        ),
-        Verdict::Worse if gates => {
-            format!(
-                "{framework}: {name} is worse, within the threshold of {limit} %: {change}, {figures} ({interval})"
-            )
-        }
-        Verdict::Worse => format!("{framework}: {name} is worse: {change}, {figures} ({interval})"),
-        Verdict::Better => format!("{framework}: {name} is better: {change}, {figures} ({interval})"),
-        Verdict::Equivalent => {
-            format!("{framework}: {name} is equivalent within {limit} %: {change}, {figures} ({interval})")
-        }
-        Verdict::Inconclusive => {
-            let needed = match (finding.rounds_needed, finding.is_beyond()) {
-                (Some(rounds), true) => {
-                    format!("; about {rounds} rounds in each run would tell (--rounds {rounds})")
-                }
-                (None, true) => "; more rounds would tell (--rounds)".to_owned(),
-                _ => String::new(),
-            };
-            let p = finding.p_adjusted.unwrap_or(1.0);
-            format!(
-                "{framework}: {name} is inconclusive: {change}, {figures} ({interval}, adjusted p = {p:.2}){needed}"
-            )
-        }
-        Verdict::NotMeasurable => {
-            let why = why.unwrap_or("there are no figures");
-            format!("{framework}: {name} is not measurable: {why}: {change}, {figures} ({interval})")
-        }
-    }
-}
-
-/// "+8.0 %".
-pub fn percent(share: f64) -> String {
-    match share.is_finite() && share < 100.0 {
-        true => format!("{:+.1} %", 100.0 * share),
-        false => "beyond measure".to_owned(),
     }
 }

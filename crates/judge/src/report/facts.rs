@@ -33,6 +33,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// What a report keeps of a bundle.
     pub fn new(bundle: &bundle::Bundle) -> Prepared {
         Prepared {
             name: bundle.manifest().name.clone(),

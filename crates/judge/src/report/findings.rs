@@ -1,25 +1,21 @@
 //! What stands below the table: reasons, verdicts, details, warnings; a sentence each.
 
 use super::{Facts, Report, Row, Spread, State, Summary};
-use crate::evidence::End;
+use crate::evidence::{End, Evidence};
 use crate::fairness::RuleState;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
 use crate::verdicts::{Comparison, Verdict};
-use plan::Rounds;
+use plan::{Contender, Plan, Rounds};
 
 /// What decides, and what else there is to know.
 pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
     let mut lines = Vec::new();
     for row in &report.rows {
-        let word = match row.state {
-            State::Measured => continue,
-            State::Struck => "struck",
-            State::Labelled => "not matched",
-            State::Unsupported => "unsupported",
-            State::Failed => "failed",
-            State::NotRun => "not run",
-        };
+        if row.state == State::Measured {
+            continue;
+        }
+        let word = row.state.words();
         lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
     }
     let told = summary(report);
@@ -30,7 +26,7 @@ pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
     (lines, told.details.into_iter().chain(warnings).collect())
 }
 
-pub fn summary(report: &Report) -> Summary {
+pub(super) fn summary(report: &Report) -> Summary {
     let mut details = quantisation(report).into_iter().collect::<Vec<_>>();
     details.extend(loads(report));
     details.extend(limits(report));
@@ -45,8 +41,8 @@ pub fn summary(report: &Report) -> Summary {
     }
 }
 
-/// Decoding for every pair; for the other metrics the best against each of the others. Latency says what
-/// throughput says, and stays in the JSON.
+/// The deciding metric for every pair; for the others the best contender against each of the rest. A metric that
+/// follows another, as latency follows throughput, stays in the JSON.
 fn sentences(report: &Report) -> Vec<String> {
     let compared = &report.comparisons;
     if let Some(reason) = report.noise() {
@@ -60,14 +56,14 @@ fn sentences(report: &Report) -> Vec<String> {
         )];
     }
     let mut sentences = Vec::new();
-    for metric in [Metric::Throughput, Metric::Load, Metric::ColdStart, Metric::PeakMemory] {
+    let deciding = Metric::deciding(usize::MAX);
+    let told = Metric::TABLE.into_iter().filter(|&metric| metric != deciding && metric.follows().is_none());
+    for metric in [deciding].into_iter().chain(told) {
         let mut of_metric: Vec<&Comparison> = compared.iter().filter(|c| c.metric == metric).collect();
         of_metric.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
         let best = of_metric.first().map(|c| c.a.clone());
         let told = of_metric.into_iter().filter(|c| {
-            metric == Metric::Throughput
-                || best.as_deref() == Some(&c.a)
-                || c.verdict == Verdict::NotMeasurable
+            metric == deciding || best.as_deref() == Some(&c.a) || c.verdict == Verdict::NotMeasurable
         });
         sentences.extend(told.map(|comparison| comparison.sentence.clone()));
     }
@@ -154,10 +150,10 @@ fn machine(report: &Report) -> Option<String> {
     let machine = &report.machine;
     let of = |spread: &Spread, unit: &str| {
         let [median, min, best] = [spread.median, spread.min, spread.best].map(|value| value / 1e9);
-        format!("{median:.0} {unit} (from {min:.0} on, at best {best:.0})")
+        format!("{median:.0} {unit} (range {min:.0}–{best:.0})")
     };
     Some(format!(
-        "probes of the machine: reads {}, f32 arithmetic {}",
+        "the machine: memory bandwidth {}, f32 arithmetic {}",
         of(machine.read_bandwidth.as_ref()?, "GB/s"),
         of(machine.arithmetic.as_ref()?, "GFLOP/s")
     ))
@@ -246,7 +242,7 @@ fn libraries(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
 }
 
-pub fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
+pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
     let Facts { plan, evidence, model, .. } = facts;
     let mut warnings = Vec::new();
     if evidence.end == End::Interrupted {
@@ -265,27 +261,8 @@ pub fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String>
     for (label, score) in &evidence.texts {
         warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
     }
-    for contender in &plan.contenders {
-        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
-        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        // Where its length was fixed, settling was not what ended it.
-        let is_fixed = plan.warmup.min_iterations == plan.warmup.max_iterations;
-        if unsettled > 0 && !is_fixed {
-            warnings.push(format!(
-                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
-                contender.label, evidence.rounds
-            ));
-        }
-    }
-    for row in rows {
-        let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
-        if 2 * unsteady > row.rounds {
-            warnings.push(format!(
-                "{}: {unsteady} of {} processes slowed down or reached no steady state",
-                row.framework, row.rounds
-            ));
-        }
-    }
+    warnings.extend(unsettled(plan, evidence));
+    warnings.extend(rows.iter().filter_map(unsteady));
     let notes = |rule: &RuleState| {
         let id = &rule.id;
         let note =
@@ -297,16 +274,49 @@ pub fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String>
     let accepted = machine.filter(|(_, b)| b.framework == crate::fairness::MACHINE && plan.accept_noise);
     warnings.extend(accepted.map(|(id, breach)| format!("{id}: {}", breach.finding)));
     if !plan.accept_noise && !evidence.complaints.is_empty() && !matches!(evidence.end, End::Noisy { .. }) {
-        let (count, last) = (evidence.complaints.len(), evidence.complaints.last().map_or("", |s| s));
-        warnings
-            .push(format!("the machine was noisy {count} times and those rounds were done again; {last}"));
+        let last = evidence.complaints.last().map_or("", |s| s);
+        let rounds = match evidence.complaints.len() {
+            1 => "1 round was".to_owned(),
+            count => format!("{count} rounds were"),
+        };
+        warnings.push(format!("{rounds} disturbed and measured again; {last}"));
     }
     let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
     warnings
 }
 
-pub fn heading(report: &Report) -> String {
+/// Contenders whose warm-up ended before they had settled.
+fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    // Where its length was fixed, settling was not what ended it.
+    if plan.warmup.min_iterations == plan.warmup.max_iterations {
+        return Vec::new();
+    }
+    let warning = |contender: &Contender| {
+        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
+        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
+        (unsettled > 0).then(|| {
+            format!(
+                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
+                contender.label, evidence.rounds
+            )
+        })
+    };
+    plan.contenders.iter().filter_map(warning).collect()
+}
+
+/// Why the processes of a row say little of a steady state, where most of them do.
+fn unsteady(row: &Row) -> Option<String> {
+    let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
+    (2 * unsteady > row.rounds).then(|| {
+        format!(
+            "{}: {unsteady} of {} processes slowed down or reached no steady state",
+            row.framework, row.rounds
+        )
+    })
+}
+
+pub(super) fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
     let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);

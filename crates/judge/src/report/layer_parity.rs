@@ -1,17 +1,19 @@
-//! What `driver parity` found, as one value; table, Markdown and JSON are renderings of it.
+//! What `photofinish parity` found, as one value; table, Markdown and JSON are renderings of it.
 //! `docs/results.md` describes the JSON.
 
 use bundle::Precision;
 use protocol::InEffect;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Facts, Prepared};
+use crate::agreement::Tolerance;
 use crate::continuation::Continuation;
 use crate::environment::Environment;
 use crate::evidence::{End, Probe};
 use crate::found::{Findings, Found, Repeated};
 use crate::layers::{self, LayerDifference};
-use crate::parity::Tolerance;
+use crate::reading;
 use crate::run::{FailureKind, Run};
 use crate::text::TextScore;
 use crate::variation::Variation;
@@ -20,6 +22,13 @@ use plan::{Contender, Plan};
 /// Version of the JSON.
 pub const SCHEMA: u32 = 1;
 
+/// Reads `parity.json` back. The error is one sentence.
+pub fn read(value: Value) -> Result<ParityReport, String> {
+    reading::schema(&value, &[SCHEMA])?;
+    reading::typed(value, "what `photofinish parity` writes")
+}
+
+/// The outcome of `photofinish parity`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityReport {
     pub schema: u32,
@@ -35,13 +44,14 @@ pub struct ParityReport {
     pub text_reference: Option<String>,
     pub no_text: Option<String>,
     pub rows: Vec<ParityRow>,
-    /// Of the machine, beside every timed process.
+    /// The machine's own speed, beside every timed process.
     pub probes: Vec<Probe>,
     pub warnings: Vec<String>,
     pub interrupted: bool,
     pub results: String,
 }
 
+/// Whether a framework agrees with the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityState {
@@ -55,7 +65,7 @@ pub enum ParityState {
     NotRun,
 }
 
-/// Of one framework.
+/// What was found of one framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
     pub framework: String,
@@ -113,6 +123,7 @@ impl ParityReport {
         }
     }
 
+    /// The report as indented JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }

@@ -8,6 +8,7 @@ pub mod prompts;
 mod row;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use statistics::median;
 
 use crate::environment::Environment;
@@ -16,6 +17,7 @@ use crate::fairness::{self, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
 use crate::noise::Noise;
+use crate::reading;
 use crate::sanity::{self, Flag};
 use crate::verdicts::{self, Comparison};
 use plan::Plan;
@@ -29,6 +31,17 @@ use prompts::PromptFigures;
 /// Version of the JSON.
 pub const SCHEMA: u32 = 3;
 
+/// Versions that are read. What schema 2 lacks has a default.
+pub(crate) const READ: [u32; 2] = [2, SCHEMA];
+
+/// Reads `report.json` of a comparison back. The error is one sentence.
+pub fn read(mut value: Value) -> Result<Report, String> {
+    reading::schema(&value, &READ)?;
+    value["schema"] = SCHEMA.into();
+    reading::typed(value, "the report of a comparison")
+}
+
+/// The outcome of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub schema: u32,
@@ -52,6 +65,7 @@ pub struct Report {
     pub interrupted: bool,
     /// Directory that holds every sample.
     pub results: String,
+    #[serde(default)]
     pub summary: Summary,
 }
 
@@ -69,7 +83,7 @@ pub struct Summary {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub before: Option<Noise>,
-    /// Of each round, those done again included.
+    /// What else ran in each round, those done again included.
     pub rounds: Vec<Noise>,
     /// Between processes.
     pub probes: Vec<Probe>,
@@ -159,6 +173,7 @@ impl Report {
         report
     }
 
+    /// The report as indented JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }

@@ -10,25 +10,27 @@ use crate::metrics::Metric;
 use crate::run::Run;
 use plan::Plan;
 
-/// Those that a prompt has of its own.
-pub const METRICS: [Metric; 4] =
-    [Metric::FirstToken, Metric::Latency, Metric::Throughput, Metric::PrefillThroughput];
+/// The metrics that a prompt has of its own.
+pub const METRICS: [Metric; Metric::OF_A_PROMPT.len()] = Metric::OF_A_PROMPT;
 
+/// The figures of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFigures {
     pub name: String,
-    /// Of the prompt.
+    /// Length of the prompt.
     pub tokens: usize,
     /// One for each row of the table, in its order.
     pub rows: Vec<PromptRow>,
 }
 
+/// The figures of one contender for one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptRow {
     pub framework: String,
     pub metrics: Vec<Figure>,
 }
 
+/// The figures of every prompt, in the order of the plan.
 pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
     let of_prompt = |(case, prompt): (usize, &plan::Prompt)| {
         let plan = Plan { prompts: vec![prompt.clone()], ..plan.clone() };

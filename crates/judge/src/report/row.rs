@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use super::Facts;
+use crate::agreement::Agreement;
 use crate::evidence::Evidence;
 use crate::fairness::RuleState;
 use crate::limit::Limit;
 use crate::memory::{self, Parts};
 use crate::metrics::{self, Metric};
-use crate::parity::Agreement;
 use crate::run::{FailureKind, Run};
 use crate::steady::{self, Steadiness};
 use crate::text::TextScore;
@@ -35,7 +35,7 @@ pub struct Row {
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
     pub energy: Option<Energy>,
-    /// Of the text that was scored, if one was.
+    /// How well it predicted the text that was scored, if one was.
     pub text: Option<TextScore>,
     /// The worst of all rounds.
     pub agreement: Option<Agreement>,
@@ -45,9 +45,14 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How far a contender came.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
+    /// Measured, and nothing is held against it.
     Measured,
     /// Measured, but a fairness rule is broken: no part in any verdict.
     Struck,
@@ -59,6 +64,7 @@ pub enum State {
     NotRun,
 }
 
+/// The precision that was asked for, and the one that was observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
     pub requested: Precision,
@@ -81,7 +87,7 @@ pub struct Figure {
 /// Loading, by what the page cache held before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
-    /// Of the loads that the table shows: the smallest share of the weights file that was resident before.
+    /// The smallest share of the weights file that was resident before one of the loads in the table.
     pub warm_resident_before: Option<f64>,
     /// After the file was dropped from the cache, and the drop was verified. Seconds.
     pub cold: Vec<f64>,
@@ -92,7 +98,7 @@ pub struct Loads {
     pub cold_unavailable: Option<String>,
 }
 
-/// Of the measured iterations.
+/// Energy of the measured iterations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
@@ -104,6 +110,7 @@ pub struct Energy {
 const COLD: f64 = 0.01;
 
 impl Row {
+    /// Judges one contender. `limit`: how near it came to what the machine can do, where that is known.
     pub fn new(contender: &Contender, facts: &Facts, rules: &[RuleState], limit: Option<Limit>) -> Row {
         let Facts { plan, evidence, model, .. } = facts;
         let label = &contender.label;
@@ -138,6 +145,7 @@ impl Row {
         }
     }
 
+    /// The median of a metric over processes, in its unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         self.metrics.iter().find(|figure| figure.metric == metric)?.median
     }
@@ -156,9 +164,7 @@ impl Row {
     /// For people: whether it computed what the reference computed.
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
-            (State::Unsupported, _) => "unsupported".into(),
-            (State::Failed, _) => "failed".into(),
-            (State::NotRun, _) => "not run".into(),
+            (state, _) if !state.has_figures() => state.words().into(),
             (_, None) => "not checked".into(),
             (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
             (_, Some(agreement)) if agreement.max_abs == 0.0 => "ok, Δ = 0".into(),
@@ -168,6 +174,28 @@ impl Row {
 }
 
 impl State {
+    /// The state of this name, as records have it. `None` for one that only a newer version knows.
+    pub fn parse(name: &str) -> Option<State> {
+        name.parse().ok()
+    }
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Its name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            State::Measured => "measured",
+            State::Struck => "struck",
+            State::Labelled => "not matched",
+            State::Unsupported => "unsupported",
+            State::Failed => "failed",
+            State::NotRun => "not run",
+        }
+    }
+
     /// Whether it takes part in verdicts.
     pub fn takes_part(self) -> bool {
         matches!(self, State::Measured | State::Labelled)
@@ -213,7 +241,7 @@ fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
-pub fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+pub(super) fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
     let values = metrics::by_round(metric, plan, evidence, label);
     let known: Vec<f64> = values.iter().copied().flatten().collect();
     Figure {

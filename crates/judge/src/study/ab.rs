@@ -16,8 +16,9 @@ pub struct Outcome {
     pub reason: Option<String>,
     pub a: Option<Side>,
     pub b: Option<Side>,
-    /// Of decoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
+    /// The speed-up of decoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
     pub speedup: Option<f64>,
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
     pub verdict: Option<Verdict>,
     /// a's peak ÷ b's − 1.
@@ -25,10 +26,11 @@ pub struct Outcome {
     /// Tokens chosen in the timed loop, and how many of them are the same in both arms.
     pub tokens: usize,
     pub same_tokens: usize,
-    /// Of both arms against the reference.
+    /// Parity of both arms, in words.
     pub parity: [String; 2],
 }
 
+/// The figures of one side: medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     pub contender: String,
@@ -41,6 +43,7 @@ pub struct Side {
     pub peak_memory: Option<f64>,
 }
 
+/// The outcome of every cell.
 pub fn outcomes(cells: &[Cell]) -> Vec<Outcome> {
     cells.iter().map(outcome).collect()
 }
@@ -137,6 +140,7 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     all
 }
 
+/// How the speed-up changes with the number of new tokens, a sentence for each framework.
 pub fn sentences(document: &super::StudyReport) -> Vec<String> {
     let mut lines = Vec::new();
     let mut frameworks: Vec<&Setting> = Vec::new();

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::Agreement;
 use crate::fairness::COMPARED;
 use crate::memory::Parts;
 use crate::metrics::Metric;
-use crate::parity::Agreement;
 use crate::report::{Report, Row, State};
 use crate::steady::Steadiness;
 use crate::text::TextScore;
 use crate::verdicts::{Comparison, Verdict};
 use plan::{Axis, Setting, Settings};
 
+/// One comparison of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// What was varied, by axis.
@@ -27,7 +28,7 @@ pub struct Cell {
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
     pub rows: Vec<CellRow>,
-    /// Of every pair and metric.
+    /// The verdict on every pair and metric.
     pub verdicts: Vec<CellVerdict>,
     pub warnings: Vec<String>,
     /// Directory of the comparison.
@@ -53,6 +54,7 @@ pub struct CellRow {
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
 }
 
+/// A metric over processes: its median, and the least and largest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub median: f64,
@@ -60,6 +62,7 @@ pub struct Figure {
     pub max: f64,
 }
 
+/// The verdict on one metric of two contenders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellVerdict {
     pub metric: Metric,
@@ -70,6 +73,7 @@ pub struct CellVerdict {
     pub sentence: String,
     /// How many times better a is, with its 95 % interval.
     pub advantage: Option<f64>,
+    #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
 }
 
@@ -145,6 +149,7 @@ impl CellRow {
         }
     }
 
+    /// The median of a metric over processes, in its unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         Some(self.metrics.get(&metric)?.median)
     }

@@ -7,6 +7,7 @@ use crate::metrics::Metric;
 use crate::report::number;
 use plan::sweep::SweepKind;
 
+/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Metric(Metric),
@@ -43,6 +44,7 @@ pub enum Part {
 }
 
 impl Part {
+    /// Every part, in the order in which they stand.
     pub const ALL: [Part; 9] = [
         Part::Framework,
         Part::Parameters,
@@ -85,9 +87,10 @@ impl Part {
 }
 
 impl Column {
+    /// The heading, with the unit.
     pub fn title(self) -> String {
         match self {
-            Column::Metric(metric) => short(metric).to_owned(),
+            Column::Metric(metric) => metric.short_title().to_owned(),
             Column::Memory(Part::Activations) => "Activations (MB)".into(),
             Column::Memory(part) => part.title().into(),
             Column::Efficiency => "Against the first".into(),
@@ -165,20 +168,6 @@ impl Column {
             Column::ShortWarmup => Some("short_warmup_tokens_per_second".into()),
             Column::Efficiency | Column::Parity => None,
         }
-    }
-}
-
-/// Titles that leave room for other columns.
-fn short(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Load => "Load (s)",
-        Metric::ColdStart => "Cold start (ms)",
-        Metric::Latency => "Latency (ms)",
-        Metric::Throughput => "Decode (tok/s)",
-        Metric::PeakMemory => "Peak (GB)",
-        Metric::FirstToken => "First token (ms)",
-        Metric::PrefillThroughput => "Prefill (tok/s)",
-        other => other.title(),
     }
 }
 

@@ -9,4 +9,4 @@ pub mod scaling;
 
 pub use ab::{Outcome, Side};
 pub use cell::{Cell, CellRow, CellVerdict};
-pub use report::StudyReport;
+pub use report::{StudyReport, read};

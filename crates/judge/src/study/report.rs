@@ -3,12 +3,14 @@
 use plan::sweep::SweepKind;
 use plan::{Axis, Settings, StudyView};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::cell::{self, Cell, CellRow};
 use super::scaling::Scaling;
 use super::{Outcome, ab};
 use crate::metrics::Metric;
-use crate::report::{State, Summary};
+use crate::reading;
+use crate::report::{self, State, Summary};
 
 /// The outcome as one value; table, Markdown, CSV and JSON are renderings of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +26,7 @@ pub struct StudyReport {
     pub planned: Vec<Settings>,
     pub cells: Vec<Cell>,
     pub scaling: Vec<Scaling>,
-    /// Of an A/B study.
+    /// The outcomes of an A/B study.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
     pub interrupted: bool,
@@ -32,6 +34,18 @@ pub struct StudyReport {
     pub results: String,
     pub view: StudyView,
     pub summary: Summary,
+}
+
+/// Reads `report.json` of a study back. The error is one sentence.
+pub fn read(mut value: Value) -> Result<StudyReport, String> {
+    let schema = reading::schema(&value, &report::READ)?;
+    if schema < report::SCHEMA {
+        let name = value["study"].as_str().unwrap_or_default();
+        let view = StudyView::named(name).ok_or_else(|| format!("there is no study {name:?}"))?;
+        value["view"] = serde_json::to_value(view).map_err(|error| error.to_string())?;
+        value["schema"] = report::SCHEMA.into();
+    }
+    reading::typed(value, "the report of a study")
 }
 
 /// In words. What a study says of its cells is not split any further.
@@ -124,7 +138,7 @@ fn findings(document: &StudyReport) -> Vec<String> {
     lines
 }
 
-/// Of the figure that the study is about, where there were rounds enough.
+/// Verdicts on the figure that the study is about, where there were rounds enough.
 fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let rounds = document.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0);
     let fewest = statistics::MIN_ROUNDS;

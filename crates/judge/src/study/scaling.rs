@@ -16,18 +16,19 @@ pub struct Scaling {
     pub at: Settings,
     pub metric: Metric,
     pub points: Vec<Point>,
-    /// Of lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms; from three points on
+    /// For lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms; from three points on
     /// (two are a line whatever they say).
     pub exponent: Option<f64>,
 }
 
+/// One value on the axis, and the figure there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     pub value: f64,
     pub figure: f64,
     /// Against the first point.
     pub ratio: f64,
-    /// Of batches and threads: that ratio, of what the same ratio of values would give at best.
+    /// For batches and threads: that ratio, of what the same ratio of values would give at best.
     pub efficiency: Option<f64>,
 }
 
@@ -96,6 +97,7 @@ fn value(cell: &Cell, axis: Axis) -> Option<f64> {
     }
 }
 
+/// How a metric grows along an axis, from its points in rising order; `None` with fewer than two.
 pub fn scaling(
     framework: &str,
     axis: Axis,

@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use judge::memory::{KvCaches, Parts};
 use judge::report::State;
-use judge::report::prompts::{METRICS, PromptFigures, PromptRow};
+use judge::report::prompts::{PromptFigures, PromptRow};
 
 use super::*;
 use crate::testing::{figure, report};
@@ -84,7 +84,11 @@ fn two_prompts() -> Report {
     let prompt = |name: &str, tokens: usize, values: [Option<f64>; 4]| {
         let row = |framework: &str, values: [Option<f64>; 4]| PromptRow {
             framework: framework.into(),
-            metrics: METRICS.into_iter().zip(values).map(|(metric, value)| figure(metric, value)).collect(),
+            metrics: Metric::OF_A_PROMPT
+                .into_iter()
+                .zip(values)
+                .map(|(metric, value)| figure(metric, value))
+                .collect(),
         };
         let rows = vec![row("candle", values), row("tch", [None; 4])];
         PromptFigures { name: name.into(), tokens, rows }

@@ -31,7 +31,7 @@ fn the_terminal() {
     ┌───────────┬────────────┬───────────┬────────────┬────────┬──────────────────┬────────┬────────────┐
     │ Framework ┆ Metric     ┆  Baseline ┆    Current ┆ Change ┆    95 % interval ┆ Rounds ┆ Verdict    │
     ╞═══════════╪════════════╪═══════════╪════════════╪════════╪══════════════════╪════════╪════════════╡
-    │ one       ┆ load       ┆  0.500 ms ┆   0.500 ms ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
+    │ one       ┆ load       ┆   0.500 s ┆    0.500 s ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
     │ one       ┆ latency    ┆   10.0 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
     │ one       ┆ throughput ┆ 100 tok/s ┆ 92.6 tok/s ┆ -7.4 % ┆ -7.9 % to -6.9 % ┆      6 ┆ REGRESSION │
     └───────────┴────────────┴───────────┴────────────┴────────┴──────────────────┴────────┴────────────┘
@@ -52,7 +52,7 @@ fn the_pull_request() {
 
     | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
     |-----------|------------|-----------|------------|--------|------------------|--------|------------|
-    | one       | load       |  0.500 ms |   0.500 ms | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
+    | one       | load       |   0.500 s |    0.500 s | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
     | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
     | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |
 
@@ -75,7 +75,7 @@ fn junit_reports() {
     <testsuites name="photofinish" tests="3" failures="2" errors="0">
         <testsuite name="one" tests="3" disabled="0" errors="0" failures="2" skipped="0" timestamp="1970-01-01T00:00:00Z">
             <testcase name="load" classname="one">
-                <system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 ms (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out>
+                <system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 s (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out>
             </testcase>
             <testcase name="latency" classname="one">
                 <failure message="one: latency regressed: +8.0 %, 10.8 against 10.0 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
@@ -128,6 +128,6 @@ fn a_spreadsheet_has_a_line_for_each_finding() {
     let start: Vec<&str> = text.lines().take(2).collect();
     assert_snapshot!(start.join("\n"), @r#"
     framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
-    one,"a-model f32, 16 → 32, 2 threads",load,ms,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
+    one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
     "#);
 }

@@ -1,0 +1,122 @@
+//! How well a run agrees with the reference, and how far apart two computations may be.
+
+use bundle::Precision;
+use serde::{Deserialize, Serialize};
+
+use crate::reading;
+
+/// How far apart two computations may be and still be the same, stated once for each precision.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tolerance {
+    /// Largest absolute difference of a logit, as a share of the reference's largest logit. Only f32 is
+    /// held to it: at 16 bits single logits may be far off without consequence.
+    pub max_abs_share: Option<f32>,
+    /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position.
+    pub mean_kl: f64,
+    /// Share of positions whose most likely token is the reference's.
+    pub top1: f64,
+    /// A token counts as the reference's where the reference itself prefers its own by less than this
+    /// (in logits): a tie within numerical noise.
+    pub tie: f32,
+}
+
+impl Tolerance {
+    /// The tolerance of a precision.
+    pub fn for_precision(precision: Precision) -> Tolerance {
+        match precision {
+            // Sums in another order move a logit of 30 by some 1e-4; a wrong operation by far more.
+            Precision::F32 => Tolerance { max_abs_share: Some(2e-4), mean_kl: 1e-6, top1: 1.0, tie: 1e-3 },
+            // 11 and 8 bits of significand: relative steps of 5e-4 and 4e-3 in every weight.
+            Precision::F16 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
+            Precision::Bf16 => Tolerance { max_abs_share: None, mean_kl: 0.05, top1: 0.95, tie: 0.3 },
+            // Against the same codes and scales in f32: what is left is the kernels' own arithmetic, in which
+            // activations may be rounded to 8 bits.
+            Precision::Int8 | Precision::Int4 => {
+                Tolerance { max_abs_share: None, mean_kl: 0.02, top1: 0.95, tie: 0.3 }
+            }
+            Precision::Nf4 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
+        }
+    }
+}
+
+/// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct QuantisationLoss {
+    /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
+    pub mean_kl: f64,
+    /// Share of positions whose most likely token is the unquantised model's.
+    pub top1: f64,
+}
+
+/// How well one run agrees with the reference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Agreement {
+    pub reference: String,
+    pub tolerance: Tolerance,
+    pub positions: usize,
+    /// Largest absolute difference of a logit.
+    pub max_abs: f64,
+    /// Root of the mean squared difference of logits. NaN where a logit is.
+    #[serde(deserialize_with = "reading::number")]
+    pub rmse: f64,
+    /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position. NaN where a logit is.
+    #[serde(deserialize_with = "reading::number")]
+    pub mean_kl: f64,
+    /// Share of positions that agree on the most likely token, ties counted as agreement.
+    pub top1: f64,
+    /// The reference's largest logit, by its absolute value. `None` in results that did not keep it.
+    #[serde(default)]
+    pub largest: Option<f32>,
+    /// Logits that are no numbers.
+    #[serde(default)]
+    pub not_finite: usize,
+    /// Tokens of timed iterations, and how many of them the reference would not have chosen.
+    pub timed_tokens: usize,
+    pub timed_mismatches: usize,
+    /// At a quantised precision.
+    pub quantisation_loss: Option<QuantisationLoss>,
+    /// `None` if the run agrees; otherwise what does not.
+    pub broken: Option<String>,
+}
+
+impl Agreement {
+    /// Decides again whether the run agrees, with today's tolerance for its precision. What was not kept of an older
+    /// run leaves its decision as it was. Ties were counted with the tolerance of then.
+    pub fn rejudged(self, precision: Precision) -> Agreement {
+        let Some(largest) = self.largest else { return self };
+        let judged = Agreement { tolerance: Tolerance::for_precision(precision), ..self };
+        Agreement { broken: judged.objection(largest), ..judged }
+    }
+
+    /// What does not agree, where the reference's largest logit is `largest`.
+    pub(crate) fn objection(&self, largest: f32) -> Option<String> {
+        let tolerance = self.tolerance;
+        if self.not_finite > 0 {
+            return Some(format!("{} logits are not finite", self.not_finite));
+        }
+        if let Some(share) = tolerance.max_abs_share {
+            let limit = f64::from(share * largest.max(1.0));
+            if self.max_abs > limit {
+                return Some(format!("a logit differs by {:.2e}, more than {limit:.2e}", self.max_abs));
+            }
+        }
+        if self.mean_kl > tolerance.mean_kl {
+            return Some(format!(
+                "mean KL divergence {:.2e} exceeds {:.0e}",
+                self.mean_kl, tolerance.mean_kl
+            ));
+        }
+        if self.top1 < tolerance.top1 {
+            let (top1, limit) = (self.top1 * 100.0, tolerance.top1 * 100.0);
+            return Some(format!("top-1 agreement {top1:.1} % is below {limit:.0} %"));
+        }
+        let allowed = ((1.0 - tolerance.top1) * self.timed_tokens as f64).floor() as usize;
+        if self.timed_mismatches > allowed {
+            return Some(format!(
+                "{} of {} timed tokens are not the reference's",
+                self.timed_mismatches, self.timed_tokens
+            ));
+        }
+        None
+    }
+}

@@ -1,0 +1,316 @@
+//! Metrics: what they are called, and how they are computed from samples. `docs/measures.md` defines them for people.
+//!
+//! A metric of a request comes from the samples of that request, and a metric of a process from those of all its
+//! measured requests, by the same formula. Its figure of a round is that of the contender's process in that round.
+
+mod table;
+
+use protocol::CaseSample;
+use statistics::median;
+use strum::EnumMessage;
+
+use crate::evidence::Evidence;
+use crate::run::Run;
+use plan::Plan;
+
+use table::ENTRIES;
+pub use table::Metric;
+
+/// All that is to be known of one metric.
+struct Entry {
+    metric: Metric,
+    /// Its name in JSON, CSV and the history.
+    key: &'static str,
+    /// The heading of its row or column, with the unit.
+    title: &'static str,
+    /// A title that leaves room for other columns, where there is a shorter one.
+    short_title: Option<&'static str>,
+    /// Its name in sentences and flags.
+    words: &'static str,
+    unit: &'static str,
+    higher_is_better: bool,
+    source: Source,
+    /// Whether the main table has a row of it. Those are also tested for difference.
+    in_table: bool,
+    /// Whether it decides when automatic rounds end. One does.
+    decides: bool,
+    /// What takes its place where a request is for one token, which decodes nothing.
+    without_decoding: Option<Metric>,
+    /// The metric that reads the same thing and is told in its place.
+    follows: Option<Metric>,
+    /// Whether a slower machine makes it worse.
+    depends_on_speed: bool,
+    /// Its place among the figures of a single prompt, where it is one of them.
+    place_of_prompt: Option<usize>,
+    /// How the size of a difference is told.
+    amount: Amount,
+    /// The words for a difference, from the better contender, the amount and the other contender.
+    difference: Option<fn(&str, &str, &str) -> String>,
+}
+
+/// What a metric is computed from.
+enum Source {
+    /// The samples of requests: of one, or of all that a process was measured with.
+    Samples(fn(&Samples<'_>) -> Option<f64>),
+    /// What a process reported beside its samples; also figures that are made of others.
+    Process(fn(&Run, Work) -> Option<f64>),
+}
+
+/// How the size of a difference is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Amount {
+    /// "1.9x".
+    Times,
+    /// "21 %", of what there is less of.
+    Less,
+}
+
+/// The samples that one figure is computed from.
+struct Samples<'a> {
+    cases: Vec<&'a CaseSample>,
+    batch: usize,
+    /// Prompt tokens of all these requests and of all sequences of the batch.
+    prompt_tokens: usize,
+}
+
+impl Samples<'_> {
+    fn gaps_ns(&self) -> Vec<u64> {
+        self.cases.iter().flat_map(|case| case.gaps_ns.iter().copied()).collect()
+    }
+
+    fn median(&self, figure: fn(&CaseSample) -> f64) -> Option<f64> {
+        median(&self.cases.iter().map(|case| figure(case)).collect::<Vec<_>>())
+    }
+}
+
+/// How many entries are marked, for the lengths of lists.
+macro_rules! marked {
+    ($field:ident $($is:tt)*) => {{
+        let (mut count, mut at) = (0, 0);
+        while at < ENTRIES.len() {
+            count += ENTRIES[at].$field $($is)* as usize;
+            at += 1;
+        }
+        count
+    }};
+}
+
+const IN_TABLE: usize = marked!(in_table);
+const OF_A_PROMPT: usize = marked!(place_of_prompt.is_some());
+
+impl Metric {
+    /// Every metric, in the order of files and tables.
+    pub const ALL: [Metric; ENTRIES.len()] = {
+        let mut all = [Metric::Load; ENTRIES.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = ENTRIES[at].metric;
+            assert!(all[at] as usize == at, "entries stand in the order of the variants");
+            at += 1;
+        }
+        all
+    };
+
+    /// The metrics of the main table, in its order.
+    pub const TABLE: [Metric; IN_TABLE] = {
+        let mut table = [Metric::Load; IN_TABLE];
+        let (mut at, mut place) = (0, 0);
+        while at < ENTRIES.len() {
+            if ENTRIES[at].in_table {
+                table[place] = ENTRIES[at].metric;
+                place += 1;
+            }
+            at += 1;
+        }
+        table
+    };
+
+    /// The metrics that are also given for each prompt alone.
+    pub const OF_A_PROMPT: [Metric; OF_A_PROMPT] = {
+        let mut of_a_prompt = [Metric::Load; OF_A_PROMPT];
+        let mut at = 0;
+        while at < ENTRIES.len() {
+            if let Some(place) = ENTRIES[at].place_of_prompt {
+                of_a_prompt[place] = ENTRIES[at].metric;
+            }
+            at += 1;
+        }
+        of_a_prompt
+    };
+
+    fn entry(self) -> &'static Entry {
+        &ENTRIES[self as usize]
+    }
+
+    /// The metric that people mean by its key or its name, in any case, with spaces, dashes or underscores.
+    pub fn parse(text: &str) -> Option<Metric> {
+        let plain = |text: &str| text.trim().to_lowercase().replace(['-', '_'], " ");
+        let asked = plain(text);
+        Metric::ALL.into_iter().find(|metric| plain(metric.name()) == asked || plain(metric.words()) == asked)
+    }
+
+    /// The key: the metric's name in JSON, CSV and the history.
+    pub fn name(self) -> &'static str {
+        self.entry().key
+    }
+
+    /// The heading of its row or column, with the unit.
+    pub fn title(self) -> &'static str {
+        self.entry().title
+    }
+
+    /// A title that leaves room for other columns.
+    pub fn short_title(self) -> &'static str {
+        self.entry().short_title.unwrap_or(self.title())
+    }
+
+    /// Its name in sentences.
+    pub fn words(self) -> &'static str {
+        self.entry().words
+    }
+
+    /// Its name in flags: the words, with dashes.
+    pub fn flag(self) -> String {
+        self.words().replace(' ', "-")
+    }
+
+    /// What it measures, in one line: the comment of its variant.
+    pub fn definition(self) -> &'static str {
+        self.get_documentation().unwrap_or_default().trim_end_matches('.')
+    }
+
+    /// The unit of its figures.
+    pub fn unit(self) -> &'static str {
+        self.entry().unit
+    }
+
+    /// Whether more of it is better.
+    pub fn higher_is_better(self) -> bool {
+        self.entry().higher_is_better
+    }
+
+    /// The metric that reads the same thing and is told in this one's place.
+    pub fn follows(self) -> Option<Metric> {
+        self.entry().follows
+    }
+
+    /// Whether a slower machine makes it worse.
+    pub fn depends_on_speed(self) -> bool {
+        self.entry().depends_on_speed
+    }
+
+    /// The metrics that are tested for difference where requests are for `new_tokens`. A request for one token
+    /// decodes nothing.
+    pub fn tested(new_tokens: usize) -> [Metric; IN_TABLE] {
+        Metric::TABLE.map(|metric| metric.for_tokens(new_tokens))
+    }
+
+    /// The metric that decides when automatic rounds end: what people ask for most, and of those in the table the one
+    /// whose differences are smallest.
+    pub fn deciding(new_tokens: usize) -> Metric {
+        let deciding = Metric::ALL.into_iter().find(|metric| metric.entry().decides);
+        deciding.unwrap_or(Metric::Throughput).for_tokens(new_tokens)
+    }
+
+    fn for_tokens(self, new_tokens: usize) -> Metric {
+        self.entry().without_decoding.filter(|_| new_tokens <= 1).unwrap_or(self)
+    }
+
+    /// The figure of one request. `None` for what is not a request's, and where there are too few samples.
+    /// `work`: that of the request.
+    pub fn of_request(self, case: &CaseSample, work: Work) -> Option<f64> {
+        match self.entry().source {
+            Source::Samples(figure) => {
+                figure(&Samples { cases: vec![case], batch: work.batch, prompt_tokens: work.prompt_tokens })
+            }
+            Source::Process(_) => None,
+        }
+    }
+
+    /// The figure of one process. `None` where the run did not get so far or the system does not tell.
+    /// `work`: that of an iteration.
+    pub fn of_process(self, run: &Run, work: Work) -> Option<f64> {
+        match self.entry().source {
+            Source::Samples(figure) => figure(&Samples {
+                cases: run.iterations().flat_map(|iteration| &iteration.cases).collect(),
+                batch: work.batch,
+                prompt_tokens: work.prompt_tokens * run.iterations().count(),
+            }),
+            Source::Process(figure) => figure(run, work),
+        }
+    }
+
+    /// "a loads 1.9x faster than b": `ratio` says how many times better `a` is.
+    pub fn difference(self, a: &str, b: &str, ratio: f64) -> String {
+        let amount = match self.entry().amount {
+            Amount::Times => times(ratio),
+            Amount::Less => format!("{} %", less(ratio)),
+        };
+        match self.entry().difference {
+            Some(sentence) => sentence(a, &amount, b),
+            None => format!("{a} has {amount} better {} than {b}", self.title()),
+        }
+    }
+
+    /// "1.85–1.95", the ends of an interval as [`Metric::difference`] tells its amount.
+    pub fn interval(self, (low, high): (f64, f64)) -> String {
+        match self.entry().amount {
+            Amount::Times => format!("{low:.2}–{high:.2}"),
+            Amount::Less => format!("{}–{} %", less(low), less(high)),
+        }
+    }
+}
+
+/// The name in sentences of a metric that is known by its key. A newer version's keeps its key.
+pub fn words(key: &str) -> String {
+    Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
+}
+
+/// "1.9x", with a second decimal where one would round the difference away.
+fn times(ratio: f64) -> String {
+    if ratio < 1.1 { format!("{ratio:.2}x") } else { format!("{ratio:.1}x") }
+}
+
+/// Percent that is saved by who needs `ratio` times less, with a decimal where none would round it away.
+fn less(ratio: f64) -> String {
+    let percent = 100.0 * (1.0 - 1.0 / ratio);
+    if percent < 10.0 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+}
+
+/// The work that figures of work per time are made of: of one iteration, or of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Sequences that are computed together.
+    pub batch: usize,
+    /// Prompt tokens of all cases and all sequences.
+    pub prompt_tokens: usize,
+}
+
+impl Work {
+    /// The work of one iteration of a plan.
+    pub fn new(plan: &Plan) -> Work {
+        let prompt_tokens = plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
+        Work { batch: plan.batch, prompt_tokens: prompt_tokens * plan.batch }
+    }
+
+    /// The work of one request: a prompt in all sequences of the batch.
+    pub fn request(plan: &Plan, case: usize) -> Work {
+        let tokens = plan.prompts.get(case).map_or(0, |prompt| prompt.tokens.len());
+        Work { batch: plan.batch, prompt_tokens: tokens * plan.batch }
+    }
+}
+
+/// The figures of one contender, by round; `None` for a round that has none. The last may be one that the
+/// user interrupted.
+pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
+    let work = Work::new(plan);
+    let figure = |round: usize| {
+        let run = evidence.complete(label).find(|run| run.round == round)?;
+        metric.of_process(run, work)
+    };
+    let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+    (0..rounds).map(figure).collect()
+}
+
+#[cfg(test)]
+mod tests;

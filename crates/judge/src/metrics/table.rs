@@ -1,0 +1,218 @@
+//! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`;
+//! `UPDATE_SCHEMAS=1 cargo test -p judge schemas` then adds it to the schemas. A variant's comment is its definition
+//! there.
+//!
+//! Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
+
+use protocol::CaseSample;
+use serde::{Deserialize, Serialize};
+use statistics::quantile;
+
+use super::{Amount, Entry, Samples, Source};
+
+/// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumMessage,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Load begins → weights resident, seconds.
+    Load,
+    /// First request after load → its first token, milliseconds.
+    ColdStart,
+    /// Median gap between successive tokens after warm-up, milliseconds.
+    Latency,
+    /// Decoded tokens ÷ decode time, tokens per second.
+    Throughput,
+    /// Highest resident set up to the last sample, gigabytes (10⁹ bytes).
+    PeakMemory,
+    /// Spawn → runtime initialised, milliseconds.
+    Startup,
+    /// Spawn → first token, milliseconds.
+    SpawnToFirstToken,
+    /// Warm request → first token, milliseconds.
+    FirstToken,
+    /// Prompt tokens ÷ time to first token, tokens per second.
+    PrefillThroughput,
+    /// 90th percentile of the gaps, milliseconds.
+    LatencyP90,
+    /// 99th percentile of the gaps, milliseconds.
+    LatencyP99,
+    /// Warm request → last token, milliseconds.
+    Total,
+}
+
+/// What most metrics have in common. An entry says what is different of its own.
+const PLAIN: Entry = Entry {
+    metric: Metric::Load,
+    key: "",
+    title: "",
+    short_title: None,
+    words: "",
+    unit: "ms",
+    higher_is_better: false,
+    source: Source::Process(|_, _| None),
+    in_table: false,
+    decides: false,
+    without_decoding: None,
+    follows: None,
+    depends_on_speed: true,
+    place_of_prompt: None,
+    amount: Amount::Times,
+    difference: None,
+};
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        metric: Metric::Load,
+        key: "load",
+        title: "Model Load (s)",
+        short_title: Some("Load (s)"),
+        words: "load",
+        unit: "s",
+        source: Source::Process(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)),
+        in_table: true,
+        difference: Some(|a, times, b| format!("{a} loads {times} faster than {b}")),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::ColdStart,
+        key: "cold_start",
+        title: "Cold Start (ms)",
+        short_title: Some("Cold start (ms)"),
+        words: "cold start",
+        source: Source::Process(|run, _| Some(ms(run.cold_start()?.first_token_ns))),
+        in_table: true,
+        difference: Some(|a, times, b| {
+            format!("{a} gives its first token {times} sooner after loading than {b}")
+        }),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::Latency,
+        key: "latency",
+        title: "Steady-State Latency (ms)",
+        short_title: Some("Latency (ms)"),
+        words: "latency",
+        source: Source::Samples(|samples| gap(samples, 0.5)),
+        in_table: true,
+        without_decoding: Some(Metric::FirstToken),
+        follows: Some(Metric::Throughput),
+        place_of_prompt: Some(1),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::Throughput,
+        key: "throughput",
+        title: "Average Throughput (tok/s)",
+        short_title: Some("Decode (tok/s)"),
+        words: "throughput",
+        unit: "tok/s",
+        higher_is_better: true,
+        source: Source::Samples(|samples| {
+            let gaps = samples.gaps_ns();
+            let seconds = gaps.iter().sum::<u64>() as f64 / 1e9;
+            (!gaps.is_empty()).then(|| (gaps.len() * samples.batch) as f64 / seconds)
+        }),
+        in_table: true,
+        decides: true,
+        without_decoding: Some(Metric::PrefillThroughput),
+        place_of_prompt: Some(2),
+        difference: Some(|a, times, b| format!("{a} decodes {times} faster than {b}")),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::PeakMemory,
+        key: "peak_memory",
+        title: "Peak Memory (GB)",
+        short_title: Some("Peak (GB)"),
+        words: "peak memory",
+        unit: "GB",
+        source: Source::Process(|run, _| Some(run.usage()?.peak_bytes? as f64 / 1e9)),
+        in_table: true,
+        depends_on_speed: false,
+        amount: Amount::Less,
+        difference: Some(|a, share, b| format!("{a} needs {share} less memory than {b}")),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::Startup,
+        key: "startup",
+        title: "Start-up (ms)",
+        words: "start-up",
+        source: Source::Process(|run, _| Some(ms(run.started()?.startup_ns?))),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::SpawnToFirstToken,
+        key: "spawn_to_first_token",
+        title: "Spawn to First Token (ms)",
+        words: "spawn to first token",
+        source: Source::Process(|run, _| Some(ms(run.cold_start()?.since_spawn_ns?))),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::FirstToken,
+        key: "first_token",
+        title: "Time to First Token (ms)",
+        short_title: Some("First token (ms)"),
+        words: "time to first token",
+        source: Source::Samples(|samples| samples.median(|case| ms(case.first_token_ns))),
+        place_of_prompt: Some(0),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::PrefillThroughput,
+        key: "prefill_throughput",
+        title: "Prefill Throughput (tok/s)",
+        short_title: Some("Prefill (tok/s)"),
+        words: "prefill throughput",
+        unit: "tok/s",
+        higher_is_better: true,
+        source: Source::Samples(|samples| {
+            let seconds = samples.cases.iter().map(|case| case.first_token_ns).sum::<u64>() as f64 / 1e9;
+            (!samples.cases.is_empty()).then(|| samples.prompt_tokens as f64 / seconds)
+        }),
+        place_of_prompt: Some(3),
+        difference: Some(|a, times, b| format!("{a} reads a prompt {times} faster than {b}")),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::LatencyP90,
+        key: "latency_p90",
+        title: "Latency p90 (ms)",
+        words: "latency p90",
+        source: Source::Samples(|samples| gap(samples, 0.9)),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::LatencyP99,
+        key: "latency_p99",
+        title: "Latency p99 (ms)",
+        words: "latency p99",
+        source: Source::Samples(|samples| gap(samples, 0.99)),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::Total,
+        key: "total",
+        title: "Total Time (ms)",
+        words: "total time",
+        source: Source::Samples(|samples| samples.median(total_ms)),
+        ..PLAIN
+    },
+];
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// This quantile of the gaps, in milliseconds.
+fn gap(samples: &Samples<'_>, share: f64) -> Option<f64> {
+    quantile(&samples.gaps_ns().into_iter().map(ms).collect::<Vec<_>>(), share)
+}
+
+/// One request from its beginning to its last token, in milliseconds.
+fn total_ms(case: &CaseSample) -> f64 {
+    ms(case.first_token_ns + case.gaps_ns.iter().sum::<u64>())
+}

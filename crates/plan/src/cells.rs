@@ -1,0 +1,42 @@
+//! From a study as it was asked for to its cells.
+
+use crate::study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
+use crate::sweep::SweepKind;
+use crate::{Result, ab, axes, sweep};
+
+impl StudyRequest {
+    /// Every cell, with what the study fixes filled in.
+    pub fn plan(&self, engines: &dyn Engines) -> Result<StudyPlan> {
+        let mut plan = match &self.kind {
+            StudyKind::Sweep(kind) => self.sweep(*kind)?,
+            StudyKind::Ab(what) => ab::plan(what, &self.request, engines)?,
+        };
+        for cell in &mut plan.cells {
+            cell.request.study.name.clone_from(&plan.name);
+        }
+        Ok(plan)
+    }
+
+    fn sweep(&self, kind: SweepKind) -> Result<StudyPlan> {
+        let request = sweep::completed(kind, &self.request)?;
+        let cells = axes::cells(&request).into_iter();
+        Ok(StudyPlan {
+            name: format!("sweep {}", kind.name()),
+            view: StudyView::Sweep(kind),
+            cells: cells.map(|(settings, request)| CellPlan { settings, request }).collect(),
+        })
+    }
+}
+
+impl StudyView {
+    /// The view of a study of this name: "sweep forward", "ab kv-cache", "ab candle tch".
+    pub fn named(study: &str) -> Option<StudyView> {
+        let words: Vec<&str> = study.split_whitespace().collect();
+        match words[..] {
+            ["sweep", kind] => SweepKind::named(kind).map(StudyView::Sweep),
+            ["ab", what] => ab::arms(what).map(StudyView::Ab),
+            ["ab", a, b] => Some(StudyView::Ab([a.to_owned(), b.to_owned()])),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Requests as data, and what is refused before anything is measured.
+
+use bundle::Precision;
+use configs::{Engine, Suite};
+use plan::sweep::SweepKind;
+use plan::{
+    Arm, DecodeAsked, Draft, Engines, Failure, PromptSource, Request, RoundsAsked, StudyKind, StudyRequest,
+    StudyView,
+};
+use protocol::KvCache;
+use serde_json::json;
+
+fn engine(name: &str) -> Engine {
+    Engine { name: name.into(), framework: name.into(), ..Engine::default() }
+}
+
+/// Two engines, `a` and `b`, and a variant `a-base`.
+struct Known;
+
+impl Engines for Known {
+    fn engine(&self, name: &str) -> plan::Result<Engine> {
+        match name {
+            "a" | "b" | "a-base" => Ok(engine(name)),
+            _ => Err(Failure::usage(format!("there is no framework {name:?}"))),
+        }
+    }
+
+    fn usual(&self) -> plan::Result<Vec<Engine>> {
+        Ok(vec![engine("a"), engine("b")])
+    }
+}
+
+fn draft(request: &Request) -> plan::Result<Draft> {
+    Draft::new(request, vec![engine("a"), engine("b")], Suite::default(), 4)
+}
+
+/// The sentence and the exit code of a request that is refused.
+fn refused(request: &Request) -> (String, u8) {
+    let failure = draft(request).map(|_| ()).unwrap_err();
+    (failure.to_string(), failure.exit_code())
+}
+
+#[test]
+fn nothing_asked_for_is_the_usual_comparison() {
+    let request = Request::from_json(&json!({})).unwrap();
+    assert_eq!(request, Request::default());
+    assert_eq!((request.model(), request.precision()), (configs::DEFAULT_MODEL, Precision::F32));
+    assert_eq!((request.jit, request.fair_comparison, request.names_prompts()), (true, true, false));
+}
+
+#[test]
+fn a_gpu_is_asked_for_16_bits_unless_told() {
+    let on_gpu = Request { device: "cuda:0".into(), ..Request::default() };
+    assert_eq!((on_gpu.precision(), on_gpu.half()), (Precision::F16, Precision::F16));
+    let told = Request { precisions: vec![Precision::F32], ..on_gpu };
+    assert_eq!(told.precision(), Precision::F32);
+    assert_eq!(Request::default().half(), Precision::Bf16);
+}
+
+#[test]
+fn a_request_survives_json() {
+    let mut request = Request {
+        frameworks: vec!["a".into(), "a".into()],
+        precisions: vec![Precision::Nf4],
+        prompts: PromptSource::Tokens(vec![1, u32::MAX]),
+        rounds: Some(RoundsAsked::Fixed(6)),
+        decode: DecodeAsked::Greedy,
+        kv_cache: KvCache::Off,
+        seed: Some(u64::MAX),
+        delay_s: 0.1,
+        ..Request::default()
+    };
+    request.sampling.temperature = Some(0.7);
+    request.study.arms = vec![Arm { label: "a (new)".into(), jit: Some(false), ..Arm::default() }];
+    assert_eq!(Request::from_json(&request.to_json()).unwrap(), request);
+    let text = request.to_json().to_string();
+    assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
+}
+
+#[test]
+fn outside_a_study_nothing_is_said_of_one() {
+    assert_eq!(Request::default().to_json().get("study"), None);
+}
+
+#[test]
+fn a_request_of_an_older_version_equals_what_it_meant() {
+    let mut older = Request::default().to_json();
+    older.as_object_mut().unwrap().remove("kv_cache");
+    older.as_object_mut().unwrap().remove("patience_s");
+    assert_eq!(Request::from_json(&older).unwrap(), Request::default());
+}
+
+#[test]
+fn a_field_of_a_newer_version_is_named() {
+    let refused = |request: serde_json::Value| Request::from_json(&request).unwrap_err();
+    let failure = refused(json!({"speculative_tokens": 4}));
+    assert!(failure.to_string().contains("`speculative_tokens`"), "{failure}");
+    assert_eq!(failure.exit_code(), 2);
+    for within in [json!({"sampling": {"min_p": 0.1}}), json!({"study": {"min_p": 1}})] {
+        assert!(refused(within).to_string().contains("`min_p`"));
+    }
+}
+
+#[test]
+fn a_study_survives_json_and_measures_the_same_whatever_is_said_of_it() {
+    let study =
+        StudyRequest { kind: StudyKind::Ab(vec!["a".into(), "b".into()]), request: Request::default() };
+    let read: StudyRequest = serde_json::from_value(serde_json::to_value(&study).unwrap()).unwrap();
+    assert_eq!(read, study);
+    let mut other = study.clone();
+    other.request.study.analysis = "what it shows".into();
+    assert!(study.measures_the_same(&other));
+    other.request.seed = Some(1);
+    assert!(!study.measures_the_same(&other));
+}
+
+#[test]
+fn a_sweep_has_a_cell_for_every_place_and_a_name_that_says_its_view() {
+    let request = Request { batch: vec![1, 2], prompt_tokens: vec![8], ..Request::default() };
+    let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Forward), request };
+    let plan = sweep.plan(&Known).unwrap();
+    assert_eq!((plan.name.as_str(), plan.cells.len()), ("sweep forward", 2));
+    assert_eq!(StudyView::named(&plan.name), Some(plan.view));
+    let cell = &plan.cells[1].request;
+    assert_eq!((cell.batch.clone(), cell.new_tokens.clone()), (vec![2], vec![1]));
+    assert_eq!((cell.study.name.as_str(), cell.rounds), ("sweep forward", Some(RoundsAsked::Fixed(3))));
+}
+
+#[test]
+fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
+    let ab = StudyRequest { kind: StudyKind::Ab(vec!["fused".into()]), request: Request::default() };
+    let plan = ab.plan(&Known).unwrap();
+    assert_eq!(plan.view, StudyView::Ab(["fused".into(), "base".into()]));
+    assert_eq!(StudyView::named(&plan.name), Some(plan.view));
+    let labels: Vec<_> = plan.cells[0].request.study.arms.iter().map(|arm| arm.label.clone()).collect();
+    assert_eq!(labels, ["a (fused)", "a (base)"]);
+    assert_eq!(plan.cells[0].request.study.refused, None);
+    let why = plan.cells[1].request.study.refused.as_deref().unwrap();
+    assert!(why.starts_with("b has no variant to hold it against"), "{why}");
+}
+
+#[test]
+fn a_study_that_there_is_not_is_refused() {
+    let plan = |kind| StudyRequest { kind, request: Request::default() }.plan(&Known);
+    let unknown = plan(StudyKind::Ab(vec!["speed".into()])).unwrap_err().to_string();
+    assert!(unknown.starts_with("\"speed\" alone is no study; there are kv-cache, jit"), "{unknown}");
+    let quantised = Request { quantize: vec![Precision::Int8], ..Request::default() };
+    let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Memory), request: quantised };
+    assert!(sweep.plan(&Known).unwrap_err().to_string().contains("a sweep takes --precision"));
+    assert_eq!(StudyView::named("sweep sideways"), None);
+}
+
+#[test]
+fn a_draft_refuses_what_cannot_be_one_comparison() {
+    let several = Request { batch: vec![1, 2], ..Request::default() };
+    assert_eq!(
+        refused(&several),
+        ("--batch takes one value here; several are a sweep: `photofinish sweep generate`".to_owned(), 2)
+    );
+    let elsewhere = Request { reference: Some("c".into()), ..Request::default() };
+    assert_eq!(
+        refused(&elsewhere),
+        ("--reference \"c\" is not among the frameworks compared: a, b".to_owned(), 2)
+    );
+    let nothing = Request { new_tokens: vec![0], ..Request::default() };
+    assert_eq!(
+        refused(&nothing),
+        ("suite \"default\" asks for 0 rounds, iterations or new tokens".to_owned(), 2)
+    );
+    let mut senseless = Request::default();
+    senseless.study.refused = Some("no variant".into());
+    assert_eq!(refused(&senseless), ("no variant".to_owned(), 2));
+}
+
+#[test]
+fn a_draft_resolves_threads_and_contenders() {
+    let request = Request { threads: vec![3], ..Request::default() };
+    let draft = draft(&request).unwrap();
+    assert_eq!((draft.threads(), draft.precisions()), (3, vec![Precision::F32; 2]));
+    assert_eq!(draft.engines(), [engine("a"), engine("b")]);
+    assert_eq!((draft.batch(), draft.context(), draft.least_capacity()), (1, 0, 32));
+}
