@@ -43,6 +43,7 @@ impl Tolerance {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
+    #[serde(deserialize_with = "reading::number")]
     pub mean_kl: f64,
     /// Share of positions whose most likely token is the unquantised model's.
     pub top1: f64,
@@ -51,10 +52,14 @@ pub struct QuantisationLoss {
 /// How well one run agrees with the reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
+    /// The framework that is the reference.
     pub reference: String,
+    /// What the run was held to.
     pub tolerance: Tolerance,
+    /// Positions whose logits were compared.
     pub positions: usize,
-    /// Largest absolute difference of a logit.
+    /// Largest absolute difference of a logit. Not finite where a logit is not.
+    #[serde(deserialize_with = "reading::number")]
     pub max_abs: f64,
     /// Root of the mean squared difference of logits. NaN where a logit is.
     #[serde(deserialize_with = "reading::number")]
@@ -67,11 +72,12 @@ pub struct Agreement {
     /// The reference's largest logit, by its absolute value. `None` in results that did not keep it.
     #[serde(default)]
     pub largest: Option<f32>,
-    /// Logits that are no numbers.
+    /// Logits of the run that are not finite.
     #[serde(default)]
     pub not_finite: usize,
-    /// Tokens of timed iterations, and how many of them the reference would not have chosen.
+    /// Tokens of timed iterations.
     pub timed_tokens: usize,
+    /// Those that the reference would not have chosen.
     pub timed_mismatches: usize,
     /// At a quantised precision.
     pub quantisation_loss: Option<QuantisationLoss>,

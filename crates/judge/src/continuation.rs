@@ -26,6 +26,7 @@ pub struct Divergence {
     pub ours: u32,
     pub reference: u32,
     /// By how much the reference prefers its own token, in logits.
+    #[serde(deserialize_with = "crate::reading::distance")]
     pub margin: f32,
     /// Whether that is within numerical noise.
     pub tie: bool,

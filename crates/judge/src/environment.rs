@@ -5,10 +5,15 @@ use serde::{Deserialize, Serialize};
 /// What a result depends on beside the plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
+    /// Name of the machine.
     pub host: String,
+    /// The operating system, with its version.
     pub os: Option<String>,
+    /// Release of the kernel.
     pub kernel: Option<String>,
+    /// The processor, as it calls itself.
     pub cpu: String,
+    /// Cores of the machine, without hyper-threads.
     pub physical_cores: Option<usize>,
     /// Cores this process may use, by affinity and quota.
     pub available_cores: usize,
@@ -16,6 +21,7 @@ pub struct Environment {
     pub governor: Option<String>,
     /// CPUs' worth of time that a cgroup allows; `null` without a limit.
     pub cpu_quota: Option<f64>,
+    /// Memory of the machine.
     pub memory_bytes: u64,
     /// NVIDIA's, by NVML.
     pub gpus: Vec<Gpu>,
@@ -23,9 +29,11 @@ pub struct Environment {
     pub git_commit: Option<String>,
     /// Whether tracked files differ from the commit.
     pub git_modified: Option<bool>,
+    /// Version of Photofinish.
     pub driver_version: String,
     /// The command as it was given.
     pub command: Vec<String>,
+    /// Start of the run, RFC 3339, UTC.
     pub started: String,
 }
 

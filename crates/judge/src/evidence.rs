@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plan::Plan;
 use protocol::Probed;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -17,51 +18,35 @@ use crate::text::TextScore;
 pub enum Fact {
     /// CPUs' worth of time that a cgroup allows, where it limits it.
     Quota {
+        /// `None` where nothing limits it.
         cpus: Option<f64>,
     },
     /// The machine before the first round.
-    Before {
-        noise: Noise,
-    },
+    Before { noise: Noise },
     /// A contender that cannot run at all, or not any more.
-    Absent {
-        framework: String,
-        failure: RunFailure,
-    },
-    NoReference {
-        reason: String,
-    },
+    Absent { framework: String, failure: RunFailure },
+    /// Nobody can be the reference, and why.
+    NoReference { reason: String },
+    /// A process of a worker.
     Run(Box<Run>),
+    /// The machine's own speed at one moment.
     Probe(Probe),
     /// The latest probe also stands right before this process.
-    ProbedBefore {
-        process: Process,
-    },
+    ProbedBefore { process: Process },
     /// Whether the machine can be probed: why not, or `null` since a worker could.
-    NoProbe {
-        reason: Option<String>,
-    },
+    NoProbe { reason: Option<String> },
     /// What else ran during a round, from its first process to its last.
-    Watched {
-        noise: Noise,
-    },
+    Watched { noise: Noise },
     /// What the guard complained of.
-    Complaint {
-        reason: String,
-    },
+    Complaint { reason: String },
     /// The round is done again: its figures so far are put aside.
-    PutAside {
-        round: usize,
-    },
+    PutAside { round: usize },
+    /// Every contender that is left has run in this round, and it stands.
     RoundDone,
     /// How well a contender predicts the plan's text, or why that is not known.
-    Text {
-        framework: String,
-        score: Result<TextScore, String>,
-    },
-    End {
-        end: End,
-    },
+    Text { framework: String, score: Result<TextScore, String> },
+    /// Why no more rounds were done.
+    End { end: End },
 }
 
 impl Fact {
@@ -92,15 +77,19 @@ pub struct Evidence {
     pub runs: Vec<Run>,
     /// Those of rounds that were done again because the machine was noisy.
     pub repeated: Vec<Run>,
+    /// Processes that loaded from a cold page cache.
     pub cold_loads: Vec<Run>,
+    /// The machine's own speed, between processes.
     pub probes: Vec<Probe>,
     /// Contenders that cannot run at all, by label.
     pub absent: BTreeMap<String, RunFailure>,
+    /// Why nobody can be the reference.
     pub no_reference: Option<String>,
     /// How well each contender predicts the plan's text, by label; or why that is not known.
     pub texts: BTreeMap<String, Result<TextScore, String>>,
     /// Complete rounds.
     pub rounds: usize,
+    /// Why there are no more.
     pub end: End,
     /// The machine before the first round.
     pub before: Option<Noise>,
@@ -173,8 +162,12 @@ impl Evidence {
                 evidence.absent.insert(run.framework.clone(), failure.clone());
             }
         }
+        // It could not run at all, which the journal of schema 2 does not say.
+        let never_ran = |label: &String| {
+            measured.iter().any(|run| run.round > 0) && !measured.iter().any(|run| run.framework == *label)
+        };
         let has_run = |round: usize, label: &String| {
-            let left = evidence.absent.contains_key(label);
+            let left = evidence.absent.contains_key(label) || never_ran(label);
             left || stand.iter().any(|run| run.round == round && run.framework == *label && run.is_complete())
         };
         let is_there = |round: usize| stand.iter().any(|run| run.round == round);
@@ -182,6 +175,16 @@ impl Evidence {
             (0..).take_while(|&round| is_there(round) && labels.iter().all(|l| has_run(round, l))).count();
         (evidence.runs, evidence.repeated) = (stand, aside);
         evidence
+    }
+
+    /// Holds every process to today's tolerances, as far as what was kept of it allows.
+    pub fn rejudged(mut self, plan: &Plan) -> Evidence {
+        for run in self.runs.iter_mut().chain(&mut self.repeated) {
+            if let Some(contender) = plan.contender(&run.framework) {
+                run.agreement = run.agreement.take().map(|agreement| agreement.rejudged(contender.precision));
+            }
+        }
+        self
     }
 
     /// The complete measuring processes of one contender.
@@ -204,9 +207,8 @@ pub enum End {
     /// Nobody was left to measure.
     NobodyLeft,
     /// The machine stayed noisy: nothing can be said.
-    Noisy {
-        reason: String,
-    },
+    Noisy { reason: String },
+    /// The user interrupted.
     Interrupted,
     /// The program itself was ended before it could say why.
     Killed,
@@ -226,6 +228,7 @@ pub struct Probe {
     /// The process that had just ended, and the one that came next, if nothing ran in between.
     pub after: Option<Process>,
     pub before: Option<Process>,
+    /// How long a fixed piece of arithmetic took.
     pub compute_ns: u64,
     /// How much slower than the fastest so far, as a share.
     pub drift: f64,
@@ -237,6 +240,7 @@ pub struct Probe {
     pub best_arithmetic: f64,
     /// What one sweep read.
     pub bytes: u64,
+    /// Threads of the probe.
     pub threads: usize,
 }
 

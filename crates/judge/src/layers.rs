@@ -24,16 +24,21 @@ pub fn limit(precision: Precision) -> f64 {
 pub struct LayerDifference {
     /// `embeddings`, `layer 1` …, `final norm`, `logits`
     pub layer: String,
+    /// Largest absolute difference of a number.
+    #[serde(deserialize_with = "crate::reading::number")]
     pub max_abs: f64,
     /// √(mean of squared differences)
+    #[serde(deserialize_with = "crate::reading::number")]
     pub rmse: f64,
     /// √(mean of squares) of the reference: the scale of the two above.
     pub reference_rms: f64,
     /// √(mean over positions of ‖ours − reference‖² ÷ ‖reference‖²). Every position weighs the same: the first
     /// token's activations are often a hundred times larger than all others (Xiao and others 2023, "attention
     /// sinks"), and RMSE ÷ RMS would see little else.
+    #[serde(deserialize_with = "crate::reading::number")]
     pub relative_rmse: f64,
     /// Mean over positions of the cosine of the angle between the two vectors.
+    #[serde(deserialize_with = "crate::reading::number")]
     pub cosine: f64,
     /// Whether it is beyond the tolerance, or not finite.
     pub beyond: bool,

@@ -21,14 +21,21 @@ pub const LIMITS: Limits = Limits { foreign: 0.10, stolen: 0.05, throttled: 0.02
 /// What else the machine did in a stretch of time. `None` is "not available".
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Noise {
+    /// Length of the stretch.
     pub seconds: f64,
+    /// Share of the CPUs' time that other processes used.
     pub foreign: Option<f64>,
+    /// Share that the hypervisor took for other machines.
     pub stolen: Option<f64>,
+    /// Share that a cgroup's quota withheld.
     pub throttled: Option<f64>,
+    /// How often the CPU slowed down because of heat.
     pub thermal_events: Option<u64>,
+    /// Processes of others that computed on the GPU.
     pub foreign_gpu_processes: Option<usize>,
-    /// Tasks running or waiting to, and the one-minute load average, at the end.
+    /// Tasks running or waiting to, at the end.
     pub runnable: Option<u64>,
+    /// The one-minute load average at the end.
     pub load: Option<f64>,
 }
 
@@ -45,7 +52,7 @@ impl Noise {
         share(self.stolen, LIMITS.stolen, "the hypervisor took");
         share(self.throttled, LIMITS.throttled, "a cgroup's quota withheld");
         if let Some(events) = self.thermal_events.filter(|&events| events > 0) {
-            complaints.push(format!("the CPU slowed down for heat {events} times"));
+            complaints.push(format!("the CPU slowed down because of heat ({events} events)"));
         }
         if let Some(count) = self.foreign_gpu_processes.filter(|&count| count > 0) {
             complaints.push(format!("{count} other processes computed on the GPU"));

@@ -26,6 +26,11 @@ pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
+/// A distance that JSON may not have: one without end is written as `null`.
+pub(crate) fn distance<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    Ok(Option::<f32>::deserialize(from)?.unwrap_or(f32::INFINITY))
+}
+
 /// An interval, whose upper end may be infinite.
 pub(crate) fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>, D::Error> {
     let ends = Option::<(Option<f64>, Option<f64>)>::deserialize(from)?;

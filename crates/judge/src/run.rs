@@ -62,8 +62,8 @@ pub struct Run {
     pub noise: Option<Noise>,
 }
 
-/// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle: what
-/// whoever derived it wrote down, as docs/references.md has it.
+/// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle.
+/// Whoever derived it wrote this down; docs/references.md says more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DerivedWeights {
     /// A file of the bundle, by name.

@@ -29,7 +29,8 @@ pub struct Variation {
 }
 
 impl Variation {
-    /// The variation over complete measuring processes of one framework; `probes` are those of the machine in the same run.
+    /// The variation over complete measuring processes of one framework. `probes` are those of the machine in the same
+    /// run.
     /// `None` with fewer than two iterations, or without gaps between tokens.
     pub fn new(runs: &[&Run], batch: usize, probes: &[Probe], governor: Option<&str>) -> Option<Variation> {
         let by_process: Vec<Vec<f64>> = runs.iter().map(|run| throughputs(run, batch)).collect();

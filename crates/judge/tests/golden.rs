@@ -123,6 +123,15 @@ fn failures_strikes_and_controls_are_judged_as_they_were() {
 }
 
 #[test]
+fn an_untouched_run_is_judged_again_as_it_was() {
+    let recorded = recorded("mixed");
+    let mut facts = facts("mixed", &recorded);
+    let before = Report::new(&facts);
+    facts.evidence = facts.evidence.rejudged(&facts.plan);
+    assert_eq!(Report::new(&facts), before);
+}
+
+#[test]
 fn a_report_made_of_facts_is_read_back() {
     let judged = judged_again("mixed");
     assert_eq!(report::read(serde_json::from_str(&judged.json()).unwrap()), Ok(judged));

@@ -94,3 +94,21 @@ fn a_line_that_is_no_fact_is_refused_with_the_reason() {
     assert_eq!(read(r#"{"round":1}"#), "not a fact of a run: missing field `purpose`");
     assert!(read("{").starts_with("not a fact of a run: EOF"), "{}", read("{"));
 }
+
+#[test]
+fn rounds_of_schema_2_are_those_that_everybody_who_can_has_run_in() {
+    let labels = ["a", "b", "unsupported"].map(str::to_owned);
+    let run = |label: &str, round| testing::run(label, round, Vec::new());
+    let mut again = run("a", 1);
+    again.attempt = 1;
+    let runs = vec![run("a", 0), run("b", 0), run("a", 1), again, run("b", 1), run("a", 2)];
+    let runs: Vec<Run> = runs
+        .into_iter()
+        .map(|run| if run.framework == "b" && run.round == 1 { Run { attempt: 1, ..run } } else { run })
+        .collect();
+    let evidence = Evidence::from_runs(runs, &labels);
+    assert_eq!((evidence.rounds, evidence.runs.len(), evidence.repeated.len()), (2, 5, 1));
+    assert_eq!(evidence.end, End::Killed);
+    let first = Evidence::from_runs(vec![run("a", 0), run("b", 0)], &labels);
+    assert_eq!(first.rounds, 0, "whoever has not run yet may still come");
+}

@@ -40,7 +40,7 @@ pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
     };
     samples
         .any(|iteration| !fits(iteration))
-        .then(|| format!("an iteration did not answer {cases} cases of {batch}"))
+        .then(|| format!("an iteration did not answer all {cases} cases with {batch} sequences each"))
 }
 
 pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -48,13 +48,13 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().count();
         if iterations != judged.plan.iterations {
-            return Some(format!("{iterations} iterations of {}", judged.plan.iterations));
+            return Some(format!("it did {iterations} of {} iterations", judged.plan.iterations));
         }
         let cases = run.iterations().flat_map(|iteration| &iteration.cases);
         let mut short = cases.filter(|case| {
             case.gaps_ns.len() + 1 != asked || case.tokens.iter().any(|tokens| tokens.len() != asked)
         });
-        short.next().map(|case| format!("an iteration made {} tokens of {asked}", case.gaps_ns.len() + 1))
+        short.next().map(|case| format!("an iteration made {} of {asked} tokens", case.gaps_ns.len() + 1))
     })
 }
 
@@ -158,7 +158,7 @@ pub(super) fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
         full.count() != squares
     });
     uneven
-        .map(|position| format!("it did not take place {} of the order as often as the others", position + 1))
+        .map(|position| format!("it did not have place {} in the order as often as the others", position + 1))
 }
 
 pub(super) fn quiet_machine(judged: &Judged<'_>) -> Option<String> {

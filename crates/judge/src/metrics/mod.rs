@@ -159,6 +159,11 @@ impl Metric {
         self.entry().title
     }
 
+    /// The title without the unit.
+    pub fn plain_title(self) -> &'static str {
+        self.title().split(" (").next().unwrap_or_default()
+    }
+
     /// A title that leaves room for other columns.
     pub fn short_title(self) -> &'static str {
         self.entry().short_title.unwrap_or(self.title())

@@ -48,8 +48,8 @@ pub struct Change {
 /// common, or, where a run does not tell its interval, that changed by more than a tenth.
 pub fn changes(baseline: &Machine, current: &Machine) -> Vec<Change> {
     let probes = [
-        ("memory was read at", "GB/s", baseline.read_bandwidth, current.read_bandwidth, "read_bandwidth"),
-        ("f32 arithmetic ran at", "GFLOP/s", baseline.arithmetic, current.arithmetic, "arithmetic"),
+        ("memory bandwidth", "GB/s", baseline.read_bandwidth, current.read_bandwidth, "read_bandwidth"),
+        ("f32 arithmetic", "GFLOP/s", baseline.arithmetic, current.arithmetic, "arithmetic"),
     ];
     let of_probe = |(what, unit, a, b, name)| {
         let (a, b): (f64, f64) =
@@ -74,7 +74,7 @@ impl Change {
     pub fn sentence(&self) -> String {
         let Change { what, unit, baseline, current, .. } = self;
         format!(
-            "{what} {:.0} {unit} in the current run and at {:.0} in the baseline",
+            "{what} was {:.0} {unit} in the current run and {:.0} {unit} in the baseline",
             current / 1e9,
             baseline / 1e9
         )

@@ -95,18 +95,16 @@ fn percent(share: f64) -> String {
 fn loads(report: &Report) -> Vec<String> {
     let measured: Vec<&Row> = report.rows.iter().filter(|row| row.rounds > 0).collect();
     let warm = measured.iter().filter_map(|row| row.load.warm_resident_before).reduce(f64::min);
+    let load = Metric::Load.plain_title();
     let table = match warm {
         Some(share) if share >= WARM => {
-            format!(
-                "Model Load is from a warm page cache ({} of the weights resident before)",
-                percent(share)
-            )
+            format!("{load} is from a warm page cache ({} of the weights resident before)", percent(share))
         }
         Some(share) => format!(
-            "Model Load is not from a warm page cache: as little as {} of the weights were resident before",
+            "{load} is not from a warm page cache: as little as {} of the weights were resident before",
             percent(share)
         ),
-        None => "Model Load: what the page cache held before is not available".to_owned(),
+        None => format!("{load}: what the page cache held before is not available"),
     };
     let cold = measured.iter().map(|row| {
         let load = &row.load;
@@ -181,9 +179,10 @@ fn memory(report: &Report) -> Vec<String> {
         Some(format!("{} {:.2}x of {:.0} MB", row.framework, parts.times_needed, parts.needed / 1e6))
     };
     let times: Vec<String> = report.rows.iter().filter_map(against).collect();
+    let peak = Metric::PeakMemory.words();
     let lines = [
-        format!("peak memory by part (MB): {}", known.join("; ")),
-        format!("peak memory against weights + KV cache: {}", times.join("; ")),
+        format!("{peak} by part (MB): {}", known.join("; ")),
+        format!("{peak} against weights + KV cache: {}", times.join("; ")),
     ];
     if known.is_empty() { Vec::new() } else { lines.into() }
 }

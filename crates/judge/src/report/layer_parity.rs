@@ -118,7 +118,7 @@ impl ParityReport {
             no_text: findings.no_text,
             rows,
             probes: evidence.probes.clone(),
-            interrupted: evidence.end == End::Interrupted,
+            interrupted: matches!(evidence.end, End::Interrupted | End::Killed),
             results: results.clone(),
         }
     }
