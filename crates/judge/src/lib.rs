@@ -3,8 +3,8 @@
 //! [`Facts`] in, [`Report`] out, both read and written by serde. Nothing here opens a file, reads a clock or starts a
 //! process: what a rule needs to know was noted by whoever measured.
 
-pub mod case;
 pub mod agreement;
+pub mod case;
 pub mod continuation;
 pub mod curve;
 pub mod environment;

@@ -141,3 +141,121 @@ fn lines_of_row(row: &ParityRow) -> Vec<String> {
     lines.extend(row.no_text.iter().map(|reason| format!("{name}: no perplexity: {reason}")));
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use judge::layers::LayerDifference;
+    use judge::variation::Variation;
+    use judge::{continuation::Continuation, testing};
+
+    use super::*;
+    use crate::testing::{environment, model};
+
+    fn layer(layer: &str, relative_rmse: f64) -> LayerDifference {
+        LayerDifference {
+            layer: layer.into(),
+            max_abs: relative_rmse,
+            rmse: relative_rmse,
+            reference_rms: 8.93,
+            relative_rmse,
+            cosine: 1.0 - relative_rmse,
+            beyond: relative_rmse > 1e-4,
+        }
+    }
+
+    fn row(framework: &str, state: ParityState) -> ParityRow {
+        ParityRow {
+            framework: framework.into(),
+            precision: bundle::Precision::F32,
+            state,
+            reasons: Vec::new(),
+            in_effect: None,
+            relative_rmse_limit: 1e-4,
+            tie: 1e-3,
+            layers: Vec::new(),
+            no_layers: None,
+            first_beyond: None,
+            continuation: None,
+            repeatable: None,
+            variation: None,
+            text: None,
+            no_text: None,
+        }
+    }
+
+    fn report() -> ParityReport {
+        let variation = Variation {
+            processes: 2,
+            iterations: 4,
+            throughput: 98.76,
+            cv: 0.016,
+            cv_between_processes: 0.01,
+            causes: Vec::new(),
+        };
+        let right = ParityRow {
+            layers: vec![layer("layer 1", 0.0), layer("logits", 1e-6)],
+            continuation: Some(Continuation { tokens: 6, common: 6, divergences: Vec::new() }),
+            repeatable: Some(true),
+            variation: Some(variation),
+            ..row("right", ParityState::Agrees)
+        };
+        let wrong = ParityRow { layers: vec![layer("logits", 0.41)], ..row("wrong", ParityState::Diverges) };
+        let gone = ParityRow { reasons: vec!["no GPU".into()], ..row("gone", ParityState::Unsupported) };
+        ParityReport {
+            schema: 1,
+            environment: environment(),
+            plan: testing::plan(&["right", "wrong", "gone"]),
+            model: model(),
+            reference: Some("right".into()),
+            no_reference: None,
+            reference_without_layers: None,
+            text_reference: None,
+            no_text: Some("the model has no tokenizer".into()),
+            rows: vec![right, wrong, gone],
+            probes: Vec::new(),
+            warnings: vec!["the machine was noisy".into()],
+            interrupted: false,
+            results: "results/x".into(),
+        }
+    }
+
+    #[test]
+    fn a_layer_is_a_row_and_a_framework_a_column() {
+        assert_snapshot!(table(&report()), @r"
+        a-model on A Processor: f32 against right in f32, 1 prompt and 32 new tokens each; * is beyond the tolerance
+
+        ┌───────────────┬──────┬───────────────────┬───────────────────┬───────────────────┐
+        │ Layer         ┆  RMS ┆             right ┆             wrong ┆              gone │
+        │               ┆      ┆ cosine rel. RMSE  ┆ cosine rel. RMSE  ┆ cosine rel. RMSE  │
+        ╞═══════════════╪══════╪═══════════════════╪═══════════════════╪═══════════════════╡
+        │ layer 1       ┆ 8.93 ┆ 1.000000       0  ┆                 – ┆                 – │
+        │ logits        ┆ 8.93 ┆ 0.999999  1.0e-6  ┆ 0.590000  4.1e-1* ┆                 – │
+        │ Greedy tokens ┆      ┆            6 of 6 ┆                 – ┆                 – │
+        │ Repeatable    ┆      ┆               yes ┆                 – ┆                 – │
+        │ Tokens/s      ┆      ┆              98.8 ┆                 – ┆                 – │
+        │ CV            ┆      ┆             1.6 % ┆                 – ┆                 – │
+        │ Perplexity    ┆      ┆                 – ┆                 – ┆                 – │
+        │ Text, KL      ┆      ┆                 – ┆                 – ┆                 – │
+        │ Text, top-1   ┆      ┆                 – ┆                 – ┆                 – │
+        │ Parity        ┆      ┆            agrees ┆          DIVERGES ┆       unsupported │
+        └───────────────┴──────┴───────────────────┴───────────────────┴───────────────────┘
+
+        right: every layer agrees within 1e-4; the widest relative RMSE is 1.0e-6, at the logits
+        right: all 6 greedy tokens are the reference's
+        wrong: logits is the first to diverge beyond 1e-4: relative RMSE 4.1e-1, cosine 0.5900, max abs 4.1e-1 where the reference's RMS is 8.9e0
+        gone: unsupported: no GPU
+        no perplexity: the model has no tokenizer
+        warning: the machine was noisy
+
+        Every figure: results/x
+        ");
+    }
+
+    #[test]
+    fn markdown_has_titles_of_one_line() {
+        let text = markdown(&report());
+        assert!(text.contains("| right: cosine rel. RMSE"), "{text}");
+        assert!(text.contains("\n- gone: unsupported: no GPU\n"), "{text}");
+    }
+}

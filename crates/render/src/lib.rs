@@ -11,6 +11,8 @@ mod pictures;
 pub mod regression;
 pub mod study;
 pub mod table;
+#[cfg(test)]
+mod testing;
 mod words;
 
 /// The forms of an answer that has no page.

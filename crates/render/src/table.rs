@@ -141,7 +141,7 @@ impl Render for Table {
                         @for row in &self.rows {
                             tr {
                                 @for (index, (cell, column)) in row.iter().zip(&self.columns).enumerate() {
-                                    @if index == 0 { th scope="row" { (cell) } }
+                                    @if index == 0 { th class=[class(column.align)] scope="row" { (cell) } }
                                     @else { td class=[class(column.align)] { (cell) } }
                                 }
                             }
@@ -168,22 +168,43 @@ mod tests {
 
     #[test]
     fn a_terminal_has_small_text_below() {
-        assert_snapshot!(table().terminal(), @"");
+        assert_snapshot!(table().terminal(), @r"
+        ┌──────────┬───────┐
+        │ Who      ┆ Speed │
+        │          ┆ tok/s │
+        ╞══════════╪═══════╡
+        │ one, <b> ┆  1.50 │
+        │          ┆ 1 – 2 │
+        │ two      ┆     – │
+        └──────────┴───────┘
+        ");
     }
 
     #[test]
     fn markdown_has_a_row_a_line() {
-        assert_snapshot!(table().markdown(), @"");
+        assert_snapshot!(table().markdown(), @r"
+        | Who      | Speed: tok/s |
+        |----------|--------------|
+        | one, <b> | 1.50 (1 – 2) |
+        | two      |            – |
+        ");
     }
 
     #[test]
     fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
-        assert_snapshot!(table().csv(), @"");
+        assert_eq!(table().csv(), "Who,Speed\n\"one, <b>\",1.50\ntwo,–\n");
         assert_eq!(Table::default().csv(), "");
     }
 
     #[test]
-    fn html_escapes_what_comes_from_outside() {
-        assert_snapshot!(table().render().into_string(), @"");
+    fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
+        let html = table().render().into_string();
+        for part in [
+            "<table class=\"figures\"><caption>How fast</caption>",
+            "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
+            "<th scope=\"row\">one, &lt;b&gt;</th><td class=\"figure\">1.50<small>1 – 2</small></td>",
+        ] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
     }
 }

@@ -2,8 +2,6 @@
 
 use history::Record;
 use judge::report::Figure;
-use serde::Serialize;
-use serde_json::Value;
 
 /// Stands where there is no figure.
 pub(crate) const DASH: &str = "–";
@@ -32,14 +30,6 @@ pub(crate) fn known(figure: &Figure) -> Vec<f64> {
 /// The 95 % interval of the median over processes.
 pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
     statistics::median_interval(&known(figure))
-}
-
-/// The name that a plain value has in JSON.
-pub(crate) fn name(value: &impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(Value::String(name)) => name,
-        other => unreachable!("a value without a name: {other:?}"),
-    }
 }
 
 /// Names, each once, in the order in which they come.

@@ -52,7 +52,7 @@ fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 3], prompt: 
     let [median, min, max] = figures.map(words::exact);
     [
         row.framework.clone(),
-        words::name(&row.state),
+        row.state.name().to_owned(),
         precision.to_owned(),
         metric.to_owned(),
         unit.to_owned(),

@@ -103,7 +103,7 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;
     }
-    let figures = judge::report::prompts::METRICS.map(|metric| Column::right(metric.title()));
+    let figures = Metric::OF_A_PROMPT.map(|metric| Column::right(metric.title()));
     let mut table = Table::new(["Prompt", "Framework"].map(Column::left).into_iter().chain(figures));
     for prompt in &report.prompts {
         for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.median.is_some())) {

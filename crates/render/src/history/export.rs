@@ -1,4 +1,4 @@
-//! The layout that scripts of this field read: `inference_metrics.json` and `inference_metrics.csv`, and their pictures.
+//! The layout that scripts of this field read: `inference_metrics.json`, `inference_metrics.csv` and pictures.
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,8 @@
 mod export;
 mod flat;
 mod list;
+#[cfg(test)]
+mod tests;
 mod trend;
 
 pub use export::{export, is_exported};

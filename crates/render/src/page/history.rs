@@ -3,7 +3,6 @@
 use charts::{Figure, Panel, number};
 use history::{Machine, Record};
 use judge::Metric;
-use judge::study::columns::Column as Shown;
 use maud::{Markup, html};
 
 use super::html::{self, Chart};
@@ -66,7 +65,7 @@ fn place(machine: &Machine) -> String {
 
 fn table(group: &Group<'_>) -> Table {
     let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
-    let figures = METRICS.map(|metric| Column::right(Shown::Metric(metric).title()));
+    let figures = METRICS.map(|metric| Column::right(metric.short_title()));
     let end = [Column::right("Rounds"), Column::left("Parity"), Column::left("State")];
     let mut table = Table::new(start.into_iter().chain(figures).chain(end));
     for record in group.records.iter().rev() {

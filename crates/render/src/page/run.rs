@@ -6,7 +6,6 @@ use charts::{Figure as Drawing, Panel, number};
 use judge::Metric;
 use judge::curve::Point;
 use judge::report::{Report, Row, State};
-use judge::study::columns::Column as Shown;
 use judge::verdicts::Verdict;
 use maud::{Markup, html};
 
@@ -88,11 +87,8 @@ fn result(report: &Report) -> Markup {
 fn warnings(report: &Report) -> Markup {
     let mut lines = Vec::new();
     for row in report.rows.iter().filter(|row| row.state != State::Measured) {
-        let word = match row.state {
-            State::Labelled => "not matched".to_owned(),
-            state => words::name(&state).replace('_', " "),
-        };
-        lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
+        let words = row.state.words();
+        lines.extend(row.reasons.iter().map(|reason| format!("{} {words}: {reason}", row.framework)));
     }
     lines
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
@@ -133,7 +129,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
         let interval = figure.as_ref().and_then(words::interval);
         let start = [
             row.framework.clone(),
-            median.map_or_else(|| absent(row.state), number),
+            median.map_or_else(|| absent(row.state).to_owned(), number),
             or_dash(interval, |interval| words::range(Some(interval))),
         ];
         let values = (0..rounds).map(|round| {
@@ -170,7 +166,7 @@ fn curve(
     longest: usize,
 ) -> Chart {
     // The metric itself is of the measured iterations alone, so its short title stands here.
-    let title = Shown::Metric(metric).title();
+    let title = metric.short_title();
     let iterations = (1..=longest).map(|iteration| Column::right(iteration.to_string()));
     let mut table = Table::new([Column::left("Framework")].into_iter().chain(iterations));
     for row in report.rows.iter().filter(|row| !row.steadiness.curve.is_empty()) {
@@ -181,10 +177,10 @@ fn curve(
     Chart {
         id: id.into(),
         description: "A line for each framework over the iterations of a process, medians over processes; warm-up is shaded",
-        figure: Drawing::single(Panel::Lines(pictures.curve(&title, pick))),
+        figure: Drawing::single(Panel::Lines(pictures.curve(title, pick))),
         height: 290,
         table: Some(table.captioned(format!("{title} by iteration, median over processes"))),
-        title,
+        title: title.to_owned(),
     }
 }
 

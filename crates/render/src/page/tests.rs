@@ -1,1 +1,174 @@
+//! Pages of reports that no run here would make.
 
+use judge::fairness::{Breach, RuleState};
+use judge::report::{State, Summary};
+use judge::study::Cell;
+use judge::verdicts::Verdict;
+use judge::{Metric, regression};
+use plan::sweep::SweepKind;
+use plan::{Axis, Prompt, Setting, Settings, StudyView};
+
+use super::*;
+use crate::testing::{cell, report, row};
+
+fn html(report: &Report) -> String {
+    run::html(report, &BTreeMap::new()).unwrap()
+}
+
+/// Tags that are open at the end, and every attribute in quotes.
+fn left_open(html: &str) -> Vec<&str> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html.trim_start_matches("<!DOCTYPE html>");
+    while let Some(start) = rest.find('<') {
+        let end = start + rest[start..].find('>').unwrap();
+        let tag = &rest[start + 1..end];
+        let name = tag.split_whitespace().next().unwrap();
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "{html}"),
+            None if tag.ends_with('/') || ["meta", "link", "br"].contains(&name) => {}
+            None => open.push(name),
+        }
+        rest = &rest[end + 1..];
+    }
+    open
+}
+
+const EVIL: &str = "</td><script>alert(1)</script>\"'&\u{1b}";
+
+fn rule(id: &str) -> RuleState {
+    RuleState {
+        id: id.into(),
+        sentence: "Same device".into(),
+        broken_by: Vec::new(),
+        notes: Vec::new(),
+        unverified: None,
+    }
+}
+
+fn evil() -> Report {
+    let mut report = report();
+    let evil = || EVIL.to_owned();
+    (report.environment.host, report.environment.cpu) = (evil(), evil());
+    report.environment.command = vec!["photofinish".into(), "--prompt".into(), evil()];
+    (report.plan.model, report.model.name, report.plan.analysis) = (evil(), evil(), evil());
+    report.plan.prompts = vec![Prompt { name: evil(), text: Some(evil()), tokens: vec![1] }];
+    report.rows[0].framework = evil();
+    report.rows[2].reasons = vec![evil()];
+    report.warnings = vec![evil()];
+    report.comparisons[0].sentence = evil();
+    report.summary = Summary { heading: evil(), verdicts: vec![evil()], details: vec![evil()] };
+    let breach = Breach { framework: evil(), finding: evil(), remedy: evil() };
+    report.rules = vec![RuleState { sentence: evil(), broken_by: vec![breach], ..rule("R1") }];
+    report
+}
+
+#[test]
+fn everything_that_a_page_opens_it_closes_and_what_comes_from_outside_opens_nothing() {
+    let page = run::html(&evil(), &BTreeMap::from([(EVIL.to_owned(), vec![1.0, 2.0, 3.0])])).unwrap();
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(!page.contains("<script") && !page.contains('\u{1b}'), "{page}");
+    assert!(page.contains("R1 ") && page.contains("✗ broken"), "{page}");
+}
+
+#[test]
+fn a_report_with_nothing_in_it_is_a_page_that_says_so() {
+    let page = html(&Report { rows: Vec::new(), comparisons: Vec::new(), ..report() });
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(page.contains("Nothing could be measured."), "{page}");
+}
+
+#[test]
+fn the_answer_claims_what_the_verdict_does() {
+    let with = |verdict: Verdict| {
+        let mut report = report();
+        report.comparisons.truncate(1);
+        report.comparisons[0].verdict = verdict;
+        html(&report)
+    };
+    let answer = "<p class=\"answer\">ort decodes 1.9x faster than candle</p>";
+    assert!(with(Verdict::Faster).contains(answer));
+    let inconclusive = with(Verdict::Inconclusive);
+    assert!(!inconclusive.contains(answer) && inconclusive.contains("do not support a claim"));
+    assert!(with(Verdict::NotMeasurable).contains("too noisy for a verdict"));
+}
+
+#[test]
+fn an_unverified_rule_is_not_told_to_hold() {
+    let rule = RuleState { unverified: Some("no GPU figures".into()), ..rule("R6") };
+    let page = html(&Report { rules: vec![rule], ..report() });
+    assert!(
+        page.contains("? not verified") && page.contains("no GPU figures") && !page.contains("✓"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_page_calls_metrics_by_their_titles_and_carries_its_report() {
+    let page = html(&report());
+    for metric in Metric::TABLE {
+        assert!(page.contains(metric.title()), "{}", metric.title());
+    }
+    assert!(
+        page.contains("data:application/json;base64,") && page.contains("tch failed: it was ended"),
+        "{page}"
+    );
+    let states: Vec<State> = report().rows.iter().map(|row| row.state).collect();
+    assert!(states.contains(&State::Unsupported) && page.contains(">unsupported<"), "{page}");
+}
+
+#[test]
+fn a_run_has_a_page_and_a_picture_in_two_forms() {
+    let one = row("one", State::Measured, [Some(1.0); 5], &[]);
+    let files = run(&Report { rows: vec![one], ..report() }, &BTreeMap::new()).unwrap();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["report.html", "comparison.png", "comparison.svg"]);
+    assert!(files[1].1.starts_with(b"\x89PNG") && files[2].1.starts_with(b"<?xml"));
+}
+
+#[test]
+fn the_history_is_told_by_machine_and_case() {
+    let mut later = regression::testing::record("one", 120.0);
+    (later.run, later.time) = ("later".into(), "2026-01-02T00:00:00Z".into());
+    later.machine.host = EVIL.into();
+    let mut other = later.clone();
+    other.case.batch = 4;
+    let records = [regression::testing::record("one", 100.0), later, other];
+    let page = history::html(&over_time::groups(&records.iter().collect::<Vec<_>>()), 2).unwrap();
+    assert_eq!(left_open(&page), [""; 0]);
+    for told in [
+        "2 runs; what differs",
+        "2 lines of the history could not be read",
+        "<h2>a-model f32, 16 → 32, 2 threads</h2>",
+        "<h2>a-model f32, 16 → 32, batch 4, 2 threads</h2>",
+        "Average Throughput (tok/s) over time",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+}
+
+#[test]
+fn a_study_leads_to_the_pages_of_its_cells() {
+    let at = |tokens: u32| Settings::from([(Axis::PromptTokens, Setting::Number(tokens))]);
+    let cells = [4, 8].map(|tokens| Cell {
+        results: Some(format!("results/study/prompt-{tokens}")),
+        ..cell(at(tokens), [50.0, 40.0])
+    });
+    let refused = Cell::refused(at(64), EVIL.into());
+    let cells = cells.into_iter().chain([refused]).collect();
+    let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells);
+    let page = study::html(&report).unwrap();
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(page.contains("<a href=\"prompt-8/report.html\">prompt-8</a>"), "{page}");
+    assert!(page.contains("prompt 64: not run: &lt;/td&gt;") && !page.contains("<script"), "{page}");
+}
+
+#[test]
+fn what_an_optimisation_is_worth_is_answered() {
+    let place = Settings::from([(Axis::Framework, Setting::Name("ort".into()))]);
+    let arms = ["fused".to_owned(), "base".to_owned()];
+    let report = crate::testing::study("ab fused", StudyView::Ab(arms), vec![cell(place, [40.0, 50.0])]);
+    let page = study::html(&report).unwrap();
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(page.contains("<h2>With and without</h2>") && page.contains("fused (tok/s)"), "{page}");
+    assert!(page.contains("<p class=\"answer\">candle decodes 0.53 times as fast as ort</p>"), "{page}");
+}

@@ -36,14 +36,8 @@ pub(crate) fn subtitle(report: &Report) -> String {
 }
 
 /// What stands where there is no figure.
-pub(crate) fn absent(state: State) -> String {
-    match state {
-        State::Unsupported => "unsupported",
-        State::Failed => "failed",
-        State::NotRun => "not run",
-        State::Measured | State::Struck | State::Labelled => "not available",
-    }
-    .to_owned()
+pub(crate) fn absent(state: State) -> &'static str {
+    if state.has_figures() { "not available" } else { state.words() }
 }
 
 impl<'a> Pictures<'a> {
@@ -65,7 +59,7 @@ impl<'a> Pictures<'a> {
                 value: figure.and_then(|figure| figure.median),
                 interval: figure.and_then(words::interval),
                 points: figure.map(words::known).unwrap_or_default(),
-                note: absent(row.state),
+                note: absent(row.state).to_owned(),
             }
         };
         let bars = self.report.rows.iter().map(bar).collect();

@@ -2,7 +2,6 @@
 
 use charts::{Bar, Bars, Group, Heatmap, Line, LineAxis, Lines, Panel, Point};
 use judge::Metric;
-use judge::study::columns::Column;
 use judge::study::report::varied;
 use judge::study::{Cell, CellRow, StudyReport, cell};
 use plan::sweep::SweepKind;
@@ -140,7 +139,7 @@ fn bars(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
         value: row.median(metric),
         interval: None,
         points: Vec::new(),
-        note: absent(row.state),
+        note: absent(row.state).to_owned(),
     };
     let group = |cell: &Cell| Group {
         label: cell::name(&cell.settings, axes),
@@ -177,7 +176,7 @@ fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
         points: points(&row.steadiness.curve, |point| point.gap_ms.or(Some(point.first_token_ms))),
     });
     let panel = Panel::Lines(Lines {
-        title: Column::Metric(Metric::Latency).title(),
+        title: Metric::Latency.short_title().to_owned(),
         hint: "by iteration".into(),
         x: LineAxis { label: ITERATION.into(), ..LineAxis::default() },
         y: LineAxis { from_zero: true, ..LineAxis::default() },

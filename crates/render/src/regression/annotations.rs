@@ -1,7 +1,7 @@
 //! Annotations of a GitHub workflow, and its job summary.
 
-use judge::regression::document::Document;
-use judge::regression::verdicts::Verdict;
+use judge::metrics;
+use judge::regression::{Document, Verdict};
 
 /// The table for the log, then an annotation for each thing to know.
 ///
@@ -16,7 +16,7 @@ pub fn github(document: &Document) -> String {
         text += &annotation("warning", "Performance is not measurable", reason);
     }
     for finding in document.findings.iter().filter(|finding| finding.follows.is_none()) {
-        let name = format!("{} of {}", finding.metric.replace('_', " "), finding.framework);
+        let name = format!("{} of {}", metrics::words(&finding.metric), finding.framework);
         let (level, title) = match finding.verdict {
             Verdict::Regression => ("error", format!("Performance regression: {name}")),
             Verdict::NotMeasurable => ("warning", format!("Not measurable: {name}")),

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use judge::regression::document::Document;
-use judge::regression::verdicts::{Finding, Verdict};
+use judge::regression::{Document, Finding, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

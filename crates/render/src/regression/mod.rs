@@ -5,8 +5,8 @@ mod junit;
 #[cfg(test)]
 mod tests;
 
-use judge::regression::document::{Document, Kind};
-use judge::regression::verdicts::{Finding, Verdict, percent};
+use judge::metrics;
+use judge::regression::{Document, Finding, Kind, Verdict, interval_words, percent};
 use judge::report::number;
 
 use crate::table::{Column, Table};
@@ -104,13 +104,16 @@ fn grid(document: &Document) -> Table {
 /// All but the framework.
 fn cells(finding: &Finding) -> [String; 7] {
     let figure = |value: Option<f64>| or_dash(value, |value| format!("{} {}", number(value), finding.unit));
+    // Its name stands above the column.
+    let bare = |words: String| words.strip_prefix("95 % interval ").map(str::to_owned);
+    let interval = finding.interval.map(interval_words).and_then(bare);
     let (a, b) = finding.rounds;
     [
-        finding.metric.replace('_', " "),
+        metrics::words(&finding.metric),
         figure(finding.baseline),
         figure(finding.current),
         or_dash(finding.ratio, |ratio| percent(ratio - 1.0)),
-        or_dash(finding.interval, |(low, high)| format!("{} to {}", percent(low - 1.0), percent(high - 1.0))),
+        or_dash(interval, |interval| interval),
         if a == b { a.to_string() } else { format!("{a} / {b}") },
         finding.verdict.word().to_owned(),
     ]
@@ -134,7 +137,10 @@ fn lines(document: &Document) -> Vec<String> {
         };
         for finding in follows(false).chain(follows(true)) {
             lines.push(match &finding.follows {
-                Some(other) => format!("{}: {} says what {other} says", finding.framework, finding.metric),
+                Some(other) => {
+                    let [metric, other] = [&finding.metric, other].map(|key| metrics::words(key));
+                    format!("{}: {metric} says what {other} says", finding.framework)
+                }
                 None => finding.sentence.clone(),
             });
         }
@@ -188,7 +194,7 @@ pub fn csv(document: &Document) -> String {
             words::exact(finding.p),
             words::exact(finding.p_adjusted),
             finding.threshold.to_string(),
-            words::name(&finding.verdict),
+            finding.verdict.word().to_lowercase().replace(' ', "_"),
         ]);
     }
     table.csv()

@@ -1,1 +1,133 @@
+//! Renderings of a check whose truth is known.
 
+use insta::assert_snapshot;
+use judge::regression::machine::Speed;
+use judge::regression::testing::record;
+use judge::regression::thresholds::Thresholds;
+use judge::regression::{Bar, Broken, Side, Subject, pairing, verdicts};
+use time::OffsetDateTime;
+
+use super::*;
+
+/// One framework, 8 % slower.
+fn slower() -> Document {
+    let (baseline, current) = ([record("one", 100.0)], [record("one", 100.0 / 1.08)]);
+    let pairs = pairing::pair(&baseline, &current, false).pairs;
+    let subjects: Vec<Subject<'_>> =
+        pairs.into_iter().flat_map(|pair| verdicts::subjects(pair, &[])).collect();
+    let thresholds = Thresholds::all(0.05);
+    let bar = Bar { thresholds: &thresholds, gates: true, speed: Speed::SAME };
+    let side = |records| Side::new("h.jsonl#run", records);
+    let document = Document::new(Kind::Check, side(&baseline), side(&current));
+    Document { findings: verdicts::unpaired(&subjects, &bar), ..document }.concluded()
+}
+
+#[test]
+fn the_terminal() {
+    assert_snapshot!(table(&slower()), @r##"
+    current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+    baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+
+    ┌───────────┬────────────┬───────────┬────────────┬────────┬──────────────────┬────────┬────────────┐
+    │ Framework ┆ Metric     ┆  Baseline ┆    Current ┆ Change ┆    95 % interval ┆ Rounds ┆ Verdict    │
+    ╞═══════════╪════════════╪═══════════╪════════════╪════════╪══════════════════╪════════╪════════════╡
+    │ one       ┆ load       ┆   0.500 s ┆    0.500 s ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
+    │ one       ┆ latency    ┆   10.0 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
+    │ one       ┆ throughput ┆ 100 tok/s ┆ 92.6 tok/s ┆ -7.4 % ┆ -7.9 % to -6.9 % ┆      6 ┆ REGRESSION │
+    └───────────┴────────────┴───────────┴────────────┴────────┴──────────────────┴────────┴────────────┘
+    one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
+    one: latency says what throughput says
+
+    regression: throughput of one
+    "##);
+}
+
+#[test]
+fn the_pull_request() {
+    assert_snapshot!(markdown(&slower()), @r##"
+    **regression: throughput of one**
+
+    - current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+    - baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
+
+    | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
+    |-----------|------------|-----------|------------|--------|------------------|--------|------------|
+    | one       | load       |   0.500 s |    0.500 s | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
+    | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
+    | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |
+
+    - one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
+    - one: latency says what throughput says
+    "##);
+}
+
+#[test]
+fn annotations() {
+    let text = github(&slower());
+    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @"::error title=Performance regression%3A throughput of one::one: throughput regressed: -7.4 %25, 92.6 against 100 tok/s (95 %25 interval -7.9 %25 to -6.9 %25, 6 rounds), beyond the threshold of 5 %25");
+}
+
+#[test]
+fn junit_reports() {
+    let now = OffsetDateTime::UNIX_EPOCH;
+    assert_snapshot!(junit(&slower(), now), @r##"
+    <?xml version="1.0" encoding="UTF-8"?>
+    <testsuites name="photofinish" tests="3" failures="2" errors="0">
+        <testsuite name="one" tests="3" disabled="0" errors="0" failures="2" skipped="0" timestamp="1970-01-01T00:00:00Z">
+            <testcase name="load" classname="one">
+                <system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 s (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out>
+            </testcase>
+            <testcase name="latency" classname="one">
+                <failure message="one: latency regressed: +8.0 %, 10.8 against 10.0 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
+            </testcase>
+            <testcase name="throughput" classname="one">
+                <failure message="one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
+            </testcase>
+        </testsuite>
+    </testsuites>
+    "##);
+}
+
+#[test]
+fn what_differs_and_what_failed_is_told_everywhere() {
+    let mut document = slower();
+    document.differences = vec!["processor: <A> (baseline), B (current)".into()];
+    document.failures = vec![Broken { framework: "two".into(), reason: "it was ended by signal 9".into() }];
+    document.unmeasurable = Some("other processes used 50 %".into());
+    let document = document.concluded();
+    let terminal = table(&document);
+    assert!(
+        terminal.contains("NOT THE SAME: processor: <A>") && terminal.ends_with("\nfailed: two\n"),
+        "{terminal}"
+    );
+    let summary = job_summary(&document);
+    assert!(
+        summary.starts_with("## Performance\n\n**failed: two**") && summary.contains("&lt;A>"),
+        "{summary}"
+    );
+    let annotated = github(&document);
+    assert!(annotated.contains("::error title=two failed::it was ended by signal 9"), "{annotated}");
+    assert!(annotated.contains("::warning title=Runs differ::processor"), "{annotated}");
+    let junit = junit(&document, OffsetDateTime::UNIX_EPOCH);
+    assert!(junit.contains("<error message=\"it was ended by signal 9\"/>"), "{junit}");
+    assert!(junit.contains("<skipped message=\"other processes used 50 %\"/>"), "{junit}");
+    assert!(junit.contains("tests=\"5\" failures=\"2\" errors=\"1\""), "{junit}");
+}
+
+#[test]
+fn xml_holds_whatever_a_worker_said() {
+    let mut document = slower();
+    document.failures = vec![Broken { framework: "<b>".into(), reason: "\"&\u{1b}[1m\n'".into() }];
+    let junit = junit(&document, OffsetDateTime::UNIX_EPOCH);
+    assert!(junit.contains("name=\"&lt;b&gt;\"") && !junit.contains('\u{1b}'), "{junit}");
+}
+
+#[test]
+fn a_spreadsheet_has_a_line_for_each_finding() {
+    let text = csv(&slower());
+    let start: Vec<&str> = text.lines().take(2).collect();
+    assert_snapshot!(start.join("\n"), @r#"
+    framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
+    one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
+    "#);
+}

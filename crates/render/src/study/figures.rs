@@ -29,7 +29,7 @@ pub fn csv(report: &StudyReport) -> String {
             add(["", "not_run", "not run"].map(str::to_owned), Line::default());
         }
         for row in &cell.rows {
-            let start = [row.framework.clone(), words::name(&row.state), row.parity.clone()];
+            let start = [row.framework.clone(), row.state.name().to_owned(), row.parity.clone()];
             for line in lines(&report.view, cell, row) {
                 add(start.clone(), line);
             }

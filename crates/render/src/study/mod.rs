@@ -2,6 +2,8 @@
 
 mod figures;
 mod grids;
+#[cfg(test)]
+mod tests;
 
 use judge::study::StudyReport;
 

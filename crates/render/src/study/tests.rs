@@ -1,0 +1,100 @@
+//! Renderings of studies as snapshots.
+
+use insta::assert_snapshot;
+use judge::curve::Point;
+use judge::study::Cell;
+use plan::sweep::SweepKind;
+use plan::{Axis, Setting, Settings, StudyView};
+
+use super::*;
+use crate::testing::{cell, study};
+
+fn at(axis: Axis, value: u32) -> Settings {
+    Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
+}
+
+fn sweep() -> StudyReport {
+    let refused = Cell::refused(at(Axis::Batch, 64), "it does not fit into memory".into());
+    let cells =
+        vec![cell(at(Axis::Batch, 1), [50.0, 40.0]), cell(at(Axis::Batch, 4), [100.0, 160.0]), refused];
+    study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells)
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_cell_and_framework() {
+    assert_snapshot!(table(&sweep()), @r"
+    sweep generate: 3 cells, 6 rounds each
+
+    ┌───────┬────────────┬───────────┬──────────────────┬─────────────────┬──────────────┬────────────────┬───────────┬───────────────────┬─────────────┐
+    │ Batch ┆ New tokens ┆ Framework ┆ First token (ms) ┆ Prefill (tok/s) ┆ Latency (ms) ┆ Decode (tok/s) ┆ Peak (GB) ┆ Against the first ┆      Parity │
+    ╞═══════╪════════════╪═══════════╪══════════════════╪═════════════════╪══════════════╪════════════════╪═══════════╪═══════════════════╪═════════════╡
+    │ 1     ┆ 32         ┆ candle    ┆                – ┆               – ┆         20.0 ┆           50.0 ┆     0.700 ┆     1.00x (100 %) ┆ not checked │
+    │ 1     ┆ 32         ┆ ort       ┆                – ┆               – ┆         25.0 ┆           40.0 ┆     0.700 ┆     1.00x (100 %) ┆ not checked │
+    │ 4     ┆ 32         ┆ candle    ┆                – ┆               – ┆         10.0 ┆            100 ┆     0.700 ┆      2.00x (50 %) ┆ not checked │
+    │ 4     ┆ 32         ┆ ort       ┆                – ┆               – ┆         6.25 ┆            160 ┆     0.700 ┆     4.00x (100 %) ┆ not checked │
+    │ 64    ┆ 32         ┆ all       ┆                – ┆               – ┆            – ┆              – ┆         – ┆                 – ┆     not run │
+    └───────┴────────────┴───────────┴──────────────────┴─────────────────┴──────────────┴────────────────┴───────────┴───────────────────┴─────────────┘
+    batch 64, new tokens 32: not run: it does not fit into memory
+    batch 1, new tokens 32: ort decodes 1.9x faster than candle
+    batch 4, new tokens 32: ort decodes 1.9x faster than candle
+    warning: 2 cells, batch 1, new tokens 32 the first: odd: it kept 1.0 of 2 threads busy (R5)
+
+    Every comparison, and report.html: results/study
+    ");
+}
+
+#[test]
+fn a_spreadsheet_has_a_line_for_each_cell_framework_and_figure() {
+    let text = csv(&sweep());
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| ["metric", "throughput", "not_run"].iter().any(|word| line.contains(word)))
+        .collect();
+    assert_snapshot!(lines.join("\n"), @r"
+    batch,new_tokens,contender,state,parity,metric,median,min,max,rounds
+    1,32,candle,measured,not checked,throughput,50,50,50,6
+    1,32,ort,measured,not checked,throughput,40,40,40,6
+    4,32,candle,measured,not checked,throughput,100,100,100,6
+    4,32,ort,measured,not checked,throughput,160,160,160,6
+    64,32,,not_run,not run,,,,,0
+    ");
+}
+
+#[test]
+fn with_and_without_stand_side_by_side() {
+    let arms = ["fused".to_owned(), "base".to_owned()];
+    let cells = vec![cell(at(Axis::PromptTokens, 16), [50.0, 40.0])];
+    assert_snapshot!(markdown(&study("ab fused", StudyView::Ab(arms), cells)), @r"
+    ab fused (prompt 16, new tokens 32): 1 cells, 6 rounds each
+
+    | fused (tok/s) | base (tok/s) | Speed-up | 95 % interval | Verdict | Memory | Same tokens |      Parity |
+    |---------------|--------------|----------|---------------|---------|--------|-------------|-------------|
+    |          50.0 |         40.0 |    0.53x |     0.50–0.56 |  slower | +0.0 % |           – | not checked |
+
+    - warning: odd: it kept 1.0 of 2 threads busy (R5)
+    ");
+}
+
+#[test]
+fn a_study_of_warm_up_shows_its_iterations() {
+    let mut cell = cell(Settings::new(), [50.0, 40.0]);
+    let point = |iteration: usize, gap_ms: f64| Point {
+        iteration,
+        processes: 1,
+        warmup: 0,
+        first_token_ms: 2.0 * gap_ms,
+        gap_ms: Some(gap_ms),
+        ratio: None,
+    };
+    cell.rows[0].steadiness.curve = vec![point(1, 30.0), point(2, 20.0)];
+    cell.rows.truncate(1);
+    let report = study("sweep warmup", StudyView::Sweep(SweepKind::Warmup), vec![cell]);
+    assert_snapshot!(curve(&report).unwrap().markdown(), @r"
+    | Iteration | candle first token (ms) | ms a token |
+    |-----------|-------------------------|------------|
+    | 1         |                    60.0 |       30.0 |
+    | 2         |                    40.0 |       20.0 |
+    ");
+    assert!(table(&report).contains("ms a token") && markdown(&report).contains("ms a token"));
+    assert!(curve(&sweep()).is_none());
+}

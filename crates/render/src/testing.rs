@@ -1,0 +1,172 @@
+//! Reports made up for tests.
+
+use std::collections::BTreeMap;
+
+use bundle::Precision;
+use judge::report::{Figure, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
+use judge::steady::Steadiness;
+use judge::study::report::summary;
+use judge::study::{Cell, StudyReport, ab, scaling};
+use judge::verdicts::{Comparison, Verdict};
+use judge::{End, Environment, Metric, testing};
+use plan::{Plan, Settings, StudyView};
+
+pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
+    Figure {
+        metric,
+        unit: metric.unit().to_owned(),
+        median,
+        min: median,
+        max: median,
+        values: vec![median; 6],
+    }
+}
+
+pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str]) -> Row {
+    Row {
+        framework: framework.into(),
+        state,
+        reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
+        precision: Requested { requested: Precision::F32, observed: None },
+        rounds: if medians[0].is_some() { 6 } else { 0 },
+        metrics: Metric::TABLE
+            .into_iter()
+            .zip(medians)
+            .map(|(metric, median)| figure(metric, median))
+            .collect(),
+        load: Loads {
+            warm_resident_before: Some(1.0),
+            cold: vec![0.5],
+            cold_median: Some(0.5),
+            cold_resident_before: Some(0.0),
+            cold_unavailable: None,
+        },
+        limit: None,
+        memory: None,
+        threads: None,
+        steadiness: Steadiness::default(),
+        energy: None,
+        text: None,
+        agreement: None,
+        tokens: None,
+        hello: None,
+        in_effect: None,
+    }
+}
+
+pub(crate) fn environment() -> Environment {
+    Environment {
+        host: "host".into(),
+        cpu: "A Processor".into(),
+        physical_cores: Some(2),
+        available_cores: 2,
+        memory_bytes: 1 << 34,
+        driver_version: "0".into(),
+        command: vec!["photofinish".into()],
+        started: "2026-01-01T00:00:00Z".into(),
+        ..Environment::default()
+    }
+}
+
+pub(crate) fn model() -> Prepared {
+    Prepared {
+        name: "a-model".into(),
+        architecture: "llama".into(),
+        bundle: "bundle".into(),
+        manifest: bundle::Manifest {
+            format: 1,
+            name: "a-model".into(),
+            source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
+            files: BTreeMap::new(),
+        },
+        config: None,
+    }
+}
+
+fn comparison(metric: Metric, verdict: Verdict, sentence: &str) -> Comparison {
+    Comparison {
+        metric,
+        a: "ort".into(),
+        b: "candle".into(),
+        advantage: Some(1.9),
+        interval: Some((1.8, 2.0)),
+        statistics: None,
+        verdict,
+        verdict_of_b: verdict,
+        sentence: sentence.into(),
+    }
+}
+
+/// Two frameworks with figures, one that failed and one that cannot.
+pub(crate) fn report() -> Report {
+    let plan = Plan { cold_loads: 3, ..testing::plan(&["candle", "ort", "tch", "odd"]) };
+    Report {
+        schema: SCHEMA,
+        environment: environment(),
+        plan,
+        model: model(),
+        rows: vec![
+            row("candle", State::Measured, [Some(0.21), Some(79.84), Some(17.7), Some(155.6), None], &[]),
+            row("ort", State::Measured, [Some(0.588), Some(9.99), Some(1.25), Some(47.2), Some(0.69)], &[]),
+            row("tch", State::Failed, [None; 5], &["it was ended by signal 9"]),
+            row("odd", State::Unsupported, [None; 5], &["no bf16 kernels"]),
+        ],
+        comparisons: vec![
+            comparison(Metric::Throughput, Verdict::Faster, "ort decodes 1.9x faster than candle"),
+            comparison(Metric::Latency, Verdict::Faster, "this sentence is not printed"),
+            comparison(Metric::Load, Verdict::Inconclusive, "ort and candle: inconclusive in Model Load (s)"),
+        ],
+        rounds: 6,
+        end: End::Planned,
+        prompts: Vec::new(),
+        floor: Vec::new(),
+        rules: Vec::new(),
+        sanity: Vec::new(),
+        machine: Machine::default(),
+        warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".into()],
+        interrupted: false,
+        results: "results/x".into(),
+        summary: Summary {
+            heading:
+                "a-model on A Processor with 2 threads: prompts of 16 tokens, 32 new tokens each, 6 rounds"
+                    .into(),
+            ..Summary::default()
+        },
+    }
+}
+
+/// A study of these cells, with everything that is derived from them.
+pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyReport {
+    let mut report = StudyReport {
+        schema: SCHEMA,
+        study: name.into(),
+        command: vec!["photofinish".into()],
+        started: "2026-01-01T00:00:00Z".into(),
+        analysis: String::new(),
+        planned: cells.iter().map(|cell| cell.settings.clone()).collect(),
+        scaling: match view {
+            StudyView::Sweep(kind) => scaling::along(kind, &cells),
+            StudyView::Ab(_) => Vec::new(),
+        },
+        outcomes: if matches!(view, StudyView::Ab(_)) { ab::outcomes(&cells) } else { Vec::new() },
+        cells,
+        interrupted: false,
+        results: "results/study".into(),
+        view,
+        summary: Summary::default(),
+    };
+    report.summary = summary(&report);
+    report
+}
+
+/// A cell of two frameworks that decode so many tokens a second.
+pub(crate) fn cell(settings: Settings, throughputs: [f64; 2]) -> Cell {
+    let medians = |throughput: f64| [0.5, 80.0, 1000.0 / throughput, throughput, 0.7].map(Some);
+    let mut report = report();
+    report.rows.truncate(2);
+    for (row, throughput) in report.rows.iter_mut().zip(throughputs) {
+        let metrics = Metric::TABLE.into_iter().zip(medians(throughput));
+        row.metrics = metrics.map(|(metric, median)| figure(metric, median)).collect();
+    }
+    Cell::new(settings, &report)
+}
