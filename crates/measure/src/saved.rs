@@ -115,7 +115,7 @@ struct Line {
 
 impl Line {
     fn fact(&self) -> Result<Fact> {
-        serde_json::from_str(&self.text).map_err(|error| self.unreadable(&error))
+        Fact::read(&self.text).map_err(|error| self.unreadable(&error))
     }
 
     fn run(&self) -> Result<Run> {
@@ -123,11 +123,7 @@ impl Line {
     }
 
     fn unreadable(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::usage(format!(
-            "{}, line {}: not a fact that this program knows: {error}",
-            self.path.display(),
-            self.number
-        ))
+        Failure::usage(format!("{}, line {}: {error}", self.path.display(), self.number))
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct FilterArgs {
 
 fn parse_metric(text: &str) -> Result<Metric, String> {
     Metric::parse(text).ok_or_else(|| {
-        let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
         format!("there are {}", names.join(", "))
     })
 }

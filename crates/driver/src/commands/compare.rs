@@ -46,8 +46,10 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
 fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRequest> {
     let words = shlex::split(&suite.command).unwrap_or_default();
     let program = ["photofinish".to_owned()];
-    let cannot = |reason: &str| Failure::usage(format!("suite {name:?} is `photofinish {}`: {reason}", suite.command));
-    let parsed = Cli::try_parse_from(program.into_iter().chain(words)).map_err(|e| cannot(&first_line(&e)))?;
+    let cannot =
+        |reason: &str| Failure::usage(format!("suite {name:?} is `photofinish {}`: {reason}", suite.command));
+    let parsed =
+        Cli::try_parse_from(program.into_iter().chain(words)).map_err(|e| cannot(&first_line(&e)))?;
     let mut study = match &parsed.command {
         Some(Command::Sweep(args)) => args.study(),
         Some(Command::Ab(args)) => args.study(),

@@ -167,7 +167,9 @@ fn rendered(merged: &[Merged], format: Format) -> String {
         (_, [one]) => study::rendered(&one.document, format),
         _ => {
             let each = merged.iter().map(|one| match format {
-                Format::Markdown => format!("## {}\n\n{}", one.title(), study::rendered(&one.document, format)),
+                Format::Markdown => {
+                    format!("## {}\n\n{}", one.title(), study::rendered(&one.document, format))
+                }
                 _ => format!("{}\n{}", one.title(), study::rendered(&one.document, format)),
             });
             each.collect::<Vec<_>>().join("\n")

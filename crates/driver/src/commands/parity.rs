@@ -31,7 +31,8 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
     results.write(ENVIRONMENT, &saved::pretty(&environment));
     results.write(PLAN, &saved::plan_text(&plan, &model));
-    let facts = |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
+    let facts =
+        |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
     let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
     print(&match args.format {
         Format::Json => report.json() + "\n",

@@ -5,11 +5,11 @@
 use std::path::Path;
 
 use clap::Parser;
-use serde::{Deserialize, Serialize};
 use judge::records::hex;
 use measure::resolve::drawn_seed;
 use measure::results::write_whole;
 use measure::saved::pretty;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use plan::ab::engines_of;
@@ -93,7 +93,14 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
         machine: machine.clone(),
         cells: cells.clone(),
     });
-    let plan = PlanFile { schema: SCHEMA, study: study.name, view: study.view, asked, shards: jobs.collect(), planned };
+    let plan = PlanFile {
+        schema: SCHEMA,
+        study: study.name,
+        view: study.view,
+        asked,
+        shards: jobs.collect(),
+        planned,
+    };
     save(&args.out, &(pretty(&plan) + "\n"))?;
     let last = plan.shards.len() - 1;
     print(&format!(
@@ -137,7 +144,10 @@ fn parse(arguments: &[String]) -> Result<(StudyRequest, Places)> {
 /// Reads a plan that `photofinish plan` wrote.
 pub(super) fn read(path: &Path) -> Result<PlanFile> {
     let unreadable = |reason: &dyn std::fmt::Display| {
-        Failure::usage(format!("{} is not a plan: {reason}; make one with `photofinish plan`", path.display()))
+        Failure::usage(format!(
+            "{} is not a plan: {reason}; make one with `photofinish plan`",
+            path.display()
+        ))
     };
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(&e))?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;

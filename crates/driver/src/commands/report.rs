@@ -8,9 +8,9 @@ use judge::report::layer_parity;
 use judge::study::StudyReport;
 use judge::verdicts::{Comparison, Verdict};
 use judge::{Evidence, Report};
+use measure::Results;
 use measure::results::write_whole;
 use measure::saved::{self, REPORT, SAMPLES};
-use measure::Results;
 use plan::{Failure, Result};
 use serde_json::Value;
 
@@ -75,8 +75,7 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
 /// Every output of the run or study in this directory. A report of an older schema is kept as it was written.
 fn outputs(directory: &Path) -> Result<Vec<Output>> {
     let path = directory.join(REPORT);
-    let unreadable =
-        |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
+    let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
     let Some(value) = saved::json(&path)? else { return unfinished(directory) };
     let is_old = value.get("schema").and_then(Value::as_u64) != Some(u64::from(judge::report::SCHEMA));
     let mut outputs = if value.get("study").is_some() {
@@ -113,12 +112,7 @@ fn unfinished(directory: &Path) -> Result<Vec<Output>> {
 /// Decides from the facts of a directory. What is missing there is a warning.
 fn judged(directory: &Path) -> Result<(Report, Evidence)> {
     let (mut facts, missing) = saved::facts(directory)?;
-    for run in &mut facts.evidence.runs {
-        let contender = facts.plan.contenders.iter().find(|contender| contender.label == run.framework);
-        if let (Some(contender), Some(agreement)) = (contender, run.agreement.take()) {
-            run.agreement = Some(agreement.rejudged(contender.precision));
-        }
-    }
+    facts.evidence = facts.evidence.rejudged(&facts.plan);
     let mut report = Report::new(&facts);
     report.warnings.extend(missing.into_iter().map(|what| format!("missing here: {what}")));
     Ok((report, facts.evidence))
@@ -186,8 +180,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
         },
     };
     let to = if in_place { directory.to_path_buf() } else { directory.join("rejudged") };
-    std::fs::create_dir_all(&to)
-        .map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;
+    std::fs::create_dir_all(&to).map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;
     text += "\n";
     print(&text)?;
     written(&to, report_outputs(&report, &evidence)?)

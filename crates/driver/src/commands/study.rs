@@ -17,8 +17,8 @@ use super::plan::Shard;
 use crate::cli::{CompareArgs, Format, Places};
 use crate::output::print;
 
-pub(crate) use store::{Computer, Part, read_part, unfinished};
 use store::{Asked, Store};
+pub(crate) use store::{Computer, Part, read_part, unfinished};
 
 /// What a study is told beside its request.
 pub(crate) struct Options {

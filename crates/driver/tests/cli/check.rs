@@ -82,16 +82,12 @@ fn what_the_baseline_measured_is_measured_again() {
     let installation = Installation::new().engine("one", &QUIET).engine("two", &QUIET);
     installation.run(&["--frameworks", "one", "--rounds", "7", "--new-tokens", "9", "--no-jit"]);
     let ran = check(&installation, &["--format", "json"]);
-    assert!(
-        ran.stderr.contains("--new-tokens=9 ") || ran.stderr.contains("--new-tokens=9"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains("measuring what") && ran.stderr.contains("rounds: 7"), "{}", ran.stderr);
     let document = ran.json();
     assert_eq!(document["findings"][0]["rounds"], serde_json::json!([7, 7]), "{document}");
-    assert!(document["findings"][0]["case"].as_str().unwrap().contains("9 new tokens, no JIT"), "{document}");
+    assert!(document["findings"][0]["case"].as_str().unwrap().contains("no JIT"), "{document}");
     let other = check(&installation, &["--new-tokens", "8"]);
-    other.refused(&["no framework in the same case", "9 new tokens", "8 new tokens"]);
+    other.refused(&["no framework in the same case", "→ 9", "→ 8"]);
 }
 
 #[test]
@@ -201,7 +197,7 @@ fn mistakes_are_told_in_a_sentence() {
     check(&["--baseline", "0000aaaa"]).refused(&["holds no run and no complete run of a commit"]);
     check(&["--baseline", "latest", "--threshold", "load"]).refused(&["percent"]);
     let model = installation.path("model/config.json").display().to_string();
-    check(&["--baseline", &model]).refused(&["no report of a comparison"]);
+    check(&["--baseline", &model]).refused(&["names no schema"]);
     let current = ["--baseline", "latest", "--current", "latest", "--rounds", "9"];
     check(&current).refused(&["nothing to act on"]);
 }

@@ -7,7 +7,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Commands that take the flags of a comparison.
-const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
+const MEASURING: [&str; 4] = ["compare", "sweep", "ab", "check"];
+/// Commands that are on their guard against noise.
+const GUARDED: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
 /// Commands that judge what was measured: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
 
@@ -60,7 +62,7 @@ impl Installation {
     pub(crate) fn driver(&self, arguments: &[&str]) -> Command {
         let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
         let mut command = self.guarded(arguments);
-        if !named || MEASURING.contains(&arguments[0]) {
+        if !named || GUARDED.contains(&arguments[0]) {
             command.arg("--accept-noise");
         }
         command

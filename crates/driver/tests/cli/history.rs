@@ -197,11 +197,11 @@ fn runs_are_listed_oldest_first_and_filtered() {
         csv::Reader::from_reader(ran.stdout.as_bytes()).records().count()
     };
     assert_eq!(lines(&[]), 7);
-    assert_eq!(lines(&["--framework", "quick"]), 3);
+    assert_eq!(lines(&["--frameworks", "quick"]), 3);
     assert_eq!(lines(&["--last", "1"]), 3);
     assert_eq!(lines(&["--since", "2026-11-14"]), 5);
     let none = history(&example(), &["--precision", "nf4"]);
-    assert!(none.stderr.contains("none of the 7 records"), "{}", none.stderr);
+    assert!(none.stderr.contains("matches (7 in the history)"), "{}", none.stderr);
     history(&example(), &["--since", "yesterday"]).refused(&["days (30d)"]);
     history(&example(), &["--metric", "speed"]).refused(&["throughput"]);
 }

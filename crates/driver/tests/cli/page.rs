@@ -85,7 +85,7 @@ fn a_study_has_a_page_that_leads_to_those_of_its_cells() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let study = directory(&installation);
     let page = std::fs::read_to_string(study.join("report.html")).unwrap();
-    assert!(page.contains("sweep generate") && page.contains("prompt tokens 8"), "{page}");
+    assert!(page.contains("sweep generate") && page.contains("prompt 8"), "{page}");
     let link = page.split("<a href=\"").find(|link| link.contains("/report.html")).unwrap();
     assert!(study.join(link.split('"').next().unwrap()).is_file(), "{link}");
     assert_eq!(report(&installation, &[study.to_str().unwrap()]).code, Some(0));
@@ -115,7 +115,7 @@ fn what_is_no_report_is_told_in_a_sentence() {
     report(&installation, &[path]).refused(&["not the results directory"]);
     for (text, told) in [
         ("{\"schema\": 1}", "its schema is 1, and this program reads 2 and 3"),
-        ("{}", "it has no schema"),
+        ("{}", "it names no schema"),
         ("[1", "is not JSON"),
         ("{\"schema\": 2}", "it has no rows"),
         ("{\"schema\": 2, \"rows\": 7}", "invalid type"),

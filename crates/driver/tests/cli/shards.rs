@@ -124,7 +124,9 @@ fn what_cannot_be_planned_run_or_merged_is_told() {
     let plan = plan(&installation, &["--shards", "2"]);
     let shard = run(&installation, &plan, &["--shard", "0"], "0").display().to_string();
     installation.run(&["run", "--plan", &plan, "--shard", "2"]).refused(&["--shard 2", "shards 0 to 1"]);
-    installation.run(&["run", "--plan", "absent.json"]).refused(&["absent.json is not a plan", "photofinish plan"]);
+    installation
+        .run(&["run", "--plan", "absent.json"])
+        .refused(&["absent.json is not a plan", "photofinish plan"]);
     installation.run(&["merge", &shard, &shard]).refused(&["measured the same cell"]);
     let results = installation.path("model").display().to_string();
     installation.run(&["merge", &results]).refused(&["is not of a shard"]);

@@ -59,7 +59,7 @@ const CAUTION: &str =
 
 fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     let mut trends: Vec<Trend> = Vec::new();
-    let stands = |record: &&Record| ["measured", "labelled"].contains(&record.state.as_str());
+    let stands = |record: &&Record| judge::records::takes_part(record);
     for metric in metrics {
         for record in records.iter().filter(stands) {
             add(&mut trends, *metric, record);

@@ -7,11 +7,11 @@ use history::Record;
 use statistics::{Decision, Series, Settings};
 
 use configs::{Engine, EngineSettings};
+use judge::Report;
 use judge::records;
 use judge::regression::machine::Speed;
 use judge::regression::verdicts::{self, Bar, Subject};
 use judge::regression::{Document, Kind, Pair, Side};
-use judge::Report;
 use measure::resolve::available_threads;
 use measure::{Places, environment, launch, places, provision};
 use plan::ab::engines_of;

@@ -27,8 +27,7 @@ use source::{LATEST, Run, Runs};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     let outcome = checked(args);
-    if let (Output::Github, Err(failure @ (Failure::Usage(_) | Failure::Failed(_)))) =
-        (args.output, &outcome)
+    if let (Output::Github, Err(failure @ (Failure::Usage(_) | Failure::Failed(_)))) = (args.output, &outcome)
     {
         print(&render::regression::refusal(&failure.to_string()))?;
     }

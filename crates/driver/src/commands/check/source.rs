@@ -59,8 +59,8 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
         });
     }
     let value = saved::json(path)?.unwrap_or_default();
-    let report = judge::report::read(value)
-        .map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+    let report =
+        judge::report::read(value).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
     let records = records::records(&report, None);
     Ok(Run { source: text.to_owned(), records })
 }

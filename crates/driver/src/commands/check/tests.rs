@@ -34,7 +34,6 @@ fn verdict(document: &Document, metric: &str) -> Verdict {
     document.findings.iter().find(|finding| finding.metric == metric).unwrap().verdict
 }
 
-
 #[test]
 fn eight_percent_are_a_regression_told_once() {
     let document = slower();

@@ -52,7 +52,12 @@ pub(crate) struct Computer {
 }
 
 impl Asked {
-    pub(super) fn new(asked: &StudyRequest, plan: &StudyPlan, shard: Option<Shard>, places: &Places) -> Asked {
+    pub(super) fn new(
+        asked: &StudyRequest,
+        plan: &StudyPlan,
+        shard: Option<Shard>,
+        places: &Places,
+    ) -> Asked {
         Asked {
             schema: SCHEMA,
             study: plan.name.clone(),
@@ -145,7 +150,9 @@ fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let value = saved::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
     match value.get("schema").and_then(Value::as_u64) {
         Some(schema) if schema < u64::from(SCHEMA) => {
-            return Err(unusable("an older version of the program began it, which kept what was asked in another form"));
+            return Err(unusable(
+                "an older version of the program began it, which kept what was asked in another form",
+            ));
         }
         Some(schema) if schema > u64::from(SCHEMA) => {
             return Err(unusable(&format!("its schema is {schema}, and this program reads {SCHEMA}")));
@@ -158,7 +165,10 @@ fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
 fn cells<'a>(directory: &Path, lines: impl Iterator<Item = &'a str>) -> Result<Vec<Cell>> {
     let cells: std::result::Result<Vec<Cell>, _> = lines.map(serde_json::from_str).collect();
     cells.map_err(|error| {
-        Failure::usage(format!("{} holds a line that is not a cell: {error}", directory.join(CELLS).display()))
+        Failure::usage(format!(
+            "{} holds a line that is not a cell: {error}",
+            directory.join(CELLS).display()
+        ))
     })
 }
 
