@@ -105,6 +105,7 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
     let Options { comparisons, seed } = options;
     let judged: usize = tables.iter().map(|table| table.judged).sum();
     let failed: usize = tables.iter().map(Table::failed).sum();
+    let metrics = judge::Metric::TABLE.map(judge::Metric::words);
     let mut page = format!(
         "# Calibration\n\n\
          What the statistics say of simulated comparisons whose truth is known. This page is written by\n\n\
@@ -113,17 +114,40 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
          limits. A figure passes by its own value; the Monte Carlo interval (Wilson 1927) says what the true \
          share may be.\n\n\
          Processes vary as those of `engine-mock` do. Rounds come in the driver's balanced random order; \
-         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has five metrics \
-         (load, cold start, latency, throughput, peak memory); latency and throughput come of the same decode \
-         steps. \"Rounds taken\" is the mean, and in parentheses the 10, 50 and 90 % quantiles. The methods are \
+         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has {} metrics \
+         ({}); latency and throughput come of the same decode steps. \"Rounds taken\" is the mean, and in parentheses the 10, 50 and 90 % quantiles. The methods are \
          described in `docs/methodology.md` and `crates/statistics`.\n",
         env!("CARGO_PKG_VERSION"),
         judged - failed,
+        if metrics.len() == 5 { "five".to_owned() } else { metrics.len().to_string() },
+        metrics.join(", "),
     );
     for table in tables {
         page.push_str(&format!("\n{table}"));
     }
-    page
+    page.lines().map(|line| wrapped(line) + "\n").collect()
+}
+
+/// A line of prose as lines of at most 120 columns; a row of a table as it is.
+fn wrapped(line: &str) -> String {
+    if line.starts_with('|') {
+        return line.to_owned();
+    }
+    let mut text = String::new();
+    let mut columns = 0;
+    for word in line.split(' ') {
+        let wide = word.chars().count();
+        if columns > 0 && columns + 1 + wide > 120 {
+            text.push('\n');
+            columns = 0;
+        } else if columns > 0 {
+            text.push(' ');
+            columns += 1;
+        }
+        text.push_str(word);
+        columns += wide;
+    }
+    text
 }
 
 /// Writes the page whole or not at all.

@@ -16,6 +16,7 @@ use crate::text;
 
 /// Resolves `request`, provisioning what is missing.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
+    plan::check(request)?;
     check_device(&request.device)?;
     let engines = engines_of(request, places)?;
     let suite = suite(&request.prompts, places)?;

@@ -37,6 +37,14 @@ pub struct Draft {
     new_tokens: usize,
 }
 
+/// Refuses what is not one comparison, whatever engines and models there are.
+pub fn check(request: &Request) -> Result<()> {
+    if let Some(reason) = &request.study.refused {
+        return Err(Failure::usage(reason));
+    }
+    axes::check_single(request)
+}
+
 /// What was found out of the model and the machine.
 #[derive(Debug, Clone)]
 pub struct Given<'a> {
@@ -62,10 +70,7 @@ impl Draft {
         suite: Suite,
         available_threads: usize,
     ) -> Result<Draft> {
-        if let Some(reason) = &request.study.refused {
-            return Err(Failure::usage(reason));
-        }
-        axes::check_single(request)?;
+        check(request)?;
         check_reference(request, &engines)?;
         let suite_name = match &request.prompts {
             PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),

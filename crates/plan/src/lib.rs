@@ -19,7 +19,7 @@ pub mod sweep;
 
 pub use arms::{Arm, StudySettings};
 pub use axes::{Axis, Setting, Settings};
-pub use draft::{Draft, Given};
+pub use draft::{Draft, Given, check};
 pub use failure::{Failure, Result};
 pub use plan::{Contender, Plan, Rounds};
 pub use prompts::Prompt;

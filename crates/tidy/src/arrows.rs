@@ -35,7 +35,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     ("reference-gguf", &["bundle"]),
-    ("render", &["charts", "history", "judge", "plan", "protocol", "statistics"]),
+    ("render", &["charts", "configs", "history", "judge", "plan", "protocol", "statistics"]),
     ("setup", &["tooling"]),
     ("statistics", &[]),
     ("tidy", &["tooling"]),

@@ -26,16 +26,21 @@ pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Numbers of the lines of prose that are too wide: tables, code and the targets of links apart.
+/// Numbers of the lines of prose that are too wide: tables, code, spliced text and the targets of links apart.
 fn wide_lines(text: &str) -> Vec<usize> {
     let mut wide = Vec::new();
     let mut in_code = false;
+    // What a program printed stays as it was printed.
+    let mut in_spliced = false;
     for (index, line) in text.lines().enumerate() {
+        if let Some(marker) = line.trim().strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")) {
+            in_spliced = marker.ends_with(": begin");
+        }
         if line.trim_start().starts_with("```") {
             in_code = !in_code;
         }
         let is_table = line.trim_start().starts_with('|');
-        if !in_code && !is_table && width(line) > WIDEST {
+        if !in_code && !in_spliced && !is_table && width(line) > WIDEST {
             wide.push(index + 1);
         }
     }
@@ -82,6 +87,12 @@ mod tests {
         for text in ["<!-- table: begin -->", "<!-- table: end -->", "<!-- a: begin -->\n<!-- b: end -->"] {
             assert_eq!(rules(text), ["markers of spliced text come in pairs"], "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_spliced_stays_as_it_was_printed() {
+        let wide = "x".repeat(121);
+        assert_eq!(wide_lines(&format!("<!-- run: begin -->\n{wide}\n<!-- run: end -->\n{wide}\n")), [4]);
     }
 
     #[test]

@@ -279,3 +279,9 @@ impl AbArgs {
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }
 }
+
+/// What is wrong, by clap's own words.
+pub(crate) fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}

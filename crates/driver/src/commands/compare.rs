@@ -1,28 +1,17 @@
 //! `photofinish compare`: plan, measure, judge, report.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Parser;
 use configs::Suite;
-use judge::report::{Facts, Prepared, Report};
-use measure::saved::{self, ENVIRONMENT, PLAN, SAMPLES};
-use measure::{Places, Results, Session, environment, interrupt, resolve};
+use judge::Report;
+use measure::{Places, interrupt};
 use plan::{Failure, Request, Result, StudyRequest};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::{report, study};
-use crate::cli::{Cli, Command, CompareArgs, Format, RequestArgs};
+use super::measured::{Destination, ended, measure, results_dir};
+use super::study;
+use crate::cli::{Cli, Command, CompareArgs, Format, RequestArgs, first_line};
 use crate::output::print;
-
-/// Where a comparison's results go, beside its own directory.
-pub(crate) struct Destination<'a> {
-    /// The results directory is made in here.
-    pub(crate) parent: &'a Path,
-    /// The history of all runs lies in here.
-    pub(crate) history: &'a Path,
-    pub(crate) quiet: bool,
-}
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
@@ -58,17 +47,6 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
     study.request = typed.without_suite().laid_upon(study.request);
     study.request.study.analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(study)
-}
-
-/// What is wrong, by clap's own words.
-pub(crate) fn first_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
-}
-
-/// The results directory that was asked for, or the usual one.
-pub(crate) fn results_dir(asked: Option<&PathBuf>, places: &Places) -> PathBuf {
-    asked.cloned().unwrap_or_else(|| places.results())
 }
 
 /// [`Destination`] of the flags of a comparison.
@@ -131,39 +109,6 @@ fn side_by_side(reports: &[Report], format: Format) -> String {
         }
         Format::Csv => precisions::csv(reports),
     }
-}
-
-/// One comparison, saved; with the reason why something could not be.
-pub(crate) fn measure(
-    request: &Request,
-    places: &Places,
-    destination: &Destination<'_>,
-) -> Result<(Report, Option<String>)> {
-    let started = OffsetDateTime::now_utc();
-    let (plan, bundle) = resolve::resolve(request, places, destination.quiet)?;
-    let environment = environment::read(places, started.format(&Rfc3339).unwrap_or_default());
-    let model = Prepared::new(&bundle);
-    let mut results = Results::create(destination.parent, started, "", SAMPLES)?;
-    results.write(ENVIRONMENT, &saved::pretty(&environment));
-    results.write(PLAN, &saved::plan_text(&plan, &model));
-    let session = Session::new(&plan, &bundle, places, results, destination.quiet)?;
-    let (evidence, mut results) = session.compare()?;
-    let directory = results.directory().display().to_string();
-    let facts = Facts { environment, plan, model, evidence, results: directory };
-    let report = Report::new(&facts);
-    let unsaved = report::save(&report, &facts.evidence, &mut results, destination.history);
-    Ok((report, unsaved))
-}
-
-/// The exit code of a comparison.
-pub(crate) fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
-    if let Some(reason) = unsaved {
-        return Err(Failure::failed(reason));
-    }
-    if report.interrupted {
-        return Err(Failure::Interrupted);
-    }
-    Ok(report.exit_code())
 }
 
 fn rendered(report: &Report, format: Format) -> String {

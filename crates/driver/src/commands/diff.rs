@@ -8,7 +8,7 @@ use judge::regression::{Document, Kind, Pair, Side, pairing};
 use plan::Result;
 
 use super::check::{is_measured, named, noise, note_differences, note_failures, told};
-use super::compare::results_dir;
+use super::measured::results_dir;
 use crate::cli::DiffArgs;
 
 pub(crate) fn diff(args: &DiffArgs) -> Result<u8> {

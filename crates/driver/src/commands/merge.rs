@@ -8,7 +8,7 @@ use judge::study::{Cell, StudyReport};
 use measure::saved::pretty;
 use plan::{Failure, Result, StudyPlan};
 
-use super::plan::{Job, PlanFile, SCHEMA, save};
+use super::shards::{Job, PlanFile, SCHEMA, save};
 use super::study::{self, Computer, Part, read_part};
 use crate::cli::{Format, MergeArgs};
 use crate::output::print;

@@ -10,7 +10,7 @@ use render::layer_parity as document;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::compare::results_dir;
+use super::measured::results_dir;
 use crate::cli::{Format, ParityArgs};
 use crate::output::print;
 
@@ -29,8 +29,8 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
     let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
-    results.write(ENVIRONMENT, &saved::pretty(&environment));
-    results.write(PLAN, &saved::plan_text(&plan, &model));
+    results.write(ENVIRONMENT, saved::pretty(&environment));
+    results.write(PLAN, saved::plan_text(&plan, &model));
     let facts =
         |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
     let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
@@ -59,8 +59,8 @@ fn measured(
     let (found, evidence, mut results) = session.parity(prose)?;
     let directory = results.directory().display().to_string();
     let report = ParityReport::new(&facts(evidence, directory), found);
-    results.write("parity.json", &report.json());
-    results.write("parity.md", &document::markdown(&report));
+    results.write("parity.json", report.json());
+    results.write("parity.md", document::markdown(&report));
     Ok((report, results.finish()))
 }
 

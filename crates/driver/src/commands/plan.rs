@@ -2,71 +2,15 @@
 //! their own (`run`); `merge` lays together what they measured. A cell, with all its frameworks, is never divided: its
 //! verdicts need rounds on one machine.
 
-use std::path::Path;
-
 use clap::Parser;
-use judge::records::hex;
 use measure::resolve::drawn_seed;
-use measure::results::write_whole;
 use measure::saved::pretty;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-
 use plan::ab::engines_of;
-use plan::{Failure, Result, Settings, StudyRequest, StudyView};
+use plan::{Failure, Result, StudyRequest};
 
-use super::compare::first_line;
-use crate::cli::{Cli, Command, Places, PlanArgs};
+use super::shards::{Job, PlanFile, SCHEMA, save};
+use crate::cli::{Cli, Command, Places, PlanArgs, first_line};
 use crate::output::print;
-
-/// Version of the plan file.
-pub(super) const SCHEMA: u32 = 2;
-
-/// The file that every shard is run from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PlanFile {
-    schema: u32,
-    pub(super) study: String,
-    /// What was asked for, with the seed, so that every shard draws what the whole would have drawn.
-    pub(super) asked: StudyRequest,
-    pub(super) view: StudyView,
-    pub(super) planned: Vec<Settings>,
-    pub(super) shards: Vec<Job>,
-}
-
-/// What one job does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Job {
-    pub(super) index: usize,
-    /// Label of the machine it is for.
-    pub(super) machine: Option<String>,
-    /// Of `planned`, counted from 0.
-    pub(super) cells: Vec<usize>,
-}
-
-/// What a results directory says of the plan that it is a part of.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Shard {
-    pub(super) plan: PlanFile,
-    pub(super) sha256: String,
-    /// `None`: all of it.
-    pub(super) index: Option<usize>,
-}
-
-impl Shard {
-    /// Label of the machine that it was for.
-    pub(super) fn machine(&self) -> Option<&str> {
-        self.plan.shards[self.index?].machine.as_deref()
-    }
-}
-
-impl Shard {
-    /// A shard of `plan`, or all of it.
-    pub(super) fn new(plan: PlanFile, index: Option<usize>) -> Shard {
-        let sha256 = hex(&Sha256::digest(pretty(&plan)));
-        Shard { plan, sha256, index }
-    }
-}
 
 pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
     let (mut asked, places) = parse(&args.command)?;
@@ -139,39 +83,6 @@ fn parse(arguments: &[String]) -> Result<(StudyRequest, Places)> {
              a single comparison is a sweep of one cell"
         ))),
     }
-}
-
-/// Reads a plan that `photofinish plan` wrote.
-pub(super) fn read(path: &Path) -> Result<PlanFile> {
-    let unreadable = |reason: &dyn std::fmt::Display| {
-        Failure::usage(format!(
-            "{} is not a plan: {reason}; make one with `photofinish plan`",
-            path.display()
-        ))
-    };
-    let text = std::fs::read_to_string(path).map_err(|e| unreadable(&e))?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
-    if value.get("schema").and_then(serde_json::Value::as_u64) != Some(SCHEMA.into()) {
-        return Err(unreadable(&"it is of another version"));
-    }
-    let plan: PlanFile = serde_json::from_value(value).map_err(|e| unreadable(&e))?;
-    let cells = plan.planned.len();
-    if plan.shards.is_empty() {
-        return Err(unreadable(&"it has no shards"));
-    }
-    if plan.shards.iter().flat_map(|job| &job.cells).any(|&cell| cell >= cells) {
-        return Err(unreadable(&"a shard names a cell that it does not have"));
-    }
-    Ok(plan)
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn save(path: &Path, text: &str) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let cannot =
-        |reason: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {reason}", path.display()));
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| cannot(&"it names no file"))?;
-    write_whole(directory, name, text.as_bytes()).map_err(|e| cannot(&e))
 }
 
 #[cfg(test)]

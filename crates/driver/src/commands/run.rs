@@ -3,7 +3,7 @@
 use measure::interrupt;
 use plan::{Failure, Result, Settings};
 
-use super::plan::{Shard, read};
+use super::shards::{Shard, read};
 use super::study;
 use crate::cli::RunArgs;
 

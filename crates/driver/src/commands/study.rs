@@ -12,8 +12,8 @@ use measure::interrupt;
 use measure::saved;
 use plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
 
-use super::compare::{self, Destination, results_dir};
-use super::plan::Shard;
+use super::measured::{self, Destination, results_dir};
+use super::shards::Shard;
 use crate::cli::{CompareArgs, Format, Places};
 use crate::output::print;
 
@@ -121,7 +121,7 @@ fn measure_cells(
         }
         let directory = store.directory().to_path_buf();
         let destination = Destination { parent: &directory, history: &history, quiet: options.quiet };
-        let cell = match compare::measure(&planned.request, places, &destination) {
+        let cell = match measured::measure(&planned.request, places, &destination) {
             Ok((report, _)) if report.interrupted => {
                 outcome.failure = Some(Failure::Interrupted);
                 break;

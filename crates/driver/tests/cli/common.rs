@@ -106,7 +106,7 @@ impl Installation {
         directory
     }
 
-    /// Of the processes that were measured.
+    /// What the processes that were measured yielded.
     pub(crate) fn samples(&self) -> Vec<Value> {
         let mut samples = self.all_samples();
         samples.retain(|run| run["purpose"] == "measure");

@@ -141,10 +141,11 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
 }
 
 /// How the speed-up changes with the number of new tokens, a sentence for each framework.
-pub fn sentences(document: &super::StudyReport) -> Vec<String> {
+/// How each framework's speed-up goes along the new tokens.
+pub fn sentences(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut frameworks: Vec<&Setting> = Vec::new();
-    for outcome in &document.outcomes {
+    for outcome in outcomes {
         if let Some(framework) = outcome.settings.get(&Axis::Framework)
             && !frameworks.contains(&framework)
         {
@@ -152,8 +153,7 @@ pub fn sentences(document: &super::StudyReport) -> Vec<String> {
         }
     }
     for framework in frameworks {
-        let along: Vec<(&Setting, f64)> = document
-            .outcomes
+        let along: Vec<(&Setting, f64)> = outcomes
             .iter()
             .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
             .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))

@@ -116,7 +116,7 @@ fn findings(document: &StudyReport) -> Vec<String> {
             lines.extend(verdicts(document, *kind));
             lines.extend(short_warmups(document, *kind));
         }
-        StudyView::Ab(_) => lines.extend(ab::sentences(document)),
+        StudyView::Ab(_) => lines.extend(ab::sentences(&document.outcomes)),
     }
     let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
     for cell in &document.cells {

@@ -15,7 +15,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Of a worker on `device` that is about to be started. What is available is read now, while it holds nothing.
+    /// The confinement of a worker on `device` that is about to be started. What is available is read now, while it holds nothing.
     ///
     /// The limit is one on private writable memory by size (`RLIMIT_DATA`, getrlimit(2)), whether touched or not:
     /// heap, buffers and thread stacks, but not mapped weights, nor what glibc only reserves for its arenas. CUDA

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Readings at one moment. Times are seconds of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Counters {
-    /// Of the CPUs watched, by anyone, ours included; without waiting for I/O and without stolen time.
+    /// Time of the CPUs watched, used by anyone, ours included; without waiting for I/O and without stolen time.
     pub busy_s: Option<f64>,
     /// Time that the hypervisor gave to others.
     pub stolen_s: Option<f64>,

@@ -5,8 +5,7 @@ use history::Record;
 use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
 
 use super::interleaved;
-use crate::cli::{CheckArgs, Cli, Command};
-use crate::commands::compare::first_line;
+use crate::cli::{CheckArgs, Cli, Command, first_line};
 
 /// Whether anything that decides what is measured was typed.
 pub(super) fn says_what_to_measure(args: &CheckArgs) -> bool {

@@ -18,7 +18,7 @@ use plan::ab::engines_of;
 use plan::{Arm, Contender, Failure, Request, Result};
 
 use crate::cli::CheckArgs;
-use crate::commands::compare::{self, Destination, results_dir};
+use crate::commands::measured::{self, Destination, results_dir};
 
 /// What is put after a framework's name for its other build.
 pub(super) const BASE: &str = "@base";
@@ -38,8 +38,8 @@ pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Resu
     greet(&engines, &asked, places)?;
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
-    let (report, unsaved) = compare::measure(&asked, places, &destination)?;
-    compare::ended(&report, unsaved)?;
+    let (report, unsaved) = measured::measure(&asked, places, &destination)?;
+    measured::ended(&report, unsaved)?;
     Ok((document(args, &directory, &report), report))
 }
 

@@ -19,7 +19,7 @@ use measure::{Places, environment, interrupt};
 use plan::{Failure, Result, RoundsAsked};
 use time::OffsetDateTime;
 
-use super::compare::{self, Destination, results_dir};
+use super::measured::{self, Destination, results_dir};
 use crate::cli::check::{CheckArgs, Different, Output};
 use crate::output::print;
 use again::{again, says_what_to_measure};
@@ -146,7 +146,7 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     }
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
-    let (report, unsaved) = compare::measure(&request, places, &destination)?;
+    let (report, unsaved) = measured::measure(&request, places, &destination)?;
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
     }

@@ -82,7 +82,7 @@ impl Runs {
         self.run(self.runs.iter().rfind(|run| run[0].run == name))
     }
 
-    /// Of those that were completed.
+    /// The newest of the runs that were completed.
     pub(in crate::commands) fn newest(&self, is_meant: impl Fn(&[Record]) -> bool) -> Option<Run> {
         self.run(self.runs.iter().rfind(|run| is_complete(run) && is_meant(run)))
     }

@@ -14,8 +14,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::commands::plan::Shard;
-use crate::commands::report;
+use crate::commands::outputs::study_outputs;
+use crate::commands::shards::Shard;
 
 const CELLS: &str = "cells.jsonl";
 pub(super) const ASKED: &str = "study.json";
@@ -122,7 +122,7 @@ impl Store {
 
     /// Saves the outcome; the reason if something could not be saved.
     pub(super) fn finish(&mut self, report: &StudyReport) -> Option<String> {
-        let outputs = report::study_outputs(report);
+        let outputs = study_outputs(report);
         for (name, contents) in outputs.iter().flatten() {
             self.results.write(name, contents);
         }

@@ -1,0 +1,55 @@
+//! The files that are made of a report, and how a measured one is kept.
+
+use std::path::Path;
+
+use judge::gaps::gaps_ms;
+use judge::records::{self, HISTORY};
+use judge::study::StudyReport;
+use judge::{Evidence, Report};
+use measure::Results;
+use measure::saved::{self, REPORT};
+use plan::{Failure, Result};
+
+/// A file by its name, to be written.
+pub(super) type Output = (String, Vec<u8>);
+
+/// Every file of a comparison.
+pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Result<Vec<Output>> {
+    let mut outputs = vec![
+        (REPORT.to_owned(), report.json().into_bytes()),
+        ("report.md".to_owned(), render::comparison::markdown(report).into_bytes()),
+        ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
+    ];
+    outputs.extend(render::page::run(report, &gaps_ms(evidence)).map_err(Failure::failed)?);
+    Ok(outputs)
+}
+
+/// Every file of a study.
+pub(super) fn study_outputs(report: &StudyReport) -> Result<Vec<Output>> {
+    let mut outputs = vec![
+        (REPORT.to_owned(), saved::pretty(report).into_bytes()),
+        ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
+        ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
+    ];
+    outputs.extend(render::page::study(report).map_err(Failure::failed)?);
+    Ok(outputs)
+}
+
+/// The run's own files, then its records in the history of all runs: what the history names is there. The reason why
+/// something could not be saved.
+pub(super) fn save(
+    report: &Report,
+    evidence: &Evidence,
+    results: &mut Results,
+    history: &Path,
+) -> Option<String> {
+    let outputs = report_outputs(report, evidence);
+    for (name, contents) in outputs.iter().flatten() {
+        results.write(name, contents);
+    }
+    let unsaved = results.finish().or_else(|| outputs.err().map(|failure| failure.to_string()));
+    let study = report.plan.request.as_ref().map(|request| request.study.name.as_str());
+    let study = study.filter(|name| !name.is_empty());
+    let kept = ::history::append(&history.join(HISTORY), &records::records(report, study));
+    unsaved.or_else(|| kept.err().map(|error| format!("{error}; the run itself is in {}", report.results)))
+}
