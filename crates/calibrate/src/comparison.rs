@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use engine_mock::Noise;
+use judge::Metric;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statistics::{
@@ -12,7 +13,7 @@ use statistics::{
 };
 
 /// The metrics of the table.
-pub const METRICS: [&str; 5] = ["load", "cold start", "latency", "throughput", "peak memory"];
+pub const METRICS: [Metric; 5] = Metric::TABLE;
 /// The one that decides whether rounds go on.
 pub const DECIDING: usize = 3;
 /// Decode steps of a process.

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use statistics::DEFAULT_MAX_ROUNDS;
 
+use crate::comparison::METRICS;
 use crate::study::{Options, Share};
 
 /// Where a share has to be.
@@ -105,7 +106,7 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
     let Options { comparisons, seed } = options;
     let judged: usize = tables.iter().map(|table| table.judged).sum();
     let failed: usize = tables.iter().map(Table::failed).sum();
-    let metrics = judge::Metric::TABLE.map(judge::Metric::words);
+    let metrics = METRICS.map(judge::Metric::words);
     let mut page = format!(
         "# Calibration\n\n\
          What the statistics say of simulated comparisons whose truth is known. This page is written by\n\n\
