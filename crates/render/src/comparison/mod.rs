@@ -78,15 +78,29 @@ pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
         table.add([Cell::from(title)].into_iter().chain(report.rows.iter().map(cell)));
     };
     for metric in Metric::TABLE {
-        add(metric.title(), &|row| {
-            let own = row.metrics.iter().find(|figure| figure.metric == metric);
-            let interval = own.filter(|_| intervals).and_then(words::interval);
-            Cell::with_small(figure(row, metric), words::range(interval))
-        });
+        add(metric.title(), &|row| median(row, metric, intervals));
     }
     add("Precision", &|row| row.precision_words().into());
     add("Parity", &|row| row.parity_words().into());
     table
+}
+
+/// The metrics that the main table has no room for, a row each.
+pub(crate) fn further_metrics(report: &Report) -> Table {
+    let labels = report.rows.iter().map(|row| Column::right(row.framework.clone()));
+    let mut table = Table::new([Column::left("")].into_iter().chain(labels));
+    for metric in Metric::ALL.into_iter().filter(|metric| !Metric::TABLE.contains(metric)) {
+        let medians = report.rows.iter().map(|row| median(row, metric, true));
+        table.add([Cell::from(metric.title())].into_iter().chain(medians));
+    }
+    table
+}
+
+/// The median over processes, with the 95 % interval of it below where that is asked for.
+fn median(row: &Row, metric: Metric, interval: bool) -> Cell {
+    let own = row.metrics.iter().find(|figure| figure.metric == metric);
+    let interval = own.filter(|_| interval).and_then(words::interval);
+    Cell::with_small(figure(row, metric), words::range(interval))
 }
 
 /// What is not measured is a dash; the reason stands below the table.

@@ -80,6 +80,7 @@ fn result(report: &Report) -> Markup {
     html! {
         (comparison::grid(report, true).captioned(caption))
         @if !libraries.is_empty() { p class="muted" { (libraries.join("; ")) } }
+        (html::details("Further metrics", &html! { (comparison::further_metrics(report).captioned(caption)) }))
     }
 }
 
