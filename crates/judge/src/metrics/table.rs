@@ -40,6 +40,8 @@ pub enum Metric {
     LatencyP99,
     /// Warm request → last token, milliseconds.
     Total,
+    /// Throughput ÷ peak memory, tokens per second and gigabyte.
+    Efficiency,
 }
 
 /// What most metrics have in common. An entry says what is different of its own.
@@ -199,6 +201,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Total Time (ms)",
         words: "total time",
         source: Source::Samples(|samples| samples.median(total_ms)),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::Efficiency,
+        key: "efficiency",
+        title: "Efficiency (tok/s per GB)",
+        short_title: Some("tok/s per GB"),
+        words: "efficiency",
+        unit: "tok/s per GB",
+        higher_is_better: true,
+        source: Source::Process(|run, work| {
+            let throughput = Metric::Throughput.of_process(run, work)?;
+            Some(throughput / Metric::PeakMemory.of_process(run, work)?).filter(|figure| figure.is_finite())
+        }),
         ..PLAIN
     },
 ];
