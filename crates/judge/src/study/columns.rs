@@ -15,7 +15,6 @@ pub enum Column {
     Memory(Part),
     /// Throughput against the first value of the batch's or threads' axis, and how much of that many times it is.
     Efficiency,
-    ThroughputPerGigabyte,
     Perplexity,
     Kl,
     Top1,
@@ -94,7 +93,6 @@ impl Column {
             Column::Memory(Part::Activations) => "Activations (MB)".into(),
             Column::Memory(part) => part.title().into(),
             Column::Efficiency => "Against the first".into(),
-            Column::ThroughputPerGigabyte => "tok/s per GB".into(),
             Column::Perplexity => "Perplexity".into(),
             Column::Kl => "KL from f32".into(),
             Column::Top1 => "Top-1 of f32".into(),
@@ -139,9 +137,6 @@ impl Column {
         match self {
             Column::Metric(metric) => row.median(metric),
             Column::Memory(part) => Some(part.bytes(row.memory.as_ref()?)? / 1e6),
-            Column::ThroughputPerGigabyte => {
-                Some(row.median(Metric::Throughput)? / row.median(Metric::PeakMemory)?)
-            }
             Column::Perplexity => Some(row.text?.perplexity),
             Column::Kl => row.text?.mean_kl,
             Column::Top1 => row.text?.top1,
@@ -158,7 +153,6 @@ impl Column {
         match self {
             Column::Metric(metric) => Some(metric.name().to_owned()),
             Column::Memory(part) => Some(format!("memory_{}_mb", format!("{part:?}").to_lowercase())),
-            Column::ThroughputPerGigabyte => Some("throughput_per_gb".into()),
             Column::Perplexity => Some("perplexity".into()),
             Column::Kl => Some("mean_kl".into()),
             Column::Top1 => Some("top1".into()),
@@ -203,7 +197,7 @@ pub fn columns(kind: SweepKind) -> Vec<Column> {
             Column::Metric(Metric::PrefillThroughput),
             Column::Metric(Metric::Throughput),
             Column::Metric(Metric::PeakMemory),
-            Column::ThroughputPerGigabyte,
+            Column::Metric(Metric::Efficiency),
             Column::Perplexity,
             Column::Kl,
             Column::Top1,
