@@ -179,7 +179,7 @@ impl Draft {
             patience_s: request.patience_s,
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
             decode: decode(&request, seed),
-            warmup: warmup(request.study.equal_warmup.then_some(iterations as usize)),
+            warmup: warmup(&request, iterations),
             varied: request.study.varied.clone(),
             text: given.text,
             fair_comparison: request.fair_comparison,
@@ -227,10 +227,13 @@ fn rounds(request: &Request, of_suite: Option<u32>) -> Rounds {
     }
 }
 
-/// When warm-up ends: see [`Warmup`]. `iterations`: exactly so many.
-fn warmup(iterations: Option<usize>) -> Warmup {
-    let (min_iterations, max_iterations) = iterations.map_or((1, 10), |iterations| (iterations, iterations));
-    Warmup { min_iterations, max_iterations, max_ns: 30_000_000_000, settled_within: 0.05 }
+/// When warm-up ends: see [`Warmup`]. `measured`: iterations that are measured afterwards.
+fn warmup(request: &Request, measured: u32) -> Warmup {
+    let fixed = request.warmup.or(request.study.equal_warmup.then_some(measured)).map(|count| count as usize);
+    let (min_iterations, max_iterations) = fixed.map_or((1, 10), |count| (count, count));
+    // Whoever asks for so many gets so many: the time limit of the process is the only one.
+    let max_s = if request.warmup.is_some() { request.timeout_s } else { 30 };
+    Warmup { min_iterations, max_iterations, max_ns: max_s * 1_000_000_000, settled_within: 0.05 }
 }
 
 /// The columns: the sides of an A/B comparison, or the engines, those that are named twice numbered.

@@ -52,6 +52,8 @@ pub struct Request {
     pub cold_load: Option<bool>,
     /// Measured iterations in each process.
     pub iterations: Option<u32>,
+    /// Iterations of warm-up, exactly so many; `None`: until it has settled.
+    pub warmup: Option<u32>,
     pub decode: DecodeAsked,
     pub sampling: SamplingAsked,
     pub kv_cache: KvCache,
@@ -90,6 +92,7 @@ impl Default for Request {
             patience_s: 10.0,
             cold_load: None,
             iterations: None,
+            warmup: None,
             decode: DecodeAsked::Forced,
             sampling: SamplingAsked::default(),
             kv_cache: KvCache::On,

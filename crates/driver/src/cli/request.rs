@@ -108,6 +108,10 @@ pub(crate) struct RequestArgs {
     /// Measured iterations in each process [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     iterations: Option<u32>,
+    /// Iterations of warm-up before them, exactly so many; careful guides ask for at least as many as are measured
+    /// [default: until it has settled, up to 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    warmup: Option<u32>,
     /// Sequences computed together [default: 1]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
@@ -251,6 +255,7 @@ impl RequestArgs {
         set(&mut request.patience_s, self.patience.as_ref());
         request.cold_load = self.cold_load.map(|on| on == OnOff::On).or(request.cold_load);
         request.iterations = self.iterations.or(request.iterations);
+        request.warmup = self.warmup.or(request.warmup);
         set(&mut request.fair_comparison, self.fair_comparison.as_ref());
         request.reference = self.reference.clone().or_else(|| request.reference.take());
         request.seed = self.seed.or(request.seed);

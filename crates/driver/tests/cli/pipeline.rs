@@ -64,6 +64,18 @@ fn the_same_seed_gives_the_same_order() {
     assert_ne!(order("3"), order("4"));
 }
 
+#[test]
+fn a_warm_up_is_as_long_as_was_asked_for() {
+    let installation = Installation::new().timed("one", &[]);
+    let ran = installation.run(&["--frameworks", "one", "--rounds", "1", "--warmup", "4"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let samples = installation.samples();
+    let events = samples[0]["events"].as_array().unwrap();
+    let warmup = events.iter().find(|event| event["event"] == "warmup").unwrap();
+    assert_eq!(warmup["iterations"].as_array().unwrap().len(), 4, "{warmup}");
+    assert!(!ran.stdout.contains("warm-up hit its limit"), "{}", ran.stdout);
+}
+
 /// What goes wrong with one framework is its row's reason, and the others stand.
 fn one_bad_of_two(options: &[(&str, &str)], arguments: &[&str]) -> (Value, String) {
     let installation = Installation::new().engine("good", &[]).engine("bad", options);

@@ -92,6 +92,11 @@ pub fn differences(pair: &Pair<'_>) -> Vec<String> {
         note("weights", hash(&a.case), hash(&b.case));
     }
     note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
+    let warmup = |record: &Record| match record.request.as_ref().and_then(|request| request.get("warmup")) {
+        Some(count) if !count.is_null() => format!("{count} iterations"),
+        _ => "until it has settled".to_owned(),
+    };
+    note("warm-up", warmup(a), warmup(b));
     let fair = |record: &Record| record.settings.fair_comparison.to_string();
     note("--fair-comparison", fair(a), fair(b));
     found
