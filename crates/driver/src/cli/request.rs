@@ -263,3 +263,52 @@ impl RequestArgs {
         request.quick |= self.quick;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    #[test]
+    fn help_tells_the_defaults_of_a_request() {
+        let Request { models, timeout_s, time_budget_min, margin_percent, patience_s, delay_s, .. } =
+            Request::default();
+        let defaults = [
+            ("model", models[0].clone()),
+            ("timeout", timeout_s.to_string()),
+            ("time_budget", time_budget_min.to_string()),
+            ("margin", margin_percent.to_string()),
+            ("patience", patience_s.to_string()),
+            ("delay", delay_s.to_string()),
+        ];
+        let command = RequestArgs::augment_args(Command::new("compare"));
+        for (name, default) in defaults {
+            let flag = command.get_arguments().find(|flag| flag.get_id() == name).unwrap();
+            let help = flag.get_help().unwrap().to_string();
+            assert!(help.ends_with(&format!("[default: {default}]")), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_typed_stays_as_it_was() {
+        let earlier = Request { margin_percent: 7.0, jit: false, batch: vec![4], ..Request::default() };
+        assert_eq!(RequestArgs::default().laid_upon(earlier.clone()), earlier);
+        let typed = RequestArgs { batch: vec![2], ..RequestArgs::default() };
+        assert_eq!(typed.laid_upon(earlier.clone()), Request { batch: vec![2], ..earlier });
+    }
+
+    #[test]
+    fn one_way_to_name_prompts_or_a_precision_takes_the_place_of_another() {
+        let earlier = Request {
+            prompts: PromptSource::Suite("smoke".into()),
+            quantize: vec![Precision::Int8],
+            ..Request::default()
+        };
+        let model = ModelArgs { no_half: true, ..ModelArgs::default() };
+        let typed = RequestArgs { prompt: vec!["a".into()], model, ..RequestArgs::default() };
+        let now = typed.laid_upon(earlier);
+        assert_eq!(now.prompts, PromptSource::Texts(vec!["a".into()]));
+        assert_eq!((now.precisions, now.quantize), (vec![Precision::F32], Vec::new()));
+    }
+}
