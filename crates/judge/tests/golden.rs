@@ -100,6 +100,11 @@ fn differences(at: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) 
 fn judged_again(run: &str) -> Report {
     let recorded = recorded(run);
     let judged = Report::new(&facts(run, &recorded));
+    agree(run, judged, recorded)
+}
+
+/// Holds what was judged again against what was recorded, as data.
+fn agree(run: &str, judged: Report, recorded: Report) -> Report {
     // A metric that is younger than the recording is not held against it.
     let mut known = judged.clone();
     for (ours, theirs) in known.rows.iter_mut().zip(&recorded.rows) {
@@ -109,6 +114,26 @@ fn judged_again(run: &str) -> Report {
     differences(run, &wordless(known), &wordless(recorded), &mut found);
     assert!(found.is_empty(), "{found:#?}");
     judged
+}
+
+#[test]
+fn a_run_of_real_engines_is_judged_as_it_was() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-3/candle-ort");
+    let json = |name: &str| -> Value { serde_json::from_str(&text(&directory.join(name))).unwrap() };
+    let recorded = report::read(json("report.json")).unwrap();
+    let plan = json("plan.json");
+    let journal = text(&directory.join("samples.jsonl"));
+    let facts = Facts {
+        environment: serde_json::from_value(json("environment.json")).unwrap(),
+        model: serde_json::from_value(plan["prepared"].clone()).unwrap(),
+        plan: serde_json::from_value(plan).unwrap(),
+        evidence: Evidence::from_facts(journal.lines().map(|line| Fact::read(line).unwrap())),
+        results: recorded.results.clone(),
+    };
+    let judged = agree("candle-ort", Report::new(&facts), recorded);
+    assert_eq!((judged.exit_code(), judged.rounds), (0, 6));
+    let frameworks: Vec<&str> = judged.rows.iter().map(|row| row.framework.as_str()).collect();
+    assert_eq!(frameworks, ["candle", "ort"]);
 }
 
 #[test]
