@@ -117,7 +117,7 @@ fn what_is_no_report_is_told_in_a_sentence() {
         ("{\"schema\": 1}", "its schema is 1, and this program reads 2 and 3"),
         ("{}", "it names no schema"),
         ("[1", "is not JSON"),
-        ("{\"schema\": 2}", "it has no rows"),
+        ("{\"schema\": 2}", "missing field `environment`"),
         ("{\"schema\": 2, \"rows\": 7}", "invalid type"),
     ] {
         std::fs::write(directory.join("report.json"), text).unwrap();
