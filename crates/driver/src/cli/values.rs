@@ -1,11 +1,11 @@
-//! From the words of a flag to its value, with a sentence where they are none.
+//! Parsers of flag values. An error is a sentence that says which values are valid.
 
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use plan::RoundsAsked;
 
-/// Takes a precision by its name, and tells the names in help and errors.
+/// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
 }

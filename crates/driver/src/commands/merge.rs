@@ -1,4 +1,5 @@
-//! `photofinish merge`: what the shards of a plan measured, laid together: as one run would have given it, each machine apart.
+//! `photofinish merge`: puts together the results of a plan's shards, as one run would have given them, each machine
+//! apart.
 
 use std::path::{Path, PathBuf};
 
@@ -77,17 +78,17 @@ struct Machine {
     label: Option<String>,
     computer: Computer,
     started: String,
-    /// By its place in the plan, and the directory that it is from.
+    /// Cells by their place in the plan, each with the directory that it came from.
     cells: Vec<Option<(Cell, PathBuf)>>,
 }
 
-/// What one machine measured, as one study.
+/// The measurements of one machine, as one study.
 #[derive(Serialize)]
 struct Merged {
     machine: Option<String>,
     fingerprint: String,
     processor: String,
-    /// Shards of which a cell is not there.
+    /// Shards with missing cells.
     missing: Vec<usize>,
     #[serde(flatten)]
     document: StudyReport,
