@@ -63,7 +63,7 @@ pub struct Broken {
 }
 
 impl Side {
-    /// Describes a run from its records.
+    /// Makes the description of a run from its records.
     pub fn new(source: &str, records: &[Record]) -> Side {
         let first = &records[0];
         let mut libraries: Vec<String> = records.iter().filter_map(|record| record.library.clone()).collect();

@@ -192,7 +192,7 @@ impl StudyReport {
     }
 }
 
-/// Fills in the summary of the cells of `report`: outcomes, scaling, sentences.
+/// Fills in everything that is derived from the cells of `report`: outcomes, scaling, sentences.
 pub fn new(mut report: StudyReport) -> StudyReport {
     report.outcomes = match &report.view {
         StudyView::Ab(_) => ab::outcomes(&report.cells),
