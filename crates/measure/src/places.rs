@@ -26,7 +26,7 @@ pub struct Places {
 impl Places {
     pub fn find(given: &GivenPlaces) -> Result<Places> {
         let executable = std::env::current_exe()
-            .map_err(|e| Failure::failed(format!("cannot find the driver's own path: {e}")))?;
+            .map_err(|e| Failure::failed(format!("cannot find the path of photofinish itself: {e}")))?;
         let checkout = checkout_of(&executable);
         let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
         // Workers are measured, so they are always release builds, even beside a debug build of this program.
@@ -41,7 +41,7 @@ impl Places {
         };
         if !configs.join("engines").is_dir() {
             return Err(Failure::usage(format!(
-                "no engines are configured at {}: run the driver from a checkout, or name one with --configs",
+                "no engines are configured at {}: run photofinish from a checkout, or name a directory with --configs",
                 configs.join("engines").display()
             )));
         }

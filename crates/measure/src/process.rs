@@ -132,7 +132,7 @@ fn check_version(theirs: u32) -> Result<(), String> {
 
 fn nonsense(line: &str) -> String {
     let start: String = line.chars().take(80).collect();
-    format!("it sent a line that is no event: {start:?}")
+    format!("it sent a line that is not a valid event: {start:?}")
 }
 
 fn describe(status: ExitStatus) -> String {

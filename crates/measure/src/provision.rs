@@ -74,7 +74,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     if wanted.reference {
         match objection(&[Precision::F32]) {
             None => precisions.push(Precision::F32),
-            Some(objection) => eprintln!("nothing will be held against f32: {objection}"),
+            Some(objection) => eprintln!("nothing will be compared with f32: {objection}"),
         }
     }
     precisions.sort();

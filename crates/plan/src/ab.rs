@@ -134,7 +134,7 @@ fn variants(a: &str, b: &str, mut request: Request, engines: &dyn Engines) -> Re
         engines.engine(name)?;
     }
     if !request.frameworks.is_empty() {
-        return Err(Failure::usage("two variants are frameworks enough: leave --frameworks out"));
+        return Err(Failure::usage("the two variants are the frameworks: leave out --frameworks"));
     }
     request.study.varied = VARIANTS.map(str::to_owned).to_vec();
     let arm = |name: &str, number: &str| Arm {

@@ -111,7 +111,9 @@ fn lines(report: &ParityReport) -> Vec<String> {
         lines.push(format!("no reference: {reason}"));
     }
     if let Some(reason) = &report.reference_without_layers {
-        lines.push(format!("only logits are compared, for the reference gives no hidden states: {reason}"));
+        lines.push(format!(
+            "only logits are compared, because the reference gives no hidden states: {reason}"
+        ));
     }
     lines.extend(report.rows.iter().flat_map(lines_of_row));
     if let Some(reason) = &report.no_text {

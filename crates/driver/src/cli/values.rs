@@ -15,7 +15,7 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
         None if ["auto", "cpu"].contains(&text) => Ok("cpu".into()),
         None if text == "cuda" => Ok("cuda:0".into()),
         Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
-        _ => Err("there are auto, cpu and cuda[:N]".into()),
+        _ => Err("must be auto, cpu or cuda[:N]".into()),
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
     let (first, plan) = (parts[0].0, parts[0].1.shard.plan.clone());
     if let Some((other, _)) = parts.iter().find(|(_, part)| part.shard.sha256 != parts[0].1.shard.sha256) {
         return Err(Failure::usage(format!(
-            "{} and {} are of different plans: merge them apart",
+            "{} and {} belong to different plans: merge them separately",
             first.display(),
             other.display()
         )));

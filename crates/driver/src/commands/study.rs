@@ -91,7 +91,7 @@ pub(crate) fn run_cells(
     let unsaved = store.finish(&report);
     print(&rendered(&report, options.format))?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() {
-        eprintln!("to go on: the same command with --resume {}", store.directory().display());
+        eprintln!("to continue: run the same command with --resume {}", store.directory().display());
     }
     match (outcome.failure, unsaved) {
         (Some(failure), _) => Err(failure),

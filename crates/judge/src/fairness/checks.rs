@@ -100,7 +100,7 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
 
 pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(reason) = judged.evidence.no_reference.as_deref() {
-        return Some(format!("there is no reference to hold it against: {reason}"));
+        return Some(format!("there is no reference to compare it with: {reason}"));
     }
     judged.runs_of(label).find_map(|run| match &run.agreement {
         None => Some("it yielded no logits".into()),

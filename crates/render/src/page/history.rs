@@ -24,7 +24,7 @@ pub(super) fn html(groups: &[Group<'_>], skipped: usize) -> Result<String, Strin
     let body = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" { (runs) " runs; what differs in machine, model or settings is kept apart" }
+            p class="muted" { (runs) " runs; each machine, model and setting has its own section" }
             @if skipped > 0 { p { (skipped) " lines of the history could not be read and are not here." } }
         }
         @for section in sections { (section) }
@@ -76,9 +76,8 @@ fn table(group: &Group<'_>) -> Table {
         let figures = METRICS.map(|metric| figure(record, metric));
         table.add(start.map(Cell::from).into_iter().chain(figures).chain(end.map(Cell::from)));
     }
-    table.captioned(
-        "Medians over processes with their 95 % intervals; a + behind a commit: with local changes",
-    )
+    table
+        .captioned("Medians over processes with their 95 % intervals; a + after a commit means local changes")
 }
 
 /// A figure, or a dash with the reason below it.

@@ -131,7 +131,7 @@ pub(super) fn data(report: &str) -> Markup {
             }
         }
         p {
-            "Beside this page, if it was left where it was made: "
+            "Files beside this page, if it was not moved: "
             @for (index, name) in beside.iter().enumerate() {
                 @if index > 0 { ", " }
                 a href=(name) { (name) }

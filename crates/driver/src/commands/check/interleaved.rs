@@ -69,8 +69,8 @@ fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
         let worker = launch::worker(&contender, None, places, asked.timeout_s);
         worker.hello().map_err(|reason| {
             Failure::usage(format!(
-                "the base's worker of {} cannot be run by this driver: {reason}; builds of different protocols are \
-                 compared run against run, with --baseline",
+                "photofinish cannot run the base's worker of {}: {reason}; to compare builds with different protocols, \
+                 measure each and use --baseline",
                 engine.name
             ))
         })?;

@@ -48,7 +48,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
         Some(current) => {
             if says_what_to_measure(args) {
                 return Err(Failure::usage(
-                    "--current names a run that was measured: flags of a comparison have nothing to act on",
+                    "--current names a finished run, so nothing is measured: leave out the flags of a comparison",
                 ));
             }
             let current = named(current, &history, &places)?;
@@ -124,7 +124,7 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     }
     Err(Failure::usage(format!(
         "the baseline {} is another machine's: {} ({}, {} cores to use), fingerprint {}, and this one's is {here}; \
-         --allow-different machine compares all the same",
+         to compare anyway: --allow-different machine",
         baseline.source, machine.host, machine.cpu, machine.available_cores, machine.fingerprint
     )))
 }
@@ -208,7 +208,7 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
         [] => Ok(()),
         _ if args.allows(flag) => Ok(()),
         found => Err(Failure::usage(format!(
-            "the runs are not of the same {what}: {}; --allow-different {what} compares all the same",
+            "the runs are not of the same {what}: {}; to compare anyway: --allow-different {what}",
             found.join("; ")
         ))),
     };
