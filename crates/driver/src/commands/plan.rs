@@ -23,7 +23,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
     let count = args.shards as usize;
     if count > planned.len() {
         return Err(Failure::usage(format!(
-            "--shards {count}: `{}` has only {} cells, and a cell cannot be divided",
+            "--shards {count}: `{}` has {} cells, and a cell cannot be divided",
             study.name,
             planned.len()
         )));
