@@ -35,7 +35,7 @@ pub enum Fact {
     ProbedBefore { process: Process },
     /// Whether the machine can be probed: the reason why not, or `null` if a worker can.
     NoProbe { reason: Option<String> },
-    /// What else ran during a round, from its first process to its last.
+    /// Other activity during a round, from its first process to its last.
     Watched { noise: Noise },
     /// The guard's complaints.
     Complaint { reason: String },

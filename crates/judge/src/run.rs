@@ -1,4 +1,4 @@
-//! What one process yielded: the unit of evidence, kept whole.
+//! The output of one process: the unit of evidence, kept whole.
 
 use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::agreement::Agreement;
 use crate::noise::Noise;
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The job was done.
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub ending: Ending,
 }
 
-/// What a process was for.
+/// The purpose of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -55,10 +55,10 @@ pub struct Run {
     /// Every event as the worker sent it.
     pub events: Vec<Event>,
     pub agreement: Option<Agreement>,
-    /// What was written down of its weights, where they are derived from the bundle's.
+    /// The record beside its weights, if they are derived from the bundle's.
     #[serde(default)]
     pub derived: Option<DerivedWeights>,
-    /// What else the machine did meanwhile.
+    /// Other activity of the machine during the process.
     pub noise: Option<Noise>,
 }
 
@@ -84,7 +84,7 @@ pub struct Place {
     pub position: usize,
 }
 
-/// Why a process did not do its job.
+/// A failure: the reason why a process did not do its job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
     pub kind: FailureKind,
@@ -116,7 +116,7 @@ impl RunFailure {
         }
     }
 
-    /// Why the job was not done, if it was not.
+    /// The reason why the job was not done, if it was not.
     pub fn from_ending(ending: Ending) -> Option<RunFailure> {
         let (kind, reason, last_words) = match ending {
             Ending::Done => return None,

@@ -140,8 +140,7 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     all
 }
 
-/// How the speed-up changes with the number of new tokens, a sentence for each framework.
-/// How each framework's speed-up goes along the new tokens.
+/// The change of each framework's speed-up with the number of new tokens, one sentence each.
 pub fn sentences(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut frameworks: Vec<&Setting> = Vec::new();

@@ -48,7 +48,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
         Some(current) => {
             if says_what_to_measure(args) {
                 return Err(Failure::usage(
-                    "--current names a finished run, so nothing is measured: leave out the flags of a comparison",
+                    "--current names a finished run: the flags of a comparison have nothing to act on",
                 ));
             }
             let current = named(current, &history, &places)?;
