@@ -23,7 +23,9 @@ pub struct Divergence {
     pub prompt: String,
     /// Place among the new tokens, from 1.
     pub token: usize,
+    /// Token id of the continuation.
     pub ours: u32,
+    /// Token id of the reference's continuation.
     pub reference: u32,
     /// The reference's preference for its own token, in logits.
     #[serde(deserialize_with = "crate::reading::distance")]

@@ -26,9 +26,13 @@ pub struct Point {
 /// iterations. Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortWarmup {
+    /// Number of tokens of warm-up.
     pub warmup_tokens: usize,
+    /// Number of tokens of the test.
     pub test_tokens: usize,
+    /// Throughput of the test, tokens per second.
     pub tokens_per_second: f64,
+    /// Throughput of the same tokens in measured iterations, tokens per second.
     pub steady_tokens_per_second: f64,
     /// Difference of the first from the second, as a share of the second; below 0 if the first is too slow.
     pub error: f64,

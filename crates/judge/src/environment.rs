@@ -49,6 +49,7 @@ impl Environment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     pub name: String,
+    /// Memory of the GPU, in bytes.
     pub memory_bytes: Option<u64>,
     /// Version of the driver.
     pub driver: Option<String>,

@@ -246,7 +246,9 @@ pub struct Probe {
 /// A measuring process, by the values that identify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
+    /// Number of the round, from 0.
     pub round: usize,
+    /// Number of the attempt at the round, from 0.
     pub attempt: usize,
     pub framework: String,
 }

@@ -23,6 +23,7 @@ pub struct Parts {
     /// The rest: a second copy of the weights, packed or converted, or memory needed only by loading. Below 0 if less
     /// than the whole file was resident, or if the framework gave memory back.
     pub remainder: f64,
+    /// Peak memory of the process.
     pub peak: f64,
     /// Resident memory after loading, and after the last measured iteration.
     pub loaded: f64,

@@ -49,6 +49,7 @@ pub struct Run {
     /// Place within the round's order, from 0.
     pub position: usize,
     pub framework: String,
+    /// Process id of the worker.
     pub pid: u32,
     /// `None` when the job was done.
     pub failure: Option<RunFailure>,
@@ -79,8 +80,11 @@ pub struct DerivedWeights {
 /// When a process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
+    /// Number of the round, from 0.
     pub round: usize,
+    /// Number of the attempt at the round, from 0.
     pub attempt: usize,
+    /// Place in the order of the round, from 0.
     pub position: usize,
 }
 

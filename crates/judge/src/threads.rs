@@ -10,6 +10,7 @@ use plan::Plan;
 /// Threads of one contender: its budget and the observations, medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Threads {
+    /// Number of threads that the contender may use.
     pub budget: usize,
     /// Number of threads that the framework uses, as the engine reports it.
     pub reported: Option<usize>,

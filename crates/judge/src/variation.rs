@@ -16,7 +16,9 @@ const BANDWIDTH: f64 = 0.10;
 /// Throughput of short timed decodes, over all iterations of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variation {
+    /// Number of processes.
     pub processes: usize,
+    /// Number of iterations, over all processes.
     pub iterations: usize,
     /// Mean, tokens per second.
     pub throughput: f64,

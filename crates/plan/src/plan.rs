@@ -17,6 +17,7 @@ pub struct Contender {
     pub engine: Engine,
     pub precision: Precision,
     pub jit: bool,
+    /// Number of threads.
     pub threads: usize,
     pub kv_cache: KvCache,
 }
@@ -80,17 +81,21 @@ pub struct Plan {
     pub model: String,
     pub precision: Precision,
     pub device: String,
+    /// Thread budget, in threads.
     pub threads: usize,
     /// CPUs that every worker may use; `null` if the system has no CPU affinity.
     pub cpus: Option<Vec<usize>>,
     pub jit: bool,
+    /// Number of sequences that are computed together.
     pub batch: usize,
     /// Tokens in the KV cache before each prompt.
     pub context: usize,
     /// Whether parity compares only the last position of each prompt, and every new token.
     pub prompt_last_only: bool,
+    /// New tokens for each prompt.
     pub new_tokens: usize,
     pub rounds: Rounds,
+    /// Measured iterations in each process.
     pub iterations: usize,
     /// Margin of equivalence, as a share.
     pub margin: f64,
@@ -108,8 +113,11 @@ pub struct Plan {
     pub text: Option<std::result::Result<Vec<u32>, String>>,
     pub fair_comparison: bool,
     pub reference: Option<String>,
+    /// Seed of the order of the rounds, and of drawn tokens.
     pub seed: u64,
+    /// Pause before each measured iteration, in nanoseconds.
     pub delay_ns: u64,
+    /// Time limit of one worker process, in seconds.
     pub timeout_s: u64,
     pub suite: Option<String>,
     /// The suite's analysis: what it shows, and what it does not.

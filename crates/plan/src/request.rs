@@ -37,7 +37,9 @@ pub struct Request {
     pub prompt_tokens: Vec<u32>,
     /// Tokens in the KV cache before each prompt.
     pub context: Vec<u32>,
+    /// New tokens for each prompt.
     pub new_tokens: Vec<u32>,
+    /// Numbers of sequences that are computed together.
     pub batch: Vec<u32>,
     pub rounds: Option<RoundsAsked>,
     /// Time in minutes after which automatic rounds end.
@@ -59,6 +61,7 @@ pub struct Request {
     pub fair_comparison: bool,
     /// The framework whose f32 logits are the reference.
     pub reference: Option<String>,
+    /// Seed of the order of the rounds, and of drawn tokens; `None` draws one.
     pub seed: Option<u64>,
     /// Pause before each measured iteration, in seconds.
     pub delay_s: f64,
@@ -146,6 +149,7 @@ pub enum DecodeAsked {
 pub struct SamplingAsked {
     /// Divisor of the logits; `None` and 0 take the most likely token.
     pub temperature: Option<f32>,
+    /// Number of the most likely tokens to draw among; `None` for all.
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
 }

@@ -26,6 +26,7 @@ pub struct Row {
     /// The reasons for its state, if that is not simply "measured".
     pub reasons: Vec<String>,
     pub precision: Requested,
+    /// Number of complete rounds.
     pub rounds: usize,
     pub metrics: Vec<Figure>,
     pub load: Loads,

@@ -24,6 +24,7 @@ pub struct Cell {
     pub refused: Option<String>,
     /// The exit code that the comparison alone would have had.
     pub exit_code: u8,
+    /// Number of complete rounds.
     pub rounds: usize,
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
