@@ -1,10 +1,10 @@
-//! What goes to stdout.
+//! Output to stdout.
 
 use std::io::Write;
 
 use plan::{Failure, Result};
 
-/// Prints a result on stdout. A reader that has gone (`| head`) is no error.
+/// Prints a result on stdout. A closed reader (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -1,22 +1,22 @@
-//! How well a run agrees with the reference, and how far apart two computations may be.
+//! Agreement of a run with the reference, and the tolerances for it.
 
 use bundle::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::reading;
 
-/// How far apart two computations may be and still be the same, stated once for each precision.
+/// Tolerances within which two computations count as the same, stated once for each precision.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
-    /// Largest absolute difference of a logit, as a share of the reference's largest logit. Only f32 is
-    /// held to it: at 16 bits single logits may be far off without consequence.
+    /// Largest absolute difference of a logit, as a share of the reference's largest logit. The limit applies only to
+    /// f32: at 16 bits, single logits may be far off without consequence.
     pub max_abs_share: Option<f32>,
     /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position.
     pub mean_kl: f64,
     /// Share of positions whose most likely token is the reference's.
     pub top1: f64,
-    /// A token counts as the reference's where the reference itself prefers its own by less than this
-    /// (in logits): a tie within numerical noise.
+    /// Margin of a tie, in logits. If the reference prefers its own token by less than this, another token also counts
+    /// as the reference's.
     pub tie: f32,
 }
 
@@ -26,11 +26,11 @@ impl Tolerance {
         match precision {
             // Sums in another order move a logit of 30 by some 1e-4; a wrong operation by far more.
             Precision::F32 => Tolerance { max_abs_share: Some(2e-4), mean_kl: 1e-6, top1: 1.0, tie: 1e-3 },
-            // 11 and 8 bits of significand: relative steps of 5e-4 and 4e-3 in every weight.
+            // 11 and 8 bits of significand give relative steps of 5e-4 and 4e-3 in every weight.
             Precision::F16 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
             Precision::Bf16 => Tolerance { max_abs_share: None, mean_kl: 0.05, top1: 0.95, tie: 0.3 },
-            // Against the same codes and scales in f32: what is left is the kernels' own arithmetic, in which
-            // activations may be rounded to 8 bits.
+            // The reference uses the same codes and scales in f32. What differs is the kernels' own arithmetic, in
+            // which activations may be rounded to 8 bits.
             Precision::Int8 | Precision::Int4 => {
                 Tolerance { max_abs_share: None, mean_kl: 0.02, top1: 0.95, tie: 0.3 }
             }
@@ -39,7 +39,7 @@ impl Tolerance {
     }
 }
 
-/// What quantising costs: a run held against the model before it was quantised, in f32. No gate, a figure.
+/// The cost of quantising: a run compared with the model before it was quantised, in f32. It is a figure, not a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
@@ -49,52 +49,52 @@ pub struct QuantisationLoss {
     pub top1: f64,
 }
 
-/// How well one run agrees with the reference.
+/// The agreement of one run with the reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
-    /// The framework that is the reference.
+    /// The framework that gives the reference.
     pub reference: String,
-    /// What the run was held to.
+    /// The tolerances of the comparison.
     pub tolerance: Tolerance,
-    /// Positions whose logits were compared.
+    /// Number of positions whose logits were compared.
     pub positions: usize,
-    /// Largest absolute difference of a logit. Not finite where a logit is not.
+    /// Largest absolute difference of a logit. Not finite if a logit is not finite.
     #[serde(deserialize_with = "reading::number")]
     pub max_abs: f64,
-    /// Root of the mean squared difference of logits. NaN where a logit is.
+    /// Root of the mean squared difference of logits. NaN if a logit is NaN.
     #[serde(deserialize_with = "reading::number")]
     pub rmse: f64,
-    /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position. NaN where a logit is.
+    /// Mean Kullback–Leibler divergence from the reference's distribution, nats per position. NaN if a logit is NaN.
     #[serde(deserialize_with = "reading::number")]
     pub mean_kl: f64,
-    /// Share of positions that agree on the most likely token, ties counted as agreement.
+    /// Share of positions that agree on the most likely token; ties count as agreement.
     pub top1: f64,
-    /// The reference's largest logit, by its absolute value. `None` in results that did not keep it.
+    /// The reference's largest logit by absolute value. `None` in results that did not keep it.
     #[serde(default)]
     pub largest: Option<f32>,
-    /// Logits of the run that are not finite.
+    /// Number of the run's logits that are not finite.
     #[serde(default)]
     pub not_finite: usize,
-    /// Tokens of timed iterations.
+    /// Number of tokens in the timed iterations.
     pub timed_tokens: usize,
-    /// Those that the reference would not have chosen.
+    /// Number of these tokens that the reference would not have chosen.
     pub timed_mismatches: usize,
-    /// At a quantised precision.
+    /// The cost of quantising; `None` at precisions that are not quantised.
     pub quantisation_loss: Option<QuantisationLoss>,
-    /// `None` if the run agrees; otherwise what does not.
+    /// The disagreement in words; `None` if the run agrees.
     pub broken: Option<String>,
 }
 
 impl Agreement {
-    /// Decides again whether the run agrees, with today's tolerance for its precision. What was not kept of an older
-    /// run leaves its decision as it was. Ties were counted with the tolerance of then.
+    /// Decides again whether the run agrees, with today's tolerance for its precision. If an older run lacks a value,
+    /// its decision stays. Ties were counted with the tolerance of that time.
     pub fn rejudged(self, precision: Precision) -> Agreement {
         let Some(largest) = self.largest else { return self };
         let judged = Agreement { tolerance: Tolerance::for_precision(precision), ..self };
         Agreement { broken: judged.objection(largest), ..judged }
     }
 
-    /// What does not agree, where the reference's largest logit is `largest`.
+    /// The disagreement in words, for a reference whose largest logit is `largest`.
     pub(crate) fn objection(&self, largest: f32) -> Option<String> {
         let tolerance = self.tolerance;
         if self.not_finite > 0 {

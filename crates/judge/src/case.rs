@@ -1,9 +1,9 @@
-//! What was computed, in words. Lists, page titles and checks all call a case by the same name.
+//! A case in words. Lists, page titles and checks all give a case the same name.
 
 use history::Case;
 
-/// "12+34 → 32, batch 4, 2 threads": prompt lengths, new tokens, and whatever is not as usual. Model and precision are
-/// left out.
+/// A case as "12+34 → 32, batch 4, 2 threads": prompt lengths, new tokens, and every unusual setting. Model and
+/// precision are left out.
 pub fn in_short(case: &Case) -> String {
     let prompts: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
     let mut text = format!("{} → {}", prompts.join("+"), case.new_tokens);
@@ -22,7 +22,7 @@ pub fn in_short(case: &Case) -> String {
     text
 }
 
-/// "a-model f32, 12+34 → 32, batch 4, 2 threads".
+/// A case with model and precision: "a-model f32, 12+34 → 32, batch 4, 2 threads".
 pub fn in_full(case: &Case) -> String {
     format!("{} {}, {}", case.model, case.precision, in_short(case))
 }

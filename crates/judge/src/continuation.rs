@@ -1,4 +1,4 @@
-//! Greedy continuations held against the reference's: how far they go together, and whether they part at a
+//! Compares greedy continuations with the reference's: how many tokens agree, and whether the first difference is a
 //! tie.
 
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,36 @@ use serde::{Deserialize, Serialize};
 use crate::logits::argmax;
 use crate::parity::Reference;
 
-/// What one framework continued of every prompt, against the reference.
+/// One framework's continuations of every prompt, compared with the reference's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Continuation {
-    /// Tokens that were generated, over all prompts.
+    /// Number of generated tokens, over all prompts.
     pub tokens: usize,
-    /// Those of them that come before each prompt's first difference.
+    /// Number of tokens before each prompt's first difference, over all prompts.
     pub common: usize,
-    /// The first of each prompt; what follows has another context and is not compared.
+    /// The first difference of each prompt. Later tokens have another context and are not compared.
     pub divergences: Vec<Divergence>,
 }
 
-/// Where one continuation leaves the reference's.
+/// A point where a continuation leaves the reference's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     pub prompt: String,
     /// Place among the new tokens, from 1.
     pub token: usize,
+    /// Token id of the continuation.
     pub ours: u32,
+    /// Token id of the reference's continuation.
     pub reference: u32,
-    /// By how much the reference prefers its own token, in logits.
+    /// The reference's preference for its own token, in logits.
     #[serde(deserialize_with = "crate::reading::distance")]
     pub margin: f32,
-    /// Whether that is within numerical noise.
+    /// Whether the preference is within numerical noise.
     pub tie: bool,
 }
 
 impl Continuation {
-    /// `tokens` is `[prompt][batch][new tokens]`, `names` the prompts'; `tie` in logits.
+    /// Compares tokens, `[prompt][batch][new tokens]`. `names` are the prompts' names; `tie` is in logits.
     pub fn new(reference: &Reference, tokens: &[Vec<Vec<u32>>], names: &[&str], tie: f32) -> Continuation {
         let mut continuation = Continuation { tokens: 0, common: 0, divergences: Vec::new() };
         let cases = tokens.iter().zip(&reference.traces).zip(&reference.logits).zip(names);
@@ -62,8 +64,7 @@ impl Continuation {
         continuation
     }
 
-    /// Whether it leaves the reference's other than at ties more often than the tolerance on top-1 agreement
-    /// allows.
+    /// Whether the share of differences that are not ties exceeds the tolerance on top-1 agreement.
     pub fn diverges(&self, top1: f64) -> bool {
         let allowed = ((1.0 - top1) * self.tokens as f64).floor() as usize;
         self.divergences.iter().filter(|divergence| !divergence.tie).count() > allowed

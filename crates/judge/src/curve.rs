@@ -1,5 +1,5 @@
-//! How the iterations of a process went, from the first: what the first cost, from which on they were as the
-//! measured ones, and what a warm-up that was too short would have reported. `docs/measures.md` defines each.
+//! The times of a process's iterations from the first: the cost of the first, the iteration from which times are
+//! steady, and the result that a warm-up that is too short would give. `docs/measures.md` defines each.
 
 use protocol::Iteration;
 use serde::{Deserialize, Serialize};
@@ -7,36 +7,40 @@ use statistics::median;
 
 use crate::run::Run;
 
-/// One iteration, medians over processes.
+/// Figures of one iteration, medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// From 1, through warm-up and measurement.
+    /// Number of the iteration from 1, through warm-up and measurement.
     pub iteration: usize,
-    /// Processes that got so far, and those for which it was warm-up.
+    /// Number of processes that reached it, and of those for which it was warm-up.
     pub processes: usize,
     pub warmup: usize,
     /// Mean time to first token, and mean gap between tokens, milliseconds.
     pub first_token_ms: f64,
     pub gap_ms: Option<f64>,
-    /// Time of the whole iteration ÷ that of a steady one of the same process.
+    /// Time of the whole iteration ÷ time of a steady one of the same process.
     pub ratio: Option<f64>,
 }
 
-/// What five tokens of warm-up and a test of the next fifteen would have reported, against the same tokens of the
-/// measured iterations. Medians over processes.
+/// The result of 5 tokens of warm-up and a test of the next 15, beside that of the same tokens in the measured
+/// iterations. Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortWarmup {
+    /// Number of tokens of warm-up.
     pub warmup_tokens: usize,
+    /// Number of tokens of the test.
     pub test_tokens: usize,
+    /// Throughput of the test, tokens per second.
     pub tokens_per_second: f64,
+    /// Throughput of the same tokens in measured iterations, tokens per second.
     pub steady_tokens_per_second: f64,
-    /// How far the first is from the second, as a share of it; below 0 where it is too slow.
+    /// Difference of the first from the second, as a share of the second; below 0 if the first is too slow.
     pub error: f64,
 }
 
 const WARMUP_TOKENS: usize = 5;
 const TEST_TOKENS: usize = 15;
-/// An iteration is as a steady one within this share.
+/// Largest deviation from a steady iteration at which an iteration still counts as steady, as a share.
 const SETTLED_WITHIN: f64 = 0.05;
 
 /// The iterations of one process in the order they ran.
@@ -53,7 +57,7 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// Time of a steady iteration, nanoseconds: median of the measured ones.
+    /// Time of a steady iteration in nanoseconds: the median of the measured ones.
     fn steady_ns(&self) -> Option<f64> {
         let measured = self.iterations.get(self.warmup..)?;
         median(&measured.iter().map(|iteration| whole_ns(iteration)).collect::<Vec<_>>())
@@ -64,7 +68,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Those of warm-up and those that were measured.
+/// Number of iterations of warm-up, and of measured ones.
 pub fn iterations(run: &Run) -> Vec<&Iteration> {
     let warmup = run.warmup().into_iter().flat_map(|warmup| &warmup.iterations);
     warmup.chain(run.iterations()).collect()
@@ -75,7 +79,7 @@ fn whole_ns(iteration: &Iteration) -> f64 {
     cases.map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>()).sum::<u64>() as f64
 }
 
-/// How long iterations 1, 2, 3 … took, medians over processes.
+/// Times of iterations 1, 2, 3 …, medians over processes.
 pub fn curve(runs: &[&Run]) -> Vec<Point> {
     let series: Vec<Series<'_>> = runs.iter().map(|run| Series::new(run)).collect();
     let longest = series.iter().map(|series| series.iterations.len()).max().unwrap_or(0);
@@ -100,14 +104,14 @@ pub fn curve(runs: &[&Run]) -> Vec<Point> {
     (0..longest).filter_map(point).collect()
 }
 
-/// The first iteration from which on all are within 5 % of a steady one; `None` where the last is not.
+/// The first iteration from which all are within 5 % of a steady one; `None` if the last is not.
 pub fn settled_at(curve: &[Point]) -> Option<usize> {
     let settled = |point: &&Point| point.ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= SETTLED_WITHIN);
     Some(curve.iter().rev().take_while(settled).last()?.iteration)
 }
 
-/// How much longer the first iteration took than a steady one, milliseconds; median over processes. The cold start
-/// has gone before, and is no part of it.
+/// Extra time of the first iteration over a steady one, in milliseconds; median over processes. The cold start came
+/// before and is not part of it.
 pub fn first_iteration_cost_ms(runs: &[&Run]) -> Option<f64> {
     let cost = |run: &&Run| {
         let series = Series::new(run);
@@ -117,8 +121,9 @@ pub fn first_iteration_cost_ms(runs: &[&Run]) -> Option<f64> {
     median(&runs.iter().filter_map(cost).collect::<Vec<_>>())
 }
 
-/// From the first request after loading, whose first token alone the cold start has computed before. `batch`:
-/// sequences that each step continues. `None` where a request is for fewer than 21 tokens: the first is prefill.
+/// Figures of a short warm-up, from the first request after loading; the cold start computed only its first token
+/// before. `batch` is the number of sequences that each step continues. `None` for requests of fewer than 21 tokens,
+/// because prefill computes the first.
 pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
     let test_ns = |iteration: &Iteration| {
         let gaps = &iteration.cases.first()?.gaps_ns;

@@ -1,8 +1,8 @@
-//! The machine and the checkout a result belongs to. What a system does not tell is `null`.
+//! The machine and the checkout of a result. A value that the system does not tell is `null`.
 
 use serde::{Deserialize, Serialize};
 
-/// What a result depends on beside the plan.
+/// The facts that a result depends on beside the plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Name of the machine.
@@ -13,19 +13,19 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor, as it calls itself.
     pub cpu: String,
-    /// Cores of the machine, without hyper-threads.
+    /// Physical cores of the machine.
     pub physical_cores: Option<usize>,
-    /// Cores this process may use, by affinity and quota.
+    /// Cores that this process may use, by affinity and quota.
     pub available_cores: usize,
     /// The CPUs' frequency governor; `null` where there is none.
     pub governor: Option<String>,
-    /// CPUs' worth of time that a cgroup allows; `null` without a limit.
+    /// Quota of a cgroup, in CPUs; `null` without a limit.
     pub cpu_quota: Option<f64>,
-    /// Memory of the machine.
+    /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
-    /// NVIDIA's, by NVML.
+    /// NVIDIA's GPUs, as NVML lists them.
     pub gpus: Vec<Gpu>,
-    /// `None` outside a checkout with git.
+    /// The commit that is checked out; `None` outside a checkout with git.
     pub git_commit: Option<String>,
     /// Whether tracked files differ from the commit.
     pub git_modified: Option<bool>,
@@ -38,7 +38,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// What computes, for people.
+    /// The hardware that computes, in words.
     pub fn processor(&self, device: &str) -> &str {
         let index = device.strip_prefix("cuda:").and_then(|index| index.parse::<usize>().ok());
         index.and_then(|index| self.gpus.get(index)).map_or(&self.cpu, |gpu| &gpu.name)
@@ -49,6 +49,7 @@ impl Environment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     pub name: String,
+    /// Memory of the GPU, in bytes.
     pub memory_bytes: Option<u64>,
     /// Version of the driver.
     pub driver: Option<String>,

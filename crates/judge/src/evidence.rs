@@ -1,4 +1,4 @@
-//! Everything that was measured in one comparison, and how it came to an end.
+//! All measurements of one comparison, and how it ended.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::noise::Noise;
 use crate::run::{FailureKind, Purpose, Run, RunFailure};
 use crate::text::TextScore;
 
-/// One thing that was found out while measuring: a line of `samples.jsonl`. All evidence is made of these, whether it
-/// has just been measured or is read back.
+/// One fact found while measuring: a line of `samples.jsonl`. All evidence is made of these, measured just now or read
+/// back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum Fact {
-    /// CPUs' worth of time that a cgroup allows, where it limits it.
+    /// Quota of a cgroup, in CPUs, if it has a limit.
     Quota {
-        /// `None` where nothing limits it.
+        /// The quota in CPUs; `None` without a limit.
         cpus: Option<f64>,
     },
     /// The machine before the first round.
     Before { noise: Noise },
-    /// A contender that cannot run at all, or not any more.
+    /// A contender that cannot run, or cannot continue.
     Absent { framework: String, failure: RunFailure },
-    /// Nobody can be the reference, and why.
+    /// The reason why nobody can give the reference.
     NoReference { reason: String },
     /// A process of a worker.
     Run(Box<Run>),
@@ -33,25 +33,25 @@ pub enum Fact {
     Probe(Probe),
     /// The latest probe also stands right before this process.
     ProbedBefore { process: Process },
-    /// Whether the machine can be probed: why not, or `null` since a worker could.
+    /// Whether the machine can be probed: the reason why not, or `null` if a worker can.
     NoProbe { reason: Option<String> },
-    /// What else ran during a round, from its first process to its last.
+    /// Other activity during a round, from its first process to its last.
     Watched { noise: Noise },
-    /// What the guard complained of.
+    /// The guard's complaints.
     Complaint { reason: String },
-    /// The round is done again: its figures so far are put aside.
+    /// The round is repeated: its figures so far are put aside.
     PutAside { round: usize },
-    /// Every contender that is left has run in this round, and it stands.
+    /// The round is complete: every remaining contender has run in it.
     RoundDone,
-    /// How well a contender predicts the plan's text, or why that is not known.
+    /// Score of the plan's text by a contender, or the reason why there is none.
     Text { framework: String, score: Result<TextScore, String> },
-    /// Why no more rounds were done.
+    /// The reason why no more rounds were run.
     End { end: End },
 }
 
 impl Fact {
-    /// Reads a line of `samples.jsonl`. The lines of schema 2 hold processes alone and do not say so. The error is
-    /// what the line "is not": whoever knows its number says which line.
+    /// Reads a line of `samples.jsonl`. The lines of schema 2 hold only processes and have no tag. The error completes
+    /// "the line is not …"; the caller adds its number.
     pub fn read(line: &str) -> Result<Fact, String> {
         #[derive(Deserialize)]
         struct Tag {
@@ -70,41 +70,41 @@ impl Fact {
     }
 }
 
-/// Everything that was measured in one comparison, and how it came to an end.
+/// All measurements of one comparison, and how it ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
-    /// The measuring processes of every round, of the attempt that stands.
+    /// The measuring processes of every round, from the attempt that counts.
     pub runs: Vec<Run>,
-    /// Those of rounds that were done again because the machine was noisy.
+    /// The processes of noisy rounds that were repeated.
     pub repeated: Vec<Run>,
     /// Processes that loaded from a cold page cache.
     pub cold_loads: Vec<Run>,
-    /// The machine's own speed, between processes.
+    /// Probes of the machine's speed between processes.
     pub probes: Vec<Probe>,
-    /// Contenders that cannot run at all, by label.
+    /// Contenders that cannot run, by label.
     pub absent: BTreeMap<String, RunFailure>,
-    /// Why nobody can be the reference.
+    /// The reason why nobody can give the reference.
     pub no_reference: Option<String>,
-    /// How well each contender predicts the plan's text, by label; or why that is not known.
+    /// Score of the plan's text by each contender's label, or the reason why there is none.
     pub texts: BTreeMap<String, Result<TextScore, String>>,
-    /// Complete rounds.
+    /// Number of complete rounds.
     pub rounds: usize,
-    /// Why there are no more.
+    /// The reason why there are no more.
     pub end: End,
     /// The machine before the first round.
     pub before: Option<Noise>,
-    /// What else ran in every round, from its first process to its last, those done again included.
+    /// Other activity in every round, from its first process to its last. Repeated rounds are included.
     pub noises: Vec<Noise>,
-    /// What the guard complained of, round by round, whether it was repeated or accepted.
+    /// The guard's complaints by round, whether the round was repeated or accepted.
     pub complaints: Vec<String>,
-    /// CPUs' worth of time that a cgroup allows, where it limits it.
+    /// Quota of a cgroup, in CPUs, if it has a limit.
     pub quota: Option<f64>,
-    /// Why the probe of the machine has no figures.
+    /// The reason why the probe of the machine has no figures.
     pub no_probe: Option<String>,
 }
 
 impl Evidence {
-    /// Takes in one more fact.
+    /// Adds one fact.
     pub fn note(&mut self, fact: Fact) {
         match fact {
             Fact::Quota { cpus } => self.quota = cpus,
@@ -136,7 +136,7 @@ impl Evidence {
         }
     }
 
-    /// The evidence of a journal. One without an end is that of a run that was killed.
+    /// The evidence of a journal. A journal without an end belongs to a run that was killed.
     pub fn from_facts(facts: impl IntoIterator<Item = Fact>) -> Evidence {
         let mut evidence = Evidence { end: End::Killed, ..Evidence::default() };
         for fact in facts {
@@ -145,8 +145,8 @@ impl Evidence {
         evidence
     }
 
-    /// The evidence of schema 2, whose journal held processes alone: the last attempt at each round stands, and a
-    /// round is done when every one of `labels` that had not failed before has run in it.
+    /// The evidence of schema 2, whose journal held only processes. The last attempt at each round counts. A round is
+    /// complete when each of `labels` that had not failed before has run in it.
     pub fn from_runs(runs: Vec<Run>, labels: &[String]) -> Evidence {
         let mut evidence = Evidence { end: End::Killed, ..Evidence::default() };
         let (measured, loads): (Vec<Run>, Vec<Run>) =
@@ -162,7 +162,7 @@ impl Evidence {
                 evidence.absent.insert(run.framework.clone(), failure.clone());
             }
         }
-        // It could not run at all, which the journal of schema 2 does not say.
+        // The contender could not run at all; the journal of schema 2 does not say so.
         let never_ran = |label: &String| {
             measured.iter().any(|run| run.round > 0) && !measured.iter().any(|run| run.framework == *label)
         };
@@ -177,7 +177,7 @@ impl Evidence {
         evidence
     }
 
-    /// Holds every process to today's tolerances, as far as what was kept of it allows.
+    /// Checks every process against today's tolerances, as far as its stored values allow.
     pub fn rejudged(mut self, plan: &Plan) -> Evidence {
         for run in self.runs.iter_mut().chain(&mut self.repeated) {
             if let Some(contender) = plan.contender(&run.framework) {
@@ -193,11 +193,11 @@ impl Evidence {
     }
 }
 
-/// Why no more rounds were done.
+/// The reason why no more rounds were run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum End {
-    /// As many as were asked for, or as automatic rounds go.
+    /// All requested rounds were run, or the most that automatic rounds allow.
     #[default]
     Planned,
     /// Every verdict on throughput was clear, or its interval narrower than the margin.
@@ -215,45 +215,46 @@ pub enum End {
 }
 
 impl End {
-    /// Whether the decision to stop owes nothing to the figures, so that what is left of the error rate
-    /// may be spent.
+    /// Whether the decision to stop was independent of the figures. If so, the rest of the error rate may be spent.
     pub fn is_last_look(&self) -> bool {
         matches!(self, End::Planned | End::Budget)
     }
 }
 
-/// The machine's own speed at one moment, between two processes.
+/// The machine's speed at one moment, between two processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The process that had just ended, and the one that came next, if nothing ran in between.
+    /// The process that had just ended, and the next one if nothing ran in between.
     pub after: Option<Process>,
     pub before: Option<Process>,
-    /// How long a fixed piece of arithmetic took.
+    /// Time of a fixed piece of arithmetic.
     pub compute_ns: u64,
-    /// How much slower than the fastest so far, as a share.
+    /// Slowdown against the fastest so far, as a share.
     pub drift: f64,
-    /// Bytes per second: of all sweeps together, and of the fastest.
+    /// Bytes per second: over all sweeps, and in the fastest.
     pub read_bandwidth: f64,
     pub best_read_bandwidth: f64,
-    /// f32 operations per second: of all bursts together, and of the fastest.
+    /// f32 operations per second: over all bursts, and in the fastest.
     pub arithmetic: f64,
     pub best_arithmetic: f64,
-    /// What one sweep read.
+    /// Bytes that one sweep read.
     pub bytes: u64,
-    /// Threads of the probe.
+    /// Number of threads of the probe.
     pub threads: usize,
 }
 
-/// A measuring process, by what tells it from others.
+/// A measuring process, by the values that identify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
+    /// Number of the round, from 0.
     pub round: usize,
+    /// Number of the attempt at the round, from 0.
     pub attempt: usize,
     pub framework: String,
 }
 
 impl Probe {
-    /// What a worker saw; beside no process yet.
+    /// A worker's readings, not yet assigned to a process.
     pub fn new(probed: &Probed, drift: f64) -> Probe {
         let rate = |work: u64, times: &[u64]| {
             let (mean, best) = (times.iter().sum::<u64>() as f64, times.iter().min().copied().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! The A/A floor: how far one engine, under two labels, seems to differ from itself.
+//! The A/A floor: how much one engine, under two labels, seems to differ from itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::metrics::Metric;
 use crate::verdicts::{Comparison, Verdict};
 use plan::Plan;
 
-/// What this machine cannot tell apart, from one engine measured as two.
+/// The smallest difference that this machine can show, from one engine measured as two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
     pub a: String,
@@ -15,7 +15,7 @@ pub struct Floor {
     /// The end of the 95 % interval that is farther from "no difference", as a share.
     #[serde(deserialize_with = "crate::reading::number")]
     pub share: f64,
-    /// Whether a difference was found where there is none.
+    /// Whether a difference was found although there is none.
     pub false_alarm: bool,
 }
 

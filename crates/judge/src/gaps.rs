@@ -1,10 +1,10 @@
-//! Every gap between two tokens: the latencies of which reports hold medians.
+//! Every gap between two tokens. Reports hold only their medians.
 
 use std::collections::BTreeMap;
 
 use crate::evidence::Evidence;
 
-/// Milliseconds by framework, of the measured iterations of the processes that stand and did their job.
+/// Gaps by framework in milliseconds, from the measured iterations of processes that count and completed their job.
 pub fn gaps_ms(evidence: &Evidence) -> BTreeMap<String, Vec<f64>> {
     let mut gaps: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for run in evidence.runs.iter().filter(|run| run.is_complete()) {

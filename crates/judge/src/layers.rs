@@ -1,4 +1,4 @@
-//! Hidden states of one computation held against another's, layer by layer: where two engines part ways.
+//! Compares hidden states of two computations layer by layer, to find where two engines diverge.
 
 use bundle::Precision;
 use serde::{Deserialize, Serialize};
@@ -7,8 +7,8 @@ use crate::logits::Logits;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///
-/// Set as [`crate::agreement::Tolerance`] is: wide enough for sums in another order and for rounding to the
-/// precision, narrow against a wrong operation, which shows as 0.1 or more in the layer where it happens.
+/// Set like [`crate::agreement::Tolerance`]: wide enough for sums in another order and for rounding to the precision,
+/// and narrow against a wrong operation, which shows as 0.1 or more in its layer.
 pub fn limit(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 1e-4,
@@ -19,32 +19,32 @@ pub fn limit(precision: Precision) -> f64 {
     }
 }
 
-/// How far one layer's output is from the reference's, over all positions of all prompts.
+/// Distance of one layer's output from the reference's, over all positions of all prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerDifference {
-    /// `embeddings`, `layer 1` …, `final norm`, `logits`
+    /// Name of the layer: `embeddings`, `layer 1` …, `final norm`, `logits`.
     pub layer: String,
-    /// Largest absolute difference of a number.
+    /// Largest absolute difference of two numbers.
     #[serde(deserialize_with = "crate::reading::number")]
     pub max_abs: f64,
-    /// √(mean of squared differences)
+    /// Root mean squared error: √(mean of squared differences).
     #[serde(deserialize_with = "crate::reading::number")]
     pub rmse: f64,
-    /// √(mean of squares) of the reference: the scale of the two above.
+    /// √(mean of squares) of the reference: the scale of the two figures above.
     pub reference_rms: f64,
-    /// √(mean over positions of ‖ours − reference‖² ÷ ‖reference‖²). Every position weighs the same: the first
-    /// token's activations are often a hundred times larger than all others (Xiao and others 2023, "attention
-    /// sinks"), and RMSE ÷ RMS would see little else.
+    /// √(mean over positions of ‖ours − reference‖² ÷ ‖reference‖²). Every position has the same weight. The
+    /// activations of the first token are often a hundred times larger than all others (Xiao and others 2023,
+    /// "attention sinks"), so RMSE ÷ RMS would reflect little else.
     #[serde(deserialize_with = "crate::reading::number")]
     pub relative_rmse: f64,
     /// Mean over positions of the cosine of the angle between the two vectors.
     #[serde(deserialize_with = "crate::reading::number")]
     pub cosine: f64,
-    /// Whether it is beyond the tolerance, or not finite.
+    /// Whether the difference exceeds the tolerance or is not finite.
     pub beyond: bool,
 }
 
-/// Sums of one layer over prompts.
+/// Sums of one layer's differences over prompts.
 #[derive(Debug, Clone, Default)]
 pub struct LayerSums {
     positions: usize,
@@ -88,7 +88,7 @@ impl LayerSums {
         self.numbers += reference.len();
         self.squares += difference;
         self.reference_squares += of_reference;
-        // Two vectors of zeros are the same; nothing is near one of zeros.
+        // Two zero vectors are the same; no other vector is near a zero vector.
         self.relative_squares += if difference == 0.0 { 0.0 } else { difference / of_reference };
         self.cosines += if difference == 0.0 {
             1.0
@@ -97,7 +97,7 @@ impl LayerSums {
         };
     }
 
-    /// The difference that the sums make. `limit`: the largest relative RMSE that counts as the same.
+    /// The difference from the sums. `limit` is the largest relative RMSE that counts as the same.
     pub fn difference(&self, layer: String, limit: f64) -> LayerDifference {
         let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
         let relative_rmse = mean(self.relative_squares, self.positions).sqrt();
@@ -113,7 +113,7 @@ impl LayerSums {
     }
 }
 
-/// The layers' names, for `count` hidden states: the last one is taken after the final norm.
+/// The layers' names for `count` hidden states. The last state is taken after the final norm.
 pub fn name(layer: usize, count: usize) -> String {
     match layer {
         0 => "embeddings".into(),
@@ -122,7 +122,7 @@ pub fn name(layer: usize, count: usize) -> String {
     }
 }
 
-/// Where the two part ways, in one sentence.
+/// The place where two computations diverge, in one sentence.
 pub fn sentence(layers: &[LayerDifference], limit: f64) -> String {
     if let Some(first) = layers.iter().find(|layer| layer.beyond) {
         let LayerDifference { layer, relative_rmse, cosine, max_abs, reference_rms, .. } = first;

@@ -1,7 +1,7 @@
-//! From facts to judgements: metrics, parity, fairness, sanity, verdicts, and the report that holds them.
+//! Turns facts into judgements: metrics, parity, fairness, sanity, verdicts, and the report that holds them.
 //!
-//! [`Facts`] in, [`Report`] out, both read and written by serde. Nothing here opens a file, reads a clock or starts a
-//! process: what a rule needs to know was noted by whoever measured.
+//! The input is [`Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a file, reads a clock
+//! or starts a process: whoever measured has noted everything that a rule needs.
 
 pub mod agreement;
 pub mod case;

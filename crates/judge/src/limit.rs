@@ -1,5 +1,5 @@
-//! The machine's limit: the least time in which the work could be done at the speeds that the probe measured
-//! beside each process, and the share of it that an engine reaches. `docs/measures.md` has the formulas.
+//! The machine's limit: the least time for the work at the speeds that the probe measured beside each process, and the
+//! share of the limit that an engine reaches. `docs/measures.md` has the formulas.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,27 @@ use crate::memory::{kv_cache_bytes, kv_cache_element};
 use crate::metrics::{Metric, by_round};
 use plan::{Contender, Plan};
 
-/// What a model's computation cannot do without, by its shapes and by what is stored of it.
+/// The least work of a model's computation, from its shapes and its stored weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Work {
-    /// Bytes of weights that a step reads: all linear layers, the output head, norms and biases, as stored.
-    /// Not of a table that only looks rows up.
+    /// Bytes of weights that a step reads, as stored: all linear layers, the output head, norms and biases. A table
+    /// that only looks rows up does not count.
     pub weights: f64,
-    /// Bytes of the KV cache that an average decode step of the plan reads, of all sequences of the batch.
+    /// Bytes of the KV cache that an average decode step of the plan reads, for all sequences of the batch.
     pub kv_cache: f64,
     /// Floating-point operations of the prefill of all cases of one iteration.
     pub prefill: f64,
 }
 
 impl Work {
-    /// `element`: bytes of one element of the KV cache.
+    /// Computes the work of a plan; `element` is the bytes of one element of the KV cache.
     pub fn new(
         config: &ModelConfig,
         plan: &Plan,
         precision: Precision,
         element: usize,
     ) -> Result<Work, BundleError> {
-        // Half of the new tokens lie in the cache on average, besides the prompt.
+        // On average, half of the new tokens are in the cache, besides the prompt.
         let contexts =
             plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens / 2);
         let context = contexts.sum::<usize>() / plan.prompts.len().max(1);
@@ -52,7 +52,7 @@ impl Work {
     }
 }
 
-/// Stored bytes of every tensor that a step reads whole, codes with their scales.
+/// Stored bytes of every tensor that a step reads completely; codes with their scales.
 fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
     if !config.tied_embeddings {
@@ -63,10 +63,10 @@ fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, Bundl
     Ok(read.map(StoredTensor::bytes).sum())
 }
 
-/// The least for a prompt of `tokens`: two operations for each parameter of the layers' products and each token;
-/// the output head for the last token alone; in attention, for each head and each pair of a token with itself or
-/// an earlier one, `q · k` and the weighted sum of `v`. Norms, activations and softmax are left out: they are a
-/// hundredth of it in common models.
+/// Least operations for a prompt of `tokens`: two for each parameter of the layers' products and each token, and the
+/// output head for the last token only. Attention adds, for each head and each pair of a token with itself or an
+/// earlier one, `q · k` and the weighted sum of `v`. Norms, activations and softmax are left out; in common models they
+/// are one hundredth of the total.
 fn prefill_operations(config: &ModelConfig, context: usize, tokens: usize) -> f64 {
     let head = config.lm_head();
     let tables = [config.embedding(), head.clone(), config.position_embedding().unwrap_or_default()];
@@ -79,7 +79,7 @@ fn prefill_operations(config: &ModelConfig, context: usize, tokens: usize) -> f6
     (2 * (layers * tokens + head) + attention) as f64
 }
 
-/// How near one contender came to the machine's limit.
+/// Closeness of one contender to the machine's limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// Bytes of weights and of KV cache that a decode step reads.
@@ -88,23 +88,23 @@ pub struct Limit {
     /// Operations of the prefill of one iteration.
     pub operations: f64,
     pub decode: Option<Share>,
-    /// The share of f32 alone: what bounds other precisions is not measured.
+    /// Share of the limit of arithmetic, for f32 only: the limits of other precisions are not measured.
     pub prefill: Option<Share>,
 }
 
-/// The least time ÷ the time it took; 1 is the limit.
+/// Share of the limit: the least time ÷ the time taken; 1 is the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Median over rounds, each against the probes beside its process.
+    /// Median over rounds, each compared with the probes beside its process.
     pub median: f64,
-    /// By round.
+    /// The share in each round.
     pub values: Vec<Option<f64>>,
-    /// Median of what it was held against: bytes per second, or operations per second.
+    /// Median of the machine's speed: bytes per second, or operations per second.
     pub limit: f64,
     pub bound: Bound,
 }
 
-/// What a limit is made of.
+/// The resource that sets a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -112,11 +112,11 @@ pub enum Bound {
     Compute,
 }
 
-/// By label, of every contender that was measured.
+/// The limits of every contender that was measured, by label.
 pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
-        // Computing the whole prefix again is bound by something else than a step's bytes.
+        // Computing the whole prefix again is not bound by the bytes of a step.
         if contender.kv_cache == KvCache::Off {
             return None;
         }
@@ -137,7 +137,7 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
 
     let tokens = plan.batch * plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
     let prefills = by_round(Metric::PrefillThroughput, plan, evidence, label);
-    // Prefills of all cases, one after the other, in a second.
+    // Prefills of all cases, one after the other, per second.
     let prefills = prefills.into_iter().map(|rate| Some(rate? / tokens as f64));
     let by_compute = share(prefills.clone(), &arithmetic, work.prefill, Bound::Compute);
     // Each case reads the weights once.
@@ -156,7 +156,7 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
     }
 }
 
-/// Read bandwidth and arithmetic beside the process of every round: the mean of the probes before and after it.
+/// Read bandwidth and arithmetic beside each round's process: the mean of the probes before and after it.
 fn beside<'a>(evidence: &'a Evidence, label: &'a str) -> impl Iterator<Item = Option<(f64, f64)>> + 'a {
     let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
     (0..rounds).map(move |round| {

@@ -1,4 +1,4 @@
-//! Logits, and arithmetic on rows of them.
+//! Logits, and arithmetic on their rows.
 
 /// Logits of one case, `[batch, positions, vocabulary]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ impl Logits {
 }
 
 impl Logits {
-    /// Those of the last `positions` alone, where there are more.
+    /// Keeps only the last `positions`, if there are more.
     pub fn last(self, positions: usize) -> Logits {
         if positions >= self.positions {
             return self;
@@ -43,17 +43,17 @@ pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
         let log_p = f64::from(p) - of_p;
         log_p.exp() * (log_p - (f64::from(q) - of_q))
     });
-    // Rounding can leave a tiny negative sum of what is never negative.
+    // Rounding can make the sum slightly negative, although it never is.
     terms.sum::<f64>().max(0.0)
 }
 
-/// Whether a token is the reference's choice, or within a tie of it.
+/// Whether a token is the reference's choice or tied with it.
 pub(crate) fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
     let best = reference[argmax(reference)];
     reference.get(token).is_some_and(|&logit| best - logit <= tie)
 }
 
-/// The index of the largest; the first of several.
+/// The index of the largest value; the first one of several.
 pub fn argmax(row: &[f32]) -> usize {
     let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
         if value > best.1 { (index, value) } else { best }

@@ -1,4 +1,4 @@
-//! Where a process's memory went.
+//! The memory of a process by part.
 
 use bundle::ModelConfig;
 use serde::{Deserialize, Serialize};
@@ -11,43 +11,45 @@ use plan::Plan;
 /// remainder add up to the peak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
-    /// Resident once the framework is initialised: its floor, and where the process begins.
+    /// Resident memory once the framework is initialised.
     pub framework: f64,
-    /// The weights file as stored, once. 0 where they lie on a GPU.
+    /// Size of the weights file as stored, once; 0 if the weights are on a GPU.
     pub parameters: f64,
-    /// Keys and values of the longest case. 0 where they lie on a GPU.
+    /// Size of keys and values of the longest case; 0 if they are on a GPU.
     pub kv_cache: f64,
-    /// Highest peak of cold start, warm-up and iterations above what loading left and the KV cache: activations,
-    /// scratch, and what the framework allocates on first use.
+    /// Highest peak of cold start, warm-up and iterations, less the memory after loading and the KV cache: activations,
+    /// scratch, and allocations of the framework on first use.
     pub activations: f64,
-    /// What none of these explains: a second copy of the weights, packed or converted; what loading alone needed.
-    /// Below 0 where less than the whole file was resident, or the framework gave memory back.
+    /// The rest: a second copy of the weights, packed or converted, or memory needed only by loading. Below 0 if less
+    /// than the whole file was resident, or if the framework gave memory back.
     pub remainder: f64,
+    /// Peak memory of the process.
     pub peak: f64,
-    /// Resident after loading, and after the last measured iteration.
+    /// Resident memory after loading, and after the last measured iteration.
     pub loaded: f64,
     #[serde(rename = "final")]
     pub last: Option<f64>,
     pub kv_caches: KvCaches,
-    /// What must be there: parameters and KV cache; and how many times that the peak is.
+    /// The least memory (parameters and KV cache), and the ratio of the peak to it.
     pub needed: f64,
     pub times_needed: f64,
-    /// At the end of the measured iterations: private to the process, of files, and its share of all.
+    /// Memory at the end of the measured iterations: private to the process, of files, and its proportional share of
+    /// all.
     pub anonymous: Option<f64>,
     pub file_backed: Option<f64>,
     pub proportional: Option<f64>,
     pub gpu: Option<f64>,
-    /// How the peak was read.
+    /// The method of reading the peak.
     pub method: Option<String>,
 }
 
 /// The KV cache of the last case of an iteration, in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KvCaches {
-    /// From the model's shapes, for every position that the case comes to; in f32 where the engine names no element
-    /// type of ours.
+    /// Size from the model's shapes, for every position of the case. The element is f32 if the engine reports a type
+    /// that is not one of ours.
     pub predicted: f64,
-    /// As the engine allocated it; `None` where it does not tell.
+    /// Size that the engine allocated; `None` if it does not tell.
     pub observed: Option<f64>,
 }
 
@@ -56,18 +58,18 @@ pub fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, eleme
     2 * config.layers * batch * config.kv_heads * config.head_dim * capacity * element
 }
 
-/// Bytes of one element of the KV cache that the worker reported; 4 where it names no type of ours.
+/// Bytes of one element of the KV cache that the worker reported; 4 if its type is not one of ours.
 pub fn kv_cache_element(run: &Run) -> Option<usize> {
     let name = &run.loaded()?.in_effect.kv_cache_precision;
     Some(if name.contains("16") { 2 } else { 4 })
 }
 
-/// Positions that each case comes to, prompt and new tokens.
+/// Number of positions of each case: prompt and new tokens.
 fn capacities(plan: &Plan) -> Vec<usize> {
     plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens).collect()
 }
 
-/// `observed`: bytes of keys and values that the engine allocated for the last measured case.
+/// Computes the sizes; `observed` is the bytes that the engine allocated for the last measured case.
 pub fn parts(
     plan: &Plan,
     config: &ModelConfig,
@@ -87,7 +89,7 @@ pub fn parts(
     let (&last, &longest) = (capacities.last()?, capacities.iter().max()?);
     let predicted = |capacity| kv_cache_bytes(config, plan.batch, capacity, element) as f64;
     let kv_caches = KvCaches { predicted: predicted(last), observed: read(&observed) };
-    // Each case has a cache of its own and frees the one before: the longest is there at the peak.
+    // Each case has its own cache and frees the one before, so the longest is there at the peak.
     let kv_cache = kv_caches.observed.filter(|_| last == longest).unwrap_or(predicted(longest));
 
     let needed = weights_file + kv_cache;
@@ -117,7 +119,7 @@ pub fn parts(
     })
 }
 
-/// Highest peak of the phases that compute.
+/// Highest peak of the phases that compute, in bytes.
 fn working_peak(run: &Run) -> Option<u64> {
     let cold = run.cold_start().and_then(|cold| cold.memory.peak_bytes);
     let warm = run.warmup().and_then(|warm| warm.memory.peak_bytes);

@@ -1,24 +1,24 @@
-//! What else the machine did while a worker was measured (rule R12), and where noise begins.
+//! Other activity of the machine while a worker was measured (rule R12), and the limits of noise.
 
 use serde::{Deserialize, Serialize};
 
-/// Where noise begins. Shares are of the time of the CPUs that the workers may use.
+/// The limits of noise. Shares are of the time of the CPUs that the workers may use.
 pub struct Limits {
-    /// Used by other processes.
+    /// Share used by other processes.
     pub foreign: f64,
-    /// Taken by the hypervisor for other machines.
+    /// Share that the hypervisor took for other machines.
     pub stolen: f64,
-    /// Withheld by a cgroup's quota.
+    /// Share that a cgroup's quota withheld.
     pub throttled: f64,
-    /// How much slower fixed arithmetic runs than at its best in this comparison.
+    /// Slowdown of fixed arithmetic against its best time in this comparison, as a share.
     pub drift: f64,
 }
 
-/// A background process that takes a tenth of the CPUs slows a worker that uses them all by as much, five
-/// times the margin of equivalence. Interrupts, timers and a monitoring agent stay far below.
+/// A background process that takes a tenth of the CPUs slows a worker on all CPUs by a tenth, which is five times the
+/// margin of equivalence. Interrupts, timers and a monitoring agent stay far below these limits.
 pub const LIMITS: Limits = Limits { foreign: 0.10, stolen: 0.05, throttled: 0.02, drift: 0.10 };
 
-/// What else the machine did in a stretch of time. `None` is "not available".
+/// Other activity of the machine in a stretch of time. `None` means "not available".
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Noise {
     /// Length of the stretch.
@@ -29,18 +29,18 @@ pub struct Noise {
     pub stolen: Option<f64>,
     /// Share that a cgroup's quota withheld.
     pub throttled: Option<f64>,
-    /// How often the CPU slowed down because of heat.
+    /// Number of times that the CPU slowed down because of heat.
     pub thermal_events: Option<u64>,
-    /// Processes of others that computed on the GPU.
+    /// Number of other processes that computed on the GPU.
     pub foreign_gpu_processes: Option<usize>,
-    /// Tasks running or waiting to, at the end.
+    /// Number of tasks that ran or wanted to run, at the end.
     pub runnable: Option<u64>,
     /// The one-minute load average at the end.
     pub load: Option<f64>,
 }
 
 impl Noise {
-    /// What is above the limits, in words. Empty on a quiet machine.
+    /// The values above the limits, in words. Empty on a quiet machine.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut share = |value: Option<f64>, limit: f64, what: &str| {

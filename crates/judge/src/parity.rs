@@ -1,7 +1,7 @@
-//! The parity gate: whoever is compared must have computed the same thing, in the very run that is timed.
+//! The parity gate: contenders must compute the same thing, in the very run that is timed.
 //!
-//! Two facts of each run are held against the reference: teacher-forced logits along the trace, by the
-//! same prefill and decode path that was timed, and the most likely tokens of every timed iteration.
+//! Two facts of each run are compared with the reference: teacher-forced logits along the trace, from the prefill and
+//! decode path that was timed, and the most likely tokens of every timed iteration.
 
 use protocol::Decode;
 
@@ -10,20 +10,20 @@ use crate::logits::{Logits, is_choice};
 use crate::run::Run;
 use crate::sums::Sums;
 
-/// What everyone is held against: the reference engine's own greedy trace and logits, computed in f32. At a
-/// quantised precision, from the same codes and scales, dequantised: so that the gate is as narrow as the
-/// kernels' arithmetic, and not as wide as what quantising costs.
+/// The reference: the reference engine's own greedy trace and logits, computed in f32. At a quantised precision it uses
+/// the same codes and scales, dequantised. The gate is then as narrow as the arithmetic of the kernels, and not as wide
+/// as the cost of quantising.
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub framework: String,
     /// `[case][batch][new tokens]`
     pub traces: Vec<Vec<Vec<u32>>>,
     pub logits: Vec<Logits>,
-    /// At a quantised precision: those of the model before it was quantised, along the same traces.
+    /// At a quantised precision: the logits of the model before it was quantised, along the same traces.
     pub unquantised: Option<Vec<Logits>>,
 }
 
-/// Holds a run's logits and timed tokens against the reference.
+/// Compares a run's logits and timed tokens with the reference.
 pub fn compare(
     reference: &Reference,
     logits: &[Logits],
@@ -64,8 +64,8 @@ pub fn compare(
     Ok(agreement)
 }
 
-/// Tokens of the timed iterations, and how many the reference would not have chosen. Tokens that were drawn are
-/// not held against it: they are no engine's choice.
+/// Number of tokens in the timed iterations, and how many of them the reference would not have chosen. Drawn tokens do
+/// not count, because no engine chose them.
 fn timed(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> (usize, usize) {
     if matches!(decode, Decode::Sampled(_)) {
         return (0, 0);
@@ -80,7 +80,7 @@ fn timed(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> (usize, 
                     tokens += 1;
                     let row = logits.row(sequence, prompt + step - 1);
                     mismatches += usize::from(!is_choice(row, token as usize, tie));
-                    // A greedy run goes its own way after a tie; what follows has another context.
+                    // After a tie, a greedy run goes its own way; later tokens have another context.
                     if decode == Decode::Greedy && token != trace[step] {
                         break;
                     }

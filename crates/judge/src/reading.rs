@@ -1,10 +1,10 @@
-//! What was written earlier, read back.
+//! Reads values that were written earlier.
 
 use serde::Deserialize as _;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
-/// The schema of what was written, if it is one of `known`, which are in rising order.
+/// The schema of a value, if it is one of `known`, which are in rising order.
 pub(crate) fn schema(value: &Value, known: &[u32]) -> Result<u32, String> {
     let found = value.get("schema").and_then(Value::as_u64).ok_or("it names no schema")?;
     if let Some(&schema) = known.iter().find(|&&schema| u64::from(schema) == found) {
@@ -16,22 +16,22 @@ pub(crate) fn schema(value: &Value, known: &[u32]) -> Result<u32, String> {
     Err(format!("its schema is {found}, and this program reads {}; {remedy}", known.join(" and ")))
 }
 
-/// The value itself; the error says what it is not.
+/// Reads a typed value. The error says what the value is not.
 pub(crate) fn typed<T: DeserializeOwned>(value: Value, what: &str) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| format!("it is not {what}: {error}"))
 }
 
-/// A number that JSON may not have: it writes what is not finite as `null`.
+/// Reads a number that may be `null`: JSON has no number that is not finite.
 pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
-/// A distance that JSON may not have: one without end is written as `null`.
+/// Reads a distance that may be `null`: JSON has no infinity.
 pub(crate) fn distance<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     Ok(Option::<f32>::deserialize(from)?.unwrap_or(f32::INFINITY))
 }
 
-/// An interval, whose upper end may be infinite.
+/// Reads an interval, whose upper end may be infinite.
 pub(crate) fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>, D::Error> {
     let ends = Option::<(Option<f64>, Option<f64>)>::deserialize(from)?;
     Ok(ends.map(|(low, high)| (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))))

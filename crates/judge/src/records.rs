@@ -1,4 +1,4 @@
-//! From a report to the records that are kept of it.
+//! Makes the records of the history from a report.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use plan::{Contender, Plan};
 /// Name of the history within a results directory.
 pub const HISTORY: &str = "history.jsonl";
 
-/// One for each row of the report, those that could not run included. `study` names the study that the run
+/// Makes one record for each row of the report, including rows that could not run. `study` names the study that the run
 /// is a cell of.
 pub fn records(report: &Report, study: Option<&str>) -> Vec<Record> {
     report.rows.iter().map(|row| record(report, row, study)).collect()
@@ -67,7 +67,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
     }
 }
 
-/// Whether a record takes part in verdicts. One whose state only a newer version knows does not.
+/// Whether a record takes part in verdicts. A record with a state that only a newer version knows does not.
 pub fn takes_part(record: &Record) -> bool {
     State::parse(&record.state).is_some_and(State::takes_part)
 }
@@ -77,7 +77,7 @@ pub fn has_figures(record: &Record) -> bool {
     State::parse(&record.state).is_some_and(State::has_figures)
 }
 
-/// What was computed, and how.
+/// The computed case, and the settings of its measurement.
 fn case(report: &Report, row: &Row) -> Case {
     let plan = &report.plan;
     let contender = plan.contender(&row.framework);
@@ -129,7 +129,8 @@ fn memory(parts: &Parts) -> BTreeMap<String, f64> {
     known.map(|(part, bytes)| (part.to_owned(), bytes)).collect()
 }
 
-/// Its directory's name; a cell's lies in that of its study, and only the two together are unique.
+/// The run's name: that of its directory. The directory of a cell is in that of its study, and only both names together
+/// are unique.
 fn run(directory: &Path, study: Option<&str>) -> String {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match directory.parent() {
@@ -143,7 +144,7 @@ fn is_optimised(contender: &Contender, row: &Row) -> bool {
     contender.jit && !observed_off && !contender.engine.name.ends_with("-base")
 }
 
-/// `None` where there is no figure. JSON knows neither infinity nor NaN, which nothing divided by nothing gives.
+/// The figure; `None` if it is not finite. JSON has neither infinity nor NaN, which nothing divided by nothing gives.
 fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
     let values: Vec<Option<f64>> =
         figure.values.iter().map(|value| value.filter(|value| value.is_finite())).collect();
@@ -159,7 +160,7 @@ fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
     Some((figure.metric.name().to_owned(), kept))
 }
 
-/// From the side of `framework`; `None` where it is not one of the two.
+/// The comparison as `framework` sees it; `None` if it is not one of the two.
 fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
     let is_a = found.a == framework;
     if !is_a && found.b != framework {
@@ -199,15 +200,15 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
     }
 }
 
-/// 95 % intervals of the medians of what a run's probes saw, where there were probes enough: whether two runs found
-/// the machine alike cannot be told from two medians.
+/// 95 % intervals of the medians of a run's probes, if there are enough probes. Two medians alone cannot tell whether
+/// two runs found the machine alike.
 pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String, Value> {
     let named = [("read_bandwidth_interval", read_bandwidth), ("arithmetic_interval", arithmetic)];
     let interval = |(name, values): (&str, &[f64])| Some((name.to_owned(), json!(median_interval(values)?)));
     named.into_iter().filter_map(interval).collect()
 }
 
-/// The fingerprint of the machine that this is.
+/// The fingerprint of this machine.
 pub fn fingerprint(environment: &Environment) -> String {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;
@@ -215,7 +216,7 @@ pub fn fingerprint(environment: &Environment) -> String {
     MadeOf { cpu, physical_cores, available_cores, cpu_quota, memory_bytes, gpus: &gpus }.fingerprint()
 }
 
-/// What the speed of a machine depends on.
+/// The facts that the speed of a machine depends on.
 pub struct MadeOf<'a> {
     pub cpu: &'a str,
     pub physical_cores: Option<usize>,
@@ -226,7 +227,7 @@ pub struct MadeOf<'a> {
 }
 
 impl MadeOf<'_> {
-    /// Sixteen hexadecimal digits of a hash.
+    /// The first sixteen hexadecimal digits of a hash.
     pub fn fingerprint(&self) -> String {
         let made_of = json!([
             std::env::consts::OS,
@@ -242,7 +243,7 @@ impl MadeOf<'_> {
     }
 }
 
-/// In hexadecimal digits.
+/// Bytes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -253,7 +254,7 @@ fn weights(report: &Report, row: &Row) -> Option<String> {
     Some(report.model.manifest.files.get(&file)?.sha256.clone())
 }
 
-/// The name that a plain value has in JSON.
+/// The name of a plain value in JSON.
 pub fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,

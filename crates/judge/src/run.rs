@@ -1,4 +1,4 @@
-//! What one process yielded: the unit of evidence, kept whole.
+//! The output of one process: the unit of evidence, kept whole.
 
 use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::agreement::Agreement;
 use crate::noise::Noise;
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The job was done.
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub ending: Ending,
 }
 
-/// What a process was for.
+/// The purpose of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -49,16 +49,17 @@ pub struct Run {
     /// Place within the round's order, from 0.
     pub position: usize,
     pub framework: String,
+    /// Process id of the worker.
     pub pid: u32,
     /// `None` when the job was done.
     pub failure: Option<RunFailure>,
     /// Every event as the worker sent it.
     pub events: Vec<Event>,
     pub agreement: Option<Agreement>,
-    /// What was written down of its weights, where they are derived from the bundle's.
+    /// The record beside its weights, if they are derived from the bundle's.
     #[serde(default)]
     pub derived: Option<DerivedWeights>,
-    /// What else the machine did meanwhile.
+    /// Other activity of the machine during the process.
     pub noise: Option<Noise>,
 }
 
@@ -79,12 +80,15 @@ pub struct DerivedWeights {
 /// When a process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
+    /// Number of the round, from 0.
     pub round: usize,
+    /// Number of the attempt at the round, from 0.
     pub attempt: usize,
+    /// Place in the order of the round, from 0.
     pub position: usize,
 }
 
-/// Why a process did not do its job.
+/// A failure: the reason why a process did not do its job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
     pub kind: FailureKind,
@@ -116,7 +120,7 @@ impl RunFailure {
         }
     }
 
-    /// Why the job was not done, if it was not.
+    /// The reason why the job was not done, if it was not.
     pub fn from_ending(ending: Ending) -> Option<RunFailure> {
         let (kind, reason, last_words) = match ending {
             Ending::Done => return None,

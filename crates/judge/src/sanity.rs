@@ -20,7 +20,7 @@ pub struct Flag {
     pub finding: String,
 }
 
-/// Why a result cannot be.
+/// The reason why a result is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

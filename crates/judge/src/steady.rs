@@ -12,10 +12,10 @@ use statistics::steady::{SteadyState, classify};
 use crate::curve::{self, Point, ShortWarmup};
 use crate::run::Run;
 
-/// What became of the processes of one contender.
+/// The steadiness of one contender's processes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steadiness {
-    /// How many processes were of each kind.
+    /// Number of processes of each kind.
     pub flat: usize,
     pub warm_up: usize,
     pub slowdown: usize,
@@ -27,7 +27,7 @@ pub struct Steadiness {
     pub time_to_steady_ms: Option<f64>,
     /// Iteration 1, 2, 3 … of each process, medians over processes.
     pub curve: Vec<Point>,
-    /// What iteration 1 took beyond a steady one.
+    /// Extra time of iteration 1 over a steady one.
     pub first_iteration_cost_ms: Option<f64>,
     /// The first iteration from which on all are as a steady one; `None` where the last is not.
     pub settled_at: Option<usize>,

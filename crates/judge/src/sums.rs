@@ -2,7 +2,7 @@
 
 use crate::logits::{Logits, argmax, is_choice, kl_divergence};
 
-/// How far one computation is from another.
+/// Distance of one computation from another.
 #[derive(Default)]
 pub(crate) struct Sums {
     pub(crate) positions: usize,

@@ -1,18 +1,18 @@
-//! How well a model predicts a text, and what of that an engine or a precision changes.
+//! Scores how well a model predicts a text, and the effect of an engine or a precision on it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::logits::{Logits, argmax, kl_divergence, log_sum_exp};
 
-/// How well one engine predicts a text.
+/// The score of one engine on a text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TextScore {
-    /// Tokens that were predicted: all but the first of each window.
+    /// Number of predicted tokens: all but the first of each window.
     pub predicted: usize,
     /// Mean negative log-likelihood of the text's tokens, nats.
     pub nll: f64,
-    /// exp(nll) (Jelinek and others 1977): as unsure as among so many equally likely tokens. Depends on the
-    /// tokenizer.
+    /// Perplexity: exp(nll) (Jelinek and others 1977), the number of equally likely tokens that would be as uncertain.
+    /// It depends on the tokenizer.
     pub perplexity: f64,
     /// Kullback–Leibler divergence from the reference's distribution, nats per token; `None` without a
     /// reference.
@@ -26,15 +26,15 @@ pub struct TextScore {
 pub struct TextSums {
     predicted: usize,
     nll: f64,
-    /// Positions that were held against a reference.
+    /// Number of positions that were compared with a reference.
     compared: usize,
     kl: f64,
     choices: usize,
 }
 
 impl TextSums {
-    /// Adds a window: `logits` `[1, n, vocabulary]` of its `n` tokens, held against those of a reference.
-    /// Position `i` predicts token `i + 1`; the last predicts nothing that is known.
+    /// Adds a window: the logits `[1, n, vocabulary]` of its `n` tokens, compared with those of a reference. Position
+    /// `i` predicts token `i + 1`; the token after the last one is unknown.
     pub fn add(&mut self, tokens: &[u32], logits: &Logits, reference: Option<&Logits>) -> Result<(), String> {
         let shape = |logits: &Logits| (logits.batch, logits.positions, logits.vocabulary);
         if (logits.batch, logits.positions) != (1, tokens.len()) {
@@ -59,7 +59,7 @@ impl TextSums {
         Ok(())
     }
 
-    /// `Err` if there was nothing to predict, or logits were not finite.
+    /// The score; `Err` if there was nothing to predict, or if logits were not finite.
     pub fn score(&self) -> Result<TextScore, String> {
         if self.predicted == 0 {
             return Err("the text is too short to predict anything".into());

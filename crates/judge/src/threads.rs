@@ -1,4 +1,4 @@
-//! How many threads really computed (rule R5).
+//! Counts the threads that really computed (rule R5).
 
 use serde::{Deserialize, Serialize};
 use statistics::median;
@@ -7,11 +7,12 @@ use crate::evidence::Evidence;
 use crate::run::Run;
 use plan::Plan;
 
-/// Threads of one contender: what it was allowed and what was seen, medians over processes.
+/// Threads of one contender: its budget and the observations, medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Threads {
+    /// Number of threads that the contender may use.
     pub budget: usize,
-    /// What the engine says that its framework uses.
+    /// Number of threads that the framework uses, as the engine reports it.
     pub reported: Option<usize>,
     /// CPU seconds ÷ wall seconds of the measured iterations.
     pub busy: Option<f64>,
@@ -19,18 +20,18 @@ pub struct Threads {
     pub runnable: Option<f64>,
     /// CPUs that the process may use.
     pub cpus: Option<Vec<usize>>,
-    /// Threads of the process, idle ones included.
+    /// Number of threads of the process, including idle ones.
     pub alive: Option<usize>,
 }
 
-/// Above the budget by more than this, threads were too many: a framework's own timers and a pool that
-/// hands over to another account for less.
+/// Excess over the budget above which there were too many threads. A framework's own timers, and a pool that hands work
+/// to another, account for less.
 const SLACK: f64 = 0.5;
-/// Below this share of the budget, a framework left threads unused.
+/// Share of the budget below which a framework left threads unused.
 const UNUSED: f64 = 0.75;
 
-/// The kernel brings a thread's times up to date every few milliseconds, so that over less time than this
-/// the threads that wanted to run cannot be counted.
+/// Shortest time over which threads that wanted to run can be counted: the kernel updates a thread's times only every
+/// few milliseconds.
 const SHORTEST_NS: u64 = 100_000_000;
 
 impl Threads {
@@ -54,7 +55,8 @@ impl Threads {
         }
     }
 
-    /// Why these are more than the budget, if they are: an advantage, or a handicap of its own making.
+    /// The reason why the observed threads exceed the budget, if they do: an advantage, or a handicap that the
+    /// framework made itself.
     pub fn excess(&self, given: Option<&[usize]>) -> Option<String> {
         let budget = self.budget;
         let limit = budget as f64 + SLACK;
@@ -76,7 +78,7 @@ impl Threads {
         }
     }
 
-    /// Why these are fewer than the budget, if they are: nobody's advantage.
+    /// The reason why the observed threads fall below the budget, if they do. This gives nobody an advantage.
     pub fn shortfall(&self) -> Option<String> {
         let budget = self.budget;
         if let Some(reported) = self.reported.filter(|&reported| reported < budget) {
@@ -86,7 +88,7 @@ impl Threads {
         Some(format!("it kept {busy:.1} of {budget} CPUs busy"))
     }
 
-    /// What the system did not tell.
+    /// The value that the system did not tell, in words.
     pub fn unknown(&self) -> Option<&'static str> {
         match (self.busy, self.runnable) {
             (None, _) => Some("the system does not tell CPU time"),

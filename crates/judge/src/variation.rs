@@ -1,4 +1,4 @@
-//! How much one framework's speed varies from process to process, and what was seen that may explain it.
+//! Measures how much one framework's speed varies from process to process, and lists likely causes.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,25 +6,27 @@ use crate::evidence::Probe;
 use crate::noise::{LIMITS, Noise};
 use crate::run::Run;
 
-/// Coefficient of variation above which figures are warned of.
+/// Coefficient of variation above which a warning is given.
 pub const LIMIT: f64 = 0.10;
-/// Decoding for less than this in an iteration, one tick of the kernel or one migration shows.
+/// Time of decoding in an iteration, below which one tick of the kernel or one migration is visible.
 const SHORT_S: f64 = 0.1;
-/// Memory's read bandwidth changes by this share when something else uses it.
+/// Change of the memory's read bandwidth, as a share, that shows another user of the memory.
 const BANDWIDTH: f64 = 0.10;
 
 /// Throughput of short timed decodes, over all iterations of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variation {
+    /// Number of processes.
     pub processes: usize,
+    /// Number of iterations, over all processes.
     pub iterations: usize,
     /// Mean, tokens per second.
     pub throughput: f64,
     /// Coefficient of variation: standard deviation (n − 1) ÷ mean, of all iterations.
     pub cv: f64,
-    /// That of the processes' means.
+    /// Coefficient of variation of the processes' means.
     pub cv_between_processes: f64,
-    /// What was observed that is likely to have caused it. Only above the limit.
+    /// Observations that are the likely cause; empty unless the variation exceeds the limit.
     pub causes: Vec<String>,
 }
 
@@ -51,7 +53,7 @@ impl Variation {
         Some(variation)
     }
 
-    /// Whether the figures vary by so much that they are warned of.
+    /// Whether the variation is large enough for a warning.
     pub fn is_wide(&self) -> bool {
         self.cv > LIMIT
     }
@@ -103,7 +105,7 @@ fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     Some((squares / (values.len() - 1) as f64).sqrt() / centre)
 }
 
-/// The most of each kind of noise, so that each is told once.
+/// The largest value of each kind of noise, so that each is reported once.
 fn worst<'a>(noises: impl Iterator<Item = &'a Noise>) -> Noise {
     let more = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
     noises.fold(Noise::default(), |worst, noise| Noise {

@@ -1,4 +1,4 @@
-//! From figures to the words that people read. The statistics are in the crate of that name.
+//! Turns figures into the words that people read. The statistics are in the crate of that name.
 
 use serde::{Deserialize, Serialize};
 use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
@@ -7,7 +7,7 @@ use super::metrics::{self, Metric};
 use crate::evidence::Evidence;
 use plan::Plan;
 
-/// What is said of one contender against another.
+/// The verdict for one contender over another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -31,17 +31,17 @@ pub struct Comparison {
     /// The verdict for `b` over `a`: `slower` where `a` is `faster`, else the same.
     pub verdict_of_b: Verdict,
     pub sentence: String,
-    /// How many times better a is than b: for times and memory b/a, for throughput a/b; the geometric mean
-    /// over rounds. `null` where nothing can be compared.
+    /// How many times better a is than b: b/a for times and memory, a/b for throughput, as the geometric mean over
+    /// rounds. `null` if nothing can be compared.
     pub advantage: Option<f64>,
     /// 95 % interval of the advantage.
     #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
-    /// All that the statistics say, in the sense of `advantage`.
+    /// The full result of the statistics, in the sense of `advantage`.
     pub statistics: Option<Decision>,
 }
 
-/// The figures of those that are compared: `[label]`, and for each metric `[contender][round]`.
+/// The figures of the compared contenders: `[label]`, and for each metric `[contender][round]`.
 struct Table {
     labels: Vec<String>,
     figures: Vec<(Metric, Vec<Vec<Option<f64>>>)>,
@@ -107,7 +107,8 @@ pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
     statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
 }
 
-/// Compares every pair of `labels` on every metric of the table. `unmeasurable`: why there can be no verdict.
+/// Compares every pair of `labels` on every metric of the table. `unmeasurable` is the reason why there can be no
+/// verdict.
 pub fn compare(
     plan: &Plan,
     evidence: &Evidence,
@@ -190,7 +191,7 @@ fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) 
                 "{a} and {b}: inconclusive in {title}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
             )
         }
-        // The interval is of this pair alone; the p value answers for the whole table, and decides.
+        // The interval is for this pair alone. The p value is corrected for the whole table, and decides.
         Outcome::Inconclusive => {
             let p = decision.p_adjusted;
             let detectable = decision.detectable.map_or(String::new(), |ratio| {

@@ -1,4 +1,4 @@
-//! A comparison from its first process to its last.
+//! Measures a comparison, from its first process to its last.
 
 use judge::evidence::{End, Evidence, Fact};
 use plan::Result;
@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::{interrupt, machine};
 
 impl Session<'_> {
-    /// Measures a comparison. Evidence is complete as far as it goes, whatever happens.
+    /// Measures a comparison. Whatever happens, the evidence gathered so far is returned.
     pub fn compare(mut self) -> Result<(Evidence, Results)> {
         self.tell(Fact::Quota { cpus: machine::quota() });
         self.greet()?;
@@ -23,7 +23,7 @@ impl Session<'_> {
             self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
             self.score_texts();
-            // Figures of the rounds stand, but what was asked for is not all there.
+            // The figures of the rounds are valid, but the request was not completed.
             if interrupt::requested() {
                 end = End::Interrupted;
             }

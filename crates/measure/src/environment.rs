@@ -1,4 +1,4 @@
-//! Readings of the machine and the checkout that a result belongs to.
+//! Reads the facts about the machine and the checkout that belong to a result.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -46,12 +46,12 @@ pub fn head(checkout: &Path) -> Option<String> {
     git(checkout, &["rev-parse", "HEAD"])
 }
 
-/// Whether tracked files differ from it.
+/// Whether tracked files differ from the commit.
 pub fn is_modified(checkout: &Path) -> Option<bool> {
     git(checkout, &["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty())
 }
 
-/// The commit that git knows by this name, in the checkout.
+/// The commit that git resolves this name to, in the checkout.
 pub fn commit(places: &Places, name: &str) -> Option<String> {
     let name = format!("{name}^{{commit}}");
     git(places.checkout.as_deref()?, &["rev-parse", "--verify", "--quiet", "--end-of-options", &name])

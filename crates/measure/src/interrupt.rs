@@ -1,4 +1,4 @@
-//! Ctrl-C: noted here, acted upon where there is something to save or to end.
+//! Handles Ctrl-C: it is noted here, and acted upon where there is something to save or to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use plan::{Failure, Result};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on SIGINT, SIGTERM and SIGHUP are requests to save what there is and end.
+/// Turns SIGINT, SIGTERM and SIGHUP into requests to save the results so far and end.
 pub fn listen() -> Result<()> {
     ctrlc::set_handler(|| REQUESTED.store(true, Ordering::SeqCst))
         .map_err(|e| Failure::failed(format!("cannot listen for Ctrl-C: {e}")))

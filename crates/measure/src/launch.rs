@@ -1,4 +1,4 @@
-//! How a contender's worker is started: what it is asked to be, its environment and its CPUs.
+//! Prepares the start of a contender's worker: its request, its environment and its CPUs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,12 +20,12 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
     }
 }
 
-/// Variables that say how many threads to use, one name for each runtime that reads one.
+/// Variables that set a number of threads, one for each runtime that reads one.
 const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
-/// The worker of an engine with all that it will find: an environment that holds what the system needs, the
-/// thread budget and what the engine's configuration sets; and its CPUs.
+/// The worker of an engine with its CPUs and its whole environment: what the system needs, the thread budget, and the
+/// variables of the engine's configuration.
 pub fn worker(contender: &Contender, cpus: Option<&[usize]>, places: &Places, timeout_s: u64) -> Worker {
     let engine = &contender.engine;
     let mut environment = BTreeMap::new();

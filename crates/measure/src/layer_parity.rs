@@ -19,11 +19,11 @@ use judge::run::{FailureKind, RunFailure};
 use plan::Contender;
 use plan::Result;
 
-/// `[prompt][batch][new tokens]`
+/// Tokens by `[prompt][batch][new tokens]`.
 type Tokens = Vec<Vec<Vec<u32>>>;
 type Tried<T> = std::result::Result<T, RunFailure>;
 
-/// Hidden states and logits of every prompt and its continuation, in files of the scratch directory.
+/// Hidden states and logits of every prompt with its continuation, in files of the scratch directory.
 struct States {
     files: Vec<TempPath>,
     in_effect: Option<InEffect>,
@@ -31,7 +31,7 @@ struct States {
 }
 
 impl Session<'_> {
-    /// Runs every job. Complete as far as it goes, whatever happens.
+    /// Runs every job. Whatever happens, the findings so far are returned.
     pub fn parity(
         mut self,
         prose: std::result::Result<Vec<u32>, String>,
@@ -46,7 +46,7 @@ impl Session<'_> {
             findings.contenders.push(found);
         }
         let traces = self.traces(findings.reference.as_ref());
-        // Outputs have been looked into above: the rounds are for how much speeds vary.
+        // Outputs were compared above; the rounds only measure how much speeds vary.
         let end = self.rounds(&RoundWork { traces: &traces, reference: None, parity: false });
         let end = if interrupt::requested() { End::Interrupted } else { end };
         self.tell(Fact::End { end });
@@ -58,7 +58,7 @@ impl Session<'_> {
         Ok((findings, evidence, results))
     }
 
-    /// Everything untimed of one contender, and why it could not go on.
+    /// Runs every untimed job of one contender. Returns the reason if it could not continue.
     fn found(
         &mut self,
         index: usize,
@@ -84,7 +84,7 @@ impl Session<'_> {
         found
     }
 
-    /// The first candidate that gives hidden states; without one, the first that runs at all.
+    /// The first candidate that returns hidden states; if there is none, the first that runs at all.
     fn parity_reference(&mut self, findings: &mut Findings) -> Option<States> {
         let mut reasons = Vec::new();
         let mut second_best = None;
@@ -133,7 +133,7 @@ impl Session<'_> {
         Some((prose, reference))
     }
 
-    /// Everything untimed of one contender.
+    /// Runs every untimed job of one contender.
     fn hold(
         &self,
         index: usize,
@@ -165,8 +165,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Teacher-forced along `traces`, a process for each prompt. A framework that gives no hidden states gives its
-    /// logits alone.
+    /// Runs a process for each prompt, teacher-forced along `traces`. A framework without hidden states returns only
+    /// its logits.
     fn states(
         &self,
         index: usize,
@@ -203,7 +203,7 @@ impl Session<'_> {
         Ok(states)
     }
 
-    /// The contender's own greedy continuation of every prompt, in a process of its own.
+    /// The contender's own greedy continuation of every prompt, from a process of its own.
     fn continued(&self, index: usize) -> Tried<Tokens> {
         let contender = &self.plan.contenders[index];
         let new_tokens = self.plan.new_tokens;
@@ -230,7 +230,7 @@ impl Session<'_> {
     }
 }
 
-/// Every layer that both sides give, and the logits.
+/// Compares the logits, and every layer that both sides return.
 fn compare(theirs: &States, ours: &States, limit: f64) -> std::result::Result<Vec<LayerDifference>, String> {
     let mut sums: Vec<LayerSums> = Vec::new();
     let mut of_logits = LayerSums::default();

@@ -1,6 +1,6 @@
-//! How facts are gathered and kept: worker processes, rounds, the machine, provisioning, results directories.
+//! Gathers and stores facts: worker processes, rounds, the machine, provisioning, results directories.
 //!
-//! What they mean is not decided here; crate `judge` does that.
+//! Nothing is judged here; crate `judge` does that.
 
 mod comparison;
 pub mod environment;

@@ -1,4 +1,4 @@
-//! Logits as workers hand them over: safetensors files, a tensor for each case.
+//! Reads the logits that workers write: safetensors files with a tensor for each case.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ pub fn read_score(path: &Path) -> Result<Logits, String> {
     read_states(path, |_, _| Ok(()))
 }
 
-/// Reads the file of a [`protocol::Score`] with hidden states: hands each to `each`, by its number, one at a
-/// time, for together they may be large; the last dimension is then the hidden size. Returns the logits.
+/// Reads the file of a [`protocol::Score`] with hidden states, and returns the logits. Each hidden state goes to `each`
+/// with its number, one at a time, because all together may be large. Its last dimension is the hidden size.
 pub fn read_states(
     path: &Path,
     mut each: impl FnMut(usize, Logits) -> Result<(), String>,

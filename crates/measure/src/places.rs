@@ -1,11 +1,11 @@
-//! Where things live: checkout, configuration, workers, cache, results.
+//! Locations: checkout, configuration, workers, cache, results.
 
 use std::path::{Path, PathBuf};
 
 use configs::Engine;
 use plan::{Engines, Failure, Result};
 
-/// Where configuration and workers are, if somebody says so.
+/// Locations of configuration and workers that were given explicitly.
 #[derive(Debug, Clone, Default)]
 pub struct GivenPlaces {
     /// Directory of configs/.
@@ -16,7 +16,7 @@ pub struct GivenPlaces {
 
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// Root of the checkout, if this binary lies in one.
+    /// Root of the checkout, if this binary is in one.
     pub checkout: Option<PathBuf>,
     pub configs: PathBuf,
     pub workers: PathBuf,
@@ -26,10 +26,10 @@ pub struct Places {
 impl Places {
     pub fn find(given: &GivenPlaces) -> Result<Places> {
         let executable = std::env::current_exe()
-            .map_err(|e| Failure::failed(format!("cannot find the driver's own path: {e}")))?;
+            .map_err(|e| Failure::failed(format!("cannot find the path of photofinish itself: {e}")))?;
         let checkout = checkout_of(&executable);
         let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
-        // Workers are measured, so they are always release builds, also beside a debug driver.
+        // Workers are measured, so they are always release builds, even beside a debug build of this program.
         let beside = match own.file_name() {
             Some(name) if name == "debug" => own.with_file_name("release"),
             _ => own,
@@ -41,7 +41,7 @@ impl Places {
         };
         if !configs.join("engines").is_dir() {
             return Err(Failure::usage(format!(
-                "no engines are configured at {}: run the driver from a checkout, or name one with --configs",
+                "no engines are configured at {}: run photofinish from a checkout, or name a directory with --configs",
                 configs.join("engines").display()
             )));
         }
@@ -49,10 +49,10 @@ impl Places {
         Ok(Places { checkout, configs, workers, cache: cache()? })
     }
 
-    /// Path of a worker's or tool's binary.
+    /// Path of the binary of a worker or tool.
     pub fn binary(&self, name: &str) -> PathBuf {
         if let Some(path) = name.strip_prefix("{root}/") {
-            // Started by a script of the checkout, whose configuration names it.
+            // A script of the checkout starts it; the configuration names the script.
             return self.configs.parent().unwrap_or(&self.configs).join(path);
         }
         self.workers.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
@@ -62,7 +62,7 @@ impl Places {
         self.cache.join("bundles")
     }
 
-    /// Where results go if nobody says otherwise.
+    /// Default directory of the results.
     pub fn results(&self) -> PathBuf {
         match &self.checkout {
             Some(checkout) => checkout.join("results"),
@@ -71,7 +71,7 @@ impl Places {
     }
 }
 
-/// The checkout that `path` lies in.
+/// The checkout that contains `path`.
 pub fn checkout_of(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|directory| is_checkout(directory)).map(Path::to_path_buf)
 }
@@ -80,7 +80,7 @@ fn is_checkout(directory: &Path) -> bool {
     directory.join("configs/engines").is_dir() && directory.join("xtask/Cargo.toml").is_file()
 }
 
-/// `${XDG_CACHE_HOME:-~/.cache}/photofinish`
+/// The cache directory: `${XDG_CACHE_HOME:-~/.cache}/photofinish`.
 fn cache() -> Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = variable("XDG_CACHE_HOME")

@@ -1,4 +1,4 @@
-//! What is remembered from one probe of the machine to the next.
+//! State that is kept from one probe of the machine to the next.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,18 +7,19 @@ use bundle::Bundle;
 use judge::limit::Work;
 use plan::{Contender, Plan};
 
-/// As much is read as a decode step reads, within these sizes: beyond the caches more makes no difference.
+/// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; beyond the caches, more makes
+/// no difference.
 const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
-/// What the session remembers from one probe to the next.
+/// State of the session between probes.
 #[derive(Default)]
 pub(crate) struct Prober {
-    /// By contender.
+    /// Bytes that a decode step reads, by contender.
     pub(crate) bytes: Vec<u64>,
-    /// The first worker that may be able to: one that cannot is not asked again.
+    /// The first worker that may be able to probe; one that cannot is not asked again.
     pub(crate) worker: usize,
-    /// What the latest probe read, until something else has run.
+    /// Bytes that the latest probe read; `None` once something else has run.
     pub(crate) fresh: Option<u64>,
-    /// When the latest process began, and how long the last one of each contender took.
+    /// The start of the latest process, and the duration of each contender's last process.
     pub(crate) begun: Option<Instant>,
     pub(crate) took: BTreeMap<usize, Duration>,
 }
@@ -26,7 +27,7 @@ pub(crate) struct Prober {
 impl Prober {
     pub(crate) fn new(plan: &Plan, bundle: &Bundle) -> Prober {
         let bytes = |contender: &Contender| {
-            // An estimate of the cache's elements: what they are is known after a load.
+            // The element type of the cache is an estimate; it is known only after a load.
             let element = contender.precision.element().bytes();
             let work = Work::new(bundle.config(), plan, contender.precision, element);
             work.map_or(0, |work| work.step_bytes() as u64).clamp(*BYTES.start(), *BYTES.end())
@@ -34,7 +35,7 @@ impl Prober {
         Prober { bytes: plan.contenders.iter().map(bytes).collect(), ..Prober::default() }
     }
 
-    /// Something else has run since the latest probe.
+    /// Notes that something else has run since the latest probe.
     pub(crate) fn forget(&mut self) {
         self.fresh = None;
     }

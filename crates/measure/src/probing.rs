@@ -1,8 +1,8 @@
-//! The probe of the machine, by a worker, beside every measuring process.
+//! Probes the machine by a worker, before and after every measuring process.
 //!
-//! Read bandwidth is not a constant: on the virtual machine this was developed on it changed between 36 and 67 GB/s
-//! for some tenths of a second or for tens of seconds, while arithmetic stayed as fast. A probe after every round
-//! therefore said little of the processes in it; one right before and one right after each process does.
+//! Read bandwidth is not constant. On the virtual machine of the development it changed between 36 and 67 GB/s, for
+//! some tenths of a second or for tens of seconds, while arithmetic stayed as fast. A probe after every round therefore
+//! said little about the processes in it. A probe right before and one right after each process do.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,15 @@ use judge::evidence::{Fact, Probe, Process};
 use judge::noise::LIMITS;
 use judge::run::{Place, RunFailure};
 
-/// With the buffer's first touch, 60 ms for 540 MB, and the arithmetic a probe takes 0.2 s.
+/// Time of one sweep. With the buffer's first touch (60 ms for 540 MB) and the arithmetic, a probe takes 0.2 s.
 const SWEEP: Duration = Duration::from_millis(80);
-/// A sweep is no longer than this share of the process beside it, so that short processes are not dwarfed.
+/// Divisor of the time of the process beside it: a sweep takes no longer than the result, so that short processes are
+/// not dwarfed.
 const SHARE: u32 = 20;
 const REPEATS: usize = 2;
 
 impl Session<'_> {
-    /// Before the process of contender `index`. A complaint if the machine has slowed down.
+    /// Probes before the process of contender `index`. Returns a complaint if the machine has slowed down.
     pub(crate) fn probe_before(&mut self, index: usize, place: Place) -> Option<String> {
         let is_fresh = self.prober.fresh == Some(self.prober.bytes[index]);
         let complaint = if is_fresh { None } else { self.probe(index, None) };
@@ -34,7 +35,7 @@ impl Session<'_> {
         complaint
     }
 
-    /// After it.
+    /// Probes after the process.
     pub(crate) fn probe_after(&mut self, index: usize, place: Place) -> Option<String> {
         if let Some(begun) = self.prober.begun.take() {
             self.prober.took.insert(index, begun.elapsed());
@@ -48,7 +49,7 @@ impl Session<'_> {
         Process { round: place.round, attempt: place.attempt, framework }
     }
 
-    /// `after`: the process that has just ended.
+    /// Runs a probe; `after` is the process that has just ended.
     fn probe(&mut self, index: usize, after: Option<Process>) -> Option<String> {
         self.prober.forget();
         let bytes = self.prober.bytes[index];
@@ -60,7 +61,7 @@ impl Session<'_> {
         (drift > LIMITS.drift).then(|| format!("the CPU was {:.0} % slower than at its best", drift * 100.0))
     }
 
-    /// Asks the first worker that can. A worker in another language need not be able to.
+    /// Asks the first worker that can probe. A worker in another language may be unable to.
     fn probed(&mut self, bytes: u64, sweep: Duration) -> Option<Probed> {
         while self.prober.worker < self.workers.len() {
             if interrupt::requested() {

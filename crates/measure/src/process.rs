@@ -1,5 +1,5 @@
-//! Worker processes: spawned with a scrubbed environment, given one job, listened to within limits,
-//! always reaped. A worker may die, hang, flood or talk nonsense; the driver goes on.
+//! Worker processes: started with a scrubbed environment, given one job, read within limits, and always reaped. A
+//! worker may die, hang, flood its output or send nonsense; the driver goes on.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,9 +16,9 @@ use protocol::{Event, Hello, Job};
 use crate::interrupt;
 use crate::machine::{Confinement, Pinned};
 
-/// Longest line a worker may send: the samples of a long measurement fit many times over.
+/// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
 const MAX_LINE: u64 = 64 << 20;
-/// How much of a worker's stderr is kept for its last words.
+/// Bytes of a worker's stderr that are kept as its last words.
 const STDERR_TAIL: usize = 16 << 10;
 
 /// A worker that can be started again and again.
@@ -27,13 +27,13 @@ pub struct Worker {
     pub binary: PathBuf,
     /// The whole environment of the process.
     pub environment: BTreeMap<String, String>,
-    /// The CPUs it may use; all, without a list.
+    /// The CPUs it may use; all of them if there is no list.
     pub cpus: Option<Vec<usize>>,
     pub timeout: Duration,
 }
 
 impl Worker {
-    /// Asks the worker what it is. `Err` holds its last words, or what went wrong.
+    /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
     pub fn hello(&self) -> Result<Hello, String> {
         if !self.binary.is_file() {
             return Err(format!("{} is not built", self.binary.display()));
@@ -132,7 +132,7 @@ fn check_version(theirs: u32) -> Result<(), String> {
 
 fn nonsense(line: &str) -> String {
     let start: String = line.chars().take(80).collect();
-    format!("it sent a line that is no event: {start:?}")
+    format!("it sent a line that is not a valid event: {start:?}")
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -159,7 +159,7 @@ fn last_line(text: &str) -> Option<String> {
     text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
 }
 
-/// As a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
@@ -175,7 +175,7 @@ fn monotonic_ns() -> Option<u64> {
     None
 }
 
-/// A running worker and the threads that empty its pipes: none of them may ever block the other side.
+/// A running worker with the threads that empty its pipes, so that neither side can block the other.
 struct Process {
     child: Child,
     lines: Option<Receiver<Line>>,
@@ -185,7 +185,7 @@ struct Process {
 
 enum Line {
     Text(String),
-    /// Longer than any event.
+    /// A line that is longer than any event.
     TooLong,
     End,
 }
@@ -200,7 +200,7 @@ impl Process {
             let _pinned = worker.cpus.as_deref().map(Pinned::to);
             command.spawn()?
         };
-        // Bounded, so that a flood fills the pipe and not the driver's memory.
+        // The channel is bounded, so that a flood fills the pipe and not this program's memory.
         let (sender, lines) = sync_channel(64);
         let stdout = child.stdout.take().expect("piped");
         let mut pipe = child.stderr.take().expect("piped");
@@ -219,14 +219,14 @@ impl Process {
                     tail.drain(..excess);
                 }
             }),
-            // A worker that dies early breaks this pipe; its exit tells more than the write's error.
+            // A worker that dies early breaks this pipe; its exit tells more than the write error.
             std::thread::spawn(move || drop(stdin.write_all(&job))),
         ];
         Ok(Process { child, lines: Some(lines), readers, stderr })
     }
 
-    /// Hands each line to `each` until the worker closes its stdout. Stops it, and says why, when `each`
-    /// objects, when the time is up, or when the user interrupts.
+    /// Passes each line to `each` until the worker closes its stdout. Stops the worker, and returns the reason, when
+    /// `each` objects, when the time is up, or when the user interrupts.
     fn listen(&mut self, limit: Duration, mut each: impl FnMut(&str) -> Option<String>) -> Option<String> {
         #[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
         let start = Instant::now();
@@ -257,7 +257,7 @@ impl Process {
         Some(reason)
     }
 
-    /// stdout is closed; a worker that nevertheless lives on is ended at the limit.
+    /// Waits for the end after stdout was closed; a worker that still lives at the limit is killed.
     fn await_exit(&mut self, start: Instant, limit: Duration) -> Option<String> {
         while matches!(self.child.try_wait(), Ok(None)) {
             if start.elapsed() >= limit || interrupt::requested() {
@@ -270,11 +270,11 @@ impl Process {
     }
 
     fn kill(&mut self) {
-        // An error means that it has ended already; `reap` finds out how.
+        // An error means that it has already ended; `reap` finds out how.
         let _ = self.child.kill();
     }
 
-    /// How it ended, and the end of its stderr.
+    /// How the worker ended, and the end of its stderr.
     fn reap(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().expect("a child of ours can be waited for");
         drop(self.lines.take()); // a reader that waits for room in the channel gives up
@@ -286,7 +286,7 @@ impl Process {
     }
 }
 
-/// Whatever happens to the driver, no worker stays behind.
+/// Kills and reaps the worker, so that none stays behind whatever happens to this program.
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();

@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar on a terminal, nothing with `--quiet` or elsewhere.
+//! Progress on stderr: a bar on a terminal, nothing with `--quiet` or without a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl Progress {
             ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  [{elapsed} elapsed, {eta} left]");
         bar.set_style(style.expect("the template is valid"));
         if shown {
-            // Redrawn rarely: a bar that animates would compute beside the worker that is measured.
+            // The bar is redrawn rarely: an animation would compute beside the worker that is measured.
             bar.enable_steady_tick(Duration::from_secs(1));
         }
         Progress { bar, quiet }
@@ -36,8 +36,7 @@ impl Progress {
         self.bar.inc(runs as u64);
     }
 
-    /// A line that stays, also where there is no bar. What went wrong is said even with `--quiet`: it is
-    /// no progress.
+    /// Prints a line that stays, even without a bar. Errors are not progress, so they are printed even with `--quiet`.
     pub fn say(&self, text: &str) {
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }

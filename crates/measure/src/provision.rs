@@ -1,5 +1,5 @@
-//! Brings about what a run needs: built workers, native libraries, the prepared model. Everything is
-//! done by the tools that people use by hand (`cargo xtask`, `prepare`), never a second time here.
+//! Provides what a run needs: built workers, native libraries, the prepared model. The tools that people use by hand
+//! (`cargo xtask`, `prepare`) do all the work; nothing is implemented twice.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use configs::Engine;
 use plan::fit;
 use plan::{Failure, Result};
 
-/// Set by `cargo xtask compare`, which has provisioned already.
+/// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
 
-/// Builds the workers of `engines`, with the native libraries they need, where this is a checkout.
-/// An engine that cannot be built is not an error here: it will be a row with its reason.
+/// Builds the workers of `engines`, with their native libraries, if this is a checkout. An engine that cannot be built
+/// is not an error here: it becomes a row with its reason.
 pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     if std::env::var_os(PROVISIONED).is_some() {
         return Ok(());
     }
-    // Started by `cargo run`, sources may have changed since the workers were built; started
-    // directly, workers that are there are those that the user means.
+    // With `cargo run`, sources may have changed since the workers were built. When the program is started directly,
+    // the existing workers are the ones that the user means.
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
     let missing = engines.iter().any(|engine| !places.binary(&engine.worker).is_file());
     let tool_missing = !places.binary("prepare").is_file();
@@ -35,28 +35,28 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     let Some(checkout) = &places.checkout else { return Ok(()) };
     let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
     match xtask(checkout, &["build", "--frameworks", &names.join(",")], quiet)? {
-        // Bad input, a library of the wrong version say: it has said so.
+        // Bad input, such as a library of the wrong version; xtask has explained it.
         Some(2) => Err(Failure::Spoken(2)),
         _ => Ok(()),
     }
 }
 
-/// What a run needs of a model.
+/// The model that a run needs.
 pub struct Wanted<'a> {
-    /// As `--model` has it.
+    /// Name of the model, as given to `--model`.
     pub model: &'a str,
-    /// What engines will be asked to hold: each must fit into memory.
+    /// Precisions that engines will hold; each must fit into memory.
     pub precisions: Vec<Precision>,
-    /// Whether f32 is wanted besides, to hold the others against, if it fits.
+    /// Whether f32 is needed too, as the reference, if it fits.
     pub reference: bool,
     pub device: &'a str,
-    /// Sequences at once, and the tokens of each, as far as they are known.
+    /// Number of sequences at once, and tokens of each, as far as they are known.
     pub batch: usize,
     pub capacity: usize,
 }
 
-/// Opens the prepared model that `wanted` means, preparing it if need be, and checks the hashes of the
-/// weights that will be used. One that does not fit into memory is refused before anything is read or fetched.
+/// Opens the prepared model that `wanted` names, and checks the hashes of the weights that will be used. A missing
+/// model is prepared first. A model that does not fit into memory is refused before anything is read or fetched.
 pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle> {
     let (source, name) = source(places, wanted.model, quiet)?;
     let config = match &source {
@@ -74,7 +74,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     if wanted.reference {
         match objection(&[Precision::F32]) {
             None => precisions.push(Precision::F32),
-            Some(objection) => eprintln!("nothing will be held against f32: {objection}"),
+            Some(objection) => eprintln!("nothing will be compared with f32: {objection}"),
         }
     }
     precisions.sort();
@@ -86,7 +86,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     for precision in &precisions {
         bundle.weights_path(*precision).map_err(bundle_error)?;
         bundle.verify(&precision.file_name()).map_err(bundle_error)?;
-        // Shapes against config.json: a sentence now rather than a failed row per framework later.
+        // Shapes are checked against config.json: one error now is better than a failed row per framework later.
         bundle.weights(*precision).map_err(bundle_error)?;
     }
     Ok(bundle)
@@ -99,7 +99,7 @@ enum Source {
 }
 
 impl Source {
-    /// As `prepare` takes it.
+    /// The model's source, in the form that `prepare` takes.
     fn text(&self) -> String {
         match self {
             Source::Path(path) => path.display().to_string(),
@@ -112,7 +112,7 @@ impl Source {
     }
 }
 
-/// Where a model comes from, and the name it has in configs/models.
+/// The source of a model, and its name in configs/models.
 fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, Option<&'a str>)> {
     if Source::is_named(model) {
         return Ok((Source::Named(model.to_owned()), None));
@@ -168,7 +168,7 @@ fn prepare(
     Ok(prepared.bundle)
 }
 
-/// The configuration of a model that is still to be prepared.
+/// The configuration of a model that is not prepared yet.
 fn config(places: &Places, source: &str, quiet: bool) -> Result<ModelConfig> {
     let json: serde_json::Value = ask_prepare(places, source, &["--config".into()], quiet)?;
     ModelConfig::from_json(&json).map_err(bundle_error)
@@ -211,13 +211,13 @@ fn bundle_error(error: bundle::BundleError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Runs `cargo xtask`, its stdout turned to stderr: ours belongs to the result. Gives its exit code; it has
-/// explained itself if that is not 0.
+/// Runs `cargo xtask` and returns its exit code. Its stdout goes to stderr, because this program's stdout belongs to
+/// the result. After a failure, xtask has explained itself.
 fn xtask(checkout: &Path, arguments: &[&str], quiet: bool) -> Result<Option<i32>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = command(Path::new(&cargo));
     command.arg("xtask").args(arguments).current_dir(checkout).stdin(Stdio::null());
-    // What `cargo run` set for this driver is not meant for the cargo below.
+    // Variables that `cargo run` set for this program must not reach the cargo below.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {

@@ -1,4 +1,5 @@
-//! The reference run: what everyone is fed while being timed, and held against afterwards.
+//! The reference run: it gives the tokens that everyone is fed while being timed, and the outputs to compare with
+//! afterwards.
 
 use bundle::Precision;
 use protocol::{Event, Generate, ParityTask, Score, Task};
@@ -13,8 +14,8 @@ use judge::run::RunFailure;
 use plan::Contender;
 
 impl Session<'_> {
-    /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves, or, at
-    /// a quantised precision, with what their codes and scales stand for.
+    /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves or, at a
+    /// quantised precision, with the numbers that their codes and scales stand for.
     pub(crate) fn reference(&mut self) -> Option<Reference> {
         let mut candidates: Vec<usize> = (0..self.plan.contenders.len()).collect();
         if let Some(asked) = &self.plan.reference {
@@ -75,7 +76,7 @@ impl Session<'_> {
         Ok(Reference { framework: self.plan.contenders[index].label.clone(), traces, logits, unquantised })
     }
 
-    /// Logits of the model before it was quantised, along `traces`.
+    /// The logits of the model before it was quantised, along `traces`.
     fn unquantised(
         &self,
         index: usize,

@@ -1,5 +1,5 @@
-//! From a request to a plan, reading and provisioning what it needs on the way. What can be refused without building
-//! or preparing anything is refused before.
+//! Turns a request into a plan, and reads and provisions what it needs. Whatever can be refused without building or
+//! preparing anything is refused first.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::places::Places;
 use crate::provision::{self, Wanted};
 use crate::text;
 
-/// Resolves `request`, provisioning what is missing.
+/// Resolves `request`, and provisions what is missing.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
     plan::check(request)?;
     check_device(&request.device)?;
@@ -46,7 +46,7 @@ fn wanted(draft: &Draft) -> Wanted<'_> {
     Wanted {
         model: draft.request().model(),
         precisions: draft.precisions(),
-        // The reference is computed in f32 whatever is measured.
+        // The reference is computed in f32 at every measured precision.
         reference: true,
         device: &draft.request().device,
         batch: draft.batch(),
@@ -71,7 +71,7 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
     })
 }
 
-/// Prompts of a file: TOML as in `configs/suites`, or a prompt a line.
+/// The prompts of a file: TOML as in `configs/suites`, or a prompt a line.
 fn read_file(path: &Path) -> Result<Suite> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
@@ -87,17 +87,17 @@ fn read_file(path: &Path) -> Result<Suite> {
     Ok(suite)
 }
 
-/// A device that is not there costs a sentence before anything is built or prepared for it.
+/// Refuses a missing device before anything is built or prepared for it.
 pub fn check_device(device: &str) -> Result<()> {
     machine::objection(device).map_or(Ok(()), |objection| Err(Failure::usage(objection)))
 }
 
-/// Threads that this process may use.
+/// Number of threads that this process may use.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A seed for who gave none. Short enough to be typed again.
+/// A random seed, short enough to be typed again.
 pub fn drawn_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (now.as_nanos() as u64 ^ u64::from(std::process::id())) % 1_000_000

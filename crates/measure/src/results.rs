@@ -1,8 +1,8 @@
-//! The results directory of one run: every sample as JSON lines, flushed round by round, and the report.
+//! The results directory of one run: every sample as JSON lines, written to disk round by round, and the report.
 //!
-//! Writing may fail at any time (a full disk). Then the user is told once, measuring goes on, and no file
-//! is left half-written: a line that did not fit is taken back, a report appears whole or not at all. What
-//! could not be saved in its place is saved in the system's temporary directory at the end.
+//! Writing may fail at any time (a full disk). The user is then told once, and measuring goes on. No file is left
+//! half-written: a line that did not fit is removed, and a report appears whole or not at all. At the end, whatever
+//! could not be saved goes to the system's temporary directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -20,7 +20,7 @@ pub struct Results {
     /// Name of the file of records.
     log: &'static str,
     samples: File,
-    /// Length of that file up to the last complete line.
+    /// Length of that file up to the last complete line, in bytes.
     complete: u64,
     /// Lines that could not be written yet.
     pending: Vec<String>,
@@ -30,8 +30,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Makes `<parent>/<UTC time>-<host>/`, with `-<study>` if that has a name, whose records go to the file
-    /// `log`. Failing here costs nothing: nothing has been measured yet.
+    /// Makes `<parent>/<UTC time>-<host>/`, with `-<study>` if that has a name. Records go to the file `log`. A failure
+    /// here costs nothing, because nothing has been measured yet.
     pub fn create(parent: &Path, started: OffsetDateTime, study: &str, log: &'static str) -> Result<Results> {
         std::fs::create_dir_all(parent).map_err(|e| cannot(parent, e))?;
         let stamp = started
@@ -45,7 +45,7 @@ impl Results {
         for number in 2.. {
             match std::fs::create_dir(&directory) {
                 Ok(()) => break,
-                // Two runs in one second: each has a directory of its own.
+                // Two runs may start in one second: each has a directory of its own.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {
                     directory = parent.join(format!("{name}-{number}"));
                 }
@@ -58,7 +58,7 @@ impl Results {
         Ok(Results::at(directory, log, samples, 0))
     }
 
-    /// Goes on in a directory made earlier; gives its records, less one that was cut off in mid-write.
+    /// Continues in an existing directory. Returns its records, without one that was cut off in mid-write.
     pub fn reopen(directory: &Path, log: &'static str) -> Result<(Results, Vec<String>)> {
         let path = directory.join(log);
         let text = std::fs::read_to_string(&path).map_err(|e| cannot(&path, e))?;
@@ -95,7 +95,7 @@ impl Results {
         }
     }
 
-    /// Why not everything could be saved in its place, and where the rest is, if so.
+    /// The reason why not everything could be saved in its place, and where the rest is; `None` if all was saved.
     pub fn finish(&mut self) -> Option<String> {
         self.flush();
         let reason = self.failure.clone()?;
@@ -127,7 +127,7 @@ impl Results {
                 self.pending.clear();
             }
             Err(error) => {
-                // Take back the part that did fit, so that the file ends with a whole line.
+                // The part that did fit is removed, so that the file ends with a whole line.
                 let _ = self.samples.set_len(self.complete);
                 let _ = self.samples.seek(SeekFrom::Start(self.complete));
                 self.failed(&self.directory.join(self.log), &error);
@@ -144,7 +144,7 @@ impl Results {
     }
 }
 
-/// Writes a file whole or not at all, in place of one that is there.
+/// Writes a file whole or not at all, and replaces an existing one.
 pub fn write_whole(directory: &Path, name: &str, contents: &[u8]) -> std::io::Result<()> {
     let path = directory.join(name);
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
@@ -162,7 +162,7 @@ fn cannot(path: &Path, error: std::io::Error) -> Failure {
     ))
 }
 
-/// Temporary files are private; results are not.
+/// Gives a temporary file the usual permissions: temporary files are private, results are not.
 pub fn readable_by_all(path: &Path) {
     #[cfg(unix)]
     {

@@ -1,5 +1,5 @@
-//! The one loop of rounds: every contender once in each, in a balanced random order, never two at once, the machine
-//! probed and watched. A round on a noisy machine is done again.
+//! The one loop of rounds: each runs every contender once, in a balanced random order, never two at a time. The machine
+//! is probed and watched. A round on a noisy machine is repeated.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,30 +16,30 @@ use statistics::BalancedOrder;
 use crate::session::Session;
 use crate::{interrupt, logits};
 
-/// How often one round is done again before the machine is called too noisy.
+/// Number of times that one round is repeated before the machine is called too noisy.
 const MAX_REPEATS: usize = 2;
 
-/// What every process of every round does.
+/// The work of every process of every round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundWork<'a> {
-    /// `[case][batch][new tokens]`: what is fed.
+    /// Tokens that are fed, `[case][batch][new tokens]`.
     pub(crate) traces: &'a [Vec<Vec<u32>>],
-    /// What outputs are held against.
+    /// The outputs to compare with.
     pub(crate) reference: Option<&'a Reference>,
-    /// Whether processes write logits, to be held against the reference.
+    /// Whether processes write logits, to be compared with the reference.
     pub(crate) parity: bool,
 }
 
-/// What becomes of a round.
+/// The outcome of a round.
 enum Round {
     Done,
     Interrupted,
-    /// Noisy as often as it was tried.
+    /// The round was noisy in every attempt.
     Noisy(String),
 }
 
 impl Session<'_> {
-    /// Rounds, as many as the plan asks for, and why there are no more.
+    /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
     pub(crate) fn rounds(&mut self, work: &RoundWork<'_>) -> End {
         let start = now();
         let mut orders = BalancedOrder::new(self.plan.contenders.len(), self.plan.seed);
@@ -65,7 +65,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether automatic rounds may end. `next` is when another round would be done, since the start.
+    /// Whether automatic rounds may end. `next` is when another round would end, measured from the start.
     fn enough(&self, next: Duration) -> Option<End> {
         let Rounds::Auto { budget_s, .. } = self.plan.rounds else { return None };
         if self.evidence.rounds < statistics::MIN_ROUNDS {
@@ -77,7 +77,7 @@ impl Session<'_> {
         (next.as_secs_f64() > budget_s).then_some(End::Budget)
     }
 
-    /// One round: every contender once, until the machine was quiet throughout.
+    /// Runs one round: every contender once, repeated until the machine was quiet throughout.
     fn round(&mut self, order: &[usize], work: &RoundWork<'_>) -> Round {
         let round = self.evidence.rounds;
         for attempt in 0.. {
@@ -101,7 +101,7 @@ impl Session<'_> {
         Round::Done
     }
 
-    /// One attempt at a round, with the complaints of the guard. `None` where the user interrupted.
+    /// Runs one attempt at a round. Returns the guard's complaints; `None` if the user interrupted.
     fn attempt(&mut self, order: &[usize], attempt: usize, work: &RoundWork<'_>) -> Option<Vec<String>> {
         let round = self.evidence.rounds;
         let first = self.evidence.runs.len();
@@ -119,7 +119,7 @@ impl Session<'_> {
             return None;
         }
         let noise = whole.end();
-        // Runs too short to be watched one by one are watched together.
+        // Runs that are too short to be watched one by one are watched together.
         let unwatched = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.foreign.is_none());
         if self.evidence.runs[first..].iter().any(unwatched) {
             complaints.extend(noise.complaints());
@@ -128,8 +128,8 @@ impl Session<'_> {
         Some(complaints)
     }
 
-    /// One contender's process of a round, with probes of the machine before and after it; what the guard complains
-    /// of.
+    /// Runs one contender's process of a round, with probes of the machine before and after it. Returns the guard's
+    /// complaints.
     fn process(&mut self, index: usize, place: Place, work: &RoundWork<'_>) -> Vec<String> {
         let contender = &self.plan.contenders[index];
         self.progress.running(place.round, self.plan.rounds.max(), &contender.label);
@@ -150,7 +150,7 @@ impl Session<'_> {
         complaints
     }
 
-    /// Waits until the machine is quiet, as long as the plan allows. The last look.
+    /// Waits until the machine is quiet, as long as the plan allows. Returns the last look.
     pub(crate) fn await_quiet(&self) -> Noise {
         let patience = Duration::from_secs_f64(self.plan.patience_s);
         let mut told = false;
@@ -163,7 +163,7 @@ impl Session<'_> {
         })
     }
 
-    /// One process: measured, and held against the reference.
+    /// Runs one process, and compares its outputs with the reference.
     fn run(&mut self, index: usize, place: Place, work: &RoundWork<'_>) -> Run {
         let (contender, worker) = (&self.plan.contenders[index], &self.workers[index]);
         let file = self.scratch.path().join("parity.safetensors");
@@ -182,7 +182,7 @@ impl Session<'_> {
                 Err(reason) => self.progress.say(&format!("{}: {reason}", contender.label)),
             }
         }
-        // Missing after a failure; it must not be taken for the next process's.
+        // The file is missing after a failure; an old one must not be taken for the next process's.
         let _ = std::fs::remove_file(&file);
         if contender.engine.reference {
             run.derived = derived_weights(&run);
@@ -191,7 +191,7 @@ impl Session<'_> {
         run
     }
 
-    /// After a failure: the job, and the shell line that repeats it.
+    /// Saves the job of a failed process, and notes the shell line that repeats it.
     fn keep_job(&mut self, contender: &Contender, worker: crate::process::Worker, job: &Job, run: &mut Run) {
         if let Some(failure) = &mut run.failure
             && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
@@ -202,7 +202,7 @@ impl Session<'_> {
         }
     }
 
-    /// A load with the weights dropped from the page cache; it also warms the cache for the measurement.
+    /// Measures a load with the weights dropped from the page cache; it also warms the cache for the measurement.
     fn cold_load(&self, index: usize, place: Place) -> Run {
         let contender = &self.plan.contenders[index];
         let job = Job { evict: true, ..self.job(contender, Task::Load) };
@@ -210,7 +210,7 @@ impl Session<'_> {
         Run::new(Purpose::ColdLoad, place, &contender.label, outcome)
     }
 
-    /// Keeps a process, and says what went wrong with it. What cannot work will not be tried again.
+    /// Stores a process, and reports its failure. A job that cannot work is not tried again.
     fn note(&mut self, contender: &Contender, run: Run) {
         let (failure, round) = (run.failure.clone(), run.round);
         self.tell(Fact::Run(Box::new(run)));
@@ -221,12 +221,12 @@ impl Session<'_> {
         if let Some(repeat) = &failure.repeat {
             self.progress.say(&format!("  to repeat it: {repeat}"));
         }
-        // One failed process strikes the row, as its figures would be those of the luckier ones.
+        // One failed process strikes the row: figures of only the lucky processes would be biased.
         self.tell(Fact::Absent { framework: contender.label.clone(), failure });
     }
 }
 
-/// What was written down beside the weights file that a process loaded.
+/// The record beside the weights file that a process loaded.
 fn derived_weights(run: &Run) -> Option<DerivedWeights> {
     let path = format!("{}.json", run.loaded()?.weights_file);
     serde_json::from_slice(&std::fs::read(Path::new(&path)).ok()?).ok()

@@ -1,4 +1,4 @@
-//! What a results directory holds, read back: everything that is written there.
+//! Reads back everything that is written to a results directory.
 
 use std::path::{Path, PathBuf};
 
@@ -35,10 +35,11 @@ pub fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data serialises")
 }
 
-/// What is missing in a directory, for those who read what is made of the rest.
+/// Descriptions of the files that a directory lacks, for readers of outputs made from the rest.
 pub type Missing = Vec<String>;
 
-/// The facts of a comparison, from its plan and its journal, and what is missing. Also of a run that was killed.
+/// The facts of a comparison, from its plan and its journal, and a list of what is missing. Works for a run that was
+/// killed, too.
 pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     let mut missing = Missing::new();
     let plan_path = directory.join(PLAN);
@@ -73,7 +74,7 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     Ok((Facts { environment, plan, model, evidence, results }, missing))
 }
 
-/// Schema 2 kept processes alone in its journal, and the model in its report.
+/// Journals of schema 2 hold only processes; the model is in the report.
 fn of_schema_2(
     path: &Path,
     value: Value,
@@ -106,7 +107,7 @@ fn of_schema_2(
     Ok((plan, model, evidence))
 }
 
-/// A line of a journal, with its place for people.
+/// A line of a journal, with its place for error messages.
 struct Line {
     path: PathBuf,
     number: usize,
@@ -127,7 +128,7 @@ impl Line {
     }
 }
 
-/// The complete lines of a journal. One that was cut off in mid-write is not there.
+/// The complete lines of a journal, without one that was cut off in mid-write.
 fn lines(path: &Path) -> Result<Vec<Line>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -142,7 +143,7 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
     Ok(complete.lines().enumerate().map(line).collect())
 }
 
-/// A JSON file. `None` where there is none.
+/// Reads a JSON file; `None` if it does not exist.
 pub fn json(path: &Path) -> Result<Option<Value>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,5 +1,5 @@
-//! One measuring session: the workers of a plan, the machine they run on, and the facts they yield. Every fact is
-//! written to the journal before it is taken into the evidence, so that a run that is killed keeps what it had.
+//! One measuring session: the workers of a plan, their machine, and the facts they yield. Every fact is written to the
+//! journal before it joins the evidence, so a run that is killed keeps what it had.
 
 use std::path::Path;
 
@@ -18,15 +18,15 @@ use crate::progress::Progress;
 use crate::results::Results;
 use crate::{interrupt, launch};
 
-/// Tokens of the trace that the parity check feeds one at a time: enough to go through the decode path,
-/// few enough to cost little.
+/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few enough to cost
+/// little.
 pub(crate) const PARITY_STEPS: usize = 8;
 
 pub struct Session<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) bundle: &'a Bundle,
     pub(crate) workers: Vec<Worker>,
-    /// For logits on their way from worker to driver.
+    /// Directory for logits on their way from a worker to this program.
     pub(crate) scratch: tempfile::TempDir,
     pub(crate) progress: Progress,
     pub(crate) guard: Guard,
@@ -63,19 +63,19 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// What was found, and the directory that it was written to.
+    /// The evidence, and the directory that it was written to.
     pub(crate) fn finish(self) -> (Evidence, Results) {
         self.progress.done();
         (self.evidence, self.results)
     }
 
-    /// Writes a fact down and takes it in.
+    /// Writes a fact to the journal and adds it to the evidence.
     pub(crate) fn tell(&mut self, fact: Fact) {
         self.results.append(&fact);
         self.evidence.note(fact);
     }
 
-    /// What everyone is fed while being timed. With nobody to take a trace from, the prompts' own tokens serve, so
+    /// The tokens that everyone is fed while being timed. If nobody can give a trace, the prompts' own tokens serve, so
     /// that work stays equal.
     pub(crate) fn traces(&self, reference: Option<&Reference>) -> Vec<Vec<Vec<u32>>> {
         reference.map_or_else(|| self.fallback_traces(), |reference| reference.traces.clone())
@@ -85,8 +85,8 @@ impl<'a> Session<'a> {
         self.evidence.absent.contains_key(&contender.label)
     }
 
-    /// Asks every worker what it is. One that cannot say is a row with its reason; one that was pointed
-    /// by the user at a library that cannot be used is a mistake of the user's.
+    /// Asks every worker what it is. A worker that cannot answer is a row with its reason. A library that the user
+    /// named and that cannot be used is a usage error.
     pub(crate) fn greet(&mut self) -> Result<()> {
         for (index, contender) in self.plan.contenders.iter().enumerate() {
             let reason = match self.workers[index].hello() {
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The measurement of a round. `parity`: also write logits to this file afterwards.
+    /// The measurement of a round. With `parity`, logits are written to this file afterwards.
     pub(crate) fn measurement(
         &self,
         contender: &Contender,
@@ -150,14 +150,14 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Why this worker is not the contender's, if it is not.
+/// The reason why this worker is not the contender's; `None` if it is.
 pub fn wrong_framework(contender: &Contender, hello: &Hello) -> Option<String> {
     let expected = &contender.engine.framework;
     (hello.framework != *expected)
         .then(|| format!("{} says it is {:?}, not {expected:?}", contender.engine.worker, hello.framework))
 }
 
-/// The end of an untimed job of `generate` or `score`, as an error if it was not done.
+/// Turns the end of an untimed job of `generate` or `score` into an error if the job was not done.
 pub fn finished(label: &str, ending: Ending) -> Result<()> {
     let input = matches!(&ending, Ending::Reported(f) if f.kind == protocol::FailureKind::Input);
     match RunFailure::from_ending(ending) {

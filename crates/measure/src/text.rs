@@ -1,4 +1,4 @@
-//! Scoring the bundled text: perplexity at a contender's own precision, and what that precision changes.
+//! Scores the bundled text: perplexity at a contender's own precision, and the effect of that precision.
 
 use std::path::Path;
 
@@ -17,18 +17,18 @@ use judge::text::{TextScore, TextSums};
 use plan::Contender;
 use plan::prompts::Text;
 
-/// Positions that the engine computes at a time, so that its own buffers stay small.
+/// Number of positions that the engine computes at a time, so that its own buffers stay small.
 const PIECE: usize = 128;
-/// Most that the logits of one window may take: they pass through the worker's and the driver's memory.
+/// Most bytes of one window's logits: they pass through the memory of the worker and of this program.
 const WINDOW_BYTES: usize = 128 << 20;
 
-/// A reference's logits of a text, in f32. Its files are removed with it.
+/// A reference's logits of a text, in f32. Its files are removed when it is dropped.
 pub struct TextReference {
     pub framework: String,
     windows: Vec<TempPath>,
 }
 
-/// Ids of the bundled text. `Err` where the model has no tokenizer.
+/// Token ids of the bundled text. `Err` if the model has no tokenizer.
 pub fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, String> {
     let path = places.configs.join("texts/prose.txt");
     let prose = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -64,7 +64,7 @@ impl Session<'_> {
         }
     }
 
-    /// Logits of `tokens` in f32, by the first contender that can; `Err` says why none can.
+    /// The logits of `tokens` in f32, from the first contender that can compute them. `Err` says why none can.
     pub fn text_reference(&self, tokens: &[u32]) -> Result<TextReference, String> {
         let mut reasons = Vec::new();
         for (index, contender) in self.plan.contenders.iter().enumerate() {
@@ -78,9 +78,9 @@ impl Session<'_> {
         Err(reasons.join("; "))
     }
 
-    /// How well contender `index` predicts `tokens` at its own precision, held against `reference` if there is
-    /// one. A text longer than a window (the model's context, or fewer tokens where the vocabulary is large) is
-    /// cut into windows that know nothing of each other.
+    /// Scores `tokens` on contender `index` at its own precision, against `reference` if there is one. A long text is
+    /// cut into windows that know nothing of each other. A window is the model's context, or shorter if the vocabulary
+    /// is large.
     pub fn score_text(
         &self,
         index: usize,
@@ -103,7 +103,7 @@ impl Session<'_> {
         tokens.chunks(fit.min(config.max_positions).max(2))
     }
 
-    /// One process: logits of a window, in a file that is removed when dropped.
+    /// Runs one process for the logits of a window. Its file is removed when dropped.
     fn score_window(&self, index: usize, contender: &Contender, window: &[u32]) -> Result<TempPath, String> {
         let file = scratch_file(self.scratch.path())?;
         let task = Task::Score(Score {
@@ -119,7 +119,7 @@ impl Session<'_> {
     }
 }
 
-/// For a worker to write to; removed when dropped.
+/// A file for a worker to write to; it is removed when dropped.
 pub fn scratch_file(directory: &Path) -> Result<TempPath, String> {
     let file = tempfile::Builder::new().suffix(".safetensors").tempfile_in(directory);
     file.map(tempfile::NamedTempFile::into_temp_path)

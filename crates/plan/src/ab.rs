@@ -1,5 +1,5 @@
-//! What an optimisation is worth: each framework with it and without it, in one comparison for each framework,
-//! paired by round.
+//! A/B studies: each framework with an optimisation and without it. Every framework is a comparison of its own, paired
+//! by round.
 
 use bundle::Precision;
 use protocol::KvCache;
@@ -9,13 +9,13 @@ use crate::{
     Arm, Axis, CellPlan, Failure, PromptSource, Request, Result, Setting, StudyPlan, StudyView, axes,
 };
 
-/// Tokens unless told: enough for the KV cache to matter.
+/// Default number of new tokens: enough for the KV cache to matter.
 const NEW_TOKENS: u32 = 64;
 const PROMPT_TOKENS: u32 = 16;
 /// Rules that two named variants may differ in.
 const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 
-/// What is switched, the names of both sides, and the rule whose subject it is.
+/// A switch: the names of both sides, and the rule whose subject it is.
 struct Switch {
     names: [&'static str; 2],
     varied: &'static str,
@@ -52,12 +52,12 @@ fn switch(what: &str) -> Option<Switch> {
     })
 }
 
-/// The names of both sides of a switch, if there is one of this name.
+/// The names of both sides of the switch with this name, if there is one.
 pub(crate) fn arms(what: &str) -> Option<[String; 2]> {
     Some(switch(what)?.names.map(str::to_owned))
 }
 
-/// The engines that a request names, or that are compared when it names none.
+/// The engines that a request names, or the default ones if it names none.
 pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
     let arms = request.study.arms.iter().map(|arm| &arm.engine);
     let names: Vec<&String> =
@@ -134,7 +134,7 @@ fn variants(a: &str, b: &str, mut request: Request, engines: &dyn Engines) -> Re
         engines.engine(name)?;
     }
     if !request.frameworks.is_empty() {
-        return Err(Failure::usage("two variants are frameworks enough: leave --frameworks out"));
+        return Err(Failure::usage("the two variants are the frameworks: leave out --frameworks"));
     }
     request.study.varied = VARIANTS.map(str::to_owned).to_vec();
     let arm = |name: &str, number: &str| Arm {

@@ -1,4 +1,4 @@
-//! What a comparison may be asked beyond what can be typed: its sides, and what they are compared for.
+//! The parts of a comparison that cannot be typed: its sides, and its purpose.
 
 use std::path::PathBuf;
 
@@ -7,34 +7,34 @@ use configs::Engine;
 use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 
-/// What a study asks of a comparison beyond what can be typed.
+/// Settings that a study gives to a comparison and nobody can type.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StudySettings {
-    /// "sweep forward"; empty outside a study.
+    /// Name of the study, as in "sweep forward"; empty outside a study.
     pub name: String,
-    /// The contenders, where they are not simply the frameworks: the sides of an A/B comparison.
+    /// The contenders, if they are not simply the frameworks: the sides of an A/B comparison.
     pub arms: Vec<Arm>,
-    /// Ids of the fairness rules whose subject is what is compared: departures are noted and strike nobody.
+    /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and strike nobody.
     pub varied: Vec<String>,
-    /// Warm-up is exactly as many iterations as are measured.
+    /// Whether warm-up has exactly as many iterations as the measurement.
     pub equal_warmup: bool,
-    /// Also score the bundled text: perplexity and agreement with f32.
+    /// Whether the bundled text is scored too: perplexity and agreement with f32.
     pub text: bool,
-    /// What the suite that named the study shows and what it does not.
+    /// The analysis of the suite that named the study: what it shows, and what it does not.
     pub analysis: String,
-    /// Why this comparison makes no sense.
+    /// The reason why this comparison makes no sense, if there is one.
     pub refused: Option<String>,
 }
 
 impl StudySettings {
-    /// Whether nothing is asked for.
+    /// Whether the study asks for nothing special.
     pub fn is_default(&self) -> bool {
         *self == StudySettings::default()
     }
 }
 
-/// One side of an A/B comparison: an engine, and what is fixed of it.
+/// One side of an A/B comparison: an engine, and the settings fixed for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arm {
@@ -44,13 +44,13 @@ pub struct Arm {
     pub precision: Option<Precision>,
     pub jit: Option<bool>,
     pub kv_cache: Option<KvCache>,
-    /// Directory of another build's workers.
+    /// Directory of the workers of another build.
     pub workers: Option<PathBuf>,
 }
 
 impl Arm {
-    /// The engine of this side, whose worker may be another build's. It then goes by the side's label: it is not the
-    /// same as this program's own.
+    /// The engine of this side. If its worker is from another build, it has the side's label as its name, because it is
+    /// not this program's own engine.
     pub fn built(&self, engine: Engine) -> Engine {
         match &self.workers {
             None => engine,

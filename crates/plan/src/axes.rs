@@ -1,4 +1,4 @@
-//! What a sweep varies: the flags that take a list. A comparison has one value of each.
+//! The axes of a sweep: flags that take a list. A comparison has one value of each.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Request, Result};
 
-/// What may differ from cell to cell of a study.
+/// A setting that may differ from cell to cell of a study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
-    /// The framework, in an A/B study, whose arms differ in something else.
+    /// The framework: an axis of A/B studies, whose arms differ in something else.
     Framework,
     Model,
     Precision,
@@ -38,11 +38,12 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// The place of a cell: its value on each axis that has one.
+/// The place of a cell: its value on each axis.
 pub type Settings = BTreeMap<Axis, Setting>;
 
 impl Axis {
-    /// In the order in which cells are nested, the outermost first: models and precisions, which take preparing.
+    /// Every axis in the order in which cells are nested. The outermost come first: models and precisions, which must
+    /// be prepared.
     const TYPED: [Axis; 7] = [
         Axis::Model,
         Axis::Precision,
@@ -67,7 +68,7 @@ impl Axis {
         }
     }
 
-    /// As it is typed.
+    /// The flag of this axis, as it is typed.
     pub fn flag(self) -> &'static str {
         match self {
             Axis::Framework => "--frameworks",
@@ -81,7 +82,7 @@ impl Axis {
         }
     }
 
-    /// As typed.
+    /// The values of this axis, as typed.
     pub fn values(self, request: &Request) -> Vec<Setting> {
         let numbers = |values: &[u32]| values.iter().map(|&value| Setting::Number(value)).collect();
         match self {
@@ -96,7 +97,7 @@ impl Axis {
         }
     }
 
-    /// Leaves value `index` alone.
+    /// Keeps only the value at `index`.
     fn keep(self, request: &mut Request, index: usize) {
         fn one<T: Clone>(values: &mut Vec<T>, index: usize) {
             *values = vec![values[index].clone()];
@@ -114,8 +115,7 @@ impl Axis {
     }
 }
 
-/// Every combination of what was typed, with the comparison that it stands for. Axes without a value are the
-/// comparison's to choose.
+/// Every combination of the typed values, each with its comparison. An axis without a value is left to the comparison.
 pub fn cells(request: &Request) -> Vec<(Settings, Request)> {
     let mut cells = vec![(Settings::new(), request.clone())];
     for axis in Axis::TYPED {
@@ -137,12 +137,12 @@ pub fn cells(request: &Request) -> Vec<(Settings, Request)> {
     cells
 }
 
-/// Axes with several values.
+/// The axes with several values.
 pub fn varied(request: &Request) -> Vec<Axis> {
     Axis::TYPED.into_iter().filter(|axis| axis.values(request).len() > 1).collect()
 }
 
-/// Refuses a list where one comparison is meant.
+/// Refuses a list if only one comparison is possible.
 pub fn check_single(request: &Request) -> Result<()> {
     match varied(request).first() {
         None => Ok(()),

@@ -1,11 +1,11 @@
-//! From a study as it was asked for to its cells.
+//! Divides a study into its cells.
 
 use crate::study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
 use crate::sweep::SweepKind;
 use crate::{Result, ab, axes, sweep};
 
 impl StudyRequest {
-    /// Every cell, with what the study fixes filled in.
+    /// Every cell, with the settings that the study fixes.
     pub fn plan(&self, engines: &dyn Engines) -> Result<StudyPlan> {
         let mut plan = match &self.kind {
             StudyKind::Sweep(kind) => self.sweep(*kind)?,
@@ -29,7 +29,7 @@ impl StudyRequest {
 }
 
 impl StudyView {
-    /// The view of a study of this name: "sweep forward", "ab kv-cache", "ab candle tch".
+    /// The view of a study with this name: "sweep forward", "ab kv-cache", "ab candle tch".
     pub fn named(study: &str) -> Option<StudyView> {
         let words: Vec<&str> = study.split_whitespace().collect();
         match words[..] {

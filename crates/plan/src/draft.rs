@@ -1,5 +1,5 @@
-//! A request that was checked before anything is built, prepared or measured, and the plan that comes of it. Every
-//! mistake here costs the user nothing but a sentence.
+//! A request that is checked before anything is built, prepared or measured, and the plan made from it. A mistake found
+//! here costs the user only an error message.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::{
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
 const DEFAULT_ITERATIONS: u32 = 2;
-/// Loading from a cold cache is told with its spread, not tested: three are enough for that.
+/// Rounds with a cold cache. The cold load is shown with its spread and not tested; three rounds are enough for that.
 const COLD_LOADS: usize = 3;
 const QUICK_ROUNDS: usize = 2;
-/// Logits of one case that parity looks at, at most: 256 MB in each process's file, and in this program for each of
-/// the two that are compared. A position's logits depend on all before it, so the last tells of all.
+/// Most logits of one case that parity compares: 256 MB in each process's file, and in this program for each of the two
+/// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
 const MOST_LOGITS: usize = 1 << 26;
 
-/// What can be said of a comparison without its model.
+/// The part of a comparison that is known without its model.
 #[derive(Debug, Clone)]
 pub struct Draft {
     request: Request,
     suite: Suite,
-    /// Name of the suite, where it is one of `configs/suites`.
+    /// Name of the suite, if it is one of `configs/suites`.
     suite_name: Option<String>,
     contenders: Vec<Contender>,
     threads: usize,
@@ -37,7 +37,7 @@ pub struct Draft {
     new_tokens: usize,
 }
 
-/// Refuses what is not one comparison, whatever engines and models there are.
+/// Refuses a request that is not a single comparison, whatever engines and models exist.
 pub fn check(request: &Request) -> Result<()> {
     if let Some(reason) = &request.study.refused {
         return Err(Failure::usage(reason));
@@ -45,25 +45,25 @@ pub fn check(request: &Request) -> Result<()> {
     axes::check_single(request)
 }
 
-/// What was found out of the model and the machine.
+/// Facts about the model and the machine.
 #[derive(Debug, Clone)]
 pub struct Given<'a> {
-    /// The model's name, by its manifest.
+    /// The model's name, from its manifest.
     pub name: &'a str,
     pub config: &'a ModelConfig,
     pub prompts: Vec<Prompt>,
-    /// CPUs for the workers.
+    /// CPUs for the workers; `None` where the system does not tell.
     pub cpus: Option<Vec<usize>>,
-    /// Bytes that a process may come to hold; `None` where the system does not tell.
+    /// Bytes of memory that a process can use; `None` where the system does not tell.
     pub available_memory: Option<u64>,
-    /// The seed if none is asked for.
+    /// The seed to use if the request has none.
     pub drawn_seed: u64,
-    /// Ids of the bundled text, where the request asks for it; why they cannot be had.
+    /// Token ids of the bundled text if the request asks for it, or the reason why there are none.
     pub text: Option<std::result::Result<Vec<u32>, String>>,
 }
 
 impl Draft {
-    /// Checks `request`. `engines` are those that it names, in its order, and `suite` its prompts and settings.
+    /// Checks `request`. `engines` are those that it names, in the same order; `suite` has its prompts and settings.
     pub fn new(
         request: &Request,
         engines: Vec<Engine>,
@@ -98,22 +98,22 @@ impl Draft {
         })
     }
 
-    /// What was asked for.
+    /// The request that was checked.
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// The suite whose prompts and settings are used.
+    /// The suite that gives prompts and settings.
     pub fn suite(&self) -> &Suite {
         &self.suite
     }
 
-    /// The thread budget.
+    /// The thread budget, in threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// What engines will be asked to hold, by contender.
+    /// The precisions that the engines will hold, by contender.
     pub fn precisions(&self) -> Vec<Precision> {
         self.contenders.iter().map(|contender| contender.precision).collect()
     }
@@ -123,7 +123,7 @@ impl Draft {
         self.contenders.iter().map(|contender| contender.engine.clone()).collect()
     }
 
-    /// Sequences that are computed together.
+    /// Number of sequences that are computed together.
     pub fn batch(&self) -> usize {
         self.request.batch.first().map_or(1, |&batch| batch as usize)
     }
@@ -133,17 +133,17 @@ impl Draft {
         self.request.context.first().map_or(0, |&tokens| tokens as usize)
     }
 
-    /// Tokens that every prompt is cut or extended to.
+    /// Length in tokens that every prompt is cut or extended to.
     pub fn prompt_tokens(&self) -> Option<usize> {
         self.request.prompt_tokens.first().map(|&tokens| tokens as usize)
     }
 
-    /// Tokens of a sequence, as far as they are known before prompts are counted with the model's tokenizer.
+    /// Length of a sequence in tokens, as far as it is known before the model's tokenizer counts the prompts.
     pub fn least_capacity(&self) -> usize {
         self.context() + self.prompt_tokens().unwrap_or(0) + self.new_tokens
     }
 
-    /// Checks the prompts against the model, and resolves what is left.
+    /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let (context, batch) = (self.context(), self.batch());
         for prompt in &given.prompts {
@@ -157,7 +157,7 @@ impl Draft {
             return Err(Failure::usage(format!("{}: {why}", self.request.model())));
         }
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens } = self;
-        // Two rounds are a look and yield no verdict that noise could spoil; it is told all the same.
+        // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
         let is_look = request.quick || suite.quick;
         let seed = request.seed.unwrap_or(given.drawn_seed);
         Ok(Plan {
@@ -227,16 +227,16 @@ fn rounds(request: &Request, of_suite: Option<u32>) -> Rounds {
     }
 }
 
-/// When warm-up ends: see [`Warmup`]. `measured`: iterations that are measured afterwards.
+/// The end of warm-up: see [`Warmup`]. `measured` is the number of measured iterations that follow.
 fn warmup(request: &Request, measured: u32) -> Warmup {
     let fixed = request.warmup.or(request.study.equal_warmup.then_some(measured)).map(|count| count as usize);
     let (min_iterations, max_iterations) = fixed.map_or((1, 10), |count| (count, count));
-    // Whoever asks for so many gets so many: the time limit of the process is the only one.
+    // An explicit number is used as it is; only the process's time limit can end it.
     let max_s = if request.warmup.is_some() { request.timeout_s } else { 30 };
     Warmup { min_iterations, max_iterations, max_ns: max_s * 1_000_000_000, settled_within: 0.05 }
 }
 
-/// The columns: the sides of an A/B comparison, or the engines, those that are named twice numbered.
+/// The columns: the sides of an A/B comparison, or the engines. Engines named twice are numbered.
 fn contenders(engines: Vec<Engine>, request: &Request, available_threads: usize) -> Vec<Contender> {
     let contender = |label: String, engine: Engine| Contender {
         kv_cache: request.kv_cache,

@@ -1,6 +1,6 @@
-//! How the program ends when it does not end well. Each kind has an exit code (`docs/results.md`).
+//! The ways in which the program can fail. Each kind has an exit code (`docs/results.md`).
 
-/// One sentence for people, and what it means for the exit code.
+/// An error: one sentence for people, and the kind that decides the exit code.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     /// Bad usage or input: exit 2.
@@ -9,7 +9,7 @@ pub enum Failure {
     /// A framework or the machine failed: exit 1.
     #[error("{0}")]
     Failed(String),
-    /// A program that speaks for itself on stderr (prepare, xtask) ended with this code.
+    /// A program that explains itself on stderr (prepare, xtask) ended with this exit code.
     #[error("")]
     Spoken(u8),
     /// Ctrl-C.
@@ -18,17 +18,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A mistake of the user's.
+    /// Makes a usage error.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure::Usage(text.into())
     }
 
-    /// A failure of a framework or of the machine.
+    /// Makes a failure of a framework or of the machine.
     pub fn failed(text: impl Into<String>) -> Failure {
         Failure::Failed(text.into())
     }
 
-    /// The exit code that says so.
+    /// The exit code of this kind of failure.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Failed(_) => 1,

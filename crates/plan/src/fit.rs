@@ -1,9 +1,9 @@
-//! Whether a model fits into memory: told to the user before it is prepared.
+//! Checks whether a model fits into memory, before it is prepared.
 
 use bundle::{ModelConfig, Precision};
 
-/// What one worker must hold at the least: its weights once, and the keys and values of its sequences. Engines
-/// that keep weights in a layout of their own hold more; that they find out themselves.
+/// The least memory of one worker, in bytes: its weights once, and the keys and values of its sequences. An engine that
+/// stores weights in its own layout needs more, which only the engine knows.
 #[derive(Debug, Clone, Copy)]
 struct Demand {
     precision: Precision,
@@ -14,7 +14,7 @@ struct Demand {
 }
 
 impl Demand {
-    /// `None` where the precision cannot store this model; `prepare` says why.
+    /// Computes the need; `None` if the precision cannot store this model. `prepare` gives the reason.
     fn new(config: &ModelConfig, precision: Precision, batch: usize, capacity: usize) -> Option<Demand> {
         let stored = config.stored(precision).ok()?;
         let cached = 2 * config.layers as u128 * config.qkv_rows().1 as u128;
@@ -45,8 +45,8 @@ impl Demand {
     }
 }
 
-/// Why `batch` sequences of `capacity` tokens of a model cannot be computed at one of `precisions` with `available`
-/// bytes, with the arithmetic; `None` where they may.
+/// The reason, with the arithmetic, why `available` bytes are too few for `batch` sequences of `capacity` tokens at one
+/// of `precisions`; `None` if they may suffice.
 pub fn refusal(
     config: &ModelConfig,
     precisions: &[Precision],
@@ -71,7 +71,7 @@ pub fn refusal(
     Some(format!("it does not fit into memory: {needed}, but {there} are available; {remedy}"))
 }
 
-/// "1.23 GB", of 10⁹ bytes each.
+/// Bytes as "1.23 GB"; 1 GB is 10⁹ bytes.
 pub fn gigabytes(bytes: u128) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
 }

@@ -1,8 +1,8 @@
-//! From what was asked for to what will be done.
+//! Turns a request into a plan.
 //!
-//! A [`Request`] holds what a person, a suite, a study or a record of the history asks for: data, without a parser.
-//! A [`Draft`] is a request that has been checked as far as that is possible without a model, and a [`Plan`] is the
-//! whole: contenders, prompts as token ids, rounds. Making either reads no file, no clock and no machine.
+//! A [`Request`] is what a person, a suite, a study or a record of the history asks for: plain data, without a parser.
+//! A [`Draft`] is a request that was checked as far as possible without a model. A [`Plan`] is complete: contenders,
+//! prompts as token ids, rounds. Making either reads no file, no clock and no machine.
 
 pub mod ab;
 mod arms;

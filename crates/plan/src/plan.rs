@@ -1,4 +1,4 @@
-//! What will be done, resolved to the last token id.
+//! The plan of a comparison, resolved to the last token id.
 
 use bundle::Precision;
 use configs::Engine;
@@ -11,18 +11,19 @@ use crate::{Prompt, Request};
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contender {
-    /// The engine's name; numbered where one engine runs under several labels (an A/A control).
+    /// The engine's name; numbered if one engine runs under several labels (an A/A control).
     pub label: String,
     #[serde(flatten)]
     pub engine: Engine,
     pub precision: Precision,
     pub jit: bool,
+    /// Number of threads.
     pub threads: usize,
     pub kv_cache: KvCache,
 }
 
 impl Contender {
-    /// An engine as `request` asks for it; what its configuration fixes stays fixed.
+    /// An engine with the settings of `request`. Its configuration takes precedence.
     pub fn new(label: String, engine: Engine, request: &Request, available_threads: usize) -> Contender {
         Contender {
             label,
@@ -35,16 +36,16 @@ impl Contender {
     }
 }
 
-/// The thread budget: what is asked for, or all there are.
+/// The thread budget: the requested number, or all available threads.
 pub(crate) fn threads(request: &Request, available: usize) -> usize {
     request.threads.first().map_or(available, |&threads| threads as usize)
 }
 
-/// How much evidence is gathered.
+/// The number of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounds {
-    /// From six to `max`, until the verdicts are clear or the time is up.
+    /// Automatic: from six rounds to `max`, until the verdicts are clear or the time is up.
     Auto {
         max: usize,
         budget_s: f64,
@@ -53,7 +54,7 @@ pub enum Rounds {
 }
 
 impl Rounds {
-    /// The most rounds that there may be.
+    /// The largest possible number of rounds.
     pub fn max(self) -> usize {
         match self {
             Rounds::Auto { max, .. } => max,
@@ -61,7 +62,7 @@ impl Rounds {
         }
     }
 
-    /// After which rounds the verdicts are looked at.
+    /// The rounds after which the verdicts are checked.
     pub fn looks(self) -> Looks {
         match self {
             Rounds::Auto { max, .. } => Looks::automatic(max),
@@ -73,53 +74,60 @@ impl Rounds {
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What was asked for. `None` in results of schema 2, which did not keep it.
+    /// The request. `None` in results of schema 2, which did not keep it.
     #[serde(default)]
     pub request: Option<Request>,
     pub contenders: Vec<Contender>,
     pub model: String,
     pub precision: Precision,
     pub device: String,
+    /// Thread budget, in threads.
     pub threads: usize,
-    /// CPUs that every worker may use; `null` where the system has no such notion.
+    /// CPUs that every worker may use; `null` if the system has no CPU affinity.
     pub cpus: Option<Vec<usize>>,
     pub jit: bool,
+    /// Number of sequences that are computed together.
     pub batch: usize,
     /// Tokens in the KV cache before each prompt.
     pub context: usize,
-    /// Parity looks at the last position of each prompt alone, and at every new token.
+    /// Whether parity compares only the last position of each prompt, and every new token.
     pub prompt_last_only: bool,
+    /// New tokens for each prompt.
     pub new_tokens: usize,
     pub rounds: Rounds,
+    /// Measured iterations in each process.
     pub iterations: usize,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub accept_noise: bool,
-    /// Seconds to wait for a quiet machine.
+    /// Longest wait for a quiet machine, in seconds.
     pub patience_s: f64,
     /// Rounds in which models are also loaded from a cold page cache.
     pub cold_loads: usize,
     pub decode: Decode,
     pub warmup: Warmup,
-    /// Rules whose subject is what is compared.
+    /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
-    /// Ids of a text to be scored after the last round; why it cannot be.
+    /// Token ids of a text to score after the last round, or the reason why it cannot be scored.
     #[serde(skip)]
     pub text: Option<std::result::Result<Vec<u32>, String>>,
     pub fair_comparison: bool,
     pub reference: Option<String>,
+    /// Seed of the order of the rounds, and of drawn tokens.
     pub seed: u64,
+    /// Pause before each measured iteration, in nanoseconds.
     pub delay_ns: u64,
+    /// Time limit of one worker process, in seconds.
     pub timeout_s: u64,
     pub suite: Option<String>,
-    /// What the suite shows and what it does not.
+    /// The suite's analysis: what it shows, and what it does not.
     pub analysis: String,
     pub prompts: Vec<Prompt>,
 }
 
 impl Plan {
-    /// The prompts of each case: one prompt, or a batch of rotations of it, so that the sequences differ
-    /// in content and agree in length.
+    /// The prompts of each case: one prompt, or a batch of rotations of it. Rotations differ in content and have the
+    /// same length.
     pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {
         let batch = |prompt: &Prompt| {
             let rotated = |by: usize| {
@@ -136,7 +144,7 @@ impl Plan {
     /// The cases with their traces, `[case][batch][new tokens]`.
     pub fn cases(&self, traces: &[Vec<Vec<u32>>]) -> Vec<Case> {
         let case = |(prompts, trace): (Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
-            // Each prompt's own tokens, again and again: what they are makes no difference to the work.
+            // The prompt's own tokens, repeated: the work does not depend on which tokens they are.
             let before = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.context).collect();
             let context = if self.context == 0 { Vec::new() } else { prompts.iter().map(before).collect() };
             Case { context, prompts, trace: trace.clone() }
@@ -144,19 +152,19 @@ impl Plan {
         self.case_prompts().into_iter().zip(traces).map(case).collect()
     }
 
-    /// `[case][batch][context + prompt tokens]`
+    /// The prompt tokens with their context, `[case][batch][context + prompt tokens]`.
     pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
         let no_trace = vec![Vec::new(); self.prompts.len()];
         self.cases(&no_trace).iter().map(Case::prefixes).collect()
     }
 
-    /// Positions of a case whose logits parity looks at.
+    /// Number of positions of a case whose logits parity compares.
     pub fn judged_positions(&self, case: usize) -> usize {
         let before = if self.prompt_last_only { 1 } else { self.context + self.prompts[case].tokens.len() };
         before + self.new_tokens
     }
 
-    /// The contender that goes by this label.
+    /// The contender with this label.
     pub fn contender(&self, label: &str) -> Option<&Contender> {
         self.contenders.iter().find(|contender| contender.label == label)
     }

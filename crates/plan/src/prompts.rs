@@ -1,4 +1,4 @@
-//! From texts to token ids. The program tokenises once; workers receive ids (fairness rule R3).
+//! Turns texts into token ids. The program tokenises once, and workers receive ids (fairness rule R3).
 
 use std::sync::Once;
 
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Result};
 
-/// Repeated to reach an asked number of tokens. Plain English of no one's copyright: the opening of
-/// "On the Origin of Species" (Darwin 1859).
+/// Text that extends a prompt to a requested length by repetition. It is plain English in the public domain: the
+/// opening of "On the Origin of Species" (Darwin 1859).
 const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the \
     distribution of the inhabitants of South America, and in the geological relations of the present to the \
     past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
@@ -21,20 +21,20 @@ const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much st
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
     pub name: String,
-    /// `None` where the ids were given.
+    /// The prompt's text; `None` if ids were given.
     pub text: Option<String>,
     pub tokens: Vec<u32>,
 }
 
-/// What studies ask, whose lengths are an axis: cut or repeated to the length asked for.
+/// The prompt of studies that vary the length: it is cut or repeated to each length.
 pub(crate) const STUDY_PROMPT: &str =
     "The quick brown fox jumps over the lazy dog, and then it runs off into";
 
-/// How a bundle's model takes text.
+/// The tokenizer of a bundle's model, or its replacement.
 pub enum Text {
     Tokens(Box<Tokenizer>),
-    /// It has no tokenizer, as is the case for synthetic models: each byte of UTF-8 is a token, modulo the size of
-    /// the vocabulary. What comes back are numbers.
+    /// Replacement for models without a tokenizer, such as synthetic ones: each byte of UTF-8 is a token, modulo the
+    /// vocabulary's size. Tokens are not turned back into text.
     Bytes {
         vocabulary: usize,
     },
@@ -67,19 +67,19 @@ impl Text {
         }
     }
 
-    /// `None` without a tokenizer.
+    /// The text of `tokens`; `None` without a tokenizer.
     pub fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
         let Text::Tokens(tokenizer) = self else { return Ok(None) };
         let text = tokenizer.decode(tokens, false);
         Ok(Some(text.map_err(|e| Failure::failed(format!("cannot turn tokens into text: {e}")))?))
     }
 
-    /// Tokens to fill a prompt with, to be repeated.
+    /// Tokens that extend a prompt, to be repeated.
     fn filler(&self) -> Result<Vec<u32>> {
         match self {
             Text::Tokens(_) => self.encode(PASSAGE),
-            // Any ids will do, the same for all engines: a full-period walk of the vocabulary, which touches more of
-            // the embedding than bytes do.
+            // Any ids will do if all engines get the same. A full-period walk of the vocabulary touches more of the
+            // embedding than bytes do.
             Text::Bytes { vocabulary } => {
                 Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
             }
@@ -87,13 +87,13 @@ impl Text {
     }
 }
 
-/// Prompts as they were typed.
+/// The prompts, as typed.
 pub fn from_texts(texts: &[String]) -> Suite {
     let prompt = |text: &String| SuitePrompt { name: None, text: Some(text.clone()), tokens: None };
     Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
 }
 
-/// Resolves prompts to ids of `bundle`'s vocabulary, cut or extended to `length` tokens if given.
+/// Resolves prompts to ids of the vocabulary of `bundle`, cut or extended to `length` tokens if that is given.
 pub fn resolve(
     prompts: &[SuitePrompt],
     length: Option<usize>,
@@ -133,7 +133,7 @@ pub fn check_vocabulary(tokens: &[u32], config: &ModelConfig) -> Result<()> {
     }
 }
 
-/// Refuses what is longer than the model's context.
+/// Refuses a sequence that is longer than the model's context. Lengths are in tokens.
 pub fn check_context(prompt: usize, new_tokens: usize, config: &ModelConfig) -> Result<()> {
     let context = config.max_positions;
     if prompt + new_tokens > context {

@@ -1,8 +1,7 @@
-//! What was asked for.
+//! The request: the settings of a comparison, as data.
 //!
-//! Suites, studies, shards, `--resume`, `check` and the history store it and compare it as data. A field that is not
-//! there has its default, so that what an older version wrote is still read; a field that this version does not know
-//! is refused by its name.
+//! Suites, studies, shards, `--resume`, `check` and the history store requests and compare them. A missing field has
+//! its default value, so files of older versions can still be read. An unknown field is an error that names it.
 
 use std::path::PathBuf;
 
@@ -13,58 +12,61 @@ use serde::{Deserialize, Serialize};
 use crate::arms::StudySettings;
 use crate::{Failure, Result};
 
-/// A comparison, or several where a list has more than one value.
+/// The request for a comparison, or for several if a list has more than one value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Request {
-    /// Names from `configs/engines`; empty: the frameworks themselves.
+    /// Names from `configs/engines`; if empty, the frameworks themselves.
     pub frameworks: Vec<String>,
     /// Names from `configs/models`, directories, .gguf files, `hf:owner/name`, `synthetic:NAME`.
     pub models: Vec<String>,
-    /// Empty: f32 on a CPU, f16 on CUDA.
+    /// Precisions; if empty, f32 on a CPU and f16 on CUDA.
     pub precisions: Vec<Precision>,
-    /// Compare at each of these in turn, each a comparison of its own.
+    /// Precisions to compare at in turn, each in a comparison of its own.
     pub quantize: Vec<Precision>,
-    /// `cpu` or `cuda:N`
+    /// Device: `cpu` or `cuda:N`.
     pub device: String,
-    /// Empty: all cores that may be used.
+    /// Numbers of threads; if empty, all available cores.
     pub threads: Vec<u32>,
-    /// Graph optimisation and JIT for whoever has them.
+    /// Whether graph optimisation and JIT are on, for engines that have them.
     pub jit: bool,
     /// Time limit of one worker process, in seconds.
     pub timeout_s: u64,
     pub prompts: PromptSource,
-    /// Cut or extend every prompt to so many tokens.
+    /// Length in tokens that every prompt is cut or extended to.
     pub prompt_tokens: Vec<u32>,
     /// Tokens in the KV cache before each prompt.
     pub context: Vec<u32>,
+    /// New tokens for each prompt.
     pub new_tokens: Vec<u32>,
+    /// Numbers of sequences that are computed together.
     pub batch: Vec<u32>,
     pub rounds: Option<RoundsAsked>,
-    /// Minutes after which automatic rounds end.
+    /// Time in minutes after which automatic rounds end.
     pub time_budget_min: f64,
-    /// Differences within so many percent are taken for none.
+    /// Margin of equivalence, in percent.
     pub margin_percent: f64,
     pub accept_noise: bool,
-    /// Seconds to wait for a quiet machine.
+    /// Longest wait for a quiet machine, in seconds.
     pub patience_s: f64,
-    /// Also load from a cold page cache.
+    /// Whether models are also loaded from a cold page cache.
     pub cold_load: Option<bool>,
-    /// Measured iterations in each process.
+    /// Number of measured iterations in each process.
     pub iterations: Option<u32>,
-    /// Iterations of warm-up, exactly so many; `None`: until it has settled.
+    /// Exact number of warm-up iterations; if `None`, warm-up runs until times settle.
     pub warmup: Option<u32>,
     pub decode: DecodeAsked,
     pub sampling: SamplingAsked,
     pub kv_cache: KvCache,
     pub fair_comparison: bool,
-    /// The framework whose f32 logits the others are held against.
+    /// The framework whose f32 logits are the reference.
     pub reference: Option<String>,
+    /// Seed of the order of the rounds, and of drawn tokens; `None` draws one.
     pub seed: Option<u64>,
-    /// Seconds of pause before each measured iteration.
+    /// Pause before each measured iteration, in seconds.
     pub delay_s: f64,
     pub quick: bool,
-    /// What a study asks for beyond what can be typed.
+    /// Settings that only a study can ask for.
     #[serde(skip_serializing_if = "StudySettings::is_default")]
     pub study: StudySettings,
 }
@@ -106,23 +108,23 @@ impl Default for Request {
     }
 }
 
-/// Where prompts come from.
+/// The source of the prompts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptSource {
-    /// The suite that is run where nobody says otherwise.
+    /// The default suite.
     #[default]
     Usual,
     /// A name from `configs/suites`.
     Suite(String),
     Texts(Vec<String>),
-    /// A prompt a line, or TOML as in `configs/suites`.
+    /// A file with a prompt a line, or TOML as in `configs/suites`.
     File(PathBuf),
     /// The token ids of one prompt.
     Tokens(Vec<u32>),
 }
 
-/// How often to repeat.
+/// The number of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoundsAsked {
@@ -130,7 +132,7 @@ pub enum RoundsAsked {
     Fixed(u32),
 }
 
-/// What a decode step is fed.
+/// The tokens that a decode step is fed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecodeAsked {
@@ -141,18 +143,19 @@ pub enum DecodeAsked {
     Greedy,
 }
 
-/// How tokens are drawn, if they are. The worker draws them, the same way for every engine.
+/// Sampling settings, if tokens are drawn. The worker draws them, in the same way for every engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingAsked {
-    /// `None` and 0 take the most likely token.
+    /// Divisor of the logits; `None` and 0 take the most likely token.
     pub temperature: Option<f32>,
+    /// Number of the most likely tokens to draw among; `None` for all.
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
 }
 
 impl SamplingAsked {
-    /// What to draw with, if tokens are drawn.
+    /// The sampler, if tokens are drawn.
     pub fn sampling(&self, seed: impl FnOnce() -> u64) -> Option<protocol::Sampling> {
         let temperature = self.temperature.filter(|&temperature| temperature > 0.0)?;
         let top_k = self.top_k.map(|count| count as usize);
@@ -161,12 +164,12 @@ impl SamplingAsked {
 }
 
 impl Request {
-    /// The model that is meant where several make no sense.
+    /// The first model, for uses that need exactly one.
     pub fn model(&self) -> &str {
         self.models.first().map_or("", String::as_str)
     }
 
-    /// f32 on a CPU, and f16 on a GPU, where people run that; unless told.
+    /// The requested precision; by default f32 on a CPU and f16, which is usual there, on a GPU.
     pub fn precision(&self) -> Precision {
         match self.precisions.first() {
             Some(&asked) => asked,
@@ -175,27 +178,27 @@ impl Request {
         }
     }
 
-    /// The 16 bits that people use: bf16 on a CPU, which has instructions for it where it has any; f16 on a GPU.
+    /// The usual 16-bit precision: bf16 on a CPU, where hardware support for 16 bits is usually for bf16; f16 on a GPU.
     pub fn half(&self) -> Precision {
         if self.is_on_gpu() { Precision::F16 } else { Precision::Bf16 }
     }
 
-    /// Whether a GPU computes.
+    /// Whether a GPU does the computing.
     pub fn is_on_gpu(&self) -> bool {
         self.device.starts_with("cuda")
     }
 
-    /// Whether prompts are named: as a suite, a file, texts or tokens.
+    /// Whether the request names its prompts: as a suite, a file, texts or tokens.
     pub fn names_prompts(&self) -> bool {
         self.prompts != PromptSource::Usual
     }
 
-    /// From what a file holds. A field of a newer version is named.
+    /// Reads a request from a file's value. The error names a field that only a newer version knows.
     pub fn from_json(value: &serde_json::Value) -> Result<Request> {
         serde_json::from_value(value.clone()).map_err(|error| Failure::usage(error.to_string()))
     }
 
-    /// The request as a file holds it.
+    /// The request as a file stores it.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a request is plain data")
     }

@@ -1,4 +1,4 @@
-//! Studies: the same comparison again and again while something changes.
+//! Studies: a comparison that is repeated while settings change.
 
 use configs::Engine;
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use crate::sweep::SweepKind;
 use crate::{Request, Result, Settings};
 
-/// The engines that there are: files of `configs/engines`, read by whoever plans.
+/// The known engines: files of `configs/engines`, read by the caller.
 pub trait Engines {
-    /// The engine of this name; the error says which there are.
+    /// The engine with this name; the error lists the names that exist.
     fn engine(&self, name: &str) -> Result<Engine>;
 
-    /// Those that are compared when none is named.
+    /// The engines that are compared by default.
     fn usual(&self) -> Result<Vec<Engine>>;
 }
 
-/// What is varied.
+/// The kind of study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StudyKind {
@@ -24,7 +24,7 @@ pub enum StudyKind {
     Ab(Vec<String>),
 }
 
-/// A study as it was asked for: what shards and `--resume` store and compare.
+/// A study as requested. Shards and `--resume` store and compare it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StudyRequest {
@@ -32,7 +32,7 @@ pub struct StudyRequest {
     pub request: Request,
 }
 
-/// How cells are laid out.
+/// The layout of the cells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StudyView {
@@ -41,10 +41,10 @@ pub enum StudyView {
     Ab([String; 2]),
 }
 
-/// A study, cell by cell.
+/// A study, divided into cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StudyPlan {
-    /// "sweep forward", "ab kv-cache".
+    /// Name of the study: "sweep forward", "ab kv-cache".
     pub name: String,
     pub view: StudyView,
     pub cells: Vec<CellPlan>,
@@ -53,14 +53,14 @@ pub struct StudyPlan {
 /// One comparison of a study.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellPlan {
-    /// Its place on the axes.
+    /// The cell's place on the axes.
     pub settings: Settings,
     pub request: Request,
 }
 
 impl StudyRequest {
-    /// The same measurements: whatever bears on no figure is left out of the comparison by not being part of a
-    /// request. What the suite says of itself changes no figure either.
+    /// Whether both ask for the same measurements. Settings that affect no figure are not part of a request; the
+    /// suite's analysis affects none either and is left out here.
     pub fn measures_the_same(&self, other: &StudyRequest) -> bool {
         let plain = |study: &StudyRequest| {
             let mut study = study.clone();

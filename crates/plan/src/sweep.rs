@@ -1,18 +1,18 @@
-//! The sweeps that have a name: which axes they vary unless told.
+//! The named sweeps, and the axes that each varies by default.
 
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
 use crate::{Axis, Failure, PromptSource, Request, Result, RoundsAsked};
 
-/// Rounds of a cell unless told: there are many cells, and the first question is the shape of the curve. Six rounds
-/// give verdicts.
+/// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
+/// fewest for a verdict.
 const ROUNDS: u32 = 3;
 const QUICK_ROUNDS: u32 = 1;
-/// Published shapes with seeded weights: see docs/models.md.
+/// Published model shapes with seeded weights: see docs/models.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
-/// A sweep that has a name.
+/// A named sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
@@ -20,18 +20,18 @@ pub enum SweepKind {
     Forward,
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,
-    /// Iteration 1, 2, 3 …: what the first costs, when it settles, and what too short a warm-up would report
+    /// Iteration 1, 2, 3 …: the cost of the first, when times settle, and the error of a warm-up that is too short
     Warmup,
-    /// Where the memory goes, over --batch
+    /// Memory by part, over --batch
     Memory,
-    /// What each --precision costs and saves: speed, memory, perplexity, agreement with f32
+    /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
     Precision,
     /// Cost against the size of the --model
     Size,
 }
 
 impl SweepKind {
-    /// The kind of this name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<SweepKind> {
         SweepKind::VARIANTS.iter().copied().find(|kind| kind.name() == name)
     }
@@ -58,7 +58,7 @@ impl SweepKind {
         if !request.quantize.is_empty() {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
         }
-        // A single prompt, so that its length is the axis.
+        // A single prompt, so that its length can be the axis.
         if !request.names_prompts() {
             request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
         }
@@ -104,7 +104,7 @@ impl SweepKind {
         Ok(())
     }
 
-    /// Axes that have a column even where they have one value.
+    /// The axes that have a column even if they have one value.
     pub fn own_axes(self) -> &'static [Axis] {
         match self {
             SweepKind::Forward => &[Axis::Batch, Axis::PromptTokens],
@@ -117,7 +117,7 @@ impl SweepKind {
     }
 }
 
-/// What a sweep of this kind measures: `asked` with all that it left open.
+/// The request of a sweep of this kind: `asked`, with every open setting filled in.
 pub(crate) fn completed(kind: SweepKind, asked: &Request) -> Result<Request> {
     let mut request = asked.clone();
     let rounds = if request.quick { QUICK_ROUNDS } else { ROUNDS };

@@ -1,4 +1,4 @@
-//! The table of `photofinish parity`, for the terminal and in Markdown, and what stands below it.
+//! The table of `photofinish parity` for the terminal and in Markdown, with the lines below it.
 
 use judge::layers;
 use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
@@ -6,7 +6,7 @@ use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
 use crate::table::{Cell, Column, Table};
 use crate::words;
 
-/// For a terminal.
+/// The report as text for a terminal.
 pub fn table(report: &ParityReport) -> String {
     let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report).terminal());
     for line in lines(report) {
@@ -15,7 +15,7 @@ pub fn table(report: &ParityReport) -> String {
     text + &format!("\nEvery figure: {}\n", report.results)
 }
 
-/// For pull requests.
+/// The report as Markdown, for pull requests.
 pub fn markdown(report: &ParityReport) -> String {
     let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report).markdown());
     for line in lines(report) {
@@ -42,12 +42,12 @@ fn heading(report: &ParityReport) -> String {
     )
 }
 
-/// A row for each layer, a column for each framework: with three of them it fits a terminal of 100 columns.
+/// A row for each layer, a column for each framework. With three frameworks it fits a terminal of 100 columns.
 fn grid(report: &ParityReport) -> Table {
     let titled = |row: &ParityRow| Column::right(Cell::with_small(&row.framework, "cosine rel. RMSE "));
     let start = [Column::left("Layer"), Column::right("RMS")];
     let mut table = Table::new(start.into_iter().chain(report.rows.iter().map(titled)));
-    // Whoever gives hidden states gives the most layers.
+    // A framework with hidden states has the most layers.
     let widest = report.rows.iter().max_by_key(|row| row.layers.len());
     for layer in widest.iter().flat_map(|row| &row.layers) {
         let cells = report.rows.iter().map(|row| cell(row, &layer.layer));
@@ -82,7 +82,7 @@ fn cell(row: &ParityRow, layer: &str) -> String {
     }
 }
 
-/// Three significant digits.
+/// A number with three significant digits.
 fn scale(value: f64) -> String {
     match value.abs() {
         v if v >= 1e4 || (v > 0.0 && v < 1e-2) => format!("{value:.1e}"),
@@ -104,14 +104,16 @@ fn state(state: ParityState) -> &'static str {
     }
 }
 
-/// What stands below the table.
+/// The lines below the table.
 fn lines(report: &ParityReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(reason) = &report.no_reference {
         lines.push(format!("no reference: {reason}"));
     }
     if let Some(reason) = &report.reference_without_layers {
-        lines.push(format!("only logits are compared, for the reference gives no hidden states: {reason}"));
+        lines.push(format!(
+            "only logits are compared, because the reference gives no hidden states: {reason}"
+        ));
     }
     lines.extend(report.rows.iter().flat_map(lines_of_row));
     if let Some(reason) = &report.no_text {

@@ -1,7 +1,7 @@
-//! What people and programs get of a report: tables, Markdown, CSV, pages, pictures.
+//! Turns a report into output for people and programs: tables, Markdown, CSV, pages, pictures.
 //!
-//! Everything is a function from a value of `judge` or `history` to text, or to the names and bytes of files. No file
-//! is opened here, no clock is read and nothing is judged: whoever calls writes what comes back.
+//! Every function turns a value of `judge` or `history` into text, or into names and bytes of files. Nothing here opens
+//! a file, reads a clock or judges; the caller writes the result.
 
 pub mod comparison;
 pub mod history;
@@ -15,7 +15,7 @@ pub mod table;
 mod testing;
 mod words;
 
-/// The forms of an answer that has no page.
+/// The output formats of an answer without a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Table,

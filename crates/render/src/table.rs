@@ -7,7 +7,7 @@ use maud::{Markup, Render, html};
 /// Titles above rows of cells. The first column heads the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
-    /// Shown in HTML alone.
+    /// Caption, shown only in HTML.
     pub caption: String,
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
@@ -22,11 +22,11 @@ pub struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
-    /// For figures.
+    /// A right-aligned column, for figures.
     Right,
 }
 
-/// What stands in a cell, and what belongs to it, small and below it. CSV has no small text.
+/// The main text of a cell, and small text below it. CSV has no small text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cell {
     pub main: String,
@@ -67,7 +67,7 @@ impl Table {
         Table { columns: columns.into_iter().collect(), ..Table::default() }
     }
 
-    /// A table of text alone, as programs read it.
+    /// A table of text only, for programs.
     pub fn plain<S: Into<Cell>>(titles: impl IntoIterator<Item = S>) -> Table {
         Table::new(titles.into_iter().map(Column::left))
     }
@@ -80,12 +80,12 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// With lines drawn around the cells. Small text has a line of its own.
+    /// The table as text with lines around the cells. Small text has a line of its own.
     pub fn terminal(&self) -> String {
         self.drawn(UTF8_FULL_CONDENSED, |title| title.joined("\n", ""), |cell| cell.joined("\n", ""))
     }
 
-    /// A row is one line here, so small text follows the main text.
+    /// The table as Markdown. A row is one line, so small text follows the main text.
     pub fn markdown(&self) -> String {
         self.drawn(ASCII_MARKDOWN, |title| title.joined(": ", ""), |cell| cell.joined(" (", ")"))
     }
@@ -103,7 +103,7 @@ impl Table {
         drawn.to_string()
     }
 
-    /// The main texts. Empty without columns.
+    /// The table as CSV, without small text; empty without columns.
     pub fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let titles: Vec<&Cell> = self.columns.iter().map(|column| &column.title).collect();

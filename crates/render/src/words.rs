@@ -1,9 +1,9 @@
-//! Small pieces of text that several outputs have in common.
+//! Small pieces of text that several outputs share.
 
 use history::Record;
 use judge::report::Figure;
 
-/// Stands where there is no figure.
+/// The text in place of a missing figure.
 pub(crate) const DASH: &str = "–";
 
 /// A value, or a dash.
@@ -11,12 +11,12 @@ pub(crate) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> St
     value.map_or_else(|| DASH.to_owned(), text)
 }
 
-/// A number for programs: every digit, and nothing where there is none.
+/// A number for programs, with every digit; empty if there is none.
 pub(crate) fn exact(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// "1.20 – 1.40", empty without an interval.
+/// An interval as "1.20 – 1.40"; empty if there is none.
 pub(crate) fn range(interval: Option<(f64, f64)>) -> String {
     interval
         .map_or_else(String::new, |(low, high)| format!("{} – {}", charts::number(low), charts::number(high)))
@@ -32,35 +32,35 @@ pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
     statistics::median_interval(&known(figure))
 }
 
-/// Names, each once, in the order in which they come.
+/// The names, each once, in the order of first appearance.
 pub(crate) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     names.filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// "2026-01-01 00:00:00", from RFC 3339.
+/// An RFC 3339 time as "2026-01-01 00:00:00".
 pub(crate) fn second(time: &str) -> String {
     time.split('.').next().unwrap_or_default().trim_end_matches('Z').replace('T', " ")
 }
 
-/// "2026-01-01 00:00", from RFC 3339.
+/// An RFC 3339 time as "2026-01-01 00:00".
 pub(crate) fn minute(time: &str) -> String {
     time.get(..16).unwrap_or(time).replace('T', " ")
 }
 
-/// The first digits of the commit; a plus where files differed from it.
+/// The first digits of the commit, with a plus if tracked files differed from it.
 pub(crate) fn commit(record: &Record) -> String {
     let short = or_dash(record.git_commit.as_ref(), |commit| commit.chars().take(8).collect());
     if record.git_modified == Some(true) { short + "+" } else { short }
 }
 
-/// Host, and as much of the fingerprint as tells machines apart.
+/// The host, with enough of the fingerprint to distinguish machines.
 pub(crate) fn machine(record: &Record) -> String {
     let fingerprint: String = record.machine.fingerprint.chars().take(8).collect();
     format!("{} ({fingerprint})", record.machine.host)
 }
 
-/// Lines of at most 100 characters, or of a single longer word.
+/// Lines of at most 100 characters; a longer word has a line of its own.
 pub(crate) fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

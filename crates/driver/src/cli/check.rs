@@ -1,4 +1,4 @@
-//! What people type after `check`.
+//! The flags of `photofinish check`, as typed.
 
 use std::path::PathBuf;
 
@@ -13,32 +13,32 @@ const _: () = assert!(SIGNIFICANCE == 0.05, "the help below says 5 %");
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct CheckArgs {
-    /// What to hold the current run against: a report.json, a results directory, a history.jsonl (#RUN picks one
-    /// of its runs), a git commit or RUN of the history, or latest
+    /// The baseline: a report.json, a results directory, a history.jsonl (#RUN picks one of its runs), a git commit or
+    /// RUN of the history, or latest
     #[arg(long, value_name = "FILE|COMMIT|RUN|latest", required_unless_present = "base_workers")]
     pub(crate) baseline: Option<String>,
     /// The run to judge [default: measured now, with the baseline's settings and the flags given here]
     #[arg(long, value_name = "FILE|RUN|latest", conflicts_with = "base_workers")]
     pub(crate) current: Option<String>,
-    /// Workers of another build: each framework runs as NAME (the driver's own worker) and as NAME@base (DIR's),
-    /// interleaved in one comparison
+    /// Workers of another build: each framework runs as NAME (this program's own worker) and as NAME@base (the worker
+    /// in DIR), interleaved in one comparison
     #[arg(long, value_name = "DIR", conflicts_with = "baseline")]
     pub(crate) base_workers: Option<PathBuf>,
-    /// A change for the worse by more than this, if it is certain at the 5 % level, is a regression. For all
-    /// metrics, or for one: 5%,load=20%
+    /// A change for the worse is a regression if it exceeds this threshold and is significant at the 5 % level. One
+    /// value for all metrics, or a value for one: 5%,load=20%
     #[arg(long, value_name = "PERCENT | METRIC=PERCENT,…", default_value = "5%", value_delimiter = ',',
           value_parser = parse_threshold)]
     threshold: Vec<Threshold>,
-    /// Metrics that are judged, by their names in JSON; all: every one [default: those of the table]
+    /// Metrics to judge, by their names in JSON; all: every one [default: those of the table]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
     pub(crate) metrics: Vec<String>,
-    /// Compare although these differ; a difference is printed all the same
+    /// Compare even if these differ; every difference is still printed
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
     pub(crate) allow_different: Vec<Different>,
-    /// What to print on stdout; github also adds to the job's summary
+    /// Format of the output on stdout; github also adds to the job's summary
     #[arg(long = "format", value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
-    /// Where results are kept
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) struct CheckArgs {
 pub(crate) enum Different {
     /// Another machine, or this one at another speed
     Machine,
-    /// What was computed, and how it was measured
+    /// The work that was computed, and how it was measured
     Settings,
 }
 

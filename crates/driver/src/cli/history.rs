@@ -1,4 +1,4 @@
-//! What people type after `photofinish history`.
+//! The flags of `photofinish history`, as typed.
 
 use std::path::PathBuf;
 
@@ -21,9 +21,9 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum HistoryCommand {
-    /// Write inference_metrics.json and inference_metrics.csv, as other tools of this field read them
+    /// Write inference_metrics.json and inference_metrics.csv, in the layout that other tools of this field read
     Export {
-        /// Where to; made if it is not there
+        /// Directory to write to; it is created if it does not exist
         #[arg(value_name = "DIR")]
         directory: PathBuf,
         #[command(flatten)]
@@ -35,17 +35,17 @@ pub(crate) enum HistoryCommand {
 pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
-    /// What to show of each record [default: throughput,latency,load,peak_memory; with --trend: throughput]
+    /// Metrics to show for each record [default: throughput,latency,load,peak_memory; with --trend: throughput]
     #[arg(long, alias = "metric", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
     pub(crate) metrics: Vec<Metric>,
-    /// From the first run to the last: a line for each machine, framework and case
+    /// Show the change from the first run to the last: a line for each machine, framework and case
     #[arg(long)]
     pub(crate) trend: bool,
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 }
 
-/// Which records are meant.
+/// Filters that select records.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FilterArgs {
     /// By label, as in the table: candle, tch-base
@@ -68,7 +68,7 @@ pub(crate) struct FilterArgs {
     /// Cells of studies: sweep, "sweep forward", ab
     #[arg(long, value_name = "NAME")]
     pub(crate) study: Option<String>,
-    /// The last N runs of what is left
+    /// The last N of the runs that match
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
     /// Directory that holds history.jsonl

@@ -1,4 +1,4 @@
-//! What people type, as typed. It becomes a `Request`, which knows nothing of flags.
+//! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod check;
 pub(crate) mod history;
@@ -36,36 +36,36 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure frameworks side by side (the default command)
     Compare(Box<CompareArgs>),
-    /// Compare again and again while one thing or several change: a table of cells
+    /// Repeat a comparison while one or several settings change: a table of cells
     Sweep(Box<SweepArgs>),
-    /// What an optimisation is worth: each framework with it and without it
+    /// Measure the effect of an optimisation: each framework with it and without it
     Ab(Box<AbArgs>),
-    /// Continue a prompt on one framework, greedily or drawing tokens
+    /// Continue a prompt on one framework, greedily or by sampling
     Generate(GenerateArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
-    /// Hold frameworks against a reference layer by layer, token by token and process by process
+    /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
-    /// Page and pictures of what was measured earlier, or of the whole history
+    /// Write the page and pictures of an earlier run again, or of the whole history
     Report(ReportArgs),
     /// Divide a study into jobs for many machines
     Plan(PlanArgs),
     /// Run a plan, or one shard of it
     Run(RunArgs),
-    /// Lay the results of shards together, each machine apart
+    /// Merge the results of shards, each machine apart
     Merge(MergeArgs),
-    /// Say whether anything is worse than in another run, or than another build: a gate for CI
+    /// Tell whether a run is worse than another run or another build: a gate for CI
     Check(Box<CheckArgs>),
-    /// Set two runs from anywhere beside each other
+    /// Show two runs from anywhere side by side
     Diff(Box<DiffArgs>),
-    /// What is kept of every run: listed, filtered, as trends, exported
+    /// List, filter and export the history of all runs, or show its trends
     History(Box<HistoryArgs>),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
 }
 
-/// What is this machine's business, and bears on no figure.
+/// Settings that concern this machine only and affect no figure.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HereArgs {
     /// No progress on stderr
@@ -75,7 +75,7 @@ pub(crate) struct HereArgs {
     pub(crate) places: Places,
 }
 
-/// Where things are; for tests and unusual layouts.
+/// Locations of configuration and workers; for tests and unusual layouts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Places {
     /// Directory of configs/ [default: that of the checkout]
@@ -111,27 +111,27 @@ impl From<Format> for render::Format {
     }
 }
 
-/// Flags of a comparison, and where its outcome goes.
+/// The flags of a comparison, and where its outcome goes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) request: RequestArgs,
-    /// Where results are kept
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
-    /// What to print on stdout
+    /// Format of the output on stdout
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) here: HereArgs,
 }
 
-/// Flags that take a list are the axes: every combination of their values is a comparison of its own.
+/// Flags that take a list are the axes. Every combination of their values is a comparison of its own.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
     #[arg(value_enum)]
     pub(crate) kind: SweepArg,
-    /// Go on with an interrupted sweep: its results directory. Finished cells are not repeated
+    /// Continue an interrupted sweep: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
@@ -143,7 +143,7 @@ pub(crate) struct AbArgs {
     /// kv-cache, jit, half or fused: on against off, on every framework. Or two names from configs/engines
     #[arg(value_name = "kv-cache|jit|half|fused | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,
-    /// Go on with an interrupted study: its results directory. Finished cells are not repeated
+    /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
@@ -169,10 +169,10 @@ pub(crate) struct GenerateArgs {
     pub(crate) new_tokens: u32,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
-    /// Equal seeds draw equal tokens from equal logits [default: drawn, and printed]
+    /// Seed of the draws; equal seeds draw equal tokens from equal logits [default: random, and printed]
     #[arg(long, value_name = "N", requires = "temperature")]
     pub(crate) seed: Option<u64>,
-    /// table prints the text; json one object
+    /// Format of the output: table prints the text, json one object
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 }
@@ -189,7 +189,7 @@ pub(crate) struct ScoreArgs {
     /// JSON: [[id, ..], ..], sequences of equal length
     #[arg(long, value_name = "IDS.json")]
     pub(crate) tokens_file: PathBuf,
-    /// Where to write `logits` f32 [batch, positions, vocabulary]
+    /// File to write `logits` to, f32 [batch, positions, vocabulary]
     #[arg(long, value_name = "FILE.safetensors")]
     pub(crate) out: PathBuf,
     /// Also write `hidden.0` (embeddings) … `hidden.L`
@@ -209,13 +209,13 @@ pub(crate) struct ParityArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) here: HereArgs,
-    /// Framework whose f32 results the others are held against [default: the first that runs]
+    /// Framework whose f32 results are the reference [default: the first that runs]
     #[arg(long, value_name = "FRAMEWORK")]
     pub(crate) reference: Option<String>,
     /// A prompt; may be given several times [default: those of the default suite]
     #[arg(long, conflicts_with_all = ["prompts", "tokens"])]
     pub(crate) prompt: Vec<String>,
-    /// Prompts from a file: a line each, or TOML as in configs/suites
+    /// Prompts from a file: one a line, or TOML as in configs/suites
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     pub(crate) prompts: Option<PathBuf>,
     /// Token ids of a prompt, separated by commas
@@ -224,29 +224,29 @@ pub(crate) struct ParityArgs {
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: Option<u32>,
-    /// Go on although the machine is noisy; what was noticed is printed
+    /// Continue on a noisy machine; every disturbance is printed
     #[arg(long)]
     pub(crate) accept_noise: bool,
-    /// Where results are kept
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
-    /// What to print on stdout: table, json or markdown
+    /// Format of the output on stdout: table, json or markdown
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 }
 
-/// The sweeps that have a name.
+/// The named sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SweepArg {
     /// One pass over --batch sequences of --seq tokens each
     Forward,
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,
-    /// Iteration 1, 2, 3 …: what the first costs, when it settles, and what too short a warm-up would report
+    /// Iteration 1, 2, 3 …: the cost of the first, when times settle, and the error of a warm-up that is too short
     Warmup,
-    /// Where the memory goes, over --batch
+    /// Memory by part, over --batch
     Memory,
-    /// What each --precision costs and saves: speed, memory, perplexity, agreement with f32
+    /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
     Precision,
     /// Cost against the size of the --model
     Size,
@@ -280,7 +280,7 @@ impl AbArgs {
     }
 }
 
-/// What is wrong, by clap's own words.
+/// The reason for a parse error, in clap's own words.
 pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()

@@ -1,4 +1,4 @@
-//! What people type after the commands that work on what was measured: `diff`, `report`.
+//! The flags of the commands that work on earlier results, as typed: `diff` and `report`.
 
 use std::path::PathBuf;
 
@@ -10,20 +10,20 @@ use super::check::Output;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiffArgs {
-    /// A report.json, a results directory, a history.jsonl (#RUN picks one of its runs; else its newest), or a RUN
-    /// of the history
+    /// A report.json, a results directory, a history.jsonl (#RUN picks one of its runs; the default is its newest), or
+    /// a RUN of the history
     pub(crate) a: String,
     pub(crate) b: String,
-    /// Metrics that are compared, by their names in JSON; all: every one [default: those of the table]
+    /// Metrics to compare, by their names in JSON; all: every one [default: those of the table]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
     pub(crate) metrics: Vec<String>,
-    /// Differences within this many percent are taken for none
+    /// Margin of equivalence in percent: smaller differences count as none
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_share)]
     pub(crate) margin: f64,
-    /// Where results are kept
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
-    /// What to print on stdout
+    /// Format of the output on stdout
     #[arg(long = "format", value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
@@ -31,17 +31,16 @@ pub(crate) struct DiffArgs {
 }
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
-    /// A results directory; latest: the newest there is; history: every run over time
+    /// A results directory; latest: the newest one; history: all runs over time
     #[arg(value_name = "DIR|latest|history", default_value = "latest")]
     pub(crate) what: PathBuf,
-    /// Decide again from the samples, with today's rules, and say which verdicts changed. The outputs go to
-    /// DIR/rejudged
+    /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
     #[arg(long)]
     pub(crate) rejudge: bool,
-    /// Write what was decided again over the old outputs
+    /// Replace the old outputs by the new judgement
     #[arg(long, requires = "rejudge")]
     pub(crate) in_place: bool,
-    /// Where results are kept
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
     #[command(flatten)]

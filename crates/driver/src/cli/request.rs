@@ -1,5 +1,5 @@
-//! Flags that say what is measured. What is not typed stays as it is in the request that they are laid upon: the
-//! default one, that of a suite, or that of a run that is measured again.
+//! Flags that say what is measured. They are applied to a base request: the default one, that of a suite, or that of a
+//! run to be measured again. A flag that was not typed leaves the base as it is.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::values::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DecodeArg {
-    /// Feed given tokens whatever the logits say: equal work by construction
+    /// Feed given tokens, whatever the logits say: equal work by construction
     Forced,
     /// Feed each engine its own most likely token
     Greedy,
@@ -43,10 +43,10 @@ pub(crate) struct ModelArgs {
     /// Threads that may compute at once [default: all cores this process may use]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// No graph optimisation or JIT for anyone
+    /// Turn off graph optimisation and JIT for all frameworks
     #[arg(long)]
     no_jit: bool,
-    /// Force f32 for everyone
+    /// Use f32 for all frameworks
     #[arg(long, conflicts_with = "precision")]
     no_half: bool,
     /// Time limit of one worker process, in seconds [default: 600]
@@ -54,7 +54,7 @@ pub(crate) struct ModelArgs {
     timeout: Option<u64>,
 }
 
-/// What is measured, and how.
+/// The work to measure, and the way to measure it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RequestArgs {
     /// Names from configs/engines [default: candle,tch,ort]
@@ -65,14 +65,14 @@ pub(crate) struct RequestArgs {
     /// A prompt; may be given several times
     #[arg(long, conflicts_with_all = ["prompts", "suite"])]
     prompt: Vec<String>,
-    /// Prompts from a file: a line each, or TOML as in configs/suites
+    /// Prompts from a file: one a line, or TOML as in configs/suites
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     prompts: Option<PathBuf>,
     /// Prompts and settings by name from configs/suites
     #[arg(long, value_name = "NAME")]
     pub(crate) suite: Option<String>,
-    /// Compare at each of these precisions in turn, each a comparison of its own, and tell what each costs and
-    /// saves: speed, memory, agreement with f32
+    /// Compare at each of these precisions in turn, and show the costs and savings of each: speed, memory, agreement
+    /// with f32. Each precision is a comparison of its own
     #[arg(long, value_name = "int8,int4,nf4", value_parser = precisions(), value_delimiter = ',',
           conflicts_with_all = ["precision", "no_half"])]
     quantize: Vec<Precision>,
@@ -80,89 +80,89 @@ pub(crate) struct RequestArgs {
     #[arg(long, visible_alias = "seq", value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..))]
     prompt_tokens: Vec<u32>,
-    /// Tokens that are in the KV cache before each prompt, put there untimed [default: 0]
+    /// Tokens in the KV cache before each prompt; filling it is not timed [default: 0]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     context: Vec<u32>,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     new_tokens: Vec<u32>,
-    /// Rounds: in each, every framework runs once, in a process of its own. auto adds rounds, from 6 to
-    /// 30, until the verdicts on throughput are clear or --time-budget ends [default: auto]
+    /// Rounds; in each, every framework runs once in a process of its own. auto adds rounds, from 6 to 30, until the
+    /// verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
     rounds: Option<RoundsAsked>,
-    /// Minutes after which automatic rounds end, once there are 6 [default: 6]
+    /// Minutes after which automatic rounds end; at least 6 rounds run [default: 6]
     #[arg(long, value_name = "MINUTES", value_parser = parse_minutes)]
     time_budget: Option<f64>,
-    /// Differences within this many percent are taken for none [default: 2]
+    /// Margin of equivalence in percent: smaller differences count as none [default: 2]
     #[arg(long, value_name = "PERCENT", value_parser = parse_margin)]
     margin: Option<f64>,
-    /// Give verdicts although the machine is noisy; what was noticed is printed
+    /// Give verdicts on a noisy machine too; every disturbance is printed
     #[arg(long)]
     accept_noise: bool,
-    /// How long to wait for a quiet machine before starting, and before a noisy round is done again [default: 10]
+    /// Seconds to wait for a quiet machine before the start, and before a noisy round is repeated [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     patience: Option<f64>,
-    /// Also load from a cold page cache, in processes of their own [default: on; in sweeps off]
+    /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
     #[arg(long, value_enum)]
     cold_load: Option<OnOff>,
     /// Measured iterations in each process [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     iterations: Option<u32>,
-    /// Iterations of warm-up before them, exactly so many; careful guides ask for at least as many as are measured
-    /// [default: until it has settled, up to 10]
+    /// Warm-up iterations in each process, exactly this many; careful guides ask for at least as many as are measured
+    /// [default: until times settle, up to 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     warmup: Option<u32>,
     /// Sequences computed together [default: 1]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
-    /// What a decode step is fed [default: forced]
+    /// Tokens that a decode step is fed [default: forced]
     #[arg(long, value_enum, conflicts_with = "temperature")]
     decode: Option<DecodeArg>,
-    /// A temperature above 0 has every engine draw its own tokens, from the same random numbers
+    /// With a temperature above 0, every engine draws its own tokens, from the same random numbers
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Off computes the whole prefix again for every token [default: on]
+    /// Use the KV cache; off computes the whole prefix again for every token [default: on]
     #[arg(long, value_enum)]
     kv_cache: Option<OnOff>,
-    /// Refuse or strike what breaks a fairness rule; =false only labels it [default: true]
+    /// Refuse or strike whatever breaks a fairness rule; =false only labels it [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     fair_comparison: Option<bool>,
-    /// Framework whose f32 logits the others are compared with [default: the first that runs]
+    /// Framework whose f32 logits are the reference [default: the first that runs]
     #[arg(long, value_name = "FRAMEWORK")]
     reference: Option<String>,
-    /// Seed of the order of the rounds, and of tokens that are drawn [default: drawn, and recorded]
+    /// Seed of the order of the rounds and of drawn tokens [default: random, and recorded]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Pause before each measured iteration, in seconds [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     delay: Option<f64>,
-    /// A look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
+    /// A first look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
     #[arg(long)]
     quick: bool,
 }
 
-/// How tokens are drawn. The worker draws them, the same way for every engine.
+/// Sampling settings. The worker draws the tokens, in the same way for every engine.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct SamplingArgs {
-    /// Draw tokens from the logits divided by T; 0 takes the most likely [default: 0]
+    /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
     #[arg(long, value_name = "T", value_parser = parse_temperature)]
     pub(crate) temperature: Option<f32>,
-    /// Draw among the K most likely tokens alone
+    /// Draw only among the K most likely tokens
     #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
     top_k: Option<u32>,
-    /// Draw among the fewest tokens that have this share of the probability, above 0 up to 1
+    /// Draw among the fewest tokens that together have this probability, above 0 up to 1
     #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p)]
     top_p: Option<f32>,
 }
 
-/// Takes a value that was typed.
+/// Overwrites `place` with a typed value.
 fn set<T: Clone>(place: &mut T, typed: Option<&T>) {
     if let Some(typed) = typed {
         place.clone_from(typed);
     }
 }
 
-/// Takes a list that was typed.
+/// Overwrites `place` with a typed list.
 fn set_list<T: Clone>(place: &mut Vec<T>, typed: &[T]) {
     if !typed.is_empty() {
         *place = typed.to_vec();
@@ -170,7 +170,7 @@ fn set_list<T: Clone>(place: &mut Vec<T>, typed: &[T]) {
 }
 
 impl ModelArgs {
-    /// A request of its own, for commands that are no comparison.
+    /// A request for commands that are not comparisons.
     pub(crate) fn request(&self) -> Request {
         let mut request = Request::default();
         self.lay_upon(&mut request);
@@ -197,17 +197,17 @@ impl SamplingArgs {
 }
 
 impl RequestArgs {
-    /// What was typed, and otherwise the defaults.
+    /// The typed flags applied to the defaults.
     pub(crate) fn request(&self) -> Request {
         self.laid_upon(Request::default())
     }
 
-    /// What was typed beside the name of a suite.
+    /// The flags that were typed beside the name of a suite.
     pub(crate) fn without_suite(&self) -> RequestArgs {
         RequestArgs { suite: None, ..self.clone() }
     }
 
-    /// `request`, with what was typed in its place.
+    /// `request` with the typed flags applied to it.
     pub(crate) fn laid_upon(&self, mut request: Request) -> Request {
         self.model.lay_upon(&mut request);
         self.lay_work_upon(&mut request);
@@ -215,7 +215,7 @@ impl RequestArgs {
         request
     }
 
-    /// What is computed.
+    /// Applies the flags that decide what is computed.
     fn lay_work_upon(&self, request: &mut Request) {
         set_list(&mut request.frameworks, &self.frameworks);
         let prompts = match (self.prompt.as_slice(), &self.prompts, &self.suite) {
@@ -246,7 +246,7 @@ impl RequestArgs {
         }
     }
 
-    /// How it is measured.
+    /// Applies the flags that decide how it is measured.
     fn lay_measuring_upon(&self, request: &mut Request) {
         request.rounds = self.rounds.or(request.rounds);
         set(&mut request.time_budget_min, self.time_budget.as_ref());

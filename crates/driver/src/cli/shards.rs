@@ -1,4 +1,4 @@
-//! What people type after `plan`, `run` and `merge`.
+//! The flags of `plan`, `run` and `merge`, as typed.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use super::{Format, Places};
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Into how many jobs to divide the study, for each machine
+    /// Number of jobs to divide the study into, for each machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) shards: u32,
-    /// Labels of machines, as the scheduler calls them: each runs the whole study
+    /// Labels of machines, as the scheduler calls them; each machine runs the whole study
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) machines: Vec<String>,
-    /// Where to write the plan
+    /// File to write the plan to
     #[arg(long, value_name = "FILE", default_value = "plan.json")]
     pub(crate) out: PathBuf,
     /// The study: `-- sweep forward --batch 1,2,4`, `-- ab kv-cache`
@@ -24,16 +24,16 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Which shard, counted from 0 [default: the whole plan]
+    /// Number of the shard, from 0 [default: the whole plan]
     #[arg(long, value_name = "I")]
     pub(crate) shard: Option<usize>,
-    /// The plan
+    /// File of the plan
     #[arg(long, value_name = "FILE", default_value = "plan.json")]
     pub(crate) plan: PathBuf,
-    /// Go on with an interrupted shard: its results directory. Finished cells are not repeated
+    /// Continue an interrupted shard: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
-    /// Where results are kept
+    /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
-    /// Results directories of shards
+    /// Results directories of the shards
     #[arg(required = true, value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
     /// Also write report.json, report.md and report.csv to this directory

@@ -1,11 +1,11 @@
-//! From the words of a flag to its value, with a sentence where they are none.
+//! Parsers of flag values. An error is a sentence that says which values are valid.
 
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use plan::RoundsAsked;
 
-/// Takes a precision by its name, and tells the names in help and errors.
+/// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
 }
@@ -15,7 +15,7 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
         None if ["auto", "cpu"].contains(&text) => Ok("cpu".into()),
         None if text == "cuda" => Ok("cuda:0".into()),
         Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
-        _ => Err("there are auto, cpu and cuda[:N]".into()),
+        _ => Err("must be auto, cpu or cuda[:N]".into()),
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     precisions(&request, args, &places)
 }
 
-/// A suite that names a study: its command, with the flags that were given beside `--suite` laid upon it.
+/// Runs a suite that names a study: its command, with the typed flags applied to it.
 fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRequest> {
     let words = shlex::split(&suite.command).unwrap_or_default();
     let program = ["photofinish".to_owned()];
@@ -49,7 +49,7 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
     Ok(study)
 }
 
-/// [`Destination`] of the flags of a comparison.
+/// The [`Destination`] that the flags of a comparison name.
 struct Owned {
     results: PathBuf,
     quiet: bool,
@@ -65,7 +65,7 @@ fn destination(args: &CompareArgs, places: &Places) -> Owned {
     Owned { results: results_dir(args.results_dir.as_ref(), places), quiet: args.here.quiet }
 }
 
-/// `--quantize`: a comparison at each precision, then what they have in common.
+/// Runs `--quantize`: a comparison at each precision, then a summary of all.
 fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<u8> {
     let mut reports = Vec::new();
     let mut worst = 0;
@@ -74,7 +74,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         let request = Request { precisions: vec![precision], quantize: Vec::new(), ..request.clone() };
         let destination = destination(args, places);
         let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
-            // Tables are shown as they come; the other formats are one document.
+            // Tables are shown as they come. The other formats are one document.
             if args.format == Format::Table {
                 print(&format!("{}\n", render::comparison::table(&report)))?;
             }
@@ -84,7 +84,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         });
         match measured {
             Ok(code) => worst = code.max(worst),
-            // What has been measured is told all the same.
+            // Finished comparisons are reported even after a failure.
             Err(why) => {
                 failure = Some(why);
                 break;

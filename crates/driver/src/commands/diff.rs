@@ -1,4 +1,5 @@
-//! `photofinish diff`: two runs from anywhere beside each other. Never refuses: what differs between them is said.
+//! `photofinish diff`: two runs from anywhere, side by side. It never refuses a pair; it prints what differs between
+//! them.
 
 use judge::records::HISTORY;
 use judge::regression::machine::Speed;

@@ -27,7 +27,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     }
     prompts::check_vocabulary(&prompt, single.bundle.config())?;
     prompts::check_context(prompt.len(), new_tokens, single.bundle.config())?;
-    // A seed that was not given is told, or nobody could draw the same again.
+    // A random seed is printed, so that the same draw can be repeated.
     let sampling = args.sampling.asked().sampling(|| {
         args.seed.unwrap_or_else(|| {
             let seed = drawn_seed();

@@ -1,4 +1,4 @@
-//! One comparison, measured, judged and saved: what `compare`, studies and `check` have in common.
+//! One comparison, measured, judged and saved: the part that `compare`, studies and `check` share.
 
 use std::path::{Path, PathBuf};
 
@@ -12,21 +12,21 @@ use time::format_description::well_known::Rfc3339;
 
 use super::outputs::save;
 
-/// Where a comparison's results go, beside its own directory.
+/// The places of a comparison's results, beside its own directory.
 pub(crate) struct Destination<'a> {
-    /// The results directory is made in here.
+    /// Parent of the results directory.
     pub(crate) parent: &'a Path,
-    /// The history of all runs lies in here.
+    /// Directory of the history of all runs.
     pub(crate) history: &'a Path,
     pub(crate) quiet: bool,
 }
 
-/// The results directory that was asked for, or the usual one.
+/// The requested directory of results, or the usual one.
 pub(crate) fn results_dir(asked: Option<&PathBuf>, places: &Places) -> PathBuf {
     asked.cloned().unwrap_or_else(|| places.results())
 }
 
-/// One comparison, saved; with the reason why something could not be.
+/// One saved comparison, with the reason if something could not be saved.
 pub(crate) fn measure(
     request: &Request,
     places: &Places,

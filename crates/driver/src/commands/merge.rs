@@ -1,4 +1,5 @@
-//! `photofinish merge`: what the shards of a plan measured, laid together: as one run would have given it, each machine apart.
+//! `photofinish merge`: puts together the results of a plan's shards, as one run would have given them, each machine
+//! apart.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
     let (first, plan) = (parts[0].0, parts[0].1.shard.plan.clone());
     if let Some((other, _)) = parts.iter().find(|(_, part)| part.shard.sha256 != parts[0].1.shard.sha256) {
         return Err(Failure::usage(format!(
-            "{} and {} are of different plans: merge them apart",
+            "{} and {} belong to different plans: merge them separately",
             first.display(),
             other.display()
         )));
@@ -77,17 +78,17 @@ struct Machine {
     label: Option<String>,
     computer: Computer,
     started: String,
-    /// By its place in the plan, and the directory that it is from.
+    /// Cells by their place in the plan, each with the directory that it came from.
     cells: Vec<Option<(Cell, PathBuf)>>,
 }
 
-/// What one machine measured, as one study.
+/// The measurements of one machine, as one study.
 #[derive(Serialize)]
 struct Merged {
     machine: Option<String>,
     fingerprint: String,
     processor: String,
-    /// Shards of which a cell is not there.
+    /// Shards with missing cells.
     missing: Vec<usize>,
     #[serde(flatten)]
     document: StudyReport,

@@ -24,7 +24,7 @@ use ::plan::Result;
 use crate::cli::{Cli, Command};
 use crate::output::print;
 
-/// Runs what was typed, and gives its exit code.
+/// Runs the typed command, and returns its exit code.
 pub(crate) fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         None => compare::compare(&cli.compare),

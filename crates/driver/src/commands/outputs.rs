@@ -1,4 +1,4 @@
-//! The files that are made of a report, and how a measured one is kept.
+//! The output files of a report, and how the report of a new measurement is saved.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use measure::Results;
 use measure::saved::{self, REPORT};
 use plan::{Failure, Result};
 
-/// A file by its name, to be written.
+/// The name and the content of a file to write.
 pub(super) type Output = (String, Vec<u8>);
 
 /// Every file of a comparison.
@@ -35,8 +35,8 @@ pub(super) fn study_outputs(report: &StudyReport) -> Result<Vec<Output>> {
     Ok(outputs)
 }
 
-/// The run's own files, then its records in the history of all runs: what the history names is there. The reason why
-/// something could not be saved.
+/// Saves the run's own files, then its records in the history, so that the history only names files that exist. Returns
+/// the reason if something could not be saved.
 pub(super) fn save(
     report: &Report,
     evidence: &Evidence,

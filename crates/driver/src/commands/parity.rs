@@ -1,4 +1,4 @@
-//! `photofinish parity`: frameworks held against a reference, layer by layer, token by token, process by process.
+//! `photofinish parity`: compares frameworks with a reference, layer by layer, token by token, process by process.
 
 use bundle::Bundle;
 use judge::report::layer_parity::ParityReport;
@@ -14,7 +14,7 @@ use super::measured::results_dir;
 use crate::cli::{Format, ParityArgs};
 use crate::output::print;
 
-/// Timed processes of each framework: the fewest that tell anything of variation between them.
+/// Timed processes of each framework: the smallest number that shows variation between them.
 const PROCESSES: u32 = 3;
 
 pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
@@ -64,7 +64,7 @@ fn measured(
     Ok((report, results.finish()))
 }
 
-/// The request of a comparison of the same frameworks on the same prompts: parity has no planning of its own.
+/// The request for a comparison of the same frameworks on the same prompts. Parity has no planning of its own.
 fn request(args: &ParityArgs) -> Request {
     let mut request = args.model.request();
     request.frameworks.clone_from(&args.frameworks);

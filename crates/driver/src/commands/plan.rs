@@ -1,6 +1,6 @@
-//! `photofinish plan`: one study on many machines. A plan of its cells is cut into shards that any scheduler can run on
-//! their own (`run`); `merge` lays together what they measured. A cell, with all its frameworks, is never divided: its
-//! verdicts need rounds on one machine.
+//! `photofinish plan`: one study on many machines. The plan's cells are cut into shards, which any scheduler can run
+//! (`run`); `merge` puts their results together. A cell with all its frameworks is never divided, because its verdicts
+//! need rounds on one machine.
 
 use clap::Parser;
 use measure::resolve::drawn_seed;
@@ -16,14 +16,14 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
     let (mut asked, places) = parse(&args.command)?;
     asked.request.seed.get_or_insert_with(drawn_seed);
     let places = places.find()?;
-    // A name that does not exist is better found now than by every job.
+    // A wrong name is better found now than by every job.
     engines_of(&asked.request, &places)?;
     let study = asked.plan(&places)?;
     let planned = study.settings();
     let count = args.shards as usize;
     if count > planned.len() {
         return Err(Failure::usage(format!(
-            "--shards {count}: `{}` has {} cells, and a cell is not divided",
+            "--shards {count}: `{}` has {} cells, and a cell cannot be divided",
             study.name,
             planned.len()
         )));
@@ -58,8 +58,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Cells of each shard, dealt there and back again: neighbours cost about the same, and the last axis' larger
-/// values do not all fall to one.
+/// Cells of each shard, dealt back and forth. Neighbours cost about the same, and no shard gets all the larger values
+/// of the last axis.
 fn divide(cells: usize, shards: usize) -> Vec<Vec<usize>> {
     let mut parts = vec![Vec::new(); shards];
     for cell in 0..cells {
@@ -69,7 +69,7 @@ fn divide(cells: usize, shards: usize) -> Vec<Vec<usize>> {
     parts
 }
 
-/// The study that a command stands for.
+/// The study that a command describes.
 fn parse(arguments: &[String]) -> Result<(StudyRequest, Places)> {
     let words = ["photofinish".to_owned()].into_iter().chain(arguments.iter().cloned());
     let typed = arguments.join(" ");

@@ -1,4 +1,4 @@
-//! `photofinish report`: every output again, from what was saved.
+//! `photofinish report`: writes every output again, from saved results.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         Some(directory) => Ok(directory.clone()),
         None => args.places.find().map(|places| places.results()),
     };
-    // A directory of that name is meant where there is one.
+    // An existing directory of that name takes precedence.
     let directory = match args.what.to_str() {
         Some("latest") if !args.what.is_dir() => latest(&results()?)?,
         Some("history") if !args.what.is_dir() => {
@@ -48,7 +48,7 @@ fn written(directory: &Path, outputs: Vec<Output>) -> Result<u8> {
     Ok(0)
 }
 
-/// Names begin with the time of the run, so the last by name is the newest.
+/// The newest results directory. Names begin with the time of the run, so it is the last by name.
 fn latest(results: &Path) -> Result<PathBuf> {
     let none = |reason: String| Failure::usage(format!("no results in {}: {reason}", results.display()));
     let entries = std::fs::read_dir(results).map_err(|e| none(e.to_string()))?;
@@ -67,7 +67,7 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
     render::page::history(&read.records, read.skipped.len()).map_err(Failure::failed)
 }
 
-/// Every output of the run or study in this directory. A report of an older schema is kept as it was written.
+/// Writes every output of the run or study in this directory. A report of an older schema is kept as it was written.
 fn outputs(directory: &Path) -> Result<Vec<Output>> {
     let path = directory.join(REPORT);
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
@@ -77,7 +77,7 @@ fn outputs(directory: &Path) -> Result<Vec<Output>> {
         study_outputs(&judge::study::read(value).map_err(unreadable)?)?
     } else {
         let report = judge::report::read(value).map_err(unreadable)?;
-        // Without its samples a page has fewer charts, and is a page.
+        // A page without samples has fewer charts, and is still useful.
         let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_default();
         report_outputs(&report, &evidence)?
     };
@@ -85,7 +85,7 @@ fn outputs(directory: &Path) -> Result<Vec<Output>> {
     Ok(outputs)
 }
 
-/// What can be said of a directory without a report: a run or study that was killed, or a check of parity.
+/// Handles a directory without a report: a run or study that was killed, or a parity check.
 fn unfinished(directory: &Path) -> Result<Vec<Output>> {
     let parity = directory.join("parity.json");
     if let Some(value) = saved::json(&parity)? {
@@ -104,7 +104,7 @@ fn unfinished(directory: &Path) -> Result<Vec<Output>> {
     report_outputs(&report, &evidence)
 }
 
-/// Decides from the facts of a directory. What is missing there is a warning.
+/// Judges the facts of a directory. A missing file is a warning.
 fn judged(directory: &Path) -> Result<(Report, Evidence)> {
     let (mut facts, missing) = saved::facts(directory)?;
     facts.evidence = facts.evidence.rejudged(&facts.plan);
@@ -113,7 +113,7 @@ fn judged(directory: &Path) -> Result<(Report, Evidence)> {
     Ok((report, facts.evidence))
 }
 
-/// Decides again, and says what is decided otherwise.
+/// Judges a run again, and lists what changed.
 fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
     if !directory.join(SAMPLES).is_file() {
         return Err(Failure::usage(format!(
@@ -142,7 +142,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
     written(&to, report_outputs(&report, &evidence)?)
 }
 
-/// What is decided otherwise than before, a sentence each.
+/// The decisions that changed, one sentence each.
 fn changes(before: &Report, now: &Report) -> Vec<String> {
     let word = |verdict: Verdict| records::name(&verdict).replace('_', " ");
     let mut changes = Vec::new();

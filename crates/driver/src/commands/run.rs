@@ -1,4 +1,4 @@
-//! `photofinish run`: a plan, or one shard of it.
+//! `photofinish run`: runs a plan, or one shard of it.
 
 use measure::interrupt;
 use plan::{Failure, Result, Settings};

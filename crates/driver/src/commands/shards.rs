@@ -1,4 +1,4 @@
-//! The file that a study is divided by, which `plan` writes and `run` and `merge` read.
+//! The plan file that divides a study. `plan` writes it; `run` and `merge` read it.
 
 use std::path::Path;
 
@@ -12,46 +12,46 @@ use sha2::{Digest, Sha256};
 /// Version of the plan file.
 pub(super) const SCHEMA: u32 = 2;
 
-/// The file that every shard is run from.
+/// The content of a plan file; every shard runs from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlanFile {
     pub(super) schema: u32,
     pub(super) study: String,
-    /// What was asked for, with the seed, so that every shard draws what the whole would have drawn.
+    /// The request with its seed, so that every shard draws what the whole study would have drawn.
     pub(super) asked: StudyRequest,
     pub(super) view: StudyView,
     pub(super) planned: Vec<Settings>,
     pub(super) shards: Vec<Job>,
 }
 
-/// What one job does.
+/// The work of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(super) index: usize,
-    /// Label of the machine it is for.
+    /// Label of the job's machine.
     pub(super) machine: Option<String>,
     /// Places in `planned`, counted from 0.
     pub(super) cells: Vec<usize>,
 }
 
-/// What a results directory says of the plan that it is a part of.
+/// The plan that a results directory is a part of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Shard {
     pub(super) plan: PlanFile,
     pub(super) sha256: String,
-    /// `None`: all of it.
+    /// Number of the shard, from 0; `None` for the whole plan.
     pub(super) index: Option<usize>,
 }
 
 impl Shard {
-    /// Label of the machine that it was for.
+    /// Label of the intended machine.
     pub(super) fn machine(&self) -> Option<&str> {
         self.plan.shards[self.index?].machine.as_deref()
     }
 }
 
 impl Shard {
-    /// A shard of `plan`, or all of it.
+    /// One shard of `plan`, or the whole plan if `index` is `None`.
     pub(super) fn new(plan: PlanFile, index: Option<usize>) -> Shard {
         let sha256 = hex(&Sha256::digest(pretty(&plan)));
         Shard { plan, sha256, index }

@@ -1,4 +1,4 @@
-//! One framework, one untimed job: what `generate` and `score` have in common.
+//! One framework, one untimed job: the part that `generate` and `score` share.
 
 use bundle::Bundle;
 use judge::Outcome;
@@ -10,7 +10,7 @@ use protocol::{Job, Task};
 
 use crate::cli::{HereArgs, ModelArgs};
 
-/// What is resolved before the job.
+/// Everything that is resolved before the job.
 pub(crate) struct Single {
     places: Places,
     request: Request,
@@ -19,7 +19,7 @@ pub(crate) struct Single {
 }
 
 impl Single {
-    /// For `batch` sequences of at least `capacity` tokens.
+    /// Resolves a job for `batch` sequences of at least `capacity` tokens.
     pub(crate) fn resolve(
         framework: &str,
         model: &ModelArgs,

@@ -1,4 +1,4 @@
-//! What `sweep`, `ab`, `run` and suites have in common: a comparison for each cell, kept as it is done.
+//! A comparison for each cell, saved as soon as it is done: the part that `sweep`, `ab`, `run` and suites share.
 
 mod store;
 
@@ -20,14 +20,14 @@ use crate::output::print;
 use store::{Asked, Store};
 pub(crate) use store::{Computer, Part, read_part, unfinished};
 
-/// What a study is told beside its request.
+/// The settings of a study beside its request.
 pub(crate) struct Options {
     pub(crate) resume: Option<PathBuf>,
     pub(crate) results_dir: Option<PathBuf>,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
     pub(crate) places: Places,
-    /// The part of a plan that is run.
+    /// The part of the plan to run.
     pub(crate) shard: Option<Shard>,
 }
 
@@ -44,16 +44,16 @@ impl Options {
     }
 }
 
-/// How the cells went.
+/// The outcome of running the cells.
 struct Outcome {
     cells: Vec<Cell>,
-    /// Why no more were measured.
+    /// The reason why no more cells were measured.
     failure: Option<Failure>,
-    /// The last mistake of the user's that a cell told of.
+    /// The last usage error of a cell.
     usage: Option<Failure>,
 }
 
-/// Measures every cell of a study that is not done yet, and tells what all say together.
+/// Measures every unfinished cell of a study, and reports on all cells together.
 pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
     interrupt::listen()?;
     let places = options.places.find()?;
@@ -61,7 +61,7 @@ pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
     run_cells(asked, plan.clone(), plan.settings(), options, &places)
 }
 
-/// `plan`: the cells to measure; `whole`: the places of all cells of the study that they are of.
+/// Runs the cells of `plan`; `whole` has the places of all cells of their study.
 pub(crate) fn run_cells(
     asked: &StudyRequest,
     plan: StudyPlan,
@@ -73,7 +73,7 @@ pub(crate) fn run_cells(
     let parent = results_dir(options.results_dir.as_ref(), places);
     let (mut store, done) = Store::open(asked_now, &parent, options.resume.as_deref())?;
     let outcome = measure_cells(&plan, &whole, done, &mut store, options, places);
-    // What is wrong with every cell is wrong with what was asked.
+    // A usage error in every cell is an error of the request itself.
     if let Some(error) = outcome.usage
         && outcome.cells.iter().all(|cell| cell.refused.is_some())
         && outcome.cells.iter().all(|cell| cell.refused == outcome.cells[0].refused)
@@ -91,7 +91,7 @@ pub(crate) fn run_cells(
     let unsaved = store.finish(&report);
     print(&rendered(&report, options.format))?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() {
-        eprintln!("to go on: the same command with --resume {}", store.directory().display());
+        eprintln!("to continue: run the same command with --resume {}", store.directory().display());
     }
     match (outcome.failure, unsaved) {
         (Some(failure), _) => Err(failure),
@@ -135,7 +135,7 @@ fn measure_cells(
                 outcome.failure = Some(failure);
                 break;
             }
-            // A combination that cannot run is a row with its reason.
+            // A combination that cannot run becomes a row with its reason.
             Err(error) => {
                 let cell = Cell::refused(planned.settings.clone(), error.to_string());
                 outcome.usage = Some(error);
@@ -148,7 +148,7 @@ fn measure_cells(
     outcome
 }
 
-/// What `cells` say together.
+/// The report of `cells` together.
 pub(crate) fn study_report(
     plan: &StudyPlan,
     cells: Vec<Cell>,
@@ -173,7 +173,7 @@ pub(crate) fn study_report(
     })
 }
 
-/// A study in the format that was asked for.
+/// Prints a study in the requested format.
 pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
     match format {
         Format::Table => render::study::table(report),

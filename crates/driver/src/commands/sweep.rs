@@ -1,4 +1,4 @@
-//! `photofinish sweep`: a comparison again and again while one thing or several change.
+//! `photofinish sweep`: repeats a comparison while one or several settings change.
 
 use plan::Result;
 

@@ -112,7 +112,7 @@ fn a_hang_ends_at_the_time_limit() {
 #[test]
 fn nonsense_is_quoted() {
     let (_, reason) = one_bad_of_two(&[("fault", "garbage")], &[]);
-    assert!(reason.contains("no event") && reason.contains("load"), "{reason}");
+    assert!(reason.contains("not a valid event") && reason.contains("load"), "{reason}");
 }
 
 #[test]

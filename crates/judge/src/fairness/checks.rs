@@ -1,4 +1,4 @@
-//! What each rule finds in the evidence: `Some` is an objection.
+//! The check of each rule on the evidence: `Some` is an objection.
 
 use std::path::Path;
 
@@ -100,7 +100,7 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
 
 pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(reason) = judged.evidence.no_reference.as_deref() {
-        return Some(format!("there is no reference to hold it against: {reason}"));
+        return Some(format!("there is no reference to compare it with: {reason}"));
     }
     judged.runs_of(label).find_map(|run| match &run.agreement {
         None => Some("it yielded no logits".into()),
@@ -121,14 +121,14 @@ pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     own.or_else(|| Threads::new(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
 }
 
-/// Departures from the thread budget that are nobody's advantage.
+/// Departures from the thread budget that give nobody an advantage.
 pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
     own.or_else(|| Threads::new(judged.plan, judged.evidence, label).shortfall())
 }
 
-/// A variable of the configuration that counts threads, whatever its runtime is called, and is `departing`.
+/// A variable of the configuration that sets a number of threads, whatever its runtime's name, and is `departing`.
 fn own_thread_setting(
     judged: &Judged<'_>,
     label: &str,

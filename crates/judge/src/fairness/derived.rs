@@ -3,8 +3,8 @@
 use super::Judged;
 use crate::run::{DerivedWeights, Run};
 
-/// Why the weights of a run that loaded no file of the bundle are not the bundle's, unless they are: derived from
-/// its file of the precision compared, number by number, and unchanged since.
+/// An objection to the weights of a run that loaded no file of the bundle. There is none if the file was derived,
+/// number by number, from the bundle's file of the compared precision, and has not changed since.
 pub(super) fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
     let found = &run.usage()?.weights_sha256;
     let unknown = || format!("its weights have sha256 {found}, which no file of the bundle has");
@@ -34,7 +34,7 @@ pub(super) fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
     None
 }
 
-/// Where derived weights came from.
+/// The origin of derived weights, in words.
 pub(super) fn note(judged: &Judged<'_>, label: &str) -> Option<String> {
     let run = judged.runs_of(label).next()?;
     if !judged.is_reference(label) || objection(judged, run).is_some() {

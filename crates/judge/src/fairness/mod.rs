@@ -20,7 +20,7 @@ use rules::{RULES, Rule};
 
 pub use rules::markdown;
 
-/// What the rules are judged from.
+/// The material that the rules judge.
 pub struct Judged<'a> {
     pub plan: &'a Plan,
     pub manifest: &'a Manifest,
@@ -70,20 +70,20 @@ pub struct RuleState {
 /// A departure from a rule: who departs, what was found, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breach {
-    /// [`MACHINE`] where it is no framework's.
+    /// The framework that departs; [`MACHINE`] if the departure concerns no single framework.
     pub framework: String,
     pub finding: String,
     pub remedy: String,
 }
 
-/// In the place of a framework: what concerns all of them.
+/// Stands in the place of a framework for departures that concern all of them.
 pub const MACHINE: &str = "machine";
 
-/// Said of a departure that a study is about.
+/// Remedy of a departure that is the subject of a study.
 pub const COMPARED: &str = "that is what is compared";
 
-/// What a reference does in its own way, being what is compared: its build, its KV cache, its compilation. Engines
-/// are struck for a departure, references have it noted.
+/// Rules that a reference may break, because its own way is what is compared: its build, its KV cache, its compilation.
+/// An engine is struck for such a departure; for a reference it is noted.
 const OWN_WAYS: [&str; 3] = ["R10", "R13", "R14"];
 
 /// Judges every rule for every contender that has complete runs.
@@ -122,7 +122,7 @@ fn goes_its_own_way(rule: &Rule, judged: &Judged<'_>, label: &str) -> bool {
     is_compared(rule, judged) || (OWN_WAYS.contains(&rule.id) && judged.is_reference(label))
 }
 
-/// Whether the rule's subject is what this study varies.
+/// Whether this study varies the subject of the rule.
 fn is_compared(rule: &Rule, judged: &Judged<'_>) -> bool {
     judged.plan.varied.iter().any(|id| id == rule.id)
 }
@@ -136,7 +136,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
             return Some(format!("{departure} ({COMPARED})"));
         }
         return Some(match (rule.id, judged.runs_of(label).find_map(Run::hello)) {
-            // Flags and features of one compiler say nothing of another's.
+            // Flags and features of one compiler say nothing about those of another.
             ("R10", Some(hello)) => format!("its build is its own, {} (a reference)", hello.build.rustc),
             _ => format!("{departure} (a reference: its own way)"),
         });

@@ -5,20 +5,20 @@ use super::checks::*;
 
 pub(super) struct Rule {
     pub id: &'static str,
-    /// What holds in a fair comparison.
+    /// The condition of a fair comparison.
     pub sentence: &'static str,
-    /// How it is brought about and checked, for the documentation.
+    /// How the rule is enforced and checked, for the documentation.
     pub how: &'static str,
-    /// What to do when it is broken.
+    /// The remedy for a broken rule.
     pub remedy: &'static str,
     pub check: Check,
 }
 
-/// How a rule is judged. `Some` is an objection.
+/// The check of a rule. `Some` is an objection.
 pub(super) enum Check {
-    /// To one contender, from its runs and everyone's: strikes its row.
+    /// A check of one contender, from its runs and everyone's. An objection strikes its row.
     OfEach(fn(&Judged<'_>, &str) -> Option<String>),
-    /// To the machine: nothing is measurable.
+    /// A check of the machine. An objection makes everything not measurable.
     OfMachine(fn(&Judged<'_>) -> Option<String>),
 }
 use Check::{OfEach, OfMachine};
@@ -124,7 +124,7 @@ pub(super) const RULES: [Rule; 14] = [
     },
 ];
 
-/// `docs/fairness.md`.
+/// The text of `docs/fairness.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Fairness rules\n\n\

@@ -1,7 +1,7 @@
-//! Metrics: what they are called, and how they are computed from samples. `docs/measures.md` defines them for people.
+//! Metrics: their names, and their computation from samples. `docs/measures.md` defines them for people.
 //!
-//! A metric of a request comes from the samples of that request, and a metric of a process from those of all its
-//! measured requests, by the same formula. Its figure of a round is that of the contender's process in that round.
+//! A metric of a request comes from the samples of that request. A metric of a process comes, by the same formula, from
+//! the samples of all its measured requests. The figure of a round is that of the contender's process in that round.
 
 mod table;
 
@@ -16,52 +16,52 @@ use plan::Plan;
 use table::ENTRIES;
 pub use table::Metric;
 
-/// All that is to be known of one metric.
+/// The definition of one metric.
 struct Entry {
     metric: Metric,
     /// Its name in JSON, CSV and the history.
     key: &'static str,
     /// The heading of its row or column, with the unit.
     title: &'static str,
-    /// A title that leaves room for other columns, where there is a shorter one.
+    /// A shorter title that leaves room for other columns, if there is one.
     short_title: Option<&'static str>,
     /// Its name in sentences and flags.
     words: &'static str,
     unit: &'static str,
     higher_is_better: bool,
     source: Source,
-    /// Whether the main table has a row of it. Those are also tested for difference.
+    /// Whether the main table has a row for it. Such metrics are also tested for differences.
     in_table: bool,
-    /// Whether it decides when automatic rounds end. One does.
+    /// Whether it decides when automatic rounds end; exactly one metric does.
     decides: bool,
-    /// What takes its place where a request is for one token, which decodes nothing.
+    /// The metric that replaces it for requests of one token, which decode nothing.
     without_decoding: Option<Metric>,
-    /// The metric that reads the same thing and is told in its place.
+    /// A metric with the same meaning, which is reported in its place.
     follows: Option<Metric>,
     /// Whether a slower machine makes it worse.
     depends_on_speed: bool,
-    /// Its place among the figures of a single prompt, where it is one of them.
+    /// Its place among the figures of a single prompt, if it is one of them.
     place_of_prompt: Option<usize>,
-    /// How the size of a difference is told.
+    /// The form in which the size of a difference is given.
     amount: Amount,
-    /// The words for a difference, from the better contender, the amount and the other contender.
+    /// The sentence for a difference, from the better contender, the amount and the other contender.
     difference: Option<fn(&str, &str, &str) -> String>,
 }
 
-/// What a metric is computed from.
+/// The source of a metric's figures.
 enum Source {
-    /// The samples of requests: of one, or of all that a process was measured with.
+    /// The samples of one request, or of all measured requests of a process.
     Samples(fn(&Samples<'_>) -> Option<f64>),
-    /// What a process reported beside its samples; also figures that are made of others.
+    /// Values that a process reports beside its samples, or figures computed from others.
     Process(fn(&Run, Work) -> Option<f64>),
 }
 
-/// How the size of a difference is told.
+/// The form in which the size of a difference is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Amount {
-    /// "1.9x".
+    /// A factor: "1.9x".
     Times,
-    /// "21 %", of what there is less of.
+    /// A saving: "21 %".
     Less,
 }
 
@@ -69,7 +69,7 @@ enum Amount {
 struct Samples<'a> {
     cases: Vec<&'a CaseSample>,
     batch: usize,
-    /// Prompt tokens of all these requests and of all sequences of the batch.
+    /// Number of prompt tokens of all these requests, in all sequences of the batch.
     prompt_tokens: usize,
 }
 
@@ -83,7 +83,7 @@ impl Samples<'_> {
     }
 }
 
-/// How many entries are marked, for the lengths of lists.
+/// Number of marked entries, for the lengths of lists.
 macro_rules! marked {
     ($field:ident $($is:tt)*) => {{
         let (mut count, mut at) = (0, 0);
@@ -142,7 +142,7 @@ impl Metric {
         &ENTRIES[self as usize]
     }
 
-    /// The metric that people mean by its key or its name, in any case, with spaces, dashes or underscores.
+    /// The metric with this key or name, in any case, with spaces, dashes or underscores.
     pub fn parse(text: &str) -> Option<Metric> {
         let plain = |text: &str| text.trim().to_lowercase().replace(['-', '_'], " ");
         let asked = plain(text);
@@ -179,7 +179,7 @@ impl Metric {
         self.words().replace(' ', "-")
     }
 
-    /// What it measures, in one line: the comment of its variant.
+    /// Its definition in one line: the comment of its variant.
     pub fn definition(self) -> &'static str {
         self.get_documentation().unwrap_or_default().trim_end_matches('.')
     }
@@ -194,7 +194,7 @@ impl Metric {
         self.entry().higher_is_better
     }
 
-    /// The metric that reads the same thing and is told in this one's place.
+    /// A metric with the same meaning, which is reported in this one's place.
     pub fn follows(self) -> Option<Metric> {
         self.entry().follows
     }
@@ -204,14 +204,14 @@ impl Metric {
         self.entry().depends_on_speed
     }
 
-    /// The metrics that are tested for difference where requests are for `new_tokens`. A request for one token
-    /// decodes nothing.
+    /// The metrics that are tested for differences if requests are for `new_tokens`. A request for one token decodes
+    /// nothing.
     pub fn tested(new_tokens: usize) -> [Metric; IN_TABLE] {
         Metric::TABLE.map(|metric| metric.for_tokens(new_tokens))
     }
 
-    /// The metric that decides when automatic rounds end: what people ask for most, and of those in the table the one
-    /// whose differences are smallest.
+    /// The metric that decides when automatic rounds end: the one that people ask for most. Of those in the table, its
+    /// differences are the smallest.
     pub fn deciding(new_tokens: usize) -> Metric {
         let deciding = Metric::ALL.into_iter().find(|metric| metric.entry().decides);
         deciding.unwrap_or(Metric::Throughput).for_tokens(new_tokens)
@@ -221,8 +221,8 @@ impl Metric {
         self.entry().without_decoding.filter(|_| new_tokens <= 1).unwrap_or(self)
     }
 
-    /// The figure of one request. `None` for what is not a request's, and where there are too few samples.
-    /// `work`: that of the request.
+    /// The figure of one request, in the metric's unit; `work` is that of the request. `None` for a metric that
+    /// requests do not have, and for too few samples.
     pub fn of_request(self, case: &CaseSample, work: Work) -> Option<f64> {
         match self.entry().source {
             Source::Samples(figure) => {
@@ -232,8 +232,8 @@ impl Metric {
         }
     }
 
-    /// The figure of one process. `None` where the run did not get so far or the system does not tell.
-    /// `work`: that of an iteration.
+    /// The figure of one process, in the metric's unit; `work` is that of an iteration. `None` if the run ended too
+    /// early or the system does not tell.
     pub fn of_process(self, run: &Run, work: Work) -> Option<f64> {
         match self.entry().source {
             Source::Samples(figure) => figure(&Samples {
@@ -245,7 +245,7 @@ impl Metric {
         }
     }
 
-    /// "a loads 1.9x faster than b": `ratio` says how many times better `a` is.
+    /// The sentence for a difference, as in "a loads 1.9x faster than b". `ratio` says how many times better `a` is.
     pub fn difference(self, a: &str, b: &str, ratio: f64) -> String {
         let amount = match self.entry().amount {
             Amount::Times => times(ratio),
@@ -257,7 +257,7 @@ impl Metric {
         }
     }
 
-    /// "1.85–1.95", the ends of an interval as [`Metric::difference`] tells its amount.
+    /// The ends of an interval, "1.85–1.95", in the form in which [`Metric::difference`] gives its amount.
     pub fn interval(self, (low, high): (f64, f64)) -> String {
         match self.entry().amount {
             Amount::Times => format!("{low:.2}–{high:.2}"),
@@ -266,28 +266,28 @@ impl Metric {
     }
 }
 
-/// The name in sentences of a metric that is known by its key. A newer version's keeps its key.
+/// The name in sentences of the metric with this key. A metric of a newer version keeps its key as its name.
 pub fn words(key: &str) -> String {
     Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
 }
 
-/// "1.9x", with a second decimal where one would round the difference away.
+/// A factor, "1.9x", with a second decimal if one would round the difference away.
 fn times(ratio: f64) -> String {
     if ratio < 1.1 { format!("{ratio:.2}x") } else { format!("{ratio:.1}x") }
 }
 
-/// Percent that is saved by who needs `ratio` times less, with a decimal where none would round it away.
+/// The saving in percent of needing `ratio` times less, with a decimal if none would round it away.
 fn less(ratio: f64) -> String {
     let percent = 100.0 * (1.0 - 1.0 / ratio);
     if percent < 10.0 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
-/// The work that figures of work per time are made of: of one iteration, or of one request.
+/// The work behind figures of work per time: the work of one iteration, or of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// Sequences that are computed together.
+    /// Number of sequences that are computed together.
     pub batch: usize,
-    /// Prompt tokens of all cases and all sequences.
+    /// Number of prompt tokens of all cases and all sequences.
     pub prompt_tokens: usize,
 }
 
@@ -305,8 +305,8 @@ impl Work {
     }
 }
 
-/// The figures of one contender, by round; `None` for a round that has none. The last may be one that the
-/// user interrupted.
+/// The figures of one contender, by round; `None` for a round without one. The last round may be one that the user
+/// interrupted.
 pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     let work = Work::new(plan);
     let figure = |round: usize| {

@@ -44,7 +44,7 @@ pub enum Metric {
     Efficiency,
 }
 
-/// What most metrics have in common. An entry says what is different of its own.
+/// The common values of most metrics. An entry gives only its own differences.
 const PLAIN: Entry = Entry {
     metric: Metric::Load,
     key: "",

@@ -1,4 +1,4 @@
-//! The outcome as one value; table, Markdown, CSV, annotations and JUnit are renderings of it.
+//! The outcome as one value. The table, Markdown, CSV, annotations and JUnit are made from it.
 
 use history::{Machine, Record};
 use serde::{Deserialize, Serialize};
@@ -10,42 +10,42 @@ use crate::metrics;
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
 
-/// Two runs or two builds, held against each other.
+/// Two runs or two builds, compared with each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Document {
     pub schema: u32,
     pub kind: Kind,
     pub baseline: Side,
     pub current: Side,
-    /// Differences of machine and settings, where they were let pass.
+    /// Accepted differences of machine and settings.
     pub differences: Vec<String>,
     pub findings: Vec<Finding>,
-    /// What has no partner in the other run.
+    /// Cases without a partner in the other run.
     pub alone: Vec<Alone>,
     /// Frameworks that failed or computed something else.
     pub failures: Vec<Broken>,
     pub warnings: Vec<String>,
-    /// Why nothing can be said at all.
+    /// The reason why no verdict is possible at all.
     pub unmeasurable: Option<String>,
     pub exit_code: u8,
 }
 
-/// What was held against what.
+/// The kind of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Two runs, against a threshold.
+    /// Two runs, compared by a threshold.
     Check,
-    /// Two builds in one comparison, against a threshold.
+    /// Two builds in one comparison, compared by a threshold.
     Interleaved,
-    /// Two runs, without one.
+    /// Two runs, compared without a threshold.
     Diff,
 }
 
 /// One of the two runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Side {
-    /// As it was asked for.
+    /// Name of the source, as the user gave it.
     pub source: String,
     pub run: String,
     pub time: String,
@@ -63,7 +63,7 @@ pub struct Broken {
 }
 
 impl Side {
-    /// What the records of one run say of it.
+    /// Makes the description of a run from its records.
     pub fn new(source: &str, records: &[Record]) -> Side {
         let first = &records[0];
         let mut libraries: Vec<String> = records.iter().filter_map(|record| record.library.clone()).collect();
@@ -79,14 +79,14 @@ impl Side {
         }
     }
 
-    /// "0123abcde", and whether there was more than that.
+    /// The commit, shortened, with a mark for local changes.
     pub fn commit(&self) -> String {
         let commit = self.git_commit.as_deref().unwrap_or_default();
         let modified = if self.git_modified == Some(true) { " and changes" } else { "" };
         format!("{}{modified}", commit.get(..9).unwrap_or(commit))
     }
 
-    /// "20260101T000000Z-host, commit 0123abc, on host (A Processor)".
+    /// The run in words: "20260101T000000Z-host, commit 0123abc, on host (A Processor)".
     pub fn sentence(&self) -> String {
         let commit = self.git_commit.as_ref().map(|_| format!(", commit {}", self.commit()));
         let Machine { host, cpu, .. } = &self.machine;
@@ -112,8 +112,7 @@ impl Document {
         }
     }
 
-    /// With its exit code: what is broken comes before what is slow, and what is slow for certain before what
-    /// could not be measured.
+    /// Adds the outcome and its exit code. Broken comes before slow, and certainly slow comes before not measurable.
     pub fn concluded(mut self) -> Document {
         let any = |verdict: Verdict| self.findings.iter().any(|finding| finding.verdict == verdict);
         self.exit_code = match self.kind {
@@ -131,7 +130,7 @@ impl Document {
         self.findings.iter().filter(move |finding| finding.verdict == verdict)
     }
 
-    /// One line: the outcome.
+    /// The outcome in one line.
     pub fn conclusion(&self) -> String {
         let named = |verdict: Verdict| {
             let told = self.with(verdict).filter(|finding| finding.follows.is_none());

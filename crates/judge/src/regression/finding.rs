@@ -1,11 +1,11 @@
-//! What was found of one metric, and the sentence for it.
+//! The finding about one metric, and its sentence.
 
 use serde::{Deserialize, Serialize};
 
 use crate::metrics;
 use crate::report::number;
 
-/// One metric of one framework.
+/// The finding about one metric of one framework.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finding {
     pub framework: String,
@@ -15,29 +15,29 @@ pub struct Finding {
     /// Medians over processes.
     pub baseline: Option<f64>,
     pub current: Option<f64>,
-    /// Current ÷ baseline, geometric means, and its 95 % interval.
+    /// Current ÷ baseline as a ratio of geometric means, and its 95 % interval.
     pub ratio: Option<f64>,
     #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
-    /// The same in the sense "how many times worse": above 1 is worse, whichever way the metric goes.
+    /// The same as "how many times worse": above 1 is worse for every metric.
     pub worse: Option<f64>,
-    /// Rounds of the baseline and of the current run.
+    /// Number of rounds of the baseline and of the current run.
     pub rounds: (usize, usize),
     pub p: Option<f64>,
     pub p_adjusted: Option<f64>,
-    /// p of the test that assumes no distribution: Mann–Whitney's, or sign flips where rounds are paired.
+    /// p value of a test that assumes no distribution: Mann–Whitney's, or sign flips if rounds are paired.
     pub p_rank: Option<f64>,
-    /// As a share; of a `diff`, the margin.
+    /// The threshold as a share; in a `diff`, the margin.
     pub threshold: f64,
     pub verdict: Verdict,
-    /// With which the estimate would be significant, of an inconclusive one.
+    /// Number of rounds that would make the estimate significant, for an inconclusive finding.
     pub rounds_needed: Option<usize>,
-    /// A regression of the same cause that is told in its place.
+    /// A regression with the same cause that is reported in its place.
     pub follows: Option<String>,
     pub sentence: String,
 }
 
-/// What is said of one metric.
+/// The verdict on one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -50,7 +50,7 @@ pub enum Verdict {
 }
 
 impl Finding {
-    /// The finding in one sentence. `why`: the reason for there being no verdict; `gates`: whether going beyond the
+    /// The finding in one sentence. `why` is the reason for a missing verdict; `gates` says whether exceeding the
     /// threshold is a regression.
     pub(super) fn told(&self, why: Option<&str>, gates: bool) -> String {
         let Finding { framework, metric, unit, threshold, .. } = self;
@@ -98,7 +98,7 @@ impl Finding {
         }
     }
 
-    /// How many rounds would tell, where the estimate is beyond the threshold.
+    /// The number of rounds that would decide, if the estimate exceeds the threshold.
     fn more_rounds(&self) -> String {
         match (self.rounds_needed, self.is_beyond()) {
             (Some(rounds), true) => {
@@ -109,7 +109,7 @@ impl Finding {
         }
     }
 
-    /// Whether the estimate, certain or not, is beyond the threshold.
+    /// Whether the estimate, certain or not, exceeds the threshold.
     pub fn is_beyond(&self) -> bool {
         self.worse.is_some_and(|worse| worse > 1.0 + self.threshold)
     }
@@ -129,7 +129,7 @@ impl Verdict {
     }
 }
 
-/// "+8.0 %"; "120x" for a share of which nobody would read the percent.
+/// A share as "+8.0 %", or as "120x" if it is too large to read in percent.
 pub fn percent(share: f64) -> String {
     match share {
         share if !share.is_finite() => "not known".to_owned(),
@@ -138,7 +138,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// "95 % interval -1.0 % to +8.0 %", of a ratio.
+/// The interval of a ratio: "95 % interval -1.0 % to +8.0 %".
 pub fn interval_words((low, high): (f64, f64)) -> String {
     if low <= 0.001 || !high.is_finite() || high > 100.0 {
         return "too few rounds for an interval".to_owned();

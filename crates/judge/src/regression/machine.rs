@@ -1,51 +1,51 @@
-//! Whether the machine itself was as fast in both runs, by its own probes.
+//! Compares the machine's own speed in both runs, by its probes.
 
 use history::{Machine, Record};
 
-/// How much of a change the machine may account for, as factors on a time: the current run's conditions against
-/// the baseline's. A framework waits for memory or for arithmetic or for neither, so that what the machine did to
-/// it lies between nothing and the larger of the two.
+/// The change that the machine may account for, as factors on a time: the current run's conditions against the
+/// baseline's. A framework waits for memory, for arithmetic or for neither. The machine's effect on it is therefore
+/// between nothing and the larger of the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
-    /// At most 1: how much faster it may have been made.
+    /// Largest possible speed-up by the machine, as a factor of at most 1.
     pub least: f64,
-    /// At least 1: how much slower.
+    /// Largest possible slowdown by the machine, as a factor of at least 1.
     pub most: f64,
 }
 
-/// The share by which the probes' median may change where a record does not tell how well it is known: the limit on
-/// drift of rule R12.
+/// Largest change of the probes' median, as a share, if a record has no interval for it: the limit on drift of rule
+/// R12.
 const TOLERANCE: f64 = 0.10;
 
 impl Speed {
     /// A machine that did not change.
     pub const SAME: Speed = Speed { least: 1.0, most: 1.0 };
 
-    /// What the change from one machine to the other may account for.
+    /// The change between two machines that may account for a finding.
     pub fn between(baseline: &Machine, current: &Machine) -> Speed {
         let changes = changes(baseline, current);
         let factors = || changes.iter().map(|change| change.factor);
         Speed { least: factors().fold(1.0, f64::min), most: factors().fold(1.0, f64::max) }
     }
 
-    /// What may be left of "so many times worse" when the machine is allowed for.
+    /// The rest of "so many times worse" after allowing for the machine.
     pub fn allowed_for(self, worse: f64) -> (f64, f64) {
         (worse / self.most, worse / self.least)
     }
 }
 
-/// A probe of the machine that found it otherwise.
+/// A probe that found the machine changed.
 pub struct Change {
     what: &'static str,
     unit: &'static str,
     baseline: f64,
     current: f64,
-    /// On a time: above 1 where the machine was slower.
+    /// Factor on a time: above 1 if the machine was slower.
     factor: f64,
 }
 
-/// The probes that changed by more than they vary: whose 95 % intervals of the median have nothing in
-/// common, or, where a run does not tell its interval, that changed by more than a tenth.
+/// The probes that changed by more than they vary. Their 95 % intervals of the median do not overlap; if a run has no
+/// interval, they changed by more than a tenth.
 pub fn changes(baseline: &Machine, current: &Machine) -> Vec<Change> {
     let probes = [
         ("memory bandwidth", "GB/s", baseline.read_bandwidth, current.read_bandwidth, "read_bandwidth"),
@@ -63,7 +63,7 @@ pub fn changes(baseline: &Machine, current: &Machine) -> Vec<Change> {
     probes.into_iter().filter_map(of_probe).collect()
 }
 
-/// 95 %, of the median of a run's probes.
+/// The 95 % interval of the median of a run's probes.
 fn interval(machine: &Machine, probe: &str) -> Option<(f64, f64)> {
     let kept = machine.other.get(&format!("{probe}_interval"))?;
     serde_json::from_value(kept.clone()).ok()
@@ -81,7 +81,7 @@ impl Change {
     }
 }
 
-/// What tells two machines apart, in words; empty for the same.
+/// The differences of two machines, in words; empty if there are none.
 pub fn differences(baseline: &Record, current: &Record) -> Vec<String> {
     let (a, b) = (&baseline.machine, &current.machine);
     if a.fingerprint == b.fingerprint {

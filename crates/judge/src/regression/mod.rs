@@ -1,4 +1,4 @@
-//! Whether a run is worse than another, for certain, and by more than is put up with.
+//! Decides whether a run is worse than another, significantly and by more than the threshold.
 
 pub mod document;
 mod finding;

@@ -1,4 +1,4 @@
-//! Which records of two runs are of the same thing.
+//! Pairs the records of two runs that measured the same thing.
 
 use history::{Case, Record};
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ pub struct Pair<'a> {
     pub current: &'a Record,
 }
 
-/// What only one run has.
+/// A case that only one run has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alone {
-    /// `baseline` or `current`.
+    /// The run that has it: `baseline` or `current`.
     pub side: String,
     pub framework: String,
     pub case: String,
@@ -27,8 +27,8 @@ pub struct Pairing<'a> {
     pub alone: Vec<Alone>,
 }
 
-/// Pairs records by framework and case; `loosely` also those of a framework whose cases differ, where each run has
-/// one left.
+/// Pairs records by framework and case. With `loosely`, it also pairs a framework's different cases if each run has one
+/// left.
 pub fn pair<'a>(baseline: &'a [Record], current: &'a [Record], loosely: bool) -> Pairing<'a> {
     let mut theirs: Vec<&Record> = baseline.iter().collect();
     let mut ours: Vec<&Record> = current.iter().collect();
@@ -63,7 +63,7 @@ fn take<'a>(
     pairs
 }
 
-/// Weights by their hash where both know it: a model may be called anything.
+/// Whether the weights are the same: by their hash if both have it, because names of models are arbitrary.
 fn is_same(a: &Case, b: &Case) -> bool {
     let unnamed = |case: &Case| Case {
         model: String::new(),
@@ -78,7 +78,7 @@ fn is_same(a: &Case, b: &Case) -> bool {
     same_weights && unnamed(a) == unnamed(b)
 }
 
-/// What was measured otherwise, in words.
+/// The differences of the settings, in words.
 pub fn differences(pair: &Pair<'_>) -> Vec<String> {
     let mut found = Vec::new();
     let mut note = |what: &str, a: String, b: String| {

@@ -1,4 +1,4 @@
-//! How much worse is put up with, metric by metric.
+//! The thresholds: how much worse each metric may become.
 
 use crate::metrics::Metric;
 
@@ -7,24 +7,24 @@ const DEFAULT_THRESHOLD: f64 = 0.05;
 /// Every metric that there is.
 pub const ALL: &str = "all";
 
-/// For one metric, or for all.
+/// A threshold for one metric, or for all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
     pub metric: Option<String>,
     pub share: f64,
 }
 
-/// By metric.
+/// Thresholds by metric.
 #[derive(Debug, Clone)]
 pub struct Thresholds(pub Vec<Threshold>);
 
 impl Thresholds {
-    /// One for all.
+    /// One threshold for all metrics.
     pub fn all(share: f64) -> Thresholds {
         Thresholds(vec![Threshold { metric: None, share }])
     }
 
-    /// As a share.
+    /// The threshold of a metric, as a share.
     pub fn share(&self, metric: &str) -> f64 {
         let last = |of: Option<&str>| self.0.iter().rev().find(|threshold| threshold.metric.as_deref() == of);
         last(Some(metric)).or_else(|| last(None)).map_or(DEFAULT_THRESHOLD, |threshold| threshold.share)
@@ -49,7 +49,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The key of a metric that is asked for, or [`ALL`].
+/// The key of the metric with this name, or [`ALL`].
 pub fn parse_metric(text: &str) -> Result<String, String> {
     match Metric::parse(text) {
         Some(metric) => Ok(metric.name().to_owned()),

@@ -1,4 +1,4 @@
-//! From figures of two runs to verdicts, metric by metric.
+//! Turns the figures of two runs into verdicts, metric by metric.
 
 use history::{Figure, Record};
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
@@ -10,16 +10,16 @@ use super::thresholds::{ALL, Thresholds};
 use crate::case;
 use crate::metrics::Metric;
 
-/// What changes are held against.
+/// The limits that changes are compared with.
 pub struct Bar<'a> {
     pub thresholds: &'a Thresholds,
-    /// Whether going beyond it is a regression; else it is the margin of equivalence alone.
+    /// Whether exceeding the threshold is a regression; otherwise it is only the margin of equivalence.
     pub gates: bool,
-    /// What the machine may account for.
+    /// The change that the machine may account for.
     pub speed: Speed,
 }
 
-/// A metric of a pair, before anything is known of it.
+/// A metric of a pair, before it is judged.
 pub struct Subject<'a> {
     pub pair: Pair<'a>,
     pub metric: String,
@@ -27,7 +27,7 @@ pub struct Subject<'a> {
     current: Option<&'a Figure>,
 }
 
-/// The metrics of a pair that are judged: those asked for, or those of the table, that either run has.
+/// The metrics to judge in a pair: the requested ones, or those of the table, if either run has them.
 pub fn subjects<'a>(pair: Pair<'a>, asked: &[String]) -> Vec<Subject<'a>> {
     let name = |metric: &Metric| metric.name().to_owned();
     let names: Vec<String> = match asked {
@@ -52,19 +52,19 @@ impl<'a> Subject<'a> {
         self.current.or(self.baseline).is_some_and(|figure| figure.higher_is_better)
     }
 
-    /// By round, of the baseline and of the current run.
+    /// Figures by round, of the baseline and of the current run.
     pub fn values(&self) -> (&'a [Option<f64>], &'a [Option<f64>]) {
         let of = |figure: Option<&'a Figure>| figure.map_or(&[][..], |figure| figure.values.as_slice());
         (of(self.baseline), of(self.current))
     }
 
-    /// (worse, better) in the order of a ratio "how many times worse".
+    /// The sides as (worse, better), in the order of a ratio "how many times worse".
     pub fn turned<T>(&self, baseline: T, current: T) -> (T, T) {
         if self.higher_is_better() { (baseline, current) } else { (current, baseline) }
     }
 }
 
-/// What the statistics say, in the sense "how many times worse".
+/// The result of the statistics, as "how many times worse".
 struct Evidence {
     worse: f64,
     interval: (f64, f64),
@@ -102,8 +102,7 @@ pub fn unpaired(subjects: &[Subject<'_>], bar: &Bar<'_>) -> Vec<Finding> {
     conclude(subjects, evidence.collect(), bar)
 }
 
-/// Judges runs whose rounds were interleaved, from what the statistics of a comparison say of "how many times
-/// worse".
+/// Judges runs whose rounds were interleaved, from the statistics of their comparison as "how many times worse".
 pub fn paired(subjects: &[Subject<'_>], decisions: Vec<Option<Decision>>, bar: &Bar<'_>) -> Vec<Finding> {
     let evidence = decisions.into_iter().map(|decision| {
         let decision = decision?;
@@ -127,7 +126,7 @@ fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar
     let judged = subjects.iter().zip(evidence);
     let mut findings: Vec<Finding> =
         judged.map(|(subject, evidence)| finding(subject, evidence, bar)).collect();
-    // Two readings of one thing are one alarm, which names both.
+    // Two metrics with the same meaning raise one alarm, which names both.
     let regressed = |finding: &&Finding| finding.verdict == Verdict::Regression;
     let place = |finding: &Finding| (finding.framework.clone(), finding.case.clone());
     let told: Vec<_> = findings.iter().filter(regressed).map(|f| (f.metric.clone(), place(f))).collect();
@@ -189,7 +188,7 @@ fn missing(subject: &Subject<'_>) -> Option<String> {
     Some(side.to_owned())
 }
 
-/// The verdict, and why there is none.
+/// The verdict, or the reason why there is none.
 fn judge(
     evidence: &Evidence,
     threshold: f64,
@@ -203,7 +202,7 @@ fn judge(
         return (Verdict::NotMeasurable, Some(why));
     }
     let found = classify(evidence, 1.0, threshold, bar.gates);
-    // Bytes do not depend on how fast they are read.
+    // Bytes do not depend on the speed of reading them.
     let is_timed = Metric::parse(&subject.metric).is_none_or(Metric::depends_on_speed);
     if !is_timed || bar.speed == Speed::SAME || !bar.gates {
         return (found, None);
@@ -219,13 +218,13 @@ fn judge(
     (Verdict::NotMeasurable, Some(format!("the machine itself was {change}")))
 }
 
-/// As it would be if the current run were `factor` times as bad.
+/// The verdict as if the current run were `factor` times as bad.
 fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Verdict {
     let (low, high) = evidence.interval;
     let interval = (low * factor, high * factor);
     let differs = match factor == 1.0 {
         true => evidence.significant,
-        // The interval is what is left of the test when the figures are moved.
+        // The test was of the figures as measured; after the change only the interval can decide.
         false => interval.0 > 1.0 || interval.1 < 1.0,
     };
     match statistics::classify(evidence.worse * factor, interval, differs, threshold) {

@@ -1,4 +1,4 @@
-//! All that a report is made of.
+//! The facts that a report is made from.
 
 use bundle::{Manifest, ModelConfig};
 use plan::Plan;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::evidence::Evidence;
 
-/// One comparison, as it was measured.
+/// One comparison as it was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     pub environment: Environment,
@@ -26,14 +26,14 @@ pub struct Prepared {
     /// Directory of the bundle.
     pub bundle: String,
     pub manifest: Manifest,
-    /// The model's shapes. `None` in results of schema 2, which did not keep them: then there are no limits of the
+    /// The model's shapes. `None` in results of schema 2, which did not keep them; there are then no limits of the
     /// machine and no memory by part.
     #[serde(default)]
     pub config: Option<ModelConfig>,
 }
 
 impl Prepared {
-    /// What a report keeps of a bundle.
+    /// The part of a bundle that a report keeps.
     pub fn new(bundle: &bundle::Bundle) -> Prepared {
         Prepared {
             name: bundle.manifest().name.clone(),

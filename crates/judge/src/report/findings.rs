@@ -1,4 +1,4 @@
-//! What stands below the table: reasons, verdicts, details, warnings; a sentence each.
+//! The sentences below the table: reasons, verdicts, details, warnings.
 
 use super::{Facts, Report, Row, Spread, State, Summary};
 use crate::evidence::{End, Evidence};
@@ -8,7 +8,7 @@ use crate::metrics::Metric;
 use crate::verdicts::{Comparison, Verdict};
 use plan::{Contender, Plan, Rounds};
 
-/// What decides, and what else there is to know.
+/// The verdicts, and other findings.
 pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
     let mut lines = Vec::new();
     for row in &report.rows {
@@ -85,7 +85,7 @@ fn floor(report: &Report) -> Option<String> {
     ))
 }
 
-/// From this share on, a page cache is warm: what is missing is read in a millisecond or two.
+/// Share from which on a page cache counts as warm: the missing part is read in a millisecond or two.
 const WARM: f64 = 0.98;
 
 fn percent(share: f64) -> String {
@@ -125,7 +125,7 @@ fn loads(report: &Report) -> Vec<String> {
     }
 }
 
-/// What the machine's probes say, and which share of it each contender reached.
+/// The readings of the machine's probes, and each contender's share of the machine's limit.
 fn limits(report: &Report) -> Vec<String> {
     let of_phase = |phase: &str, of: fn(&Limit) -> Option<&Share>| {
         let of_row = |row: &Row| {
@@ -209,7 +209,7 @@ fn steadiness(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("processes: {}", known.join("; ")))
 }
 
-/// What quantising cost: no matter of parity, which holds engines to the same codes and scales.
+/// The cost of quantising. It is not part of parity, which gives engines the same codes and scales.
 fn quantisation(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let loss = row.agreement.as_ref()?.quantisation_loss?;
@@ -229,7 +229,7 @@ fn energy(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("energy by token: {}", known.join("; ")))
 }
 
-/// What the workers said they ran, so that a pasted table says what it compared.
+/// The workers' own descriptions, so that a pasted table says what it compared.
 fn libraries(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let hello = row.hello.as_ref()?;
@@ -304,7 +304,7 @@ fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
     plan.contenders.iter().filter_map(warning).collect()
 }
 
-/// Why the processes of a row say little of a steady state, where most of them do.
+/// The reason why most processes of a row show no steady state, if that is so.
 fn unsteady(row: &Row) -> Option<String> {
     let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
     (2 * unsteady > row.rounds).then(|| {

@@ -1,4 +1,4 @@
-//! What `photofinish parity` found, as one value; table, Markdown and JSON are renderings of it.
+//! The findings of `photofinish parity` as one value. The table, Markdown and JSON are made from it.
 //! `docs/results.md` describes the JSON.
 
 use bundle::Precision;
@@ -38,7 +38,7 @@ pub struct ParityReport {
     /// Whose f32 results the others are held against.
     pub reference: Option<String>,
     pub no_reference: Option<String>,
-    /// Why the reference gives logits alone.
+    /// The reason why the reference gives only logits.
     pub reference_without_layers: Option<String>,
     /// Whose f32 logits the text is held against, and why it could not be.
     pub text_reference: Option<String>,
@@ -65,15 +65,15 @@ pub enum ParityState {
     NotRun,
 }
 
-/// What was found of one framework.
+/// The findings about one framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
     pub framework: String,
     pub precision: Precision,
     pub state: ParityState,
-    /// Why it is not in agreement.
+    /// The reasons why it does not agree.
     pub reasons: Vec<String>,
-    /// As observed after a load.
+    /// The observed settings, after a load.
     pub in_effect: Option<InEffect>,
     /// Largest relative RMSE of a layer, and by how many logits the reference's preference is a tie.
     pub relative_rmse_limit: f64,

@@ -55,7 +55,7 @@ pub struct Report {
     /// The figures of each prompt by itself.
     pub prompts: Vec<PromptFigures>,
     pub comparisons: Vec<Comparison>,
-    /// Where one engine was measured under two labels: what the machine cannot tell apart.
+    /// The differences that the machine cannot show, if one engine was measured under two labels.
     pub floor: Vec<Floor>,
     pub rules: Vec<RuleState>,
     /// Results that cannot be.
@@ -72,18 +72,18 @@ pub struct Report {
 /// The same in words: what stands above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// What was measured, on what, how often.
+    /// The subject of the measurement in one line: the work, the hardware, the rounds.
     pub heading: String,
     pub verdicts: Vec<String>,
-    /// What else there is to know.
+    /// Further findings.
     pub details: Vec<String>,
 }
 
-/// What the machine did beside.
+/// Other activity of the machine during the run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub before: Option<Noise>,
-    /// What else ran in each round, those done again included.
+    /// Other activity in each round, including repeated rounds.
     pub rounds: Vec<Noise>,
     /// Between processes.
     pub probes: Vec<Probe>,
@@ -92,7 +92,7 @@ pub struct Machine {
     pub arithmetic: Option<Spread>,
     /// Largest drift that a probe saw, as a share.
     pub drift: Option<f64>,
-    /// Why rounds were done again, or were noisy and accepted.
+    /// The reasons why rounds were repeated, or were noisy and accepted.
     pub complaints: Vec<String>,
     /// Processes whose figures were put aside because their round was done again.
     pub put_aside: usize,
@@ -178,7 +178,7 @@ impl Report {
         serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }
 
-    /// Why nothing is measurable, if the machine was too noisy and nobody accepted that.
+    /// The reason why nothing is measurable; `None` unless the machine was too noisy and nobody accepted that.
     pub fn noise(&self) -> Option<String> {
         noise(&self.plan, &self.rules)
     }

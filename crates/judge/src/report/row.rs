@@ -23,19 +23,20 @@ use plan::{Contender, Plan};
 pub struct Row {
     pub framework: String,
     pub state: State,
-    /// Why it is not simply measured.
+    /// The reasons for its state, if that is not simply "measured".
     pub reasons: Vec<String>,
     pub precision: Requested,
+    /// Number of complete rounds.
     pub rounds: usize,
     pub metrics: Vec<Figure>,
     pub load: Loads,
-    /// How near it came to what the machine can do.
+    /// Its share of the machine's limit.
     pub limit: Option<Limit>,
     pub memory: Option<Parts>,
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
     pub energy: Option<Energy>,
-    /// How well it predicted the text that was scored, if one was.
+    /// Its score on the bundled text, if that was scored.
     pub text: Option<TextScore>,
     /// The worst of all rounds.
     pub agreement: Option<Agreement>,
@@ -45,7 +46,7 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
 }
 
-/// How far a contender came.
+/// The state of a contender.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
 )]
@@ -94,7 +95,7 @@ pub struct Loads {
     pub cold_median: Option<f64>,
     /// The largest share that was still resident in those.
     pub cold_resident_before: Option<f64>,
-    /// Why there is no cold load.
+    /// The reason why there is no cold load.
     pub cold_unavailable: Option<String>,
 }
 

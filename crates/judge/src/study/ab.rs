@@ -1,4 +1,4 @@
-//! What an optimisation is worth: each framework with it and without it, paired by round.
+//! A/B studies: each framework with an optimisation and without it, paired by round.
 
 use plan::{Axis, Setting, Settings};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::verdicts::Verdict;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub settings: Settings,
-    /// Why there is nothing to compare.
+    /// The reason why there is nothing to compare, if there is one.
     pub reason: Option<String>,
     pub a: Option<Side>,
     pub b: Option<Side>,
@@ -21,9 +21,9 @@ pub struct Outcome {
     #[serde(deserialize_with = "crate::reading::interval")]
     pub interval: Option<(f64, f64)>,
     pub verdict: Option<Verdict>,
-    /// a's peak ÷ b's − 1.
+    /// Change of the peak memory as a share: a's peak ÷ b's − 1.
     pub memory_change: Option<f64>,
-    /// Tokens chosen in the timed loop, and how many of them are the same in both arms.
+    /// Number of tokens chosen in the timed loop, and how many of them are the same in both arms.
     pub tokens: usize,
     pub same_tokens: usize,
     /// Parity of both arms, in words.
@@ -35,11 +35,11 @@ pub struct Outcome {
 pub struct Side {
     pub contender: String,
     pub precision: String,
-    /// Tokens per second.
+    /// Throughput in tokens per second.
     pub throughput: Option<f64>,
-    /// Milliseconds of one request: its first token and all gaps.
+    /// Time of one request in milliseconds: its first token and all gaps.
     pub total_ms: Option<f64>,
-    /// Gigabytes.
+    /// Peak memory in gigabytes.
     pub peak_memory: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ fn outcome(cell: &Cell) -> Outcome {
         None => (None, None, None),
     };
     let peak = |row: Option<&CellRow>| row?.median(Metric::PeakMemory);
-    // One round says nothing of chance, but it says this.
+    // One round cannot separate a difference from chance, but it gives this estimate.
     let rate = |row: Option<&CellRow>| row?.median(Metric::Throughput);
     let speedup = speedup.or_else(|| Some(rate(a)? / rate(b)?));
     let (tokens, same_tokens) = same(a, b);
@@ -97,7 +97,7 @@ fn side(row: &CellRow) -> Side {
     }
 }
 
-/// How many tokens both chose in the timed loop, and how many of them are the same.
+/// Number of tokens that both sides chose in the timed loop, and how many of them are the same.
 fn same(a: Option<&CellRow>, b: Option<&CellRow>) -> (usize, usize) {
     let flat = |row: &CellRow| -> Option<Vec<u32>> {
         Some(row.tokens.as_ref()?.iter().flatten().flatten().copied().collect())
@@ -106,7 +106,7 @@ fn same(a: Option<&CellRow>, b: Option<&CellRow>) -> (usize, usize) {
     (a.len().max(b.len()), a.iter().zip(&b).filter(|(a, b)| a == b).count())
 }
 
-/// Along the new tokens: how the speed-up and the time of either side grow.
+/// Growth of the speed-up, and of the time of either side, with the number of new tokens.
 pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     let mut places: Vec<Settings> = Vec::new();
     for outcome in outcomes {
@@ -140,8 +140,7 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     all
 }
 
-/// How the speed-up changes with the number of new tokens, a sentence for each framework.
-/// How each framework's speed-up goes along the new tokens.
+/// The change of each framework's speed-up with the number of new tokens, one sentence each.
 pub fn sentences(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut frameworks: Vec<&Setting> = Vec::new();

@@ -1,4 +1,4 @@
-//! One cell of a study: a comparison, as far as the study's own tables need it. The whole of it lies in the
+//! One cell of a study: a comparison, reduced to what the study's own tables need. The complete comparison is in the
 //! results directory that the cell names.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,13 @@ use plan::{Axis, Setting, Settings};
 /// One comparison of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What was varied, by axis.
+    /// The cell's values on the axes.
     pub settings: Settings,
-    /// Why nothing was measured.
+    /// The reason why nothing was measured.
     pub refused: Option<String>,
-    /// What the comparison alone would have ended with.
+    /// The exit code that the comparison alone would have had.
     pub exit_code: u8,
+    /// Number of complete rounds.
     pub rounds: usize,
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
@@ -41,7 +42,7 @@ pub struct CellRow {
     pub framework: String,
     pub state: State,
     pub reasons: Vec<String>,
-    /// In short, as in the table of a comparison.
+    /// The row's state in short, as in the table of a comparison.
     pub parity: String,
     pub precision: String,
     /// Medians over processes, in each metric's unit.
@@ -78,7 +79,7 @@ pub struct CellVerdict {
 }
 
 impl Cell {
-    /// What a comparison found.
+    /// The cell of a finished comparison.
     pub fn new(settings: Settings, report: &Report) -> Cell {
         let weights = report.rows.iter().filter_map(|row| Some(row.memory.as_ref()?.parameters));
         Cell {
@@ -94,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// A combination that cannot be measured.
+    /// The cell of a combination that cannot be measured.
     pub fn refused(settings: Settings, reason: String) -> Cell {
         Cell {
             settings,
@@ -110,7 +111,7 @@ impl Cell {
     }
 }
 
-/// "batch 4, prompt 128": the place on those `axes`.
+/// The cell's place on those `axes`: "batch 4, prompt 128".
 pub fn name(settings: &Settings, axes: &[Axis]) -> String {
     let place = |axis: &Axis| {
         let value = settings.get(axis)?;
@@ -123,7 +124,7 @@ pub fn name(settings: &Settings, axes: &[Axis]) -> String {
     axes.iter().filter_map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// Departures that are what the study is about are no warnings in its table.
+/// Departures that are the study's subject are not warnings in its table.
 fn is_of_study(warning: &str) -> bool {
     warning.contains(COMPARED)
 }

@@ -7,23 +7,24 @@ use crate::metrics::Metric;
 use crate::report::number;
 use plan::sweep::SweepKind;
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Metric(Metric),
     /// Megabytes (10⁶ bytes).
     Memory(Part),
-    /// Throughput against the first value of the batch's or threads' axis, and how much of that many times it is.
+    /// Throughput ÷ throughput at the first value of the axis of batches or threads, and the efficiency: that ratio ÷
+    /// the ratio of the values.
     Efficiency,
     Perplexity,
     Kl,
     Top1,
     /// Bytes of the weights as stored.
     WeightsSize,
-    /// What the first iteration took longer than a steady one.
+    /// Extra time of the first iteration over a steady one.
     FirstIteration,
     SettledAt,
-    /// What 5 tokens of warm-up and 15 of test would have reported.
+    /// The result of 5 tokens of warm-up and a test of 15.
     ShortWarmup,
     Parity,
 }
@@ -104,7 +105,7 @@ impl Column {
         }
     }
 
-    /// For people; a dash where it is not available.
+    /// The value for people; a dash if it is not available.
     pub fn text(self, cell: &Cell, row: &CellRow, scaling: &[Scaling]) -> String {
         let dash = || "–".to_owned();
         match self {
@@ -132,7 +133,7 @@ impl Column {
         }
     }
 
-    /// `None` for what is no number.
+    /// The value as a number; `None` if it is not one.
     pub fn value(self, cell: &Cell, row: &CellRow) -> Option<f64> {
         match self {
             Column::Metric(metric) => row.median(metric),

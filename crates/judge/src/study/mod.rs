@@ -1,5 +1,5 @@
-//! What the cells of a study say together. Each cell is a whole comparison, with its own reference, parity gate,
-//! fairness rules and verdicts; a study only lays them side by side.
+//! The summary of a study's cells. Each cell is a complete comparison with its own reference, parity gate, fairness
+//! rules and verdicts; a study only puts them side by side.
 
 pub mod ab;
 pub mod cell;

@@ -12,17 +12,17 @@ use crate::metrics::Metric;
 use crate::reading;
 use crate::report::{self, State, Summary};
 
-/// The outcome as one value; table, Markdown, CSV and JSON are renderings of it.
+/// The outcome as one value. The table, Markdown, CSV and JSON are made from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyReport {
     pub schema: u32,
     pub study: String,
     pub command: Vec<String>,
     pub started: String,
-    /// What the suite that named it shows and what it does not.
+    /// The analysis of the suite that named it: what it shows, and what it does not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub analysis: String,
-    /// What was planned and has no cell was not reached.
+    /// Places of all planned cells. A planned cell that is missing was not reached.
     pub planned: Vec<Settings>,
     pub cells: Vec<Cell>,
     pub scaling: Vec<Scaling>,
@@ -48,7 +48,7 @@ pub fn read(mut value: Value) -> Result<StudyReport, String> {
     reading::typed(value, "the report of a study")
 }
 
-/// In words. What a study says of its cells is not split any further.
+/// The summary in words. The study's own statements about cells are not split any further.
 pub fn summary(document: &StudyReport) -> Summary {
     Summary { heading: heading(document), verdicts: Vec::new(), details: findings(document) }
 }
@@ -76,7 +76,7 @@ fn shared(document: &StudyReport) -> Vec<String> {
     single.map(|(axis, value)| format!("{} {value}", axis.title().to_lowercase())).collect()
 }
 
-/// Axes that have a column: those that vary and those that the study is named for.
+/// The axes with a column: those that vary and those that the study is named for.
 pub fn axes(document: &StudyReport) -> Vec<Axis> {
     let own: &[Axis] = match &document.view {
         StudyView::Sweep(kind) => kind.own_axes(),
@@ -138,7 +138,7 @@ fn findings(document: &StudyReport) -> Vec<String> {
     lines
 }
 
-/// Verdicts on the figure that the study is about, where there were rounds enough.
+/// The verdicts on the study's main metric, if there were enough rounds.
 fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let rounds = document.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0);
     let fewest = statistics::MIN_ROUNDS;
@@ -186,13 +186,13 @@ fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
 }
 
 impl StudyReport {
-    /// The worst of its cells; 0 where cells could not be measured by their nature.
+    /// The worst exit code of its cells; 0 if the remaining cells could not be measured by their nature.
     pub fn exit_code(&self) -> u8 {
         self.cells.iter().map(|cell| cell.exit_code).max().unwrap_or(0)
     }
 }
 
-/// What the cells of `report` say together: outcomes, scaling, summary.
+/// Fills in everything that is derived from the cells of `report`: outcomes, scaling, sentences.
 pub fn new(mut report: StudyReport) -> StudyReport {
     report.outcomes = match &report.view {
         StudyView::Ab(_) => ab::outcomes(&report.cells),

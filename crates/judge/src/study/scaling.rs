@@ -1,4 +1,4 @@
-//! How figures grow along an axis.
+//! Growth of figures along an axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ pub struct Scaling {
     pub at: Settings,
     pub metric: Metric,
     pub points: Vec<Point>,
-    /// For lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms; from three points on
-    /// (two are a line whatever they say).
+    /// For lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms. It needs three points,
+    /// because two always make a line.
     pub exponent: Option<f64>,
 }
 
@@ -26,13 +26,13 @@ pub struct Scaling {
 pub struct Point {
     pub value: f64,
     pub figure: f64,
-    /// Against the first point.
+    /// Ratio of the figure to that of the first point.
     pub ratio: f64,
-    /// For batches and threads: that ratio, of what the same ratio of values would give at best.
+    /// For batches and threads: that ratio ÷ the ratio of the values, which is the best possible.
     pub efficiency: Option<f64>,
 }
 
-/// What is looked at along an axis: throughput along what is done at once, time along lengths.
+/// The metric to look at along an axis: throughput for batches and threads, time for lengths.
 fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
     let forward = kind == SweepKind::Forward;
     match axis {
@@ -88,7 +88,7 @@ fn without(settings: &Settings, axis: Axis) -> Settings {
     rest
 }
 
-/// A model's is the size of its weights.
+/// The number of a setting; for a model it is the size of its weights.
 fn value(cell: &Cell, axis: Axis) -> Option<f64> {
     match cell.settings.get(&axis)? {
         Setting::Number(number) => Some(f64::from(*number)),

@@ -1,15 +1,15 @@
-//! Which CPUs workers may use (rule R5). A child inherits the affinity of the thread that starts it, so
-//! the thread is pinned for the moment of starting.
+//! Selects the CPUs that workers may use (rule R5). A child inherits the affinity of the thread that starts it, so that
+//! thread is pinned while it starts a worker.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::counters;
 
-/// How long to look which CPUs are idle.
+/// Time of watching which CPUs are idle.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// CPUs that this process may use. `None` where the system does not tell.
+/// The CPUs that this process may use; `None` where the system does not tell.
 pub fn allowed() -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {
@@ -21,8 +21,8 @@ pub fn allowed() -> Option<Vec<usize>> {
     None
 }
 
-/// `count` of the allowed CPUs: the idlest, and one of each physical core before the second of any, since
-/// two threads on one core would share what the budget promises each. All, where there are not enough.
+/// `count` of the allowed CPUs: the idlest ones, and one of each physical core before a second of any. Two threads on
+/// one core would share what the budget promises to each. All CPUs if there are not enough.
 pub fn choose(count: usize) -> Option<Vec<usize>> {
     let mut allowed = allowed()?;
     if allowed.len() > count {
@@ -35,7 +35,7 @@ pub fn choose(count: usize) -> Option<Vec<usize>> {
     Some(spread(&allowed, siblings, count))
 }
 
-/// The least used first; those that differ by less than a tenth of their time stay in order.
+/// Sorts CPUs, the least used first. CPUs that differ by less than a tenth of their time keep their order.
 fn by_use(cpus: &[usize], tenths: &[u32]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..cpus.len()).collect();
     places.sort_by_key(|&place| tenths.get(place).copied().unwrap_or(0));
@@ -56,7 +56,7 @@ fn spread(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>, count: usiz
     chosen
 }
 
-/// `0-2,5` as the kernel writes it.
+/// Parses a list of CPUs as the kernel writes it: `0-2,5`.
 fn parse_list(text: &str) -> Vec<usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -65,7 +65,7 @@ fn parse_list(text: &str) -> Vec<usize> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// While it lives, processes that this thread starts may use these CPUs alone.
+/// A guard: while it lives, processes that this thread starts may use only these CPUs.
 pub struct Pinned {
     #[cfg(target_os = "linux")]
     before: Option<rustix::thread::CpuSet>,
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_core_of_its_own_comes_before_a_sibling() {
-        // CPUs 0 and 2 are one core, 1 and 3 the other.
+        // CPUs 0 and 2 are one core; 1 and 3 are the other.
         let siblings = |cpu: usize| vec![cpu % 2, cpu % 2 + 2];
         assert_eq!(spread(&[0, 1, 2, 3], siblings, 2), [0, 1]);
         assert_eq!(spread(&[0, 2, 3], siblings, 2), [0, 3]);

@@ -1,8 +1,8 @@
-//! What this process's control groups leave of the machine's memory (cgroups(7)), of version 2 or 1.
+//! Reads how much memory the control groups of this process leave to it (cgroups(7)), version 2 or 1.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes that the tightest limit above this process leaves; `None` without a limit.
+/// Bytes that the tightest limit of this process's groups leaves; `None` without a limit.
 pub(super) fn memory_left() -> Option<u64> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let (unified, memory) = paths(&own);
@@ -13,7 +13,7 @@ pub(super) fn memory_left() -> Option<u64> {
     left_2.chain(left_1).min()
 }
 
-/// Path of the group of version 2, and of the memory controller of version 1.
+/// Paths of the group of version 2, and of the memory controller of version 1.
 fn paths(own: &str) -> (Option<&str>, Option<&str>) {
     let of = |wanted: fn(&str, &str) -> bool| {
         own.lines().find_map(|line| {
@@ -28,7 +28,7 @@ fn paths(own: &str) -> (Option<&str>, Option<&str>) {
     )
 }
 
-/// The group and those that it lies in. Inside a container its own path may not be there, but the root always is.
+/// The group and its ancestors. Inside a container the group's own path may be missing, but the root always exists.
 fn ancestors(root: &Path, path: &str) -> Vec<PathBuf> {
     let own = root.join(path.trim_start_matches('/'));
     own.ancestors().take_while(|group| group.starts_with(root)).map(Path::to_path_buf).collect()
@@ -37,7 +37,7 @@ fn ancestors(root: &Path, path: &str) -> Vec<PathBuf> {
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// In memory.stat: page cache that will be dropped before the limit is felt.
+    /// Key in memory.stat of the page cache that is dropped before the limit is reached.
     reclaimable: &'static str,
 }
 
@@ -51,9 +51,9 @@ const VERSION_1: Files = Files {
 
 fn left(group: &Path, files: &Files) -> Option<u64> {
     let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
-    // "max" of version 2 is no number.
+    // "max" of version 2 is not a number.
     let limit: u64 = read(files.limit)?.trim().parse().ok()?;
-    // Version 1 says "no limit" by the largest multiple of a page that fits 63 bits.
+    // Version 1 writes "no limit" as the largest multiple of a page that fits into 63 bits.
     if limit > u64::MAX / 4 {
         return None;
     }

@@ -1,36 +1,36 @@
-//! What keeps a worker that wants more memory than there is from taking the driver, or the machine, with it;
-//! and by what its end is known.
+//! Keeps a worker that runs out of memory from taking this program or the machine with it, and recognises such an end.
 
 use std::process::ExitStatus;
 
 use super::memory;
 
-/// What was set for a worker when it started.
+/// The limits that were set for a worker when it started.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Confinement {
-    /// Bytes of memory of its own that it may allocate.
+    /// Bytes of private memory that the worker may allocate.
     limit: Option<u64>,
-    /// How often the kernel had killed for lack of memory.
+    /// Number of processes that the kernel had killed for lack of memory.
     oom_kills: Option<u64>,
 }
 
 impl Confinement {
-    /// The confinement of a worker on `device` that is about to be started. What is available is read now, while it holds nothing.
+    /// The confinement of a worker on `device` that is about to start. Available memory is read now, while the worker
+    /// holds none.
     ///
-    /// The limit is one on private writable memory by size (`RLIMIT_DATA`, getrlimit(2)), whether touched or not:
-    /// heap, buffers and thread stacks, but not mapped weights, nor what glibc only reserves for its arenas. CUDA
-    /// reserves address space beyond any machine's memory, so on a GPU there is no limit.
+    /// The limit applies to the size of private writable memory (`RLIMIT_DATA`, getrlimit(2)), touched or not: heap,
+    /// buffers and thread stacks. Mapped weights do not count, and neither does what glibc only reserves for its
+    /// arenas. CUDA reserves more address space than any machine has memory, so there is no limit on a GPU.
     pub fn new(device: &str) -> Confinement {
         let limit = if device == "cpu" { memory::available(device) } else { None };
         Confinement { limit, oom_kills: oom_kills() }
     }
 
-    /// Sets the limit for a process that has just started, and offers it to the kernel as the first to kill.
-    /// Where this is refused, it is not in effect and will not be spoken of.
+    /// Sets the limit for a process that has just started, and makes it the kernel's first choice to kill. A limit that
+    /// the system refuses is not in effect and is not reported.
     pub fn apply(&mut self, pid: u32) {
         #[cfg(target_os = "linux")]
         {
-            // Raising one's own children's score takes no privilege (proc_pid_oom_score_adj(5)).
+            // Raising the score of one's own children needs no privilege (proc_pid_oom_score_adj(5)).
             let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "1000");
             self.limit = self.limit.and_then(|limit| set_limit(pid, limit));
         }
@@ -41,8 +41,7 @@ impl Confinement {
         }
     }
 
-    /// Why a process that ended by itself did so, if it was for lack of memory. `words` is what it said: its report
-    /// or its stderr.
+    /// The reason, if a process that ended by itself ran out of memory. `words` is its report or its stderr.
     pub fn out_of_memory(&self, status: ExitStatus, words: &str) -> Option<String> {
         self.reason(status, words, oom_kills())
     }
@@ -65,7 +64,7 @@ impl Confinement {
 fn set_limit(pid: u32, limit: u64) -> Option<u64> {
     use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
     let inherited = getrlimit(Resource::Data);
-    // A limit that the user has set below this one stays.
+    // A lower limit that the user has set stays.
     let limit = inherited.current.map_or(limit, |current| current.min(limit));
     let pid = Pid::from_raw(pid.try_into().ok()?)?;
     let limits = Rlimit { current: Some(limit), maximum: inherited.maximum };
@@ -82,13 +81,13 @@ fn signal(status: ExitStatus) -> Option<i32> {
     }
 }
 
-/// The kernel's count since boot, those of control groups included. `None` where it does not count.
+/// The kernel's count since boot, including control groups; `None` where it does not count.
 fn oom_kills() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// As allocators say that they failed, in lower case.
+/// The words of allocators that failed, in lower case.
 const COMPLAINTS: [&str; 9] = [
     "memory allocation of",         // Rust's, before it aborts
     "bad_alloc",                    // C++'s, and ONNX Runtime's where it passes that on
@@ -101,7 +100,7 @@ const COMPLAINTS: [&str; 9] = [
     "out_of_memory",                // CUDA's, by name
 ];
 
-/// The last line that is such a complaint, cut to a readable length.
+/// The last line with such words, cut to a readable length.
 fn complaint(words: &str) -> Option<String> {
     const LONGEST: usize = 200;
     let complains = |line: &&str| {

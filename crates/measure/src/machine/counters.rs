@@ -1,20 +1,20 @@
-//! Counters of the kernel that say what else the machine did.
+//! Reads the kernel's counters of everything else that the machine did.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Readings at one moment. Times are seconds of CPU time.
+/// Readings at one moment. Times are in seconds of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Counters {
-    /// Time of the CPUs watched, used by anyone, ours included; without waiting for I/O and without stolen time.
+    /// Time of the watched CPUs used by anyone, this program included; waiting for I/O and stolen time do not count.
     pub busy_s: Option<f64>,
-    /// Time that the hypervisor gave to others.
+    /// Time that the hypervisor gave to other machines.
     pub stolen_s: Option<f64>,
-    /// Used by this process and its children that have ended.
+    /// Time used by this process and by its children that have ended.
     pub own_s: Option<f64>,
-    /// Time that a cgroup's quota kept this process from running.
+    /// Time for which a cgroup's quota kept this process from running.
     pub throttled_s: Option<f64>,
-    /// How often a core slowed down for heat.
+    /// Number of times that a core slowed down because of heat.
     pub thermal_events: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn read(cpus: &[usize]) -> Counters {
     }
 }
 
-/// How many tenths of its time each CPU was busy while this waited so long. Empty where the system does not
+/// Tenths of its time that each CPU was busy, while this function waited for `wait`. Empty where the system does not
 /// tell.
 pub(super) fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
     let read = || -> Option<Vec<u64>> {
@@ -50,7 +50,7 @@ pub(super) fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
     after.iter().zip(&before).map(tenths).collect()
 }
 
-/// Tasks that are running or want to, this one included, and the one-minute load average.
+/// Number of tasks that run or want to run, this one included, and the one-minute load average.
 pub(super) fn load() -> Option<(u64, f64)> {
     parse_load(&std::fs::read_to_string("/proc/loadavg").ok()?)
 }
@@ -69,8 +69,8 @@ fn ticks_per_second() -> Option<f64> {
     None
 }
 
-/// `/proc/stat`: user nice system idle iowait irq softirq steal guest guest_nice; guest time is in user
-/// time already (proc_stat(5)).
+/// Reads `/proc/stat`: user nice system idle iowait irq softirq steal guest guest_nice. User time already includes
+/// guest time (proc_stat(5)).
 fn busy(fields: &[u64]) -> Option<u64> {
     let at = |index: usize| fields.get(index).copied();
     Some(at(0)? + at(1)? + at(2)? + at(5)? + at(6)?)
@@ -88,14 +88,14 @@ fn sum_over_cpus(stat: &str, cpus: &[usize], pick: fn(&[u64]) -> Option<u64>) ->
     Some(sum)
 }
 
-/// utime, stime, cutime and cstime of `/proc/self/stat`. The name before them may hold anything, so
-/// fields are counted from the last parenthesis.
+/// Reads utime, stime, cutime and cstime of `/proc/self/stat`. The name before them may contain anything, so fields are
+/// counted from the last parenthesis.
 fn own_ticks(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// A file of this process's cgroup: version 2 by its own path or, inside a container, at the root.
+/// Reads a file of this process's cgroup (version 2), by its own path or, inside a container, at the root.
 fn cgroup_file(name: &str) -> Option<String> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -108,7 +108,7 @@ fn throttled_us(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.trim().parse().ok())
 }
 
-/// CPUs' worth of time that the cgroup allows. `None` without a limit, or where it cannot be read.
+/// Quota of the cgroup, in CPUs; `None` without a limit, or where it cannot be read.
 pub fn quota() -> Option<f64> {
     parse_quota(&cgroup_file("cpu.max")?)
 }

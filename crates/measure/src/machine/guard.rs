@@ -1,5 +1,5 @@
-//! The quiet-machine guard (rule R12): what else ran while a worker was measured, and whether the machine
-//! itself has drifted.
+//! The quiet-machine guard (rule R12): what else ran while a worker was measured, and whether the machine itself
+//! changed its speed.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,16 @@ use judge::Noise;
 use super::counters::{self, Counters};
 use super::gpu;
 
-/// The kernel counts in hundredths of a second; over less time than this, shares would be guesses.
+/// Shortest stretch that is judged. The kernel counts in hundredths of a second; over less time, shares would be
+/// guesses.
 const SHORTEST: Duration = Duration::from_millis(500);
-/// One look before the first round.
+/// Length of one look before the first round.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub struct Guard {
     cpus: Vec<usize>,
     device: String,
-    /// Best time of the probe's arithmetic so far.
+    /// Shortest time of the probe's arithmetic so far.
     best_compute_ns: Option<u64>,
 }
 
@@ -29,7 +30,7 @@ pub struct Watch {
 }
 
 impl Guard {
-    /// Watches these CPUs, those that the workers may use.
+    /// Watches the CPUs that the workers may use.
     pub fn new(cpus: Vec<usize>, device: &str) -> Guard {
         Guard { cpus, device: device.to_owned(), best_compute_ns: None }
     }
@@ -43,7 +44,7 @@ impl Guard {
         }
     }
 
-    /// Looks until the machine is quiet, or the time is up. The last look.
+    /// Looks until the machine is quiet, or until the time is up. Returns the last look.
     pub fn wait_until_quiet(&self, limit: Duration, mut each: impl FnMut(&Noise)) -> Noise {
         let start = now();
         loop {
@@ -58,7 +59,7 @@ impl Guard {
         }
     }
 
-    /// How much slower the probe's arithmetic was than at its best, as a share.
+    /// Slowdown of the probe's arithmetic against its best time, as a share.
     pub fn drift(&mut self, compute_ns: u64) -> f64 {
         let best = self.best_compute_ns.map_or(compute_ns, |best| best.min(compute_ns)).max(1);
         self.best_compute_ns = Some(best);
@@ -92,8 +93,8 @@ fn between(before: Counters, after: Counters, elapsed: Duration, cpus: usize) ->
     let (busy, own) = (spent(|c| c.busy_s), spent(|c| c.own_s));
     Noise {
         seconds,
-        // A sandbox may show a /proc/stat that stands still: counters that do not even hold our own work
-        // say nothing about that of others.
+        // A sandbox may show a /proc/stat that stands still. Counters that miss this program's own work say nothing
+        // about the work of others.
         foreign: busy.zip(own).filter(|(busy, own)| *busy >= 0.5 * own).map(|(busy, own)| share(busy - own)),
         stolen: spent(|c| c.stolen_s).map(share),
         throttled: spent(|c| c.throttled_s).map(share),

@@ -1,10 +1,10 @@
-//! How much memory there is: what is told to the user of a model that cannot fit, and the limit of each worker, so
-//! that one that wants too much is a failed row and not the end of the driver or the machine.
+//! Reads how much memory there is. A model that cannot fit is refused; each worker gets a limit, so that one that needs
+//! too much becomes a failed row and does not end this program or the machine.
 
 use super::{cgroup, gpu};
 
-/// Bytes that a process on `device` may come to hold: all of a GPU's memory; of the machine's what is free or can be
-/// freed, and no more than this process's control groups leave. `None` where the system does not tell.
+/// Bytes of memory that a process on `device` can use. On a GPU it is all memory. On a CPU it is the memory that is
+/// free or can be freed, and at most what this process's control groups leave. `None` where the system does not tell.
 pub fn available(device: &str) -> Option<u64> {
     if let Some(index) = device.strip_prefix("cuda:") {
         return gpu::gpus().get(index.parse::<usize>().ok()?)?.memory_bytes;
@@ -16,7 +16,8 @@ pub fn available(device: &str) -> Option<u64> {
     [machine, cgroup::memory_left()].into_iter().flatten().min()
 }
 
-/// proc_meminfo(5): an estimate of what can be allocated without swapping. Page cache that can be dropped counts.
+/// Available memory by proc_meminfo(5): an estimate of what can be allocated without swapping. It includes page cache
+/// that can be dropped.
 fn mem_available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

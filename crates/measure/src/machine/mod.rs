@@ -1,7 +1,7 @@
-//! The machine as far as it bears on a comparison: which CPUs the workers get, and how quiet they are.
+//! The state of the machine that affects a comparison: which CPUs the workers get, and how quiet they are.
 //!
-//! All of `/proc` and `/sys` that the driver reads is read here. What a system does not tell is `None`,
-//! which is printed as "not available" and never taken for quiet.
+//! Everything that the driver reads from `/proc` and `/sys` is read here. A value that the system does not tell is
+//! `None`; it is printed as "not available" and never counts as quiet.
 
 mod affinity;
 mod cgroup;

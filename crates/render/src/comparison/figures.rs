@@ -1,4 +1,4 @@
-//! One line for each figure of each contender: of all prompts together, then of each prompt.
+//! A line for each figure of each contender: first over all prompts, then for each prompt.
 
 use judge::limit::Share;
 use judge::report::{Figure, Report, Row};
@@ -9,12 +9,12 @@ use crate::words;
 const TITLES: [&str; 10] =
     ["framework", "state", "precision", "metric", "unit", "median", "min", "max", "rounds", "prompt"];
 
-/// For spreadsheets.
+/// The figures as CSV, for spreadsheets.
 pub fn csv(report: &Report) -> String {
     table(std::slice::from_ref(report)).csv()
 }
 
-/// The lines of all reports under one header: each names its precision.
+/// The figures of all reports as CSV under one header. Each line names its precision.
 pub(super) fn table(reports: &[Report]) -> Table {
     let mut table = Table::plain(TITLES);
     for report in reports {
@@ -32,7 +32,7 @@ fn lines(report: &Report) -> Vec<[String; 10]> {
             lines.push(line(row, name, "of limit", share.as_ref().map_or([None; 3], spread), ""));
         }
     }
-    // A single prompt's are those above.
+    // The figures of a single prompt are those above.
     for prompt in report.prompts.iter().filter(|_| report.prompts.len() > 1) {
         for (row, by_prompt) in report.rows.iter().zip(&prompt.rows) {
             lines.extend(by_prompt.metrics.iter().map(|figure| of_figure(row, figure, &prompt.name)));
@@ -41,7 +41,7 @@ fn lines(report: &Report) -> Vec<[String; 10]> {
     lines
 }
 
-/// `prompt`: empty for all together.
+/// The line of one figure; `prompt` is empty for all prompts together.
 fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 10] {
     let figures = [figure.median, figure.min, figure.max];
     line(row, figure.metric.name(), &figure.unit, figures, prompt)
@@ -64,7 +64,7 @@ fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 3], prompt: 
     ]
 }
 
-/// Median, least and most.
+/// Median, least and largest figure.
 fn spread(share: &Share) -> [Option<f64>; 3] {
     let known = || share.values.iter().copied().flatten();
     [Some(share.median), known().reduce(f64::min), known().reduce(f64::max)]

@@ -1,4 +1,4 @@
-//! A comparison: the table that people get, and every figure as CSV.
+//! A comparison: its main table, and every figure as CSV.
 
 mod figures;
 pub mod precisions;
@@ -13,7 +13,7 @@ use crate::words;
 
 pub use figures::csv;
 
-/// For a terminal.
+/// The comparison as text for a terminal.
 pub fn table(report: &Report) -> String {
     let mut text = format!("{}\n\n{}\n", report.summary.heading, grid(report, false).terminal());
     if let Some(by_prompt) = by_prompt(report) {
@@ -23,7 +23,7 @@ pub fn table(report: &Report) -> String {
     for line in findings.iter().chain(&rest) {
         text += &format!("{line}\n");
     }
-    // What is always run needs no telling each time.
+    // The analysis of the default suite need not be repeated each time.
     if let Some(analysis) =
         analysis(report).filter(|_| report.plan.suite.as_deref() != Some(configs::DEFAULT_SUITE))
     {
@@ -33,7 +33,7 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// For README files and pull requests.
+/// The comparison as Markdown, for README files and pull requests.
 pub fn markdown(report: &Report) -> String {
     let mut text = format!("{}\n\n{}\n\n", report.summary.heading, grid(report, false).markdown());
     if let Some(by_prompt) = by_prompt(report) {
@@ -49,7 +49,7 @@ pub fn markdown(report: &Report) -> String {
             1 => "1 warning, and ".into(),
             count => format!("{count} warnings, and "),
         };
-        // GitHub renders Markdown within, after a blank line.
+        // GitHub renders Markdown inside, after a blank line.
         text += &format!("\n<details>\n<summary>{warnings}what else was measured</summary>\n\n");
         for line in &rest {
             text += &format!("- {line}\n");
@@ -62,15 +62,15 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// What the suite, or the file of prompts, says that it shows.
+/// The analysis by the suite, or by the file of prompts.
 fn analysis(report: &Report) -> Option<String> {
     let plan = &report.plan;
     let name = plan.suite.as_ref().map_or("These prompts".to_owned(), |suite| format!("Suite {suite}"));
     (!plan.analysis.is_empty()).then(|| format!("{name}: {}", plan.analysis))
 }
 
-/// A row for each metric of the table, a column for each framework. The 95 % intervals of the medians stand below
-/// them where they are asked for.
+/// The main table: a row for each metric, a column for each framework. On request, the 95 % intervals of the medians
+/// are below them.
 pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
     let labels = report.rows.iter().map(|row| Column::right(row.framework.clone()));
     let mut table = Table::new([Column::left("")].into_iter().chain(labels));
@@ -85,7 +85,7 @@ pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
     table
 }
 
-/// The metrics that the main table has no room for, a row each.
+/// The metrics that the main table has no room for, one row each.
 pub(crate) fn further_metrics(report: &Report) -> Table {
     let labels = report.rows.iter().map(|row| Column::right(row.framework.clone()));
     let mut table = Table::new([Column::left("")].into_iter().chain(labels));
@@ -96,14 +96,14 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
     table
 }
 
-/// The median over processes, with the 95 % interval of it below where that is asked for.
+/// The median over processes; on request, its 95 % interval is below it.
 fn median(row: &Row, metric: Metric, interval: bool) -> Cell {
     let own = row.metrics.iter().find(|figure| figure.metric == metric);
     let interval = own.filter(|_| interval).and_then(words::interval);
     Cell::with_small(figure(row, metric), words::range(interval))
 }
 
-/// What is not measured is a dash; the reason stands below the table.
+/// A dash replaces what was not measured; the reason is below the table.
 fn figure(row: &Row, metric: Metric) -> String {
     match row.median(metric) {
         None if row.rounds == 0 => words::DASH.into(),
@@ -112,7 +112,7 @@ fn figure(row: &Row, metric: Metric) -> String {
     }
 }
 
-/// One line for each prompt and framework that was measured. `None` where a single prompt makes it the table again.
+/// One line for each prompt and each measured framework. `None` if a single prompt would repeat the main table.
 pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;

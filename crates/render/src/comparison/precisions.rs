@@ -1,4 +1,4 @@
-//! Several comparisons, one for each precision, side by side: what each costs and saves.
+//! Several comparisons side by side, one for each precision: the costs and savings of each.
 
 use judge::metrics::Metric;
 use judge::report::{Report, Row, SCHEMA};
@@ -12,7 +12,7 @@ const METRICS: [Metric; 4] =
 const NOTE: &str = "Precisions were measured one after another: a difference between two of them is told, not \
                     tested; verdicts are those of each comparison above.";
 
-/// For a terminal, below the tables of the comparisons.
+/// The table as text for a terminal, below the tables of the comparisons.
 pub fn table(reports: &[Report]) -> String {
     format!("{}\n{NOTE}\n", grid(reports).terminal())
 }
@@ -26,7 +26,7 @@ pub fn json(reports: &[Report]) -> String {
     serde_json::to_string_pretty(&all).expect("reports have string keys and no failing serialiser")
 }
 
-/// The lines of all comparisons under one header: each names its precision.
+/// The figures of all comparisons under one header. Each line names its precision.
 pub fn csv(reports: &[Report]) -> String {
     figures::table(reports).csv()
 }
@@ -45,7 +45,7 @@ fn grid(reports: &[Report]) -> Table {
     table
 }
 
-/// Against the unquantised model in f32. Above 16 bits it is what the parity gate itself found.
+/// Agreement with the unquantised model in f32. At 16 bits and above, it is the result of the parity gate itself.
 fn loss(row: &Row) -> (String, String) {
     let Some(agreement) = &row.agreement else { return (DASH.into(), DASH.into()) };
     let (top1, kl) = match agreement.quantisation_loss {

@@ -35,14 +35,15 @@ pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, Strin
     Ok(files)
 }
 
-/// Whether a record has a place in the layout, which knows no states: it has figures, and they count.
+/// Whether a record has a place in the layout. The layout has no states, so only records with valid figures do.
 pub fn is_exported(record: &Record) -> bool {
     ["measured", "labelled"].contains(&record.state.as_str())
         && record.metrics.contains_key(Metric::Throughput.name())
 }
 
-/// The records of one machine and case, and what that is: of those that were run with optimisations and without them,
-/// or else of all, the one with the most records. Figures of different cases have no place in one picture.
+/// The records of one machine and case for the picture, with a description. It is the case with the most records among
+/// those that ran with and without optimisations, or else among all. Figures of different cases do not belong in one
+/// picture.
 fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
     let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
     for record in records {
@@ -60,7 +61,8 @@ fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
     groups.into_iter().max_by_key(|(_, group)| rank(group)).unwrap_or_default()
 }
 
-/// Variants and arms of a framework share its name: optimised or not is what sets them apart.
+/// The framework's name in the layout. Variants and arms of a framework share it; only "optimised or not" separates
+/// them.
 fn measured(record: &Record) -> Measured {
     let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.median);
     let framework = record.framework.split(['-', ' ', '@']).next().unwrap_or_default();
@@ -85,13 +87,13 @@ fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
     let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
     let csv = flat::table(&lines).csv();
     let runs: Vec<Run> = lines.into_iter().map(Run).collect();
-    // An object with one key; `json!` would sort those of the runs.
+    // An object with one key, written by hand: `json!` would sort the keys of the runs.
     let runs = serde_json::to_string_pretty(&BTreeMap::from([("runs", runs)]));
     let json = runs.expect("plain data serialises") + "\n";
     vec![("inference_metrics.json", json.into_bytes()), ("inference_metrics.csv", csv.into_bytes())]
 }
 
-/// The columns of the layout first, in its units; then ours.
+/// The columns of the layout in its units, then the columns of Photofinish.
 fn line(record: &Record) -> Line {
     let case = &record.case;
     let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.median);
@@ -114,7 +116,7 @@ fn line(record: &Record) -> Line {
     theirs.into_iter().chain(ours).collect()
 }
 
-/// As `total_time` is the median over prompts: of several prompts, the one in the middle, of two the shorter.
+/// The prompt in the middle, because `total_time` is the median over prompts; of two prompts, the shorter one.
 fn middle(prompt_tokens: &[usize]) -> Option<usize> {
     let mut sorted = prompt_tokens.to_vec();
     sorted.sort_unstable();

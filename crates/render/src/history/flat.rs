@@ -1,4 +1,4 @@
-//! A record as one line of a table that programs read.
+//! A record as one line of a table for programs.
 
 use history::Record;
 use judge::metrics::Metric;
@@ -9,7 +9,7 @@ use crate::table::Table;
 /// Names with their values, in order.
 pub(super) type Line = Vec<(String, Value)>;
 
-/// `metric`, `metric_low` and `metric_high` of each metric, after all that tells what was measured.
+/// The fields that identify a measurement, then `metric`, `metric_low` and `metric_high` of each metric.
 pub(super) fn line(record: &Record) -> Line {
     let plain = [run(record), case(record), settings(record), machine(record), outcome(record)].concat();
     let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
@@ -97,7 +97,7 @@ fn outcome(record: &Record) -> Plain {
     ]
 }
 
-/// Metrics of newer versions come after those that are known.
+/// Metrics of newer versions come after the known ones.
 fn metrics(record: &Record) -> Line {
     let is_known = |name: &str| Metric::ALL.iter().any(|metric| metric.name() == name);
     let newer = record.metrics.keys().map(String::as_str).filter(|name| !is_known(name));
@@ -115,7 +115,7 @@ fn metrics(record: &Record) -> Line {
 
 const PARTS: [&str; 6] = ["framework", "parameters", "kv_cache", "activations", "remainder", "peak"];
 
-/// A table with a column for whatever one of the lines has.
+/// A table with a column for every name that occurs in a line.
 pub(super) fn table(lines: &[Line]) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in lines.iter().flatten() {
@@ -131,7 +131,7 @@ pub(super) fn table(lines: &[Line]) -> Table {
     table
 }
 
-/// Truth is spelt as Python does, which pandas, DuckDB and scripts that compare text all take.
+/// Booleans are spelt as in Python, which pandas, DuckDB and scripts that compare text all accept.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

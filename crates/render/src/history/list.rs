@@ -1,4 +1,4 @@
-//! The records themselves.
+//! The list of records.
 
 use history::{Figure, Record, Skipped};
 use judge::case;
@@ -13,10 +13,10 @@ use crate::words::{self, or_dash};
 
 const METRICS: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Load, Metric::PeakMemory];
 
-/// The records, one by one. Tables have these `metrics`, or the usual ones where there are none; the other formats have
+/// The records, one by one. Tables show these `metrics`, or the default ones if there are none. The other formats show
 /// all.
 pub fn list(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format: Format) -> String {
-    // The default fits a terminal: one interval, of what people look at first.
+    // The default fits a terminal: only the most important metric has its interval.
     let (metrics, intervals) = if metrics.is_empty() { (&METRICS[..], 1) } else { (metrics, metrics.len()) };
     let table = || table(records, metrics, intervals);
     match format {
@@ -28,13 +28,13 @@ pub fn list(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format:
     }
 }
 
-/// `{"schema": 1, NAME: .., "skipped": ..}`
+/// A JSON document of the form `{"schema": 1, NAME: .., "skipped": ..}`.
 pub(super) fn document(name: &str, content: &impl serde::Serialize, skipped: &[Skipped]) -> String {
     let document = json!({"schema": history::SCHEMA, name: content, "skipped": skipped});
     format!("{document:#}\n")
 }
 
-/// The first `intervals` metrics with theirs.
+/// The table; only the first `intervals` metrics show theirs.
 fn table(records: &[Record], metrics: &[Metric], intervals: usize) -> Table {
     let several = several_machines(records.iter().map(|record| record.machine.fingerprint.as_str()));
     let start = ["Time (UTC)", "Framework", "Model", "Precision", "Prompts → new tokens"].map(Column::left);
@@ -73,7 +73,7 @@ fn figure(figure: &Figure, with_interval: bool) -> String {
     }
 }
 
-/// What was found, or why nothing was.
+/// The result of parity, or the reason why there is none.
 fn parity(record: &Record) -> String {
     let found = record.parity.as_ref().map(|parity| parity.text.as_str());
     let interrupted = if record.interrupted { ", interrupted" } else { "" };

@@ -1,4 +1,4 @@
-//! What is kept of every run, listed, as trends, and in the layout that other scripts read.
+//! The history of all runs: as a list, as trends, and in the layout that other scripts read.
 
 mod export;
 mod flat;

@@ -1,4 +1,4 @@
-//! How a figure moved from the first run to the last, for each machine, framework and case by itself.
+//! The change of a figure from the first run to the last, separately for each machine, framework and case.
 
 use history::{Case, Record, Skipped};
 use judge::case;
@@ -16,17 +16,18 @@ use crate::words::{self, DASH, or_dash};
 #[derive(Debug, Serialize)]
 struct Trend<'a> {
     framework: &'a str,
-    /// Fingerprint.
+    /// Fingerprint of the machine.
     machine: &'a str,
     case: &'a Case,
     metric: &'static str,
     unit: &'a str,
     higher_is_better: bool,
-    /// Oldest first.
+    /// Points, oldest first.
     points: Vec<Point<'a>>,
-    /// From the first to the last, as a share of the first. `null` with a single point, or from nothing.
+    /// Change from the first point to the last, as a share of the first. `null` with a single point, or if the first is
+    /// zero.
     change: Option<f64>,
-    /// Whether the 95 % intervals of the two do not meet; `null` where one has none.
+    /// Whether the 95 % intervals of the two do not overlap; `null` if one has none.
     intervals_apart: Option<bool>,
     #[serde(skip)]
     last: &'a Record,
@@ -41,7 +42,7 @@ struct Point<'a> {
     interval: Option<(f64, f64)>,
 }
 
-/// From the first run to the last; of throughput where no metric is asked for.
+/// The trends of the given metrics, or of throughput if there are none.
 pub fn trend(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format: Format) -> String {
     let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
     let trends = trends(records, metrics);
@@ -74,7 +75,7 @@ fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     trends
 }
 
-/// Adds a record's figure to the trend that it belongs to, if it has one.
+/// Adds a record's figure, if it has one, to its trend.
 fn add<'a>(trends: &mut Vec<Trend<'a>>, metric: Metric, record: &'a Record) {
     let Some(figure) = record.metrics.get(metric.name()) else { return };
     let Record { framework, machine, case, .. } = record;
@@ -121,7 +122,7 @@ fn table(trends: &[Trend]) -> Table {
     table
 }
 
-/// All but the machine.
+/// The cells of a row, without that of the machine.
 fn cells(trend: &Trend) -> [String; 10] {
     let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
     let ends = match values.as_slice() {
@@ -153,7 +154,7 @@ fn cells(trend: &Trend) -> [String; 10] {
 fn lines(trend: &Trend) -> Vec<flat::Line> {
     let line = |point: &Point| -> flat::Line {
         let mut line = flat::line(trend.last);
-        // Of what tells machine, framework and case.
+        // The fields that identify machine, framework and case.
         const KEPT: [&str; 14] = [
             "framework",
             "machine",
@@ -188,7 +189,7 @@ fn lines(trend: &Trend) -> Vec<flat::Line> {
     trend.points.iter().map(line).collect()
 }
 
-/// The last values, from the least to the greatest of them.
+/// The last values as a small chart, scaled from the least to the largest.
 fn sparkline(values: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const WIDTH: usize = 24;
@@ -197,7 +198,7 @@ fn sparkline(values: &[f64]) -> String {
     let range = shown.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
     let bar = |value: &f64| match (value - least) / range {
         height if height.is_finite() => BARS[(height * 7.0).round() as usize],
-        // All the same.
+        // All values are the same.
         _ => BARS[3],
     };
     shown.iter().map(bar).collect()

@@ -1,4 +1,4 @@
-//! What a page tells beside figures: prompts, fairness rules, environment.
+//! The parts of a page beside figures: prompts, fairness rules, environment.
 
 use judge::fairness::{Breach, RuleState};
 use judge::report::Report;
@@ -57,7 +57,7 @@ pub(super) fn environment(report: &Report) -> Table {
     let known = serde_json::to_value(&report.environment).expect("an environment has string keys");
     for (name, value) in known.as_object().into_iter().flatten() {
         match (name.as_str(), value.as_f64()) {
-            // They stand above and below.
+            // These are shown elsewhere on the page.
             ("command" | "started", _) => {}
             ("memory_bytes", Some(bytes)) => {
                 table.add([Cell::from("memory"), format!("{:.1} GB", bytes / 1e9).into()]);

@@ -1,4 +1,4 @@
-//! The page of the history: performance over time, for each machine and case by itself.
+//! The page of the history: performance over time, separately for each machine and case.
 
 use charts::{Figure, Panel, number};
 use history::{Machine, Record};
@@ -13,7 +13,7 @@ use crate::words::{self, DASH};
 
 const TITLE: &str = "Performance over time";
 
-/// What is told over time.
+/// The metrics that are shown over time.
 const METRICS: [Metric; 3] = [Metric::Throughput, Metric::Latency, Metric::PeakMemory];
 
 pub(super) fn html(groups: &[Group<'_>], skipped: usize) -> Result<String, String> {
@@ -24,7 +24,7 @@ pub(super) fn html(groups: &[Group<'_>], skipped: usize) -> Result<String, Strin
     let body = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" { (runs) " runs; what differs in machine, model or settings is kept apart" }
+            p class="muted" { (runs) " runs; each machine, model and setting has its own section" }
             @if skipped > 0 { p { (skipped) " lines of the history could not be read and are not here." } }
         }
         @for section in sections { (section) }
@@ -41,7 +41,7 @@ fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
         height: 300,
         table: None,
     };
-    // One run is no course of time: its figures are in the table.
+    // One run is not a development over time; its figures are in the table.
     let charts: Vec<Chart> = METRICS.iter().filter(|_| group.runs() > 1).map(chart).collect();
     let body = html! {
         (html::paragraph(&place(group.machine)))
@@ -76,12 +76,11 @@ fn table(group: &Group<'_>) -> Table {
         let figures = METRICS.map(|metric| figure(record, metric));
         table.add(start.map(Cell::from).into_iter().chain(figures).chain(end.map(Cell::from)));
     }
-    table.captioned(
-        "Medians over processes with their 95 % intervals; a + behind a commit: with local changes",
-    )
+    table
+        .captioned("Medians over processes with their 95 % intervals; a + after a commit means local changes")
 }
 
-/// Where there is none, the reason stands below the dash.
+/// A figure, or a dash with the reason below it.
 fn figure(record: &Record, metric: Metric) -> Cell {
     match record.metrics.get(metric.name()) {
         Some(figure) => Cell::with_small(number(figure.median), words::range(figure.interval)),

@@ -1,4 +1,4 @@
-//! The pieces of a page. Whatever comes from outside is escaped by `maud`, which writes every piece.
+//! The pieces of a page. `maud` writes every piece and escapes everything that comes from outside.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use charts::{Figure, Size};
@@ -8,7 +8,7 @@ use crate::table::Table;
 
 const STYLE: &str = include_str!("page.css");
 
-/// A whole document.
+/// A complete document.
 pub(super) fn document(title: &str, body: &Markup) -> String {
     let document = html! {
         (DOCTYPE)
@@ -27,13 +27,13 @@ pub(super) fn document(title: &str, body: &Markup) -> String {
     without_controls(&document.into_string())
 }
 
-/// Control characters are not allowed in a document, and are of no use in one.
+/// Replaces control characters, which a document may not contain.
 fn without_controls(text: &str) -> String {
     let is_allowed = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars().map(|c| if is_allowed(c) { c } else { '\u{FFFD}' }).collect()
 }
 
-/// Title, what was measured and when, and the answers to it.
+/// The title, the description and time of the measurement, and its answers.
 pub(super) fn header(title: &str, subtitle: &str, started: &str, answers: &[String]) -> Markup {
     html! {
         header {
@@ -44,7 +44,7 @@ pub(super) fn header(title: &str, subtitle: &str, started: &str, answers: &[Stri
     }
 }
 
-/// Nothing, where there is nothing in it.
+/// A section; nothing if it has no content.
 pub(super) fn section(title: &str, body: &Markup) -> Markup {
     html! { @if !body.0.is_empty() { section { h2 { (title) } (body) } } }
 }
@@ -66,27 +66,27 @@ pub(super) fn details(summary: &str, body: &Markup) -> Markup {
     html! { @if !body.0.is_empty() { details { summary { (summary) } (body) } } }
 }
 
-/// A chart with its figures below it for who cannot see it or wants them.
+/// A chart with its figures below it, for readers who cannot see it or want the numbers.
 pub(super) struct Chart {
-    /// Unique in the page.
+    /// Identifier that is unique in the page.
     pub(super) id: String,
     pub(super) title: String,
-    /// What it shows, for who cannot see it.
+    /// Description of the chart for readers who cannot see it.
     pub(super) description: &'static str,
     pub(super) figure: Figure,
     pub(super) height: u32,
     pub(super) table: Option<Table>,
 }
 
-/// The width of a chart by itself: narrow, so that its text stays legible on a phone.
+/// Width of a chart in pixels: narrow, so that its text stays legible on a phone.
 const CHART_WIDTH: u32 = 460;
 
-/// Pixels that so many bars take.
+/// Height in pixels for this number of bars.
 pub(super) fn bars_height(bars: usize) -> u32 {
     70 + 42 * bars.clamp(1, 40) as u32
 }
 
-/// Charts beside each other where there is room.
+/// Charts side by side if there is room.
 pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
     let draw = |chart: &Chart| {
         let size = Size { width: CHART_WIDTH, height: chart.height };
@@ -108,17 +108,17 @@ pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
     })
 }
 
-/// A command as a shell takes it.
+/// A command, quoted for a shell.
 pub(super) fn command(words: &[String]) -> Markup {
-    // A word that no shell can take has a NUL in it.
+    // A word with a NUL cannot be quoted for a shell.
     let line = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
     html! { @if !words.is_empty() { pre tabindex="0" { code { (line) } } } }
 }
 
-/// Larger reports are linked to alone.
+/// Largest report in bytes that is embedded; a larger one is only linked to.
 const EMBEDDED: usize = 2_000_000;
 
-/// A link that saves `report`, which is part of the page, and links to what lies beside it.
+/// A link that saves `report`, which is part of the page, and links to the files beside it.
 pub(super) fn data(report: &str) -> Markup {
     let beside = ["report.json", "report.csv", "report.md", "comparison.png", "comparison.svg"];
     html! {
@@ -131,7 +131,7 @@ pub(super) fn data(report: &str) -> Markup {
             }
         }
         p {
-            "Beside this page, if it was left where it was made: "
+            "Files beside this page, if it was not moved: "
             @for (index, name) in beside.iter().enumerate() {
                 @if index > 0 { ", " }
                 a href=(name) { (name) }

@@ -16,18 +16,18 @@ use judge::study::StudyReport;
 
 use crate::pictures::{self, over_time};
 
-/// Names of files with what is in them.
+/// Names of files with their content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// `report.html` of a run, and its picture to be pasted. `gaps`: every time between two tokens by framework,
-/// milliseconds.
+/// The page `report.html` of a run, and its picture for sharing. `gaps` has every time between two tokens by framework,
+/// in milliseconds.
 pub fn run(report: &Report, gaps: &BTreeMap<String, Vec<f64>>) -> Result<Files, String> {
     let mut files = vec![("report.html".to_owned(), run::html(report, gaps)?.into_bytes())];
     files.extend(pictures::files("comparison", &pictures::run::Pictures::new(report).comparison())?);
     Ok(files)
 }
 
-/// `report.html` of a study, and its picture where it has figures.
+/// The page `report.html` of a study, and its picture if it has figures.
 pub fn study(report: &StudyReport) -> Result<Files, String> {
     let mut files = vec![("report.html".to_owned(), study::html(report)?.into_bytes())];
     if let Some(figure) = pictures::study::comparison(report) {
@@ -36,7 +36,7 @@ pub fn study(report: &StudyReport) -> Result<Files, String> {
     Ok(files)
 }
 
-/// `history.html` and its picture. `skipped`: lines of the history that could not be read.
+/// The page `history.html` and its picture. `skipped` is the number of history lines that could not be read.
 pub fn history(records: &[Record], skipped: usize) -> Result<Files, String> {
     let groups = over_time::groups(&records.iter().collect::<Vec<_>>());
     let mut files = vec![("history.html".to_owned(), history::html(&groups, skipped)?.into_bytes())];

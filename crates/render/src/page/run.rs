@@ -16,7 +16,7 @@ use crate::pictures::run::{FOUR, Pictures, absent, subtitle, title};
 use crate::table::{Column, Table};
 use crate::words::{self, or_dash};
 
-/// `gaps`: every time between two tokens, milliseconds, by framework.
+/// The page; `gaps` has every time between two tokens by framework, in milliseconds.
 pub(super) fn html(report: &Report, gaps: &BTreeMap<String, Vec<f64>>) -> Result<String, String> {
     let pictures = Pictures::new(report);
     let Report { environment, summary, .. } = report;
@@ -40,7 +40,7 @@ pub(super) fn html(report: &Report, gaps: &BTreeMap<String, Vec<f64>>) -> Result
     Ok(html::document(&title(report), &body))
 }
 
-/// What was found, a sentence each: the significant differences in throughput, or that there is none to claim.
+/// The findings, one sentence each: the significant differences in throughput, or that there is none.
 fn answers(report: &Report) -> Vec<String> {
     let mut answers = Vec::new();
     if report.interrupted {
@@ -66,7 +66,7 @@ fn answers(report: &Report) -> Vec<String> {
     answers
 }
 
-/// The table of the comparison, and what computed.
+/// The table of the comparison, and the hardware.
 fn result(report: &Report) -> Markup {
     let caption = "Median over processes; below it the 95 % interval of that median, where there are rounds enough \
                    for one";
@@ -84,7 +84,7 @@ fn result(report: &Report) -> Markup {
     }
 }
 
-/// Who has no figures or is out of the ranking, and what is to be known before believing the rest.
+/// Frameworks without figures or outside the ranking, and warnings that qualify the rest.
 fn warnings(report: &Report) -> Markup {
     let mut lines = Vec::new();
     for row in report.rows.iter().filter(|row| row.state != State::Measured) {
@@ -141,7 +141,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
     table.captioned(format!("{}, by round", metric.title()))
 }
 
-/// A figure of an iteration, where it has one.
+/// A figure of an iteration, if it has one.
 type Pick = fn(&Point) -> Option<f64>;
 
 fn curves(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
@@ -166,7 +166,7 @@ fn curve(
     (id, metric, pick): (&str, Metric, Pick),
     longest: usize,
 ) -> Chart {
-    // The metric itself is of the measured iterations alone, so its short title stands here.
+    // The metric itself covers only the measured iterations, so its short title is used here.
     let title = metric.short_title();
     let iterations = (1..=longest).map(|iteration| Column::right(iteration.to_string()));
     let mut table = Table::new([Column::left("Framework")].into_iter().chain(iterations));

@@ -96,7 +96,7 @@ fn panel_title(panel: &Panel) -> &str {
 
 fn cells(report: &StudyReport) -> Markup {
     let axes = varied(&report.planned);
-    // A cell's directory lies in that of its study.
+    // The directory of a cell is in that of its study.
     let directory = |cell: &Cell| Some(cell.results.as_deref()?.rsplit(['/', '\\']).next()?.to_owned());
     let items = html! {
         @for cell in &report.cells {

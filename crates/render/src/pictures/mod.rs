@@ -1,4 +1,4 @@
-//! Charts of reports: what each panel shows, and figures as people paste them.
+//! The charts of reports: the content of each panel, and pictures for sharing.
 
 pub(crate) mod over_time;
 pub(crate) mod run;
@@ -11,26 +11,26 @@ use charts::{Colour, Figure, Panel, Size};
 use judge::memory::Parts;
 use judge::metrics::Metric;
 
-/// Frameworks that have a colour of their own, in every chart of every run.
+/// Frameworks with a colour of their own, the same in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
-/// The colour of what has none of its own.
+/// The colour of all other frameworks.
 pub(crate) const GREY: Colour = Colour(0x8C, 0x8C, 0x8C);
 
-/// What is pasted into issues and slides.
+/// Size in pixels of a picture for issues and slides.
 const PASTED: Size = Size { width: 1200, height: 675 };
-/// As high as a picture of many bars may become.
+/// Largest height in pixels of a picture with many bars.
 const HIGHEST: u32 = 4000;
 
 pub(crate) fn colours(labels: &[String]) -> BTreeMap<String, Colour> {
     labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect()
 }
 
-/// Beside a metric's title: which end is better.
+/// The hint beside a metric's title: which direction is better.
 pub(crate) fn better(metric: Metric) -> String {
     if metric.higher_is_better() { "higher is better" } else { "lower is better" }.to_owned()
 }
 
-/// Parts of the peak in the order in which they are laid.
+/// The parts of the peak, in the order of the bar.
 pub(crate) const PARTS: [&str; 5] = ["framework", "parameters", "KV cache", "activations", "remainder"];
 
 /// A bar of [`PARTS`] in megabytes.
@@ -40,7 +40,7 @@ pub(crate) fn stacked(label: String, parts: &Parts) -> charts::StackRow {
     charts::StackRow { label, values: values.into(), total: parts.peak / 1e6 }
 }
 
-/// `None` without rows.
+/// A chart; `None` without rows.
 pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
     (!rows.is_empty()).then(|| charts::Stack {
         title: "Peak memory by part".into(),
@@ -50,7 +50,7 @@ pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
     })
 }
 
-/// Pixels that a figure's bars take without their texts touching, row by row of its panels.
+/// Height in pixels at which the texts of a figure's bars do not touch, row by row of its panels.
 fn height(figure: &Figure) -> u32 {
     let panel = |panel: &Panel| match panel {
         Panel::Bars(bars) => {
@@ -65,7 +65,7 @@ fn height(figure: &Figure) -> u32 {
     140 + rows as u32
 }
 
-/// As people paste it; higher, where it has many bars.
+/// A picture for sharing; higher if it has many bars.
 fn size(figure: &Figure) -> Size {
     Size { height: height(figure).clamp(PASTED.height, HIGHEST), ..PASTED }
 }

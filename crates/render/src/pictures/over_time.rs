@@ -1,4 +1,4 @@
-//! Performance over time, for each machine and case by itself.
+//! Performance over time, separately for each machine and case.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use time::format_description::well_known::Rfc3339;
 use super::{better, colours};
 use crate::words;
 
-/// Records that may be held against each other.
+/// Records that may be compared with each other.
 pub(crate) struct Group<'a> {
     pub(crate) machine: &'a Machine,
     case: &'a Case,
-    /// By time.
+    /// Records by time.
     pub(crate) records: Vec<&'a Record>,
 }
 
-/// Panels in the picture: the groups with the most runs.
+/// Number of panels in the picture: the groups with the most runs.
 const PANELS: usize = 4;
 
-/// Records of one machine, model, precision and shape of work together; those with the most runs first.
+/// Groups of records with the same machine, model, precision and shape of work; groups with the most runs come first.
 pub(crate) fn groups<'a>(records: &[&'a Record]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for &record in records {
@@ -79,7 +79,7 @@ impl Group<'_> {
     }
 }
 
-/// Throughput over time, of the cases that were run most often.
+/// Throughput over time, for the cases with the most runs.
 pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
     let metric = Metric::Throughput;
     let repeated = groups.iter().filter(|group| group.runs() > 1).count();

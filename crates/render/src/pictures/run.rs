@@ -12,7 +12,7 @@ use judge::report::{Report, Row, State};
 use super::GREY;
 use crate::words;
 
-/// The four that a comparison is looked at by.
+/// The four main metrics of a comparison.
 pub(crate) const FOUR: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Total, Metric::PeakMemory];
 
 pub(crate) struct Pictures<'a> {
@@ -35,7 +35,7 @@ pub(crate) fn subtitle(report: &Report) -> String {
     format!("{}, {}", report.summary.heading, report.plan.precision.name())
 }
 
-/// What stands where there is no figure.
+/// The text in place of a missing figure.
 pub(crate) fn absent(state: State) -> &'static str {
     if state.has_figures() { "not available" } else { state.words() }
 }
@@ -71,7 +71,7 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// The four in one, to be pasted.
+    /// The four charts in one picture for sharing.
     pub(crate) fn comparison(&self) -> Figure {
         let mut figures = self.report.rows.iter().flat_map(|row| &row.metrics);
         let whiskers = if figures.any(|figure| words::interval(figure).is_some()) {
@@ -95,7 +95,7 @@ impl<'a> Pictures<'a> {
             colour: self.colour(&row.framework),
             points: points(&row.steadiness.curve, value),
         };
-        // What was warm-up for every process of everyone.
+        // Iterations that were warm-up in every process of every framework.
         let warm = |row: &Row| {
             let is_warm = |point: &&CurvePoint| point.warmup > 0 && point.warmup == point.processes;
             row.steadiness.curve.iter().take_while(is_warm).count()

@@ -1,4 +1,4 @@
-//! The charts of a study: those of an A/B study here, those of a sweep beside.
+//! The charts of a study. Those of an A/B study are here, those of a sweep in `sweep`.
 
 use charts::{Bar, Bars, Colour, Figure, Group, Panel};
 use judge::Metric;
@@ -9,7 +9,7 @@ use plan::Axis;
 use super::{GREY, better, colours, sweep};
 use crate::words;
 
-/// The colour of what is switched off.
+/// The colour of the side with the optimisation off.
 const WITHOUT: Colour = Colour(0xA8, 0xAD, 0xB4);
 
 pub(crate) fn title(report: &StudyReport) -> String {
@@ -20,12 +20,12 @@ pub(crate) fn title(report: &StudyReport) -> String {
     format!("{}{on}", report.study)
 }
 
-/// Every panel with an id of its own.
+/// Every panel, with an id of its own.
 pub(crate) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     if report.outcomes.is_empty() { sweep::panels(report) } else { ab(report) }
 }
 
-/// As one picture to be pasted.
+/// All panels in one picture for sharing.
 pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
     let panels: Vec<Panel> = panels(report).into_iter().map(|(_, panel)| panel).take(4).collect();
     (!panels.is_empty()).then(|| Figure {

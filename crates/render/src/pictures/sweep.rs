@@ -11,7 +11,7 @@ use super::run::{ITERATION, absent, points};
 use super::{GREY, better, colours};
 use crate::words;
 
-/// What a sweep is about comes first; the others follow where there is room.
+/// The metrics of a sweep, the main one first; the others follow if there is room.
 const METRICS: [Metric; 4] =
     [Metric::Throughput, Metric::PrefillThroughput, Metric::FirstToken, Metric::PeakMemory];
 
@@ -53,7 +53,7 @@ fn values(report: &StudyReport, axis: Axis) -> Vec<f64> {
     values
 }
 
-/// Every panel with an id of its own.
+/// Every panel, with an id of its own.
 pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     let axes = varied(&report.planned);
     let is_number = |axis: &&Axis| {
@@ -105,7 +105,7 @@ fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
     })
 }
 
-/// One for each framework, with the same colours for the same figures.
+/// One heatmap for each framework, with the same colours for the same figures.
 fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(String, Panel)> {
     let (columns, rows) = (values(report, x), values(report, y));
     let names = frameworks(report);

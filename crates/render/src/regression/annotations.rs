@@ -3,10 +3,10 @@
 use judge::metrics;
 use judge::regression::{Document, Verdict};
 
-/// The table for the log, then an annotation for each thing to know.
+/// The table for the log, then an annotation for each important finding.
 ///
-/// "Workflow commands for GitHub Actions" in GitHub's documentation has the syntax; `@actions/core` escapes as is done
-/// here.
+/// The syntax is in GitHub's documentation, "Workflow commands for GitHub Actions". The escapes are those of
+/// `@actions/core`.
 pub fn github(document: &Document) -> String {
     let mut text = super::table(document);
     for broken in &document.failures {

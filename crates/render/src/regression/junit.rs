@@ -9,7 +9,8 @@ use time::format_description::well_known::Rfc3339;
 
 use super::has_several_cases;
 
-/// A suite for each framework, a case for each of its metrics. What is not measurable is skipped, and says why.
+/// A suite for each framework, a case for each of its metrics. A metric that is not measurable is skipped, with the
+/// reason.
 pub fn junit(document: &Document, now: OffsetDateTime) -> String {
     let mut suites: BTreeMap<&str, Vec<TestCase>> = BTreeMap::new();
     for broken in &document.failures {

@@ -1,4 +1,4 @@
-//! What `check` and `diff` found, for people, for spreadsheets and for machines that run tests.
+//! The findings of `check` and `diff`, for people, spreadsheets and test servers.
 
 mod annotations;
 mod junit;
@@ -15,7 +15,7 @@ use crate::words::{self, or_dash};
 pub use annotations::{github, job_summary, refusal};
 pub use junit::junit;
 
-/// For a terminal.
+/// The document as text for a terminal.
 pub fn table(document: &Document) -> String {
     let mut text = format!("{}\n", heading(document).join("\n"));
     if !document.findings.is_empty() {
@@ -27,7 +27,7 @@ pub fn table(document: &Document) -> String {
     text + &format!("\n{}\n", document.conclusion())
 }
 
-/// For pull requests.
+/// The document as Markdown, for pull requests.
 pub fn markdown(document: &Document) -> String {
     let mut text = format!("**{}**\n\n", escaped(&document.conclusion()));
     for line in heading(document) {
@@ -46,7 +46,7 @@ pub fn markdown(document: &Document) -> String {
     text
 }
 
-/// A host may be called anything.
+/// The name of a host may contain any character.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|").replace('*', "\\*")
 }
@@ -82,7 +82,7 @@ fn heading(document: &Document) -> Vec<String> {
     lines
 }
 
-/// Whether there are several cases to tell apart.
+/// Whether there are several cases to distinguish.
 fn has_several_cases(document: &Document) -> bool {
     document.findings.iter().any(|finding| finding.case != document.findings[0].case)
 }
@@ -101,10 +101,10 @@ fn grid(document: &Document) -> Table {
     table
 }
 
-/// All but the framework.
+/// The cells of a row, without that of the framework.
 fn cells(finding: &Finding) -> [String; 7] {
     let figure = |value: Option<f64>| or_dash(value, |value| format!("{} {}", number(value), finding.unit));
-    // Its name stands above the column.
+    // The title of the column already says what the interval is.
     let bare = |words: String| words.strip_prefix("95 % interval ").map(str::to_owned);
     let interval = finding.interval.map(interval_words).and_then(bare);
     let (a, b) = finding.rounds;
@@ -119,14 +119,14 @@ fn cells(finding: &Finding) -> [String; 7] {
     ]
 }
 
-/// What is not simply well: sentences, in the order of their weight.
+/// The problems, one sentence each, the most serious first.
 fn lines(document: &Document) -> Vec<String> {
     let mut lines: Vec<String> = document
         .failures
         .iter()
         .map(|broken| format!("{} failed: {}", broken.framework, broken.reason))
         .collect();
-    // The conclusion says it, unless there is worse to say.
+    // The conclusion says this already, unless there is something worse.
     let unsaid = document.unmeasurable.iter().filter(|_| document.exit_code != 3);
     lines.extend(unsaid.map(|reason| format!("not measurable: {reason}")));
     let order =
@@ -174,7 +174,7 @@ const TITLES: [&str; 16] = [
     "verdict",
 ];
 
-/// For spreadsheets.
+/// The findings as CSV, for spreadsheets.
 pub fn csv(document: &Document) -> String {
     let mut table = Table::plain(TITLES);
     for finding in &document.findings {

@@ -9,10 +9,10 @@ use crate::words;
 
 const TITLES: [&str; 8] = ["contender", "state", "parity", "metric", "median", "min", "max", "rounds"];
 
-/// What stands behind a cell's place: name and figures of one metric.
+/// The fields after a cell's place: name and figures of one metric.
 type Line = (String, [Option<f64>; 3]);
 
-/// For spreadsheets.
+/// The figures as CSV, for spreadsheets.
 pub fn csv(report: &StudyReport) -> String {
     let planned = report.planned.first().into_iter();
     let axes: Vec<Axis> = planned.flat_map(|settings| settings.keys().copied()).collect();

@@ -13,7 +13,7 @@ use plan::{Axis, Settings, StudyView};
 use crate::table::{self, Column, Table};
 use crate::words::{self, DASH, or_dash};
 
-/// `ranges`: the least and the most of each figure stand below its median.
+/// The main table. With `ranges`, the least and the largest of each figure are below its median.
 pub(crate) fn grid(report: &StudyReport, ranges: bool) -> Table {
     match &report.view {
         StudyView::Sweep(kind) => sweep(report, *kind, ranges),
@@ -49,7 +49,7 @@ fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Table {
     })
 }
 
-/// The least and the most of a metric over processes, where they differ.
+/// The least and the largest figure of a metric over processes, if they differ.
 fn range(column: Shown, row: &CellRow) -> Option<(f64, f64)> {
     let Shown::Metric(metric) = column else { return None };
     let figure = row.metrics.get(&metric)?;
@@ -64,7 +64,7 @@ fn refused(cell: &Cell, axes: &[Axis], columns: usize) -> Vec<table::Cell> {
     line
 }
 
-/// Each framework with and without.
+/// Each framework with the optimisation and without it.
 fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     let axes = axes(report);
     let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({})", Metric::Throughput.unit()));
@@ -105,7 +105,7 @@ pub(crate) fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Iterations from the first, of a study of warm-up.
+/// The iterations from the first, for a study of warm-up.
 pub(crate) fn curve(report: &StudyReport) -> Option<Table> {
     if report.view != StudyView::Sweep(SweepKind::Warmup) {
         return None;

@@ -12,7 +12,7 @@ use crate::words;
 pub use figures::csv;
 pub(crate) use grids::{curve, grid, word};
 
-/// For a terminal.
+/// The study as text for a terminal.
 pub fn table(report: &StudyReport) -> String {
     let mut text = format!("{}\n\n{}\n", report.summary.heading, grid(report, false).terminal());
     if let Some(curve) = curve(report) {
@@ -27,7 +27,7 @@ pub fn table(report: &StudyReport) -> String {
     text + &format!("\nEvery comparison, and report.html: {}\n", report.results)
 }
 
-/// For pull requests.
+/// The study as Markdown, for pull requests.
 pub fn markdown(report: &StudyReport) -> String {
     let mut text = format!("{}\n\n{}\n\n", report.summary.heading, grid(report, false).markdown());
     if let Some(curve) = curve(report) {

@@ -1,4 +1,4 @@
-//! Measuring again what a baseline measured: its recorded request, with what is typed now laid upon it.
+//! Measures again what a baseline measured: its recorded request, with the typed flags applied to it.
 
 use clap::Parser;
 use history::Record;
@@ -7,19 +7,19 @@ use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
 use super::interleaved;
 use crate::cli::{CheckArgs, Cli, Command, first_line};
 
-/// Whether anything that decides what is measured was typed.
+/// Whether a flag was typed that decides what is measured.
 pub(super) fn says_what_to_measure(args: &CheckArgs) -> bool {
     of_now(args.request.request()) != Request::default()
 }
 
-/// A request without what a measurement does not inherit: whether noise is put up with, how long to wait for a quiet
-/// machine, and the draw of the seed.
+/// A request without the settings that a new measurement does not inherit: whether noise is accepted, how long to wait
+/// for a quiet machine, and the seed.
 fn of_now(request: Request) -> Request {
     let Request { accept_noise, patience_s, seed, .. } = Request::default();
     Request { accept_noise, patience_s, seed, ..request }
 }
 
-/// The request that measures what these records of one run measured.
+/// The request that repeats the measurement of one run's records.
 pub(super) fn again(records: &[Record]) -> Result<Request> {
     let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
     if let Some(study) = &first.study {
@@ -52,7 +52,7 @@ pub(super) fn again(records: &[Record]) -> Result<Request> {
     }))
 }
 
-/// The request of a command of an older record, which did not keep it.
+/// The request behind the command of an older record, which did not keep the request itself.
 fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
     let parsed = Cli::try_parse_from(command).map_err(|error| first_line(&error))?;
     match &parsed.command {
@@ -63,8 +63,8 @@ fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
     }
 }
 
-/// In the order of the table; an A/A control's copies are named as often as they ran, a base of an interleaved
-/// check not at all.
+/// Frameworks in the order of the table. A framework is named as often as its copies ran (an A/A control); the base of
+/// an interleaved check is left out.
 fn frameworks(records: &[Record]) -> Vec<String> {
     let engine = |record: &Record| {
         let label = record.framework.as_str();

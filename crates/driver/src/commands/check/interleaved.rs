@@ -1,5 +1,5 @@
-//! Two builds in one comparison: each framework as the driver's own workers have it and as another build's do,
-//! interleaved round by round. What a machine does to one it does to the other.
+//! Compares two builds: each framework runs with this program's own workers and with those of another build,
+//! interleaved round by round. A disturbance of the machine then affects both alike.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ use plan::{Arm, Contender, Failure, Request, Result};
 use crate::cli::CheckArgs;
 use crate::commands::measured::{self, Destination, results_dir};
 
-/// What is put after a framework's name for its other build.
+/// The suffix of a framework's name for its other build.
 pub(super) const BASE: &str = "@base";
 
-/// The builds are what is compared.
+/// Rules that may differ: the builds are the subject of the comparison.
 const VARIED: &str = "R10";
 
 pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Result<(Document, Report)> {
@@ -43,7 +43,7 @@ pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Resu
     Ok((document(args, &directory, &report), report))
 }
 
-/// The base first: it is known to be good, so that the reference is its.
+/// Sides of the comparison, the base first: the base is known to be good, so it gives the reference.
 fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
     let arm = |label: String, workers: Option<&Path>| Arm {
         label,
@@ -54,7 +54,7 @@ fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
     [arm(format!("{}{BASE}", engine.name), Some(directory)), arm(engine.name.clone(), None)]
 }
 
-/// A base that cannot be run by this driver costs a sentence before anything is measured.
+/// Refuses a base that this program cannot run, before anything is measured.
 fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
     let bases = asked.study.arms.iter().filter(|arm| arm.workers.is_some());
     for (arm, engine) in bases.zip(engines) {
@@ -69,8 +69,8 @@ fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
         let worker = launch::worker(&contender, None, places, asked.timeout_s);
         worker.hello().map_err(|reason| {
             Failure::usage(format!(
-                "the base's worker of {} cannot be run by this driver: {reason}; builds of different protocols are \
-                 compared run against run, with --baseline",
+                "photofinish cannot run the base's worker of {}: {reason}; to compare builds with different protocols, \
+                 measure each and use --baseline",
                 engine.name
             ))
         })?;
@@ -109,8 +109,8 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
     document.concluded()
 }
 
-/// Every metric of every framework against its base: the family that Holm's method corrects over. Frameworks are
-/// not held against each other, which would be paid for by all.
+/// Decides every metric of every framework against its base: the family that Holm's method corrects over. Frameworks
+/// are not compared with each other, because more pairs would weaken every verdict.
 fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
     let pairs = subjects.iter().map(|subject| {
         let (baseline, current) = subject.values();

@@ -1,5 +1,5 @@
-//! `photofinish check`: is a run worse than another, for certain, and by more than is put up with?
-//! `docs/regressions.md` tells people how it is used and what stands behind it.
+//! `photofinish check`: is a run significantly worse than another, by more than the threshold? `docs/regressions.md`
+//! describes its use and its method.
 
 mod again;
 mod interleaved;
@@ -48,7 +48,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
         Some(current) => {
             if says_what_to_measure(args) {
                 return Err(Failure::usage(
-                    "--current names a run that was measured: flags of a comparison have nothing to act on",
+                    "--current names a finished run: the flags of a comparison have nothing to act on",
                 ));
             }
             let current = named(current, &history, &places)?;
@@ -73,7 +73,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
     told(&document, args.output, saved.as_deref().map(Path::new))
 }
 
-/// A file, or what the history knows by this name.
+/// The runs of a file, or of the history under this name.
 pub(super) fn named(text: &str, history: &Path, places: &Places) -> Result<Run> {
     match source::file(text) {
         Some(run) => run,
@@ -92,7 +92,7 @@ fn nothing(runs: &Runs, what: &str) -> Failure {
     ))
 }
 
-/// The newest run before `current` that has a framework of its in the same case, on the same machine.
+/// The newest run before `current` that has one of its frameworks in the same case, on the same machine.
 fn before(current: &Run, history: &Path) -> Result<Run> {
     let runs = Runs::read(history)?;
     let first = &current.records[0];
@@ -104,7 +104,7 @@ fn before(current: &Run, history: &Path) -> Result<Run> {
     found.ok_or_else(|| nothing(&runs, "earlier run of this case on this machine"))
 }
 
-/// The newest run of this machine that is no part of a study and has the frameworks that are asked for.
+/// The newest run of this machine that is not part of a study and has the requested frameworks.
 fn newest_here(fingerprint: &str, args: &CheckArgs, history: &Path) -> Result<Run> {
     let runs = Runs::read(history)?;
     let found = runs.newest(|run| {
@@ -116,7 +116,7 @@ fn newest_here(fingerprint: &str, args: &CheckArgs, history: &Path) -> Result<Ru
     found.ok_or_else(|| nothing(&runs, "complete run of this machine"))
 }
 
-/// Before minutes are spent on measuring what will not be compared.
+/// Refuses early what cannot be compared, before minutes are spent on measuring it.
 fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Result<()> {
     let machine = &baseline.records[0].machine;
     if machine.fingerprint == here || args.allows(Different::Machine) {
@@ -124,12 +124,12 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     }
     Err(Failure::usage(format!(
         "the baseline {} is another machine's: {} ({}, {} cores to use), fingerprint {}, and this one's is {here}; \
-         --allow-different machine compares all the same",
+         to compare anyway: --allow-different machine",
         baseline.source, machine.host, machine.cpu, machine.available_cores, machine.fingerprint
     )))
 }
 
-/// Measures what the baseline measured; with the results directory.
+/// Repeats the measurement of the baseline. Returns the records with the results directory.
 fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, String)> {
     let request = args.request.laid_upon(again(&baseline.records)?);
     if !args.here.quiet {
@@ -208,7 +208,7 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
         [] => Ok(()),
         _ if args.allows(flag) => Ok(()),
         found => Err(Failure::usage(format!(
-            "the runs are not of the same {what}: {}; --allow-different {what} compares all the same",
+            "the runs are not of the same {what}: {}; to compare anyway: --allow-different {what}",
             found.join("; ")
         ))),
     };
@@ -216,7 +216,7 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
     pairs.iter().try_for_each(|pair| refuse(&pairing::differences(pair), "settings", Different::Settings))
 }
 
-/// Refuses runs of which nothing is of the same case.
+/// Refuses two runs that have no case in common.
 fn check_common(pairing: &Pairing<'_>, allowed: &[Different]) -> Result<()> {
     if !pairing.pairs.is_empty() {
         return Ok(());
@@ -236,7 +236,7 @@ fn check_common(pairing: &Pairing<'_>, allowed: &[Different]) -> Result<()> {
     )))
 }
 
-/// Frameworks that had figures in the baseline and have none that count now.
+/// Frameworks that had figures in the baseline and have no valid figures now.
 pub(super) fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
     for Pair { baseline, current } in pairs {
         let broken = match current.state.as_str() {
@@ -265,7 +265,7 @@ pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
     pairs.iter().find_map(|pair| of(pair.current, "current run").or_else(|| of(pair.baseline, "baseline")))
 }
 
-/// Prints it, keeps it beside what was measured for it, and gives its exit code.
+/// Prints the outcome, saves it beside the new measurement if there is one, and returns the exit code.
 pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
     use render::regression;
     let text = match output {
@@ -292,7 +292,7 @@ pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) 
     Ok(document.exit_code)
 }
 
-/// Adds to the job's summary, where there is a job.
+/// Appends to the job's summary, if this is a job of a GitHub workflow.
 fn summarise(document: &Document) -> Result<()> {
     let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Where runs come from: files that were brought from anywhere, or the history.
+//! Sources of runs: files from anywhere, or the history.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use judge::records::{self, HISTORY};
 use measure::{Places, environment, saved};
 use plan::{Failure, Result};
 
-/// Records of one run, and what they were found as.
+/// The records of one run, and how the run was found.
 #[derive(Debug, Clone)]
 pub(in crate::commands) struct Run {
     pub(in crate::commands) source: String,
@@ -22,12 +22,13 @@ pub(in crate::commands) struct Runs {
 }
 
 const REPORT: &str = "report.json";
-/// The newest there is.
+/// The name of the newest run.
 pub(in crate::commands) const LATEST: &str = "latest";
-/// Shorter prefixes of a commit name too many.
+/// Shortest prefix of a commit that is accepted, in digits; shorter ones match too many commits.
 const SHORTEST_COMMIT: usize = 4;
 
-/// A file, if `text` names one: a report, a directory that has one, or a history, of which `#RUN` picks a run.
+/// The run in a file, if `text` names one: a report, a directory with a report, or a history, of which `#RUN` picks a
+/// run.
 pub(in crate::commands) fn file(text: &str) -> Option<Result<Run>> {
     let (path, run) = match text.rsplit_once('#') {
         Some((path, run)) if !Path::new(text).exists() => (Path::new(path), Some(run)),
@@ -87,7 +88,7 @@ impl Runs {
         self.run(self.runs.iter().rfind(|run| is_complete(run) && is_meant(run)))
     }
 
-    /// The newest complete run of a commit, by a prefix of its hash; one of a tree without changes, if any.
+    /// The newest complete run of a commit, by a prefix of its hash. A run without local changes is preferred.
     fn of_commit(&self, prefix: &str) -> Option<Run> {
         let is_meant = |run: &[Record]| {
             let commit = run[0].git_commit.as_deref().unwrap_or_default();
@@ -102,7 +103,7 @@ impl Runs {
         Some(Run { source: format!("{}#{}", self.path.display(), records[0].run), records })
     }
 
-    /// A run by its name or its commit, which may be whatever git knows: a branch, a tag, HEAD~3.
+    /// A run by its name or by its commit. The commit may be anything that git can resolve: a branch, a tag, HEAD~3.
     pub(in crate::commands) fn find(&self, text: &str, places: &Places) -> Result<Run> {
         let by_name = || self.named(text).or_else(|| self.of_commit(text));
         let by_git = || self.of_commit(&environment::commit(places, text)?);

@@ -1,4 +1,4 @@
-//! Which records of a history are meant, and how they are ordered.
+//! Selects the records of a history, and orders them.
 
 use std::collections::HashSet;
 
@@ -8,12 +8,12 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::history::FilterArgs;
 
-/// When its run began; `None` where that is no time.
+/// The start of the record's run; `None` if the text is not a valid time.
 pub(super) fn moment(record: &Record) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(&record.time, &Rfc3339).ok()
 }
 
-/// Those that are meant, oldest first. `this` is the fingerprint of this machine.
+/// The records that match, oldest first. `this` is the fingerprint of this machine.
 pub(super) fn filter(mut records: Vec<Record>, asked: &FilterArgs, this: &str) -> Vec<Record> {
     let machine = match asked.machine.as_str() {
         "all" => String::new(),
@@ -48,7 +48,7 @@ fn is_commit(record: &Record, start: &str) -> bool {
     record.git_commit.as_ref().is_some_and(|commit| commit.starts_with(&start.to_lowercase()))
 }
 
-/// "sweep" means every sweep.
+/// Whether a study's name matches a filter. "sweep" matches every sweep.
 fn is_of_study(record: &Record, study: &str) -> bool {
     record
         .study

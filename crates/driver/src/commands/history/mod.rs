@@ -1,4 +1,4 @@
-//! `photofinish history`: what is kept of every run, listed, filtered, as trends, and exported.
+//! `photofinish history`: all runs listed, filtered, as trends, and exported.
 
 mod filter;
 
@@ -13,7 +13,7 @@ use plan::{Failure, Result};
 use crate::cli::history::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
 use crate::output::print;
 
-/// What was asked for of a history.
+/// The result of a query of the history.
 struct Found {
     path: PathBuf,
     /// Oldest first.
@@ -34,7 +34,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Says on stderr what was passed over, and why nothing is left.
+/// Tells on stderr which lines were skipped, and why no record is left.
 fn find(asked: &FilterArgs) -> Result<Found> {
     let directory = match &asked.results_dir {
         Some(directory) => directory.clone(),
@@ -63,8 +63,8 @@ fn find(asked: &FilterArgs) -> Result<Found> {
     Ok(Found { path, records, skipped })
 }
 
-/// Writes each file of the layout whole or not at all. Records without figures that count (failed, unsupported,
-/// struck) have no place in a layout that knows no states, and are left out.
+/// Writes each file of the layout whole or not at all. The layout has no states, so records without valid figures
+/// (failed, unsupported, struck) are left out.
 fn export(found: &Found, directory: &Path) -> Result<()> {
     let cannot = |what: &Path, error: std::io::Error| {
         Failure::usage(format!("cannot write {}: {error}", what.display()))

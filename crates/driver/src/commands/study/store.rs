@@ -1,5 +1,5 @@
-//! The results directory of a study: what was asked, a line for each finished cell, and the outcome. A cell that
-//! is in it is not measured again on `--resume`.
+//! The results directory of a study: the request, a line for each finished cell, and the outcome. `--resume` does not
+//! measure a finished cell again.
 
 use std::path::Path;
 
@@ -23,11 +23,11 @@ pub(super) const ASKED: &str = "study.json";
 pub(super) struct Store {
     results: Results,
     asked: Asked,
-    /// Made by this run.
+    /// Whether this run made the directory.
     is_new: bool,
 }
 
-/// What a resumed study must agree with.
+/// The facts that a resumed study must agree with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Asked {
     schema: u32,
@@ -36,17 +36,17 @@ pub(super) struct Asked {
     planned: Vec<Settings>,
     asked: StudyRequest,
     started: String,
-    /// What computes: figures of two machines are not one study.
+    /// The hardware: figures of two machines are not one study.
     machine: Computer,
-    /// The part of a plan that this is.
+    /// The part of a plan that this study is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shard: Option<Shard>,
 }
 
-/// A machine, for those who put several side by side.
+/// A machine, described for reports that show several side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Computer {
-    /// As in the history.
+    /// Fingerprint, as in the history.
     pub(crate) fingerprint: String,
     pub(crate) name: String,
 }
@@ -70,7 +70,7 @@ impl Asked {
         }
     }
 
-    /// What tells it from an earlier one, if anything does.
+    /// The difference from an earlier study, if there is one.
     fn difference(&self, earlier: &Asked) -> Option<String> {
         Some(if earlier.study != self.study {
             format!("it is a `{}`", earlier.study)
@@ -89,7 +89,7 @@ impl Asked {
 }
 
 impl Store {
-    /// The directory of this study with the cells that are done: a new one, or that of `resume`.
+    /// Opens the directory of this study with its finished cells: a new one, or that of `resume`.
     pub(super) fn open(asked: Asked, parent: &Path, resume: Option<&Path>) -> Result<(Store, Vec<Cell>)> {
         let Some(directory) = resume else {
             let mut results = Results::create(parent, OffsetDateTime::now_utc(), &asked.study, CELLS)?;
@@ -120,7 +120,7 @@ impl Store {
         self.results.append(cell);
     }
 
-    /// Saves the outcome; the reason if something could not be saved.
+    /// Saves the outcome. Returns the reason if something could not be saved.
     pub(super) fn finish(&mut self, report: &StudyReport) -> Option<String> {
         let outputs = study_outputs(report);
         for (name, contents) in outputs.iter().flatten() {
@@ -129,10 +129,10 @@ impl Store {
         self.results.finish().or_else(|| outputs.err().map(|failure| failure.to_string()))
     }
 
-    /// Takes away a new directory in which nothing was measured.
+    /// Removes a new directory in which nothing was measured.
     pub(super) fn discard(self) {
         if self.is_new {
-            // It holds nothing of worth, and is no result.
+            // It holds no result.
             let _ = std::fs::remove_dir_all(self.directory());
         }
     }
@@ -143,7 +143,7 @@ fn computer(places: &Places) -> Computer {
     Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
 }
 
-/// `study.json` of a directory; `what` says what is wrong with one that cannot be used.
+/// Reads `study.json` of a directory; `what` begins the error for a file that cannot be used.
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
@@ -172,7 +172,7 @@ fn cells<'a>(directory: &Path, lines: impl Iterator<Item = &'a str>) -> Result<V
     })
 }
 
-/// The finished cells of a directory. A line that was cut off in mid-write is a cell that is missing.
+/// The finished cells of a directory. A line that was cut off in mid-write counts as a missing cell.
 fn read_cells(directory: &Path) -> Result<Vec<Cell>> {
     let path = directory.join(CELLS);
     let text = std::fs::read_to_string(&path)
@@ -180,7 +180,7 @@ fn read_cells(directory: &Path) -> Result<Vec<Cell>> {
     cells(directory, text[..text.rfind('\n').map_or(0, |end| end + 1)].lines())
 }
 
-/// What a directory of a shard holds.
+/// The content of a shard's directory.
 pub(crate) struct Part {
     pub(crate) machine: Computer,
     pub(crate) shard: Shard,
@@ -201,7 +201,7 @@ pub(crate) fn read_part(directory: &Path) -> Result<Part> {
     Ok(Part { machine: asked.machine, shard, started: asked.started, cells: read_cells(directory)? })
 }
 
-/// What a study that was killed says so far; `None` where the directory is not one of a study.
+/// The report so far of a study that was killed; `None` if the directory does not hold a study.
 pub(crate) fn unfinished(directory: &Path) -> Result<Option<StudyReport>> {
     if !directory.join(ASKED).is_file() {
         return Ok(None);
