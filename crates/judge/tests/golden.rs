@@ -31,15 +31,7 @@ fn facts(run: &str, recorded: &Report) -> Facts {
         other => panic!("schema 2 has processes alone, not {other:?}"),
     });
     let labels: Vec<String> = plan.contenders.iter().map(|contender| contender.label.clone()).collect();
-    let machine = &recorded.machine;
-    let evidence = Evidence {
-        end: recorded.end.clone(),
-        before: machine.before.clone(),
-        noises: machine.rounds.clone(),
-        probes: machine.probes.clone(),
-        complaints: machine.complaints.clone(),
-        ..Evidence::from_runs(runs.collect(), &labels)
-    };
+    let evidence = recorded.completed(Evidence::from_runs(runs.collect(), &labels));
     let shapes: Value = serde_json::from_str(&text(&fixture("config.json"))).unwrap();
     let config = bundle::ModelConfig::from_json(&shapes).unwrap();
     let model = Prepared { config: Some(config), ..recorded.model.clone() };

@@ -61,12 +61,12 @@ impl Results {
     /// Continues in an existing directory. Returns its records, without one that was cut off in mid-write.
     pub fn reopen(directory: &Path, log: &'static str) -> Result<(Results, Vec<String>)> {
         let path = directory.join(log);
-        let text = std::fs::read_to_string(&path).map_err(|e| cannot(&path, e))?;
-        let complete = text.rfind('\n').map_or(0, |end| end + 1);
+        let text = complete_lines(&path).map_err(|e| cannot(&path, e))?;
+        let complete = text.len();
         let mut samples = OpenOptions::new().write(true).open(&path).map_err(|e| cannot(&path, e))?;
         samples.set_len(complete as u64).map_err(|e| cannot(&path, e))?;
         samples.seek(SeekFrom::End(0)).map_err(|e| cannot(&path, e))?;
-        let lines = text[..complete].lines().map(str::to_owned).collect();
+        let lines = text.lines().map(str::to_owned).collect();
         Ok((Results::at(directory.to_path_buf(), log, samples, complete as u64), lines))
     }
 
@@ -78,8 +78,16 @@ impl Results {
         &self.directory
     }
 
-    /// Appends a record to the samples.
+    /// Appends a record to the samples, and waits until it is on the disk.
     pub fn append(&mut self, record: &impl Serialize) {
+        self.append_soon(record);
+        if let Err(error) = self.samples.sync_data() {
+            self.failed(&self.directory.join(self.log), &error);
+        }
+    }
+
+    /// Appends a record to the samples. It outlives this program, if not the machine.
+    pub fn append_soon(&mut self, record: &impl Serialize) {
         let mut line =
             serde_json::to_string(record).expect("records have string keys and no failing serialiser");
         line.push('\n');
@@ -120,8 +128,7 @@ impl Results {
 
     fn flush(&mut self) {
         let text = self.pending.concat();
-        let written = self.samples.write_all(text.as_bytes()).and_then(|()| self.samples.sync_data());
-        match written {
+        match self.samples.write_all(text.as_bytes()) {
             Ok(()) => {
                 self.complete += text.len() as u64;
                 self.pending.clear();
@@ -142,6 +149,14 @@ impl Results {
         }
         self.failure = Some(text);
     }
+}
+
+/// The complete lines of a journal. A line that was cut off in mid-write, which may be in the middle of a character, is
+/// left out.
+pub fn complete_lines(path: &Path) -> std::io::Result<String> {
+    let mut bytes = std::fs::read(path)?;
+    bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
+    String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
 /// Writes a file whole or not at all, and replaces an existing one.

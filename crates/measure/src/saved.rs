@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use bundle::Bundle;
 use judge::evidence::{Evidence, Fact};
-use judge::report::{Facts, Prepared, SCHEMA};
-use judge::{Environment, Run};
+use judge::report::{self, Facts, Prepared, SCHEMA};
+use judge::{Environment, Report, Run};
 use plan::{Failure, Plan, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::results::complete_lines;
 
 /// Names of the files of a comparison.
 pub const PLAN: &str = "plan.json";
@@ -43,6 +45,9 @@ pub type Missing = Vec<String>;
 pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     let mut missing = Missing::new();
     let plan_path = directory.join(PLAN);
+    if !directory.is_dir() {
+        return Err(Failure::usage(format!("{}: there is no such directory", directory.display())));
+    }
     let value = json(&plan_path)?.ok_or_else(|| {
         Failure::usage(format!(
             "{} holds no {PLAN}: it is not the results directory of a comparison",
@@ -50,7 +55,7 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
         ))
     })?;
     let journal = lines(&directory.join(SAMPLES))?;
-    let report = json(&directory.join(REPORT))?;
+    let report = json(&directory.join(REPORT))?.and_then(|value| report::read(value).ok());
     let (plan, model, evidence) = match schema_of(&value) {
         None => of_schema_2(&plan_path, value, &journal, report.as_ref())?,
         Some(_) => {
@@ -60,6 +65,7 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
             (file.plan, file.prepared, Evidence::from_facts(facts))
         }
     };
+    check_rounds(directory, &plan, &evidence)?;
     let environment = match json(&directory.join(ENVIRONMENT))? {
         Some(value) => typed(&directory.join(ENVIRONMENT), value)?,
         None => {
@@ -74,17 +80,30 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     Ok((Facts { environment, plan, model, evidence, results }, missing))
 }
 
+/// Refuses rounds that the plan does not have: a journal that was changed by hand.
+fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()> {
+    let runs = evidence.runs.iter().chain(&evidence.repeated);
+    match runs.map(|run| run.round).find(|&round| round >= plan.rounds.max()) {
+        None => Ok(()),
+        Some(round) => Err(Failure::usage(format!(
+            "{} has a process of round {}, and the plan has {} rounds",
+            directory.join(SAMPLES).display(),
+            round.saturating_add(1),
+            plan.rounds.max()
+        ))),
+    }
+}
+
 /// Journals of schema 2 hold only processes; the model is in the report.
 fn of_schema_2(
     path: &Path,
     value: Value,
     journal: &[Line],
-    report: Option<&Value>,
+    report: Option<&Report>,
 ) -> Result<(Plan, Prepared, Evidence)> {
     let plan: Plan = typed(path, value)?;
     let runs = journal.iter().map(Line::run).collect::<Result<Vec<Run>>>()?;
-    let of_report =
-        report.and_then(|report| serde_json::from_value::<Prepared>(report.get("model")?.clone()).ok());
+    let of_report = report.map(|report| report.model.clone());
     let bundle = of_report.as_ref().map(|model| PathBuf::from(&model.bundle)).or_else(|| {
         let file = runs.iter().find_map(|run| Some(run.loaded()?.weights_file.clone()))?;
         Path::new(&file).parent().map(Path::to_path_buf)
@@ -104,6 +123,10 @@ fn of_schema_2(
     };
     let labels: Vec<String> = plan.contenders.iter().map(|contender| contender.label.clone()).collect();
     let evidence = Evidence::from_runs(runs, &labels);
+    let evidence = match report {
+        Some(report) => report.completed(evidence),
+        None => evidence,
+    };
     Ok((plan, model, evidence))
 }
 
@@ -130,17 +153,14 @@ impl Line {
 
 /// The complete lines of a journal, without one that was cut off in mid-write.
 fn lines(path: &Path) -> Result<Vec<Line>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => return Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),
-    };
-    let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    let text = complete_lines(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
     let line = |(index, text): (usize, &str)| Line {
         path: path.to_path_buf(),
         number: index + 1,
         text: text.to_owned(),
     };
-    Ok(complete.lines().enumerate().map(line).collect())
+    Ok(text.lines().enumerate().map(line).collect())
 }
 
 /// Reads a JSON file; `None` if it does not exist.
@@ -165,7 +185,11 @@ fn schema_of(value: &Value) -> Option<u64> {
 
 fn check_schema(path: &Path, value: &Value) -> Result<()> {
     match schema_of(value) {
-        Some(schema) if schema <= u64::from(SCHEMA) => Ok(()),
+        Some(schema) if schema == u64::from(SCHEMA) => Ok(()),
+        // A comparison's plan of schema 2 has none.
+        Some(schema) if schema < u64::from(SCHEMA) => {
+            Err(Failure::usage(format!("{} is the plan of a study, not of a comparison", path.display())))
+        }
         schema => Err(Failure::usage(format!(
             "{}: its schema is {}, and this program reads up to {SCHEMA}; use the program that wrote it",
             path.display(),

@@ -94,6 +94,11 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
             "{what:?} alone is no study; there are kv-cache, jit, half, fused, or two names from configs/engines"
         ))
     })?;
+    if what == "half" && request.precisions.first() == Some(&Precision::F32) {
+        return Err(Failure::usage(
+            "`ab half` holds a half precision against f32: name it with --precision, without --no-half",
+        ));
+    }
     switched(what, &switch, request, engines)
 }
 

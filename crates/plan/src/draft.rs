@@ -19,6 +19,11 @@ const DEFAULT_ITERATIONS: u32 = 2;
 /// Rounds with a cold cache. The cold load is shown with its spread and not tested; three rounds are enough for that.
 const COLD_LOADS: usize = 3;
 const QUICK_ROUNDS: usize = 2;
+/// As far as the flags of the same names go.
+const LONGEST_PAUSE_S: f64 = 3600.0;
+const LONGEST_BUDGET_MIN: f64 = 10_080.0;
+const WIDEST_MARGIN_PERCENT: f64 = 50.0;
+const LONGEST_TIMEOUT_S: u64 = 86_400;
 /// Most logits of one case that parity compares: 256 MB in each process's file, and in this program for each of the two
 /// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
 const MOST_LOGITS: usize = 1 << 26;
@@ -42,6 +47,10 @@ pub fn check(request: &Request) -> Result<()> {
     if let Some(reason) = &request.study.refused {
         return Err(Failure::usage(reason));
     }
+    if !request.quantize.is_empty() {
+        return Err(Failure::usage("--quantize is for `compare`, a comparison for each precision"));
+    }
+    check_ranges(request)?;
     axes::check_single(request)
 }
 
@@ -72,6 +81,17 @@ impl Draft {
     ) -> Result<Draft> {
         check(request)?;
         check_reference(request, &engines)?;
+        if suite.prompts.is_empty() {
+            let name = match &request.prompts {
+                PromptSource::Suite(name) => format!("suite {name:?}"),
+                _ => "the request".to_owned(),
+            };
+            let instead = match suite.command.as_str() {
+                "" => String::new(),
+                command => format!("; it is `photofinish {command}`, run as `photofinish --suite`"),
+            };
+            return Err(Failure::usage(format!("{name} has no prompts{instead}")));
+        }
         let suite_name = match &request.prompts {
             PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),
             PromptSource::Suite(name) => Some(name.clone()),
@@ -192,6 +212,26 @@ impl Draft {
             prompts: given.prompts,
             request: Some(request),
         })
+    }
+}
+
+/// Refuses numbers that no flag takes: a request may come from a file.
+fn check_ranges(request: &Request) -> Result<()> {
+    let within = |value: f64, most: f64| (0.0..=most).contains(&value);
+    let none = |values: &[u32]| !values.contains(&0);
+    let ranges = [
+        ("delay_s", within(request.delay_s, LONGEST_PAUSE_S)),
+        ("patience_s", within(request.patience_s, LONGEST_PAUSE_S)),
+        ("time_budget_min", within(request.time_budget_min, LONGEST_BUDGET_MIN)),
+        ("margin_percent", within(request.margin_percent, WIDEST_MARGIN_PERCENT)),
+        ("timeout_s", (1..=LONGEST_TIMEOUT_S).contains(&request.timeout_s)),
+        ("threads", none(&request.threads)),
+        ("batch", none(&request.batch)),
+        ("prompt_tokens", none(&request.prompt_tokens)),
+    ];
+    match ranges.iter().find(|(_, is_within)| !is_within) {
+        None => Ok(()),
+        Some((name, _)) => Err(Failure::usage(format!("the request's {name} is out of range"))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests as data, and what is refused before anything is measured.
 
 use bundle::Precision;
-use configs::{Engine, Suite};
+use configs::{Engine, Suite, SuitePrompt};
 use plan::sweep::SweepKind;
 use plan::{
     Arm, DecodeAsked, Draft, Engines, Failure, PromptSource, Request, RoundsAsked, StudyKind, StudyRequest,
@@ -31,7 +31,8 @@ impl Engines for Known {
 }
 
 fn draft(request: &Request) -> plan::Result<Draft> {
-    Draft::new(request, vec![engine("a"), engine("b")], Suite::default(), 4)
+    let suite = Suite { prompts: vec![SuitePrompt::default()], ..Suite::default() };
+    Draft::new(request, vec![engine("a"), engine("b")], suite, 4)
 }
 
 /// The sentence and the exit code of a request that is refused.
@@ -167,6 +168,13 @@ fn a_draft_refuses_what_cannot_be_one_comparison() {
         refused(&nothing),
         ("suite \"default\" asks for 0 rounds, iterations or new tokens".to_owned(), 2)
     );
+    // No flag takes these; a file of a plan or of a history may hold them.
+    let negative = Request { delay_s: -1.0, ..Request::default() };
+    assert_eq!(refused(&negative), ("the request's delay_s is out of range".to_owned(), 2));
+    let endless = Request { timeout_s: u64::MAX, ..Request::default() };
+    assert_eq!(refused(&endless), ("the request's timeout_s is out of range".to_owned(), 2));
+    let empty = Draft::new(&Request::default(), vec![engine("a")], Suite::default(), 4);
+    assert_eq!(empty.map(|_| ()).unwrap_err().to_string(), "the request has no prompts");
     let mut senseless = Request::default();
     senseless.study.refused = Some("no variant".into());
     assert_eq!(refused(&senseless), ("no variant".to_owned(), 2));

@@ -28,7 +28,7 @@ pub(crate) enum OnOff {
 }
 
 /// Settings that every command shares.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ModelArgs {
     /// A name from configs/models, a directory, a .gguf file, hf:owner/name, or synthetic:NAME
     /// [default: smollm2-135m]
@@ -55,7 +55,7 @@ pub(crate) struct ModelArgs {
 }
 
 /// The work to measure, and the way to measure it.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct RequestArgs {
     /// Names from configs/engines [default: candle,tch,ort]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -142,7 +142,7 @@ pub(crate) struct RequestArgs {
 }
 
 /// Sampling settings. The worker draws the tokens, in the same way for every engine.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct SamplingArgs {
     /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
     #[arg(long, value_name = "T", value_parser = parse_temperature)]
@@ -207,6 +207,11 @@ impl RequestArgs {
         RequestArgs { suite: None, ..self.clone() }
     }
 
+    /// What was typed, without the flags that only say under which conditions to measure: noise and the seed.
+    pub(crate) fn without_conditions(&self) -> RequestArgs {
+        RequestArgs { accept_noise: false, patience: None, seed: None, ..self.clone() }
+    }
+
     /// `request` with the typed flags applied to it.
     pub(crate) fn laid_upon(&self, mut request: Request) -> Request {
         self.model.lay_upon(&mut request);
@@ -233,6 +238,8 @@ impl RequestArgs {
         set_list(&mut request.new_tokens, &self.new_tokens);
         set_list(&mut request.batch, &self.batch);
         if let Some(decode) = self.decode {
+            // Neither way of decoding draws.
+            request.sampling = SamplingAsked::default();
             request.decode = match decode {
                 DecodeArg::Forced => DecodeAsked::Forced,
                 DecodeArg::Greedy => DecodeAsked::Greedy,

@@ -19,7 +19,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     if let Some(name) = &args.request.suite {
         let suite = configs::suite(&places.configs, name)?;
         if !suite.command.is_empty() {
-            return study::run(&suite_study(name, &suite, &args.request)?, &study::Options::new(args, None));
+            let options = study::Options { can_resume: false, ..study::Options::new(args, None) };
+            return study::run(&suite_study(name, &suite, &args.request)?, &options);
         }
     }
     let request = args.request.request();
@@ -33,10 +34,10 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
 
 /// Runs a suite that names a study: its command, with the typed flags applied to it.
 fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRequest> {
-    let words = shlex::split(&suite.command).unwrap_or_default();
     let program = ["photofinish".to_owned()];
     let cannot =
         |reason: &str| Failure::usage(format!("suite {name:?} is `photofinish {}`: {reason}", suite.command));
+    let words = shlex::split(&suite.command).ok_or_else(|| cannot("its quotes do not match"))?;
     let parsed =
         Cli::try_parse_from(program.into_iter().chain(words)).map_err(|e| cannot(&first_line(&e)))?;
     let mut study = match &parsed.command {

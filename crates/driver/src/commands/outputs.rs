@@ -8,31 +8,48 @@ use judge::study::StudyReport;
 use judge::{Evidence, Report};
 use measure::Results;
 use measure::saved::{self, REPORT};
-use plan::{Failure, Result};
 
 /// The name and the content of a file to write.
 pub(super) type Output = (String, Vec<u8>);
 
+/// Files, and why some of them could not be made.
+pub(super) struct Outputs {
+    pub(super) files: Vec<Output>,
+    pub(super) missing: Option<String>,
+}
+
+impl Outputs {
+    /// A page that cannot be drawn takes nothing else with it.
+    fn new(mut files: Vec<Output>, page: std::result::Result<Vec<Output>, String>) -> Outputs {
+        let missing = match page {
+            Ok(pages) => {
+                files.extend(pages);
+                None
+            }
+            Err(reason) => Some(reason),
+        };
+        Outputs { files, missing }
+    }
+}
+
 /// Every file of a comparison.
-pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Result<Vec<Output>> {
-    let mut outputs = vec![
+pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
+    let files = vec![
         (REPORT.to_owned(), report.json().into_bytes()),
         ("report.md".to_owned(), render::comparison::markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
     ];
-    outputs.extend(render::page::run(report, &gaps_ms(evidence)).map_err(Failure::failed)?);
-    Ok(outputs)
+    Outputs::new(files, render::page::run(report, &gaps_ms(evidence)))
 }
 
 /// Every file of a study.
-pub(super) fn study_outputs(report: &StudyReport) -> Result<Vec<Output>> {
-    let mut outputs = vec![
+pub(super) fn study_outputs(report: &StudyReport) -> Outputs {
+    let files = vec![
         (REPORT.to_owned(), saved::pretty(report).into_bytes()),
         ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
     ];
-    outputs.extend(render::page::study(report).map_err(Failure::failed)?);
-    Ok(outputs)
+    Outputs::new(files, render::page::study(report))
 }
 
 /// Saves the run's own files, then its records in the history, so that the history only names files that exist. Returns
@@ -44,10 +61,10 @@ pub(super) fn save(
     history: &Path,
 ) -> Option<String> {
     let outputs = report_outputs(report, evidence);
-    for (name, contents) in outputs.iter().flatten() {
+    for (name, contents) in &outputs.files {
         results.write(name, contents);
     }
-    let unsaved = results.finish().or_else(|| outputs.err().map(|failure| failure.to_string()));
+    let unsaved = results.finish().or_else(|| outputs.missing);
     let study = report.plan.request.as_ref().map(|request| request.study.name.as_str());
     let study = study.filter(|name| !name.is_empty());
     let kept = ::history::append(&history.join(HISTORY), &records::records(report, study));

@@ -11,10 +11,12 @@ use measure::saved::{self, REPORT, SAMPLES};
 use plan::{Failure, Result};
 use serde_json::Value;
 
-use super::outputs::{Output, report_outputs, study_outputs};
-use super::study;
+use super::outputs::{Output, Outputs, report_outputs, study_outputs};
+use super::study::{self, CELLS};
 use crate::cli::ReportArgs;
 use crate::output::print;
+
+const PARITY: &str = "parity.json";
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     let results = || match &args.results_dir {
@@ -26,7 +28,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         Some("latest") if !args.what.is_dir() => latest(&results()?)?,
         Some("history") if !args.what.is_dir() => {
             let directory = results()?;
-            return written(&directory, of_history(&directory)?);
+            return written(&directory, Outputs { files: of_history(&directory)?, missing: None });
         }
         _ => args.what.clone(),
     };
@@ -36,16 +38,16 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     written(&directory, outputs(&directory)?)
 }
 
-fn written(directory: &Path, outputs: Vec<Output>) -> Result<u8> {
+fn written(directory: &Path, outputs: Outputs) -> Result<u8> {
     let mut lines = String::new();
-    for (name, contents) in outputs {
+    for (name, contents) in outputs.files {
         let path = directory.join(&name);
         write_whole(directory, &name, &contents)
             .map_err(|e| Failure::failed(format!("cannot save to {}: {e}", path.display())))?;
         lines += &format!("{}\n", path.display());
     }
     print(&lines)?;
-    Ok(0)
+    outputs.missing.map_or(Ok(0), |reason| Err(Failure::failed(reason)))
 }
 
 /// The newest results directory. Names begin with the time of the run, so it is the last by name.
@@ -53,7 +55,9 @@ fn latest(results: &Path) -> Result<PathBuf> {
     let none = |reason: String| Failure::usage(format!("no results in {}: {reason}", results.display()));
     let entries = std::fs::read_dir(results).map_err(|e| none(e.to_string()))?;
     let directories = entries.flatten().map(|entry| entry.path());
-    let newest = directories.filter(|path| path.join(REPORT).is_file()).max();
+    let newest = directories
+        .filter(|path| [REPORT, SAMPLES, CELLS].iter().any(|name| path.join(name).is_file()))
+        .max();
     newest.ok_or_else(|| none("measure something first, or name another place with --results-dir".into()))
 }
 
@@ -68,44 +72,53 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
 }
 
 /// Writes every output of the run or study in this directory. A report of an older schema is kept as it was written.
-fn outputs(directory: &Path) -> Result<Vec<Output>> {
+fn outputs(directory: &Path) -> Result<Outputs> {
     let path = directory.join(REPORT);
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
     let Some(value) = saved::json(&path)? else { return unfinished(directory) };
     let is_old = value.get("schema").and_then(Value::as_u64) != Some(u64::from(judge::report::SCHEMA));
     let mut outputs = if value.get("study").is_some() {
-        study_outputs(&judge::study::read(value).map_err(unreadable)?)?
+        study_outputs(&judge::study::read(value).map_err(unreadable)?)
     } else {
         let report = judge::report::read(value).map_err(unreadable)?;
         // A page without samples has fewer charts, and is still useful.
-        let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_default();
-        report_outputs(&report, &evidence)?
+        let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
+            eprintln!("warning: {why}; the page has no charts of single requests");
+            Evidence::default()
+        });
+        report_outputs(&report, &evidence)
     };
-    outputs.retain(|(name, _)| !(is_old && name == REPORT));
+    outputs.files.retain(|(name, _)| !(is_old && name == REPORT));
     Ok(outputs)
 }
 
 /// Handles a directory without a report: a run or study that was killed, or a parity check.
-fn unfinished(directory: &Path) -> Result<Vec<Output>> {
-    let parity = directory.join("parity.json");
+fn unfinished(directory: &Path) -> Result<Outputs> {
+    let parity = directory.join(PARITY);
     if let Some(value) = saved::json(&parity)? {
         let report = layer_parity::read(value)
             .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
         let markdown = render::layer_parity::markdown(&report);
-        return Ok(vec![
-            ("parity.json".into(), report.json().into_bytes()),
-            ("parity.md".into(), markdown.into_bytes()),
-        ]);
+        let files =
+            vec![(PARITY.into(), report.json().into_bytes()), ("parity.md".into(), markdown.into_bytes())];
+        return Ok(Outputs { files, missing: None });
     }
     if let Some(report) = study::unfinished(directory)? {
-        return study_outputs(&report);
+        return Ok(study_outputs(&report));
     }
     let (report, evidence) = judged(directory)?;
-    report_outputs(&report, &evidence)
+    Ok(report_outputs(&report, &evidence))
 }
 
 /// Judges the facts of a directory. A missing file is a warning.
 fn judged(directory: &Path) -> Result<(Report, Evidence)> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    if name.ends_with("-parity") || directory.join(PARITY).is_file() {
+        return Err(Failure::usage(format!(
+            "{} is of `photofinish parity`, whose samples alone are no comparison",
+            directory.display()
+        )));
+    }
     let (mut facts, missing) = saved::facts(directory)?;
     facts.evidence = facts.evidence.rejudged(&facts.plan);
     let mut report = Report::new(&facts);
@@ -139,7 +152,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
     std::fs::create_dir_all(&to).map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;
     text += "\n";
     print(&text)?;
-    written(&to, report_outputs(&report, &evidence)?)
+    written(&to, report_outputs(&report, &evidence))
 }
 
 /// The decisions that changed, one sentence each.

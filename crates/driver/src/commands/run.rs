@@ -35,6 +35,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     }
     let asked = plan.asked.clone();
     let options = study::Options {
+        can_resume: true,
         resume: args.resume.clone(),
         results_dir: args.results_dir.clone(),
         format: args.format,

@@ -46,11 +46,21 @@ pub(crate) struct Shard {
 impl Shard {
     /// Label of the intended machine.
     pub(super) fn machine(&self) -> Option<&str> {
-        self.plan.shards[self.index?].machine.as_deref()
+        self.plan.shards.get(self.index?)?.machine.as_deref()
     }
-}
 
-impl Shard {
+    /// Refuses what this program would not have written.
+    pub(super) fn check(&self) -> std::result::Result<(), &'static str> {
+        self.plan.check()?;
+        if self.index.is_some_and(|index| index >= self.plan.shards.len()) {
+            return Err("it is of a shard that its plan does not have");
+        }
+        if self.sha256 != Shard::new(self.plan.clone(), self.index).sha256 {
+            return Err("its plan is not the one that its digest is of");
+        }
+        Ok(())
+    }
+
     /// One shard of `plan`, or the whole plan if `index` is `None`.
     pub(super) fn new(plan: PlanFile, index: Option<usize>) -> Shard {
         let sha256 = hex(&Sha256::digest(pretty(&plan)));
@@ -72,14 +82,21 @@ pub(super) fn read(path: &Path) -> Result<PlanFile> {
         return Err(unreadable(&"it is of another version"));
     }
     let plan: PlanFile = serde_json::from_value(value).map_err(|e| unreadable(&e))?;
-    let cells = plan.planned.len();
-    if plan.shards.is_empty() {
-        return Err(unreadable(&"it has no shards"));
-    }
-    if plan.shards.iter().flat_map(|job| &job.cells).any(|&cell| cell >= cells) {
-        return Err(unreadable(&"a shard names a cell that it does not have"));
-    }
+    plan.check().map_err(|reason| unreadable(&reason))?;
     Ok(plan)
+}
+
+impl PlanFile {
+    fn check(&self) -> std::result::Result<(), &'static str> {
+        let cells = self.planned.len();
+        if self.shards.is_empty() {
+            return Err("it has no shards");
+        }
+        if self.shards.iter().flat_map(|job| &job.cells).any(|&cell| cell >= cells) {
+            return Err("a shard names a cell that it does not have");
+        }
+        Ok(())
+    }
 }
 
 /// Writes a file whole or not at all.

@@ -18,11 +18,13 @@ use crate::cli::{CompareArgs, Format, Places};
 use crate::output::print;
 
 use store::{Asked, Store};
-pub(crate) use store::{Computer, Part, read_part, unfinished};
+pub(crate) use store::{CELLS, Computer, Part, read_part, unfinished};
 
 /// The settings of a study beside its request.
 pub(crate) struct Options {
     pub(crate) resume: Option<PathBuf>,
+    /// Whether its command has --resume.
+    pub(crate) can_resume: bool,
     pub(crate) results_dir: Option<PathBuf>,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
@@ -35,6 +37,7 @@ impl Options {
     pub(crate) fn new(args: &CompareArgs, resume: Option<PathBuf>) -> Options {
         Options {
             resume,
+            can_resume: true,
             results_dir: args.results_dir.clone(),
             format: args.format,
             quiet: args.here.quiet,
@@ -90,7 +93,8 @@ pub(crate) fn run_cells(
     );
     let unsaved = store.finish(&report);
     print(&rendered(&report, options.format))?;
-    if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() {
+    if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && options.can_resume
+    {
         eprintln!("to continue: run the same command with --resume {}", store.directory().display());
     }
     match (outcome.failure, unsaved) {

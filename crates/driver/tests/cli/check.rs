@@ -82,7 +82,8 @@ fn what_the_baseline_measured_is_measured_again() {
     let installation = Installation::new().engine("one", &QUIET).engine("two", &QUIET);
     installation.run(&["--frameworks", "one", "--rounds", "7", "--new-tokens", "9", "--no-jit"]);
     let ran = check(&installation, &["--format", "json"]);
-    assert!(ran.stderr.contains("measuring what") && ran.stderr.contains("rounds: 7"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("measuring what") && ran.stderr.contains("rounds: 7, "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("jit: false, new_tokens: [9]"), "{}", ran.stderr);
     let document = ran.json();
     assert_eq!(document["findings"][0]["rounds"], serde_json::json!([7, 7]), "{document}");
     assert!(document["findings"][0]["case"].as_str().unwrap().contains("no JIT"), "{document}");

@@ -182,3 +182,30 @@ fn a_study_begun_before_a_field_was_added_resumes_and_one_with_a_field_of_later_
     write(&asked, &value);
     installation.run(&resumed).refused(&["unknown field `of_later`"]);
 }
+
+#[test]
+fn a_baseline_of_nobody_and_rounds_of_nowhere_are_refused() {
+    let installation = two();
+    let directory = measured(&installation);
+    let path = directory.to_str().unwrap();
+    let journal = directory.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replace("\"round\":1,", "\"round\":1000000000000000000,")).unwrap();
+    report(&installation, &[path, "--rejudge"]).refused(&["samples.jsonl has a process of round"]);
+    let mut value = read(&directory.join("report.json"));
+    value["rows"] = json!([]);
+    write(&directory.join("report.json"), &value);
+    installation.run(&["diff", path, path]).refused(&["it is the report of no framework at all"]);
+}
+
+#[test]
+fn half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off() {
+    let installation = two();
+    let directory = measured(&installation);
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    let mut journal = std::fs::read(directory.join("samples.jsonl")).unwrap();
+    journal.extend(b"{\"reason\": \"\xc3");
+    std::fs::write(directory.join("samples.jsonl"), journal).unwrap();
+    let ran = report(&installation, &[directory.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}

@@ -168,3 +168,29 @@ fn two_variants_are_held_against_each_other_in_the_order_they_were_named() {
     assert!(speedup < 1.0, "{speedup}");
     installation.run(&["ab", "slow"]).refused(&["\"slow\" alone is no study"]);
 }
+
+#[test]
+fn a_suite_that_names_a_study_is_that_study_with_the_flags_typed_beside_it() {
+    let installation = Installation::new().engine("one", &[]);
+    let suite = "command = \"sweep generate --prompt-tokens 4,8 --rounds 2\"\n";
+    std::fs::write(installation.path("configs/suites/lengths.toml"), suite).unwrap();
+    let ran = installation.run(&[
+        "compare",
+        "--suite",
+        "lengths",
+        "--frameworks",
+        "one",
+        "--rounds",
+        "1",
+        "--format",
+        "json",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let document = ran.json();
+    assert_eq!(cells(&document).len(), 2);
+    assert_eq!(cells(&document)[0]["rows"][0]["framework"], "one");
+    let sweep = ["sweep", "generate", "--suite", "lengths", "--frameworks", "one"];
+    installation
+        .run(&sweep)
+        .refused(&["suite \"lengths\" has no prompts", "sweep generate --prompt-tokens 4,8"]);
+}

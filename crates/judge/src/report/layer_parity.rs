@@ -10,7 +10,7 @@ use super::{Facts, Prepared};
 use crate::agreement::Tolerance;
 use crate::continuation::Continuation;
 use crate::environment::Environment;
-use crate::evidence::{End, Probe};
+use crate::evidence::{End, Evidence, Probe};
 use crate::found::{Findings, Found, Repeated};
 use crate::layers::{self, LayerDifference};
 use crate::reading;
@@ -107,7 +107,7 @@ impl ParityReport {
         };
         ParityReport {
             schema: SCHEMA,
-            warnings: rows.iter().filter_map(warning).collect(),
+            warnings: rows.iter().filter_map(warning).chain(noise(evidence)).collect(),
             environment: environment.clone(),
             plan: plan.clone(),
             model: model.clone(),
@@ -133,6 +133,17 @@ impl ParityReport {
         let bad = |row: &ParityRow| matches!(row.state, ParityState::Failed | ParityState::Diverges);
         let told = self.rows.iter().any(|row| row.state == ParityState::Agrees);
         u8::from(self.rows.iter().any(bad) || !told)
+    }
+}
+
+/// What the guard noticed during the timed processes, which say how much speeds vary.
+fn noise(evidence: &Evidence) -> Vec<String> {
+    match &evidence.end {
+        End::Noisy { reason } => vec![format!(
+            "the machine stayed noisy ({reason}): how much speeds vary is told from the rounds before; wait until it is \
+             quiet, or --accept-noise"
+        )],
+        _ => evidence.complaints.iter().map(|reason| format!("noise: {reason}")).collect(),
     }
 }
 

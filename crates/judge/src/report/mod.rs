@@ -130,6 +130,20 @@ impl Machine {
 }
 
 impl Report {
+    /// `evidence` of schema 2, whose journal held processes alone, with what only the report kept: how the run ended,
+    /// noise, probes and complaints.
+    pub fn completed(&self, evidence: Evidence) -> Evidence {
+        let Machine { before, rounds, probes, complaints, .. } = &self.machine;
+        Evidence {
+            end: self.end.clone(),
+            before: before.clone(),
+            noises: rounds.clone(),
+            probes: probes.clone(),
+            complaints: complaints.clone(),
+            ..evidence
+        }
+    }
+
     /// Judges.
     pub fn new(facts: &Facts) -> Report {
         let Facts { environment, plan, model, evidence, results } = facts;

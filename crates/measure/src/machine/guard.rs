@@ -146,7 +146,7 @@ mod tests {
         (before.throttled_s, before.thermal_events) = (Some(0.0), Some(1));
         let complaints = between(before, after, Duration::from_secs(1), 2).complaints();
         assert_eq!(complaints.len(), 3, "{complaints:?}");
-        assert!(complaints[2].contains("heat 2 times"), "{complaints:?}");
+        assert!(complaints[2].contains("heat (2 events)"), "{complaints:?}");
     }
 
     #[test]

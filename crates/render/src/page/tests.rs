@@ -136,7 +136,7 @@ fn the_history_is_told_by_machine_and_case() {
     let page = history::html(&over_time::groups(&records.iter().collect::<Vec<_>>()), 2).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     for told in [
-        "2 runs; what differs",
+        "2 runs; each machine, model and setting",
         "2 lines of the history could not be read",
         "<h2>a-model f32, 16 → 32, 2 threads</h2>",
         "<h2>a-model f32, 16 → 32, batch 4, 2 threads</h2>",

@@ -5,11 +5,11 @@ use history::Record;
 use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
 
 use super::interleaved;
-use crate::cli::{CheckArgs, Cli, Command, first_line};
+use crate::cli::{CheckArgs, Cli, Command, RequestArgs, first_line};
 
 /// Whether a flag was typed that decides what is measured.
 pub(super) fn says_what_to_measure(args: &CheckArgs) -> bool {
-    of_now(args.request.request()) != Request::default()
+    args.request.without_conditions() != RequestArgs::default()
 }
 
 /// A request without the settings that a new measurement does not inherit: whether noise is accepted, how long to wait
@@ -22,17 +22,20 @@ fn of_now(request: Request) -> Request {
 /// The request that repeats the measurement of one run's records.
 pub(super) fn again(records: &[Record]) -> Result<Request> {
     let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
-    if let Some(study) = &first.study {
+    let recorded = match &first.request {
+        Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
+        None => typed_then(&first.command),
+    };
+    // The report of a cell does not say of which study it is; its request does.
+    let of_request =
+        recorded.as_ref().ok().map(|request| &request.study.name).filter(|name| !name.is_empty());
+    if let Some(study) = first.study.as_ref().or(of_request) {
         return Err(Failure::usage(format!(
             "the baseline {} is a cell of the study {study:?}, which cannot be measured again by itself: name the run \
              to judge with --current",
             first.run
         )));
     }
-    let recorded = match &first.request {
-        Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
-        None => typed_then(&first.command),
-    };
     let recorded = recorded.map_err(|error| {
         Failure::usage(format!(
             "what the baseline {} measured cannot be repeated ({error}): name the run to judge with --current",

@@ -16,7 +16,7 @@ use judge::regression::verdicts::{self, Bar};
 use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, pairing};
 use measure::saved::pretty;
 use measure::{Places, environment, interrupt};
-use plan::{Failure, Result, RoundsAsked};
+use plan::{Failure, Request, Result, RoundsAsked};
 use time::OffsetDateTime;
 
 use super::measured::{self, Destination, results_dir};
@@ -129,20 +129,31 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     )))
 }
 
+/// What a request measures, for people: its frameworks, model and rounds, and the other settings that are not the usual
+/// ones.
+fn told_in_short(request: &Request) -> String {
+    let as_json = |request: &Request| serde_json::to_value(request).expect("a request serialises");
+    let (asked, usual) = (as_json(request), as_json(&Request::default()));
+    let is_other = |name: &str| !["frameworks", "models", "rounds"].contains(&name);
+    let others = asked.as_object().into_iter().flatten();
+    let others = others.filter(|(name, value)| is_other(name) && usual.get(name) != Some(value));
+    let rounds = match request.rounds {
+        Some(RoundsAsked::Fixed(rounds)) => rounds.to_string(),
+        _ => "automatic".to_owned(),
+    };
+    let frameworks = request.frameworks.join(", ");
+    let mut text = format!("{frameworks} on {}, rounds: {rounds}", request.model());
+    for (name, value) in others {
+        text += &format!(", {name}: {value}");
+    }
+    text
+}
+
 /// Repeats the measurement of the baseline. Returns the records with the results directory.
 fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, String)> {
     let request = args.request.laid_upon(again(&baseline.records)?);
     if !args.here.quiet {
-        let rounds = match request.rounds {
-            Some(RoundsAsked::Fixed(rounds)) => rounds.to_string(),
-            _ => "automatic".to_owned(),
-        };
-        eprintln!(
-            "measuring what {} measured: {} on {}, rounds: {rounds}",
-            baseline.source,
-            request.frameworks.join(", "),
-            request.model()
-        );
+        eprintln!("measuring what {} measured: {}", baseline.source, told_in_short(&request));
     }
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };

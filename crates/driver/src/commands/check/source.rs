@@ -63,6 +63,9 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
     let report =
         judge::report::read(value).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
     let records = records::records(&report, None);
+    if records.is_empty() {
+        return Err(Failure::usage(format!("{}: it is the report of no framework at all", path.display())));
+    }
     Ok(Run { source: text.to_owned(), records })
 }
 

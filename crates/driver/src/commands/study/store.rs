@@ -6,6 +6,7 @@ use std::path::Path;
 use judge::records;
 use judge::report::SCHEMA;
 use judge::study::{Cell, StudyReport};
+use measure::results::complete_lines;
 use measure::saved::{self, pretty};
 use measure::{Places, Results, environment};
 use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
@@ -17,7 +18,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::commands::outputs::study_outputs;
 use crate::commands::shards::Shard;
 
-const CELLS: &str = "cells.jsonl";
+pub(crate) const CELLS: &str = "cells.jsonl";
 pub(super) const ASKED: &str = "study.json";
 
 pub(super) struct Store {
@@ -123,10 +124,10 @@ impl Store {
     /// Saves the outcome. Returns the reason if something could not be saved.
     pub(super) fn finish(&mut self, report: &StudyReport) -> Option<String> {
         let outputs = study_outputs(report);
-        for (name, contents) in outputs.iter().flatten() {
+        for (name, contents) in &outputs.files {
             self.results.write(name, contents);
         }
-        self.results.finish().or_else(|| outputs.err().map(|failure| failure.to_string()))
+        self.results.finish().or_else(|| outputs.missing)
     }
 
     /// Removes a new directory in which nothing was measured.
@@ -175,9 +176,9 @@ fn cells<'a>(directory: &Path, lines: impl Iterator<Item = &'a str>) -> Result<V
 /// The finished cells of a directory. A line that was cut off in mid-write counts as a missing cell.
 fn read_cells(directory: &Path) -> Result<Vec<Cell>> {
     let path = directory.join(CELLS);
-    let text = std::fs::read_to_string(&path)
+    let text = complete_lines(&path)
         .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-    cells(directory, text[..text.rfind('\n').map_or(0, |end| end + 1)].lines())
+    cells(directory, text.lines())
 }
 
 /// The content of a shard's directory.
@@ -197,6 +198,9 @@ pub(crate) fn read_part(directory: &Path) -> Result<Part> {
             "{} is not of a shard: it is a study of its own; give directories of `photofinish run`",
             path.display()
         ))
+    })?;
+    shard.check().map_err(|reason| {
+        Failure::usage(format!("{} cannot be used: {reason}", directory.join(ASKED).display()))
     })?;
     Ok(Part { machine: asked.machine, shard, started: asked.started, cells: read_cells(directory)? })
 }
