@@ -319,35 +319,3 @@ pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
     }
     panic!("it did not come to pass within 20 s");
 }
-
-#[test]
-fn a_sweep_over_precisions_compares_each_and_tells_what_quantising_costs() {
-    let installation = Installation::new()
-        .engine("one", &[("quantised", "3")])
-        .engine("wrong", &[("quantised", "3"), ("perturb", "6")]);
-    let sweep = ["--frameworks", "one,wrong", "--quantize", "f32,int8", "--rounds", "1", "--format"];
-    let ran = installation.run(&[&sweep[..], &["json"]].concat());
-    assert_eq!(ran.code, Some(1), "the wrong one is struck: {}", ran.stderr);
-    let all = ran.json();
-    let reports = all["reports"].as_array().unwrap();
-    let precisions: Vec<_> =
-        reports.iter().map(|report| report["plan"]["precision"].as_str().unwrap()).collect();
-    assert_eq!(precisions, ["f32", "int8"]);
-    let agreement = |report: usize, name: &str| row(&reports[report], name)["agreement"].clone();
-    assert_eq!(agreement(0, "one")["quantisation_loss"], Value::Null);
-    // Held against the same codes in f32 nothing differs; against the model before, much.
-    assert_eq!(
-        (agreement(1, "one")["max_abs"].as_f64(), &agreement(1, "one")["broken"]),
-        (Some(0.0), &Value::Null)
-    );
-    assert!(agreement(1, "one")["quantisation_loss"]["mean_kl"].as_f64().unwrap() > 0.1);
-    assert!(agreement(1, "wrong")["broken"].is_string());
-
-    let ran = installation.run(&[&sweep[..], &["table"]].concat());
-    let summary = ran.stdout.rsplit("\n\n").find(|part| part.contains("KL from f32")).unwrap();
-    let rows: Vec<_> = summary.lines().filter(|line| line.contains("┆ one ")).collect();
-    assert!(rows.len() == 2 && rows[0].contains("f32") && rows[1].contains("int8"), "{summary}");
-    let ran = installation.run(&[&sweep[..], &["csv"]].concat());
-    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("framework,")).count(), 1);
-    assert!(ran.stdout.contains("\none,measured,int8,load,"), "{}", ran.stdout);
-}
