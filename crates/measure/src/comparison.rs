@@ -4,7 +4,7 @@ use judge::evidence::{End, Evidence, Fact};
 use plan::Result;
 
 use crate::results::Results;
-use crate::rounds::RoundWork;
+use crate::rounds::{RoundWork, now};
 use crate::session::Session;
 use crate::{interrupt, machine};
 
@@ -17,10 +17,12 @@ impl Session<'_> {
             let noise = self.await_quiet();
             self.tell(Fact::Before { noise });
         }
+        // Computing the reference takes from the time budget.
+        let begun = now();
         let reference = self.reference();
         let traces = self.traces(reference.as_ref());
         let mut end =
-            self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true });
+            self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true, begun });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
             self.score_texts();
             // The figures of the rounds are valid, but the request was not completed.

@@ -6,7 +6,7 @@ use tempfile::TempPath;
 
 use crate::logits;
 use crate::results::Results;
-use crate::rounds::RoundWork;
+use crate::rounds::{RoundWork, now};
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
 use crate::{interrupt, machine};
@@ -47,7 +47,7 @@ impl Session<'_> {
         }
         let traces = self.traces(findings.reference.as_ref());
         // Outputs were compared above; the rounds only measure how much speeds vary.
-        let end = self.rounds(&RoundWork { traces: &traces, reference: None, parity: false });
+        let end = self.rounds(&RoundWork { traces: &traces, reference: None, parity: false, begun: now() });
         let end = if interrupt::requested() { End::Interrupted } else { end };
         self.tell(Fact::End { end });
         for (found, contender) in findings.contenders.iter_mut().zip(&self.plan.contenders) {

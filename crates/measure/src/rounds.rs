@@ -28,6 +28,8 @@ pub(crate) struct RoundWork<'a> {
     pub(crate) reference: Option<&'a Reference>,
     /// Whether processes write logits, to be compared with the reference.
     pub(crate) parity: bool,
+    /// When the time budget of automatic rounds began.
+    pub(crate) begun: Instant,
 }
 
 /// The outcome of a round.
@@ -41,7 +43,6 @@ enum Round {
 impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
     pub(crate) fn rounds(&mut self, work: &RoundWork<'_>) -> End {
-        let start = now();
         let mut orders = BalancedOrder::new(self.plan.contenders.len(), self.plan.seed);
         let mut longest = Duration::ZERO;
         loop {
@@ -59,7 +60,7 @@ impl Session<'_> {
                 Round::Noisy(reason) => return End::Noisy { reason },
             }
             longest = longest.max(begun.elapsed());
-            if let Some(end) = self.enough(start.elapsed() + longest) {
+            if let Some(end) = self.enough(work.begun.elapsed() + longest) {
                 return end;
             }
         }
@@ -233,6 +234,6 @@ fn derived_weights(run: &Run) -> Option<DerivedWeights> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the time budget, not a measurement")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

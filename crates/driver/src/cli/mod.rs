@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Rules,
 }
 
-/// Settings that concern this machine only and affect no figure.
+/// Settings that concern this machine only: no request holds them.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HereArgs {
     /// No progress on stderr

@@ -178,6 +178,11 @@ fn a_study_begun_before_a_field_was_added_resumes_and_one_with_a_field_of_later_
     let ran = installation.run(&resumed);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(!ran.stderr.contains("cell 1 of"), "nothing is measured again: {}", ran.stderr);
+    let workers = value["workers"].take();
+    value["workers"] = json!("/elsewhere");
+    write(&asked, &value);
+    installation.run(&resumed).refused(&["it was begun with other workers"]);
+    value["workers"] = workers;
     value["asked"]["request"]["of_later"] = json!(true);
     write(&asked, &value);
     installation.run(&resumed).refused(&["unknown field `of_later`"]);

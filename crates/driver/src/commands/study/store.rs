@@ -1,7 +1,7 @@
 //! The results directory of a study: the request, a line for each finished cell, and the outcome. `--resume` does not
 //! measure a finished cell again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use judge::records;
 use judge::report::SCHEMA;
@@ -39,6 +39,9 @@ pub(super) struct Asked {
     started: String,
     /// The hardware: figures of two machines are not one study.
     machine: Computer,
+    /// Where the workers are: cells of two builds are not one study.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workers: Option<PathBuf>,
     /// The part of a plan that this study is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shard: Option<Shard>,
@@ -67,6 +70,7 @@ impl Asked {
             asked: asked.clone(),
             started: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
             machine: computer(places),
+            workers: Some(places.workers.clone()),
             shard,
         }
     }
@@ -77,6 +81,8 @@ impl Asked {
             format!("it is a `{}`", earlier.study)
         } else if earlier.machine != self.machine {
             "it was begun on another machine".to_owned()
+        } else if earlier.workers.is_some() && earlier.workers != self.workers {
+            "it was begun with other workers".to_owned()
         } else if earlier.shard != self.shard {
             "it is another shard, or of another plan".to_owned()
         } else if earlier.planned != self.planned {
