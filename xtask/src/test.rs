@@ -12,34 +12,41 @@ use crate::cargo::cargo;
 use crate::workspace::Workspace;
 use crate::{build, readers};
 
-/// In this order: what others rest on comes first.
-const PACKAGES: &[Package] = &[
-    Package::plain("bundle"),
-    Package::plain("configs"),
-    Package::plain("tooling"),
-    Package::plain("tidy"),
-    Package::plain("setup"),
-    Package::plain("engine"),
-    Package::plain("protocol"),
-    Package::plain("profile"),
-    Package::plain("history"),
-    Package::plain("charts"),
-    Package::plain("statistics"),
-    Package::plain("worker"),
-    Package::plain("engine-mock"),
-    Package::plain("calibrate"),
-    Package::plain("prepare"),
-    Package::plain("engine-candle"),
-    Package::native("engine-ort"),
-    Package::native("engine-tch"),
-    Package::plain("plan"),
-    Package::plain("judge"),
-    Package::plain("measure"),
-    Package::plain("render"),
-    Package::native("driver"),
-    Package::plain("reference-gguf"),
-    Package::plain("reference-candle-transformers"),
-    Package::plain("xtask"),
+/// Packages whose tests are compiled together, so that what several of them rest on is compiled once. In this order: what
+/// others rest on comes first, and the engines' tests come after those that run the engines as they were built.
+const GROUPS: &[&[Package]] = &[
+    &[
+        Package::plain("bundle"),
+        Package::plain("configs"),
+        Package::plain("tooling"),
+        Package::plain("tidy"),
+        Package::plain("setup"),
+        Package::plain("engine"),
+        Package::plain("protocol"),
+        Package::plain("profile"),
+        Package::plain("history"),
+        Package::plain("charts"),
+        Package::plain("statistics"),
+        Package::plain("xtask"),
+    ],
+    &[
+        Package::plain("worker"),
+        Package::plain("engine-mock"),
+        Package::plain("calibrate"),
+        Package::plain("plan"),
+        Package::plain("judge"),
+        Package::plain("measure"),
+        Package::plain("render"),
+        Package::native("driver"),
+    ],
+    &[
+        Package::plain("prepare"),
+        Package::plain("engine-candle"),
+        Package::native("engine-ort"),
+        Package::native("engine-tch"),
+        Package::plain("reference-gguf"),
+        Package::plain("reference-candle-transformers"),
+    ],
 ];
 
 struct Package {
@@ -108,12 +115,14 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
         }
         findings.step("build", build::run(workspace, &[], reporter).map(drop));
     }
-    for package in PACKAGES {
-        if quick && package.native {
+    for group in GROUPS {
+        let (left_out, tested): (Vec<_>, Vec<_>) =
+            group.iter().partition(|package: &&Package| quick && package.native);
+        for package in left_out {
             findings.skip(&format!("tests of {}", package.name), "they take a native library or the model");
-        } else {
-            findings.tests_of(workspace, package.name, &pieces)?;
         }
+        let names: Vec<&str> = tested.iter().map(|package| package.name).collect();
+        findings.tests_of(workspace, &names, &pieces)?;
     }
     if !findings.failed.is_empty() {
         println!("failed: {}", findings.failed.join(", "));
@@ -153,11 +162,13 @@ impl Findings {
         Ok(())
     }
 
-    /// Streams the package's tests and counts them. One that does not build is one failure.
-    fn tests_of(&mut self, workspace: &Workspace, package: &str, pieces: &[Provided]) -> Result<()> {
-        println!("== {package}");
+    /// Streams the packages' tests and counts them. Packages that do not build are one failure.
+    fn tests_of(&mut self, workspace: &Workspace, packages: &[&str], pieces: &[Provided]) -> Result<()> {
+        let packages_named = packages.join(", ");
+        println!("== {packages_named}");
         let mut child = cargo(workspace)
-            .args(["test", "--release", "--locked", "--no-fail-fast", "--package", package])
+            .args(["test", "--release", "--locked", "--no-fail-fast"])
+            .args(packages.iter().flat_map(|package| ["--package", package]))
             .envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)))
             .stdout(Stdio::piped())
             .spawn()
@@ -177,7 +188,7 @@ impl Findings {
         }
         let status = child.wait()?;
         self.tally.add(tally);
-        let name = format!("tests of {package}");
+        let name = format!("tests of {packages_named}");
         if tally.failed > 0 {
             self.failed.push(name);
         } else if !status.success() {
@@ -222,12 +233,16 @@ mod tests {
         assert_eq!(findings.failed, ["bad"]);
     }
 
+    fn packages() -> impl Iterator<Item = &'static Package> {
+        GROUPS.iter().copied().flatten()
+    }
+
     #[test]
     fn every_member_of_the_workspace_is_tested() {
         let workspace = Workspace::locate().unwrap();
         let crates = std::fs::read_dir(workspace.root.join("crates")).unwrap();
         for name in crates.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
-            assert!(PACKAGES.iter().any(|package| package.name == name), "{name} is not in PACKAGES");
+            assert!(packages().any(|package| package.name == name), "{name} is in none of GROUPS");
         }
     }
 
@@ -235,7 +250,7 @@ mod tests {
     fn engines_that_need_a_piece_are_tested_with_it() {
         let workspace = Workspace::locate().unwrap();
         for engine in Engines::read(&workspace).unwrap().all().iter().filter(|engine| !engine.reference) {
-            let package = PACKAGES.iter().find(|package| package.name == engine.worker).unwrap();
+            let package = packages().find(|package| package.name == engine.worker).unwrap();
             assert_eq!(package.native, !engine.native.is_empty(), "{}", engine.worker);
         }
     }

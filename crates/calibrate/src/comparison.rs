@@ -1,29 +1,22 @@
-//! One simulated comparison: processes with the noise of the mock, rounds in the driver's order, and the
-//! loop by which the driver asks for more.
+//! One simulated comparison: rounds on a simulated machine in the driver's order, and the loop by which the driver
+//! asks for more.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use engine_mock::Noise;
-use judge::Metric;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use statistics::{
-    BalancedOrder, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, Decision, Looks, Series, Settings, decide, settled,
+    BalancedOrder, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, Decision, Looks, MIN_ROUNDS, Series, Settings, decide,
+    settled, weights,
 };
 
-/// The metrics of the table.
-pub const METRICS: [Metric; 5] = Metric::TABLE;
-/// The one that decides whether rounds go on.
-pub const DECIDING: usize = 3;
-/// Decode steps of a process.
-const STEPS: usize = 64;
-/// σ of peak memory between processes.
-const MEMORY_NOISE: f64 = 0.001;
+use crate::figures::{DECIDING, METRICS};
+use crate::machine::Machine;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rounds {
     Automatic,
+    /// Automatic, and over before so many simulated seconds have passed.
+    Within(f64),
     Fixed(usize),
 }
 
@@ -33,9 +26,14 @@ impl Rounds {
         static AUTOMATIC: LazyLock<Arc<Looks>> =
             LazyLock::new(|| Arc::new(Looks::automatic(DEFAULT_MAX_ROUNDS)));
         match self {
-            Rounds::Automatic => Arc::clone(&AUTOMATIC),
+            Rounds::Automatic | Rounds::Within(_) => Arc::clone(&AUTOMATIC),
             Rounds::Fixed(rounds) => Arc::new(Looks::fixed(rounds)),
         }
+    }
+
+    /// Whether there is no time for another round after so many, which would end after so many seconds.
+    fn are_out_of_time(self, rounds: usize, next_s: f64) -> bool {
+        matches!(self, Rounds::Within(budget_s) if rounds >= MIN_ROUNDS && next_s > budget_s)
     }
 }
 
@@ -43,36 +41,35 @@ impl fmt::Display for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rounds::Automatic => f.write_str("automatic"),
+            Rounds::Within(budget_s) => write!(f, "within {budget_s} s"),
             Rounds::Fixed(rounds) => write!(f, "{rounds}"),
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// The driver's.
-    Balanced,
-    /// All rounds of one contender come before all rounds of the next. What drift does to that must be caught.
-    OneByOne,
-}
-
 /// What is true, and how it is looked at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// How long each contender's decode steps take relative to the others'. Load, cold start and memory
-    /// are alike.
+    /// How long each contender's requests take relative to the others'. Load, cold start and memory are alike.
     pub decode: Vec<f64>,
-    pub noise: Noise,
+    pub machine: Machine,
     pub rounds: Rounds,
-    pub order: Order,
 }
 
 /// How one ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    pub rounds: usize,
+    pub effort: Effort,
     /// By metric, then by pair of contenders: `[METRICS][pairs]`.
     pub table: Vec<Option<Decision>>,
+}
+
+/// What one took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    pub rounds: usize,
+    /// On the simulated clock; 0 where the machine has none.
+    pub seconds: f64,
 }
 
 impl Comparison {
@@ -83,6 +80,13 @@ impl Comparison {
 }
 
 impl Scenario {
+    /// Contenders of which the last takes `ratio` times as long as the others.
+    pub fn new(contenders: usize, ratio: f64, machine: Machine, rounds: Rounds) -> Self {
+        let mut decode = vec![1.0; contenders];
+        decode[contenders - 1] = ratio;
+        Self { decode, machine, rounds }
+    }
+
     /// Pairs of contenders, the first named first.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let contenders = self.decode.len();
@@ -93,68 +97,65 @@ impl Scenario {
     pub fn compare(&self, looks: &Looks, seed: u64) -> Comparison {
         let settings = Settings { seed, ..Settings::default() };
         let mut table = Vec::new();
-        let rounds = self.observe(looks, seed, |family, last| {
+        let effort = self.observe(looks, seed, |family, last| {
             table = decide(family, looks, last, &settings);
             settled(deciding(&table), DEFAULT_MARGIN)
         });
-        Comparison { rounds, table }
+        Comparison { effort, table }
     }
 
-    /// Adds rounds and shows the table's series at each look, with whether it is the last, until `enough`
-    /// says so. Returns the rounds that there were.
+    /// Adds rounds and shows the table's series at each look, with whether it is the last, until `enough` says so or
+    /// time is over. Where time is over at a look that was not enough, it is shown once more as the last.
     pub fn observe(
         &self,
         looks: &Looks,
         seed: u64,
         mut enough: impl FnMut(&[Series<'_>], bool) -> bool,
-    ) -> usize {
+    ) -> Effort {
         let contenders = self.decode.len();
         let (pairs, most) = (self.pairs(), looks.max_rounds());
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut machine = self.machine.start(&self.decode, most, seed);
         // Of each metric, each contender's figures by round.
         let mut figures = vec![vec![Vec::with_capacity(most); contenders]; METRICS.len()];
-        for (round, order) in (1..=most).zip(BalancedOrder::new(contenders, seed)) {
-            for (position, contender) in order.into_iter().enumerate() {
-                let started = match self.order {
-                    Order::Balanced => (round - 1) * contenders + position,
-                    Order::OneByOne => contender * most + round - 1,
-                };
-                let started = started as f64 / (most * contenders) as f64;
-                let process = self.process(contender, started, &mut random);
+        let mut longest: f64 = 0.0;
+        let mut orders = BalancedOrder::new(contenders, seed);
+        let mut effort = Effort { rounds: 0, seconds: 0.0 };
+        loop {
+            let order = orders.next().unwrap_or_default();
+            for (contender, process) in machine.round(&order).into_iter().enumerate() {
                 for (figures, figure) in figures.iter_mut().zip(process) {
                     figures[contender].push(Some(figure));
                 }
             }
-            if looks.is_look(round) {
-                let family: Vec<Series<'_>> = figures
-                    .iter()
-                    .flat_map(|of_metric| {
-                        pairs.iter().map(|&(a, b)| Series { a: &of_metric[a], b: &of_metric[b] })
-                    })
-                    .collect();
-                if enough(&family, round == most) {
-                    return round;
-                }
+            longest = longest.max(machine.seconds() - effort.seconds);
+            effort = Effort { rounds: effort.rounds + 1, seconds: machine.seconds() };
+            let planned = effort.rounds == most;
+            let last = planned || self.rounds.are_out_of_time(effort.rounds, effort.seconds + longest);
+            let is_look = looks.is_look(effort.rounds);
+            if !is_look && !last {
+                continue;
+            }
+            let family = family(&figures, &pairs);
+            let clear = is_look && enough(&family, planned);
+            if last && !planned && !clear {
+                enough(&family, true);
+            }
+            if last || clear {
+                return effort;
             }
         }
-        most
     }
+}
 
-    /// The figures of one process, in the order of [`METRICS`]; `started` at this share of the longest run.
-    fn process(&self, contender: usize, started: f64, random: &mut impl Rng) -> [f64; METRICS.len()] {
-        let load = self.noise.of_process(started, random).factor();
-        let cold = self.noise.of_process(started, random).factor();
-        let memory = Noise { process: MEMORY_NOISE, ..Noise::default() }.of_process(0.0, random).factor();
-        let decode = self.noise.of_process(started, random);
-        let mut gaps = [0.0; STEPS];
-        for (step, gap) in (1..).zip(&mut gaps) {
-            *gap = self.decode[contender] * decode.of_step(step, random);
-        }
-        let throughput = STEPS as f64 / gaps.iter().sum::<f64>();
-        let (below, upper, _) = gaps.select_nth_unstable_by(STEPS / 2, f64::total_cmp);
-        let lower = below.iter().copied().fold(0.0, f64::max);
-        [load, cold, 0.5 * (lower + *upper), throughput, memory]
-    }
+/// The hypotheses of the table, by metric and then by pair, with their shares of its error rate.
+fn family<'a>(figures: &'a [Vec<Vec<Option<f64>>>], pairs: &[(usize, usize)]) -> Vec<Series<'a>> {
+    let of_metric = |metric: usize| pairs.iter().map(move |&pair| (metric, pair));
+    let hypotheses: Vec<(usize, (usize, usize))> = (0..figures.len()).flat_map(of_metric).collect();
+    let deciding: Vec<bool> = hypotheses.iter().map(|(metric, _)| *metric == DECIDING).collect();
+    let series = hypotheses.into_iter().zip(weights(&deciding));
+    series
+        .map(|((metric, (a, b)), weight)| Series { a: &figures[metric][a], b: &figures[metric][b], weight })
+        .collect()
 }
 
 fn deciding(table: &[Option<Decision>]) -> &[Option<Decision>] {

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use statistics::DEFAULT_MAX_ROUNDS;
+use statistics::{DECIDING_SHARE, DEFAULT_MAX_ROUNDS};
 
-use crate::comparison::METRICS;
+use crate::figures::{DECIDING, METRICS};
 use crate::study::{Options, Share};
 
 /// Where a share has to be.
@@ -48,7 +48,7 @@ impl fmt::Display for Limit {
 #[derive(Debug, Clone)]
 pub struct Table {
     title: &'static str,
-    text: &'static str,
+    text: String,
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     judged: usize,
@@ -57,9 +57,9 @@ pub struct Table {
 
 impl Table {
     /// The last column of the header names the share; its Monte Carlo interval, limit and result follow.
-    pub fn new(title: &'static str, text: &'static str, header: &[&'static str]) -> Self {
+    pub fn new(title: &'static str, text: impl Into<String>, header: &[&'static str]) -> Self {
         let header = header.iter().copied().chain(["95 % MC interval", "limit", ""]).collect();
-        Self { title, text, header, rows: Vec::new(), judged: 0, failed: 0 }
+        Self { title, text: text.into(), header, rows: Vec::new(), judged: 0, failed: 0 }
     }
 
     /// `setting` has a cell for each column before the share.
@@ -115,13 +115,16 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
          limits. A figure passes by its own value; the Monte Carlo interval (Wilson 1927) says what the true \
          share may be.\n\n\
          Processes vary as those of `engine-mock` do. Rounds come in the driver's balanced random order; \
-         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has {} metrics \
-         ({}); latency and throughput come of the same decode steps. \"Rounds taken\" is the mean, and in parentheses the 10, 50 and 90 % quantiles. The methods are \
-         described in `docs/methodology.md` and `crates/statistics`.\n",
+         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has {} \
+         metrics ({}); latency and throughput come of the same decode steps. The hypotheses on {} have {} of the \
+         error rate together, all others share the rest. \"Rounds taken\" and \"seconds taken\" are means, with the 10, 50 and \
+         90 % quantiles in parentheses. The methods are described in `docs/methodology.md` and `crates/statistics`.\n",
         env!("CARGO_PKG_VERSION"),
         judged - failed,
         if metrics.len() == 5 { "five".to_owned() } else { metrics.len().to_string() },
         metrics.join(", "),
+        METRICS[DECIDING].words(),
+        percent(DECIDING_SHARE, 0),
     );
     for table in tables {
         page.push_str(&format!("\n{table}"));

@@ -1,11 +1,18 @@
 //! The calibration in small, with limits that are loose and yet catch what is broken; and the calibration
 //! itself calibrated: methods that are broken on purpose.
 
-use calibrate::comparison::{DECIDING, Order, Rounds, Scenario};
+use calibrate::comparison::{Rounds, Scenario};
+use calibrate::figures::DECIDING;
+use calibrate::machine::Machine;
+use calibrate::outcomes::{any_different, coverage, is, last_is_slower};
 use calibrate::page;
+use calibrate::processes::Order;
 use calibrate::steady::COURSES;
-use calibrate::studies::{self, DRIFT, NORMAL, any_different, last_is_slower, scenario};
-use calibrate::study::{Options, Share, repeat};
+use calibrate::studies;
+use calibrate::studies::bandwidth::{self, BUDGET_S, INTERLEAVED, PROCESSES};
+use calibrate::studies::noise::{DRIFT, NORMAL, scenario};
+use calibrate::study::{Options, Share, mean, repeat};
+use calibrate::turns::Schedule;
 use statistics::steady::classify;
 use statistics::{LogRatios, Looks, Outcome, Resamples};
 
@@ -32,17 +39,14 @@ fn clear_differences_take_few_rounds() {
     let outcomes = OPTIONS.simulate(&scenario(3, 1.5, NORMAL, Rounds::Fixed(6)));
     assert!(outcomes.iter().all(any_different));
     let outcomes = OPTIONS.simulate(&scenario(2, 1.5, NORMAL, Rounds::Automatic));
-    assert!(outcomes.iter().all(|outcome| outcome.rounds == 6));
+    assert!(outcomes.iter().all(|outcome| outcome.effort.rounds == 6));
 }
 
 #[test]
 fn intervals_hold_the_truth_about_as_often_as_they_say() {
     for rounds in [Rounds::Fixed(6), Rounds::Automatic] {
         let outcomes = OPTIONS.simulate(&scenario(2, 1.03, NORMAL, rounds));
-        let held = Share::count(&outcomes, |outcome| {
-            let (low, high) = outcome.deciding()[0].as_ref().unwrap().interval;
-            low <= 1.03 && 1.03 <= high
-        });
+        let (_, held) = coverage(&outcomes, 1.03);
         assert!((0.90..=0.99).contains(&held.value()), "{held:?} with {rounds:?}");
     }
 }
@@ -50,9 +54,7 @@ fn intervals_hold_the_truth_about_as_often_as_they_say() {
 #[test]
 fn what_is_at_the_margin_is_seldom_equivalent() {
     let outcomes = OPTIONS.simulate(&scenario(2, 1.02, NORMAL, Rounds::Fixed(24)));
-    let wrong = Share::count(&outcomes, |outcome| {
-        outcome.deciding()[0].as_ref().unwrap().outcome == Outcome::Equivalent
-    });
+    let wrong = Share::count(&outcomes, |outcome| is(&outcome.deciding()[0], Outcome::Equivalent));
     assert!(wrong.value() <= 0.06, "{wrong:?}");
 }
 
@@ -86,7 +88,8 @@ fn peeking_without_paying_is_caught() {
 
 #[test]
 fn drift_that_falls_on_one_contender_is_caught() {
-    let one_by_one = Scenario { order: Order::OneByOne, ..scenario(2, 1.0, DRIFT, Rounds::Fixed(24)) };
+    let machine = Machine::Even { noise: DRIFT, order: Order::OneByOne };
+    let one_by_one = Scenario::new(2, 1.0, machine, Rounds::Fixed(24));
     let wrong = Share::count(&OPTIONS.simulate(&one_by_one), any_different);
     assert!(wrong.interval().0 > 0.05, "{wrong:?}");
 }
@@ -100,6 +103,36 @@ fn a_table_without_holm_is_caught() {
     });
     let wrong = Share::count(&any, |any| *any);
     assert!(wrong.interval().0 > 0.05, "{wrong:?}");
+}
+
+#[test]
+fn bandwidth_that_changes_is_no_difference() {
+    for schedule in [INTERLEAVED, Schedule::Sequential] {
+        let outcomes = OPTIONS.simulate(&bandwidth::scenario(3, 1.0, PROCESSES[0], schedule));
+        let wrong = Share::count(&outcomes, any_different);
+        assert!(wrong.value() <= 0.06, "{wrong:?} when {schedule}");
+    }
+}
+
+#[test]
+fn intervals_hold_the_truth_while_bandwidth_changes() {
+    for process in PROCESSES {
+        let outcomes = OPTIONS.simulate(&bandwidth::scenario(2, 1.03, process, INTERLEAVED));
+        let (bias, held) = coverage(&outcomes, 1.03);
+        assert!((0.90..=0.99).contains(&held.value()) && bias.abs() < 0.01, "{held:?} {bias} at {process}");
+    }
+}
+
+#[test]
+fn interleaved_requests_find_more_in_the_same_time() {
+    let found = [INTERLEAVED, Schedule::Sequential].map(|schedule| {
+        let scenario = bandwidth::scenario(2, 1.10, PROCESSES[0], schedule);
+        let outcomes = OPTIONS.simulate(&scenario);
+        let seconds: Vec<f64> = outcomes.iter().map(|outcome| outcome.effort.seconds).collect();
+        assert!(mean(&seconds) < BUDGET_S, "{} s when {schedule}", mean(&seconds));
+        Share::count(&outcomes, |outcome| last_is_slower(&scenario, outcome)).value()
+    });
+    assert!(found[0] > 2.0 * found[1], "{found:?}");
 }
 
 #[test]

@@ -15,6 +15,14 @@ pub struct ConfigError(String);
 
 pub type Result<T> = std::result::Result<T, ConfigError>;
 
+/// glibc's variable for its memory policy. It is a setting of a run, the same for every worker, and no configuration
+/// sets it: rule R16.
+pub const TUNABLES: &str = "GLIBC_TUNABLES";
+/// With this value, glibc asks for huge pages under large allocations, where the system leaves that to programs.
+pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+/// With this one, it leaves them to the system.
+pub const USUAL_PAGES: &str = "glibc.malloc.hugetlb=0";
+
 /// One column of a comparison: a framework, or a variant of it. The file's name is the column's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

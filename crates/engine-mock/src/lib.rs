@@ -16,6 +16,7 @@
 //! | `memory_step_mib`, `memory_step_at` | allocated in addition, and touched, at this call of `append` (default 1) |
 //! | `kv_cache` | `true`: `begin` allocates keys and values of the model's shapes in f32, touches them and tells their size; by default it has none and cannot tell |
 //! | `busy_threads` | threads of its own that burn a core while it appends |
+//! | `busy_waiting` | `true`: they go on burning between requests, as pools that spin do |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
 //! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
 //! | `unsupported` | the reason for which it loads nothing |
@@ -176,7 +177,7 @@ impl InferenceEngine for Mock {
         }
         self.busy.set(true);
         self.script.wait(step);
-        self.busy.set(false);
+        self.busy.set(self.script.busy_waiting);
         self.logits.clear();
         self.latest.clear();
         for (sequence, tokens) in tokens.chunks_exact(count).enumerate() {

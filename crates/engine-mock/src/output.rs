@@ -1,4 +1,4 @@
-//! Faults of the protocol: what a broken worker might send in place of events.
+//! Faults of the protocol: what a broken worker might send in place of events, or beside them.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
         name.parse().ok()
     });
     match fault {
-        Some(fault @ (Fault::Garbage | Fault::Flood | Fault::Leave | Fault::Version)) => {
+        Some(fault @ (Fault::Garbage | Fault::Flood | Fault::Leave | Fault::Version | Fault::Twice)) => {
             Box::new(Faulty { fault, output, lines: 0 })
         }
         _ => output,
@@ -32,6 +32,9 @@ impl Write for Faulty {
             let text = String::from_utf8_lossy(line).replacen("\"protocol\":", "\"protocol\":9", 1);
             self.output.write_all(text.as_bytes())?;
             return Ok(line.len());
+        }
+        if self.fault == Fault::Twice && line.starts_with(br#"{"event":"sample""#) {
+            self.output.write_all(line)?;
         }
         if self.lines == 3 {
             match self.fault {

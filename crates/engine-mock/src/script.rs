@@ -28,11 +28,13 @@ pub enum Fault {
     Leave,
     /// Says that it speaks another version of the protocol.
     Version,
+    /// Answers every turn twice.
+    Twice,
     /// Allocates until it may no more, and dies of that. Nothing is touched, so that only a limit is felt.
     Memory,
 }
 
-const FAULTS: [(&str, Fault); 9] = [
+const FAULTS: [(&str, Fault); 10] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -41,6 +43,7 @@ const FAULTS: [(&str, Fault); 9] = [
     ("flood", Fault::Flood),
     ("leave", Fault::Leave),
     ("version", Fault::Version),
+    ("twice", Fault::Twice),
     ("memory", Fault::Memory),
 ];
 
@@ -56,7 +59,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 30] = [
+const OPTIONS: [&str; 31] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -77,6 +80,7 @@ const OPTIONS: [&str; 30] = [
     "memory_step_at",
     "kv_cache",
     "busy_threads",
+    "busy_waiting",
     "perturb",
     "quantised",
     "unsupported",
@@ -102,6 +106,8 @@ pub struct Script {
     pub memory_step_at: usize,
     pub kv_cache: bool,
     pub busy_threads: usize,
+    /// Whether they burn between requests, too.
+    pub busy_waiting: bool,
     pub perturb: f32,
     pub quantised: f32,
     /// What it claims of its graph, if anything.
@@ -147,6 +153,7 @@ impl Script {
             memory_step_at: options.number("memory_step_at", 1.0)? as usize,
             kv_cache: options.parsed("kv_cache", "true or false")?.unwrap_or(false),
             busy_threads: options.number("busy_threads", 0.0)? as usize,
+            busy_waiting: options.parsed("busy_waiting", "true or false")?.unwrap_or(false),
             perturb: options.number("perturb", 0.0)? as f32,
             quantised: options.number("quantised", 0.0)? as f32,
             optimised: options.parsed("optimised", "true or false")?,

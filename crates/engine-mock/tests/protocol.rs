@@ -1,12 +1,13 @@
 //! The protocol in memory: a job in, events out, no process between.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::Stdio;
 
 use engine_mock::Mock;
 use protocol::{
-    Case, Decode, Event, FailureKind, Generate, Job, KvCache, Measure, ParityTask, Score, Settings, Task,
-    Usage, Warmup,
+    Case, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Score, Settings,
+    Task, Turn, Usage, Warmup,
 };
 
 /// A bundle of a model with 8 tokens of vocabulary and 64 positions; the mock reads no weights.
@@ -46,13 +47,21 @@ fn measure() -> Measure {
         decode: Decode::Forced,
         kv_cache: KvCache::On,
         warmup: Warmup { min_iterations: 1, max_iterations: 2, max_ns: u64::MAX, settled_within: 0.5 },
-        iterations: 3,
-        delay_ns: 0,
-        parity: None,
+        lead_in: 0,
     }
 }
 
+/// Three requests of the one case, and the end.
+fn turns(finish: Finish) -> String {
+    let turns = std::iter::repeat_n(Turn::Request { case: 0 }, 3).chain([Turn::Finish(finish)]);
+    turns.map(|turn| serde_json::to_string(&turn).unwrap() + "\n").collect()
+}
+
 fn serve(settings: Settings, task: Task) -> Vec<Event> {
+    serve_to(settings, task, Finish::default())
+}
+
+fn serve_to(settings: Settings, task: Task, finish: Finish) -> Vec<Event> {
     let bundle = bundle();
     let job = Job {
         protocol: protocol::VERSION,
@@ -62,12 +71,12 @@ fn serve(settings: Settings, task: Task) -> Vec<Event> {
         evict: false,
         task,
     };
-    events_of(&serde_json::to_string(&job).unwrap())
+    events_of(&serde_json::to_string(&job).unwrap(), &turns(finish))
 }
 
-fn events_of(job: &str) -> Vec<Event> {
+fn events_of(job: &str, turns: &str) -> Vec<Event> {
     let mut output = Vec::new();
-    let _ = worker::serve::<Mock>(job, 0, &mut output);
+    let _ = worker::serve::<Mock>(job, &mut turns.as_bytes(), 0, &mut output);
     let text = String::from_utf8(output).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -90,35 +99,25 @@ fn a_measurement_yields_every_phase_in_order() {
             Event::Loaded(_) => "loaded",
             Event::ColdStart(_) => "cold_start",
             Event::Warmup(_) => "warmup",
-            Event::Iteration(_) => "iteration",
+            Event::Sample(_) => "sample",
             Event::Usage(_) => "usage",
             Event::Done => "done",
             _ => "?",
         })
         .collect();
-    let expected = [
-        "hello",
-        "started",
-        "loaded",
-        "cold_start",
-        "warmup",
-        "iteration",
-        "iteration",
-        "iteration",
-        "usage",
-        "done",
-    ];
+    let expected =
+        ["hello", "started", "loaded", "cold_start", "warmup", "sample", "sample", "sample", "usage", "done"];
     assert_eq!(kinds, expected);
 }
 
 #[test]
-fn every_iteration_does_the_asked_work() {
+fn every_request_does_the_asked_work() {
     let events = serve(settings(&[]), Task::Measure(measure()));
     let mut seen = 0;
     for event in &events {
-        if let Event::Iteration(iteration) = event {
+        if let Event::Sample(answer) = event {
             seen += 1;
-            let sample = &iteration.cases[0];
+            let sample = &answer.sample;
             assert_eq!(sample.gaps_ns.len(), 3, "one gap fewer than the new tokens");
             assert_eq!(sample.tokens.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
             assert!(sample.first_token_ns > 0 && sample.gaps_ns.iter().all(|&gap| gap > 0));
@@ -133,7 +132,7 @@ fn without_the_cache_the_tokens_are_the_same() {
         let task = Measure { kv_cache, decode: Decode::Greedy, ..measure() };
         let events = serve(settings(&[]), Task::Measure(task));
         events.into_iter().find_map(|event| match event {
-            Event::Iteration(iteration) => Some(iteration.cases[0].tokens.clone()),
+            Event::Sample(answer) => Some(answer.sample.tokens),
             _ => None,
         })
     };
@@ -171,11 +170,8 @@ fn scores_in_pieces_are_those_in_one() {
 fn parity_is_written_along_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("parity.safetensors").display().to_string();
-    let task = Measure {
-        parity: Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false }),
-        ..measure()
-    };
-    let events = serve(settings(&[]), Task::Measure(task));
+    let parity = Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false });
+    let events = serve_to(settings(&[]), Task::Measure(measure()), Finish { hash: false, parity });
     assert!(events.iter().any(|event| matches!(event, Event::Parity(_))));
     let bytes = std::fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -201,12 +197,12 @@ fn what_cannot_be_done_is_a_reason_not_a_crash() {
 
 #[test]
 fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
-    assert!(failure(&events_of("{")).1.contains("does not parse"));
+    assert!(failure(&events_of("{", "")).1.contains("does not parse"));
     let other = serde_json::json!({
         "protocol": 99, "bundle": "", "settings": settings(&[]),
         "task": {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}
     });
-    assert!(failure(&events_of(&other.to_string())).1.contains("protocol 99"));
+    assert!(failure(&events_of(&other.to_string(), "")).1.contains("protocol 99"));
     let ragged =
         Case { context: Vec::new(), prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };
     let events = serve(settings(&[]), Task::Measure(Measure { cases: vec![ragged], ..measure() }));
@@ -238,7 +234,8 @@ fn usage(options: &[(&str, &str)]) -> Usage {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    serde_json::to_writer(worker.stdin.take().unwrap(), &job).unwrap();
+    let lines = serde_json::to_string(&job).unwrap() + "\n" + &turns(Finish::default());
+    worker.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = worker.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut events = text.lines().map(|line| serde_json::from_str(line).unwrap());

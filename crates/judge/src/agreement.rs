@@ -116,13 +116,25 @@ impl Agreement {
             let (top1, limit) = (self.top1 * 100.0, tolerance.top1 * 100.0);
             return Some(format!("top-1 agreement {top1:.1} % is below {limit:.0} %"));
         }
-        let allowed = ((1.0 - tolerance.top1) * self.timed_tokens as f64).floor() as usize;
-        if self.timed_mismatches > allowed {
-            return Some(format!(
-                "{} of {} timed tokens are not the reference's",
-                self.timed_mismatches, self.timed_tokens
-            ));
-        }
-        None
+        TokenAgreement { timed: self.timed_tokens, mismatches: self.timed_mismatches }.objection(&tolerance)
+    }
+}
+
+/// The tokens of a process's timed requests, beside those that the reference would have chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenAgreement {
+    /// Number of tokens in the timed requests.
+    pub timed: usize,
+    /// Number of these that the reference would not have chosen.
+    pub mismatches: usize,
+}
+
+impl TokenAgreement {
+    /// The disagreement in words, if more tokens differ than the tolerance allows.
+    pub fn objection(&self, tolerance: &Tolerance) -> Option<String> {
+        let TokenAgreement { timed, mismatches } = self;
+        let allowed = ((1.0 - tolerance.top1) * *timed as f64).floor() as usize;
+        (*mismatches > allowed)
+            .then(|| format!("{mismatches} of {timed} timed tokens are not the reference's"))
     }
 }

@@ -44,13 +44,13 @@ const TEST_TOKENS: usize = 15;
 const SETTLED_WITHIN: f64 = 0.05;
 
 /// The iterations of one process in the order they ran.
-struct Series<'a> {
+struct Series {
     warmup: usize,
-    iterations: Vec<&'a Iteration>,
+    iterations: Vec<Iteration>,
 }
 
-impl<'a> Series<'a> {
-    fn new(run: &'a Run) -> Series<'a> {
+impl Series {
+    fn new(run: &Run) -> Series {
         Series {
             warmup: run.warmup().map_or(0, |warmup| warmup.iterations.len()),
             iterations: iterations(run),
@@ -60,7 +60,7 @@ impl<'a> Series<'a> {
     /// Time of a steady iteration in nanoseconds: the median of the measured ones.
     fn steady_ns(&self) -> Option<f64> {
         let measured = self.iterations.get(self.warmup..)?;
-        median(&measured.iter().map(|iteration| whole_ns(iteration)).collect::<Vec<_>>())
+        median(&measured.iter().map(whole_ns).collect::<Vec<_>>())
     }
 
     fn ratio(&self, index: usize) -> Option<f64> {
@@ -68,9 +68,9 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Number of iterations of warm-up, and of measured ones.
-pub fn iterations(run: &Run) -> Vec<&Iteration> {
-    let warmup = run.warmup().into_iter().flat_map(|warmup| &warmup.iterations);
+/// The iterations of warm-up, and the measured ones.
+pub fn iterations(run: &Run) -> Vec<Iteration> {
+    let warmup = run.warmup().into_iter().flat_map(|warmup| warmup.iterations.iter().cloned());
     warmup.chain(run.iterations()).collect()
 }
 
@@ -81,7 +81,7 @@ fn whole_ns(iteration: &Iteration) -> f64 {
 
 /// Times of iterations 1, 2, 3 …, medians over processes.
 pub fn curve(runs: &[&Run]) -> Vec<Point> {
-    let series: Vec<Series<'_>> = runs.iter().map(|run| Series::new(run)).collect();
+    let series: Vec<Series> = runs.iter().map(|run| Series::new(run)).collect();
     let longest = series.iter().map(|series| series.iterations.len()).max().unwrap_or(0);
     let mean = |values: Vec<u64>| {
         (!values.is_empty()).then(|| values.iter().sum::<u64>() as f64 / values.len() as f64 / 1e6)
@@ -131,7 +131,7 @@ pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
     };
     let speeds = |run: &&Run| {
         let first = test_ns(run.warmup()?.iterations.first()?)?;
-        let measured: Vec<u64> = run.iterations().filter_map(test_ns).collect();
+        let measured: Vec<u64> = run.iterations().iter().filter_map(test_ns).collect();
         let speed = |ns: u64, times: usize| {
             (ns > 0).then(|| (batch * TEST_TOKENS * times) as f64 / (ns as f64 / 1e9))
         };

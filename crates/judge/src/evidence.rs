@@ -3,80 +3,23 @@
 use std::collections::BTreeMap;
 
 use plan::Plan;
-use protocol::Probed;
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
+pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Stage, Stages};
 use crate::noise::Noise;
 use crate::run::{FailureKind, Purpose, Run, RunFailure};
 use crate::text::TextScore;
-
-/// One fact found while measuring: a line of `samples.jsonl`. All evidence is made of these, measured just now or read
-/// back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "fact", rename_all = "snake_case")]
-pub enum Fact {
-    /// Quota of a cgroup, in CPUs, if it has a limit.
-    Quota {
-        /// The quota in CPUs; `None` without a limit.
-        cpus: Option<f64>,
-    },
-    /// The machine before the first round.
-    Before { noise: Noise },
-    /// A contender that cannot run, or cannot continue.
-    Absent { framework: String, failure: RunFailure },
-    /// The reason why nobody can give the reference.
-    NoReference { reason: String },
-    /// A process of a worker.
-    Run(Box<Run>),
-    /// The machine's own speed at one moment.
-    Probe(Probe),
-    /// The latest probe also stands right before this process.
-    ProbedBefore { process: Process },
-    /// Whether the machine can be probed: the reason why not, or `null` if a worker can.
-    NoProbe { reason: Option<String> },
-    /// Other activity during a round, from its first process to its last.
-    Watched { noise: Noise },
-    /// The guard's complaints.
-    Complaint { reason: String },
-    /// The round is repeated: its figures so far are put aside.
-    PutAside { round: usize },
-    /// The round is complete: every remaining contender has run in it.
-    RoundDone,
-    /// Score of the plan's text by a contender, or the reason why there is none.
-    Text { framework: String, score: Result<TextScore, String> },
-    /// The reason why no more rounds were run.
-    End { end: End },
-}
-
-impl Fact {
-    /// Reads a line of `samples.jsonl`. The lines of schema 2 hold only processes and have no tag. The error completes
-    /// "the line is not …"; the caller adds its number.
-    pub fn read(line: &str) -> Result<Fact, String> {
-        #[derive(Deserialize)]
-        struct Tag {
-            fact: Option<IgnoredAny>,
-        }
-        let plain = |error: serde_json::Error| {
-            let text = error.to_string();
-            let end = text.rfind(" at line ").unwrap_or(text.len());
-            format!("not a fact of a run: {}", &text[..end])
-        };
-        let tag: Tag = serde_json::from_str(line).map_err(plain)?;
-        match tag.fact {
-            Some(_) => serde_json::from_str(line).map_err(plain),
-            None => Ok(Fact::Run(serde_json::from_str(line).map_err(plain)?)),
-        }
-    }
-}
 
 /// All measurements of one comparison, and how it ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     /// The measuring processes of every round, from the attempt that counts.
     pub runs: Vec<Run>,
-    /// The processes of noisy rounds that were repeated.
+    /// Processes that were started again, and those of noisy rounds that were repeated.
     pub repeated: Vec<Run>,
+    /// The number of blocks, where a pilot chose it.
+    pub blocks: Option<BlocksChosen>,
+    /// Where the wall time went.
+    pub time: Stages,
     /// Processes that loaded from a cold page cache.
     pub cold_loads: Vec<Run>,
     /// Probes of the machine's speed between processes.
@@ -115,24 +58,61 @@ impl Evidence {
             Fact::NoReference { reason } => self.no_reference = Some(reason),
             Fact::Run(run) if run.purpose == Purpose::ColdLoad => self.cold_loads.push(*run),
             Fact::Run(run) => self.runs.push(*run),
+            Fact::Warm(run) => self.runs.push(*run),
+            Fact::Block(block) => self.note_block(block),
+            Fact::Ended(ended) => self.note_end(*ended),
+            Fact::Blocks(chosen) => self.blocks = Some(chosen),
+            Fact::Time { stages } => self.time = stages,
             Fact::Probe(probe) => self.probes.push(probe),
             Fact::ProbedBefore { process } => {
                 if let Some(probe) = self.probes.last_mut() {
-                    probe.before = Some(process);
+                    probe.before.push(process);
                 }
             }
             Fact::NoProbe { reason } => self.no_probe = reason,
             Fact::Watched { noise } => self.noises.push(noise),
             Fact::Complaint { reason } => self.complaints.push(reason),
-            Fact::PutAside { round } => {
-                let aside = self.runs.extract_if(.., |run| run.round == round);
-                self.repeated.extend(aside);
+            Fact::PutAside { round, framework } => {
+                let is_it = |run: &mut Run| {
+                    run.round == round && framework.as_ref().is_none_or(|label| run.framework == *label)
+                };
+                self.repeated.extend(self.runs.extract_if(.., is_it));
             }
             Fact::RoundDone => self.rounds += 1,
             Fact::Text { framework, score } => {
                 self.texts.insert(framework, score);
             }
             Fact::End { end } => self.end = end,
+        }
+    }
+
+    /// Adds a block's turns to the processes that took them.
+    fn note_block(&mut self, block: Block) {
+        for (label, turn) in block.turns {
+            let mut of_round = self.runs.iter_mut().rev();
+            if let Some(run) = of_round.find(|run| run.round == block.round && run.framework == label) {
+                run.turns.push(turn);
+            }
+        }
+    }
+
+    /// Number of processes that a contender has had in a round.
+    pub fn attempts(&self, round: usize, label: &str) -> usize {
+        let all = self.runs.iter().chain(&self.repeated);
+        all.filter(|run| run.round == round && run.framework == label).count()
+    }
+
+    /// The measuring process of this name.
+    pub fn run(&self, process: &Process) -> Option<&Run> {
+        self.runs.iter().find(|run| process.is(run))
+    }
+
+    fn note_end(&mut self, ended: Ended) {
+        let Ended { process, events, failure, waited, agreement, tokens, derived } = ended;
+        if let Some(run) = self.runs.iter_mut().find(|run| process.is(run)) {
+            run.events.extend(events);
+            (run.failure, run.waited, run.agreement) = (failure, waited, agreement);
+            (run.tokens, run.derived) = (tokens, derived);
         }
     }
 
@@ -187,94 +167,15 @@ impl Evidence {
         self
     }
 
+    /// Iterations of each process: those that the plan names, or as many as the chosen number of blocks makes.
+    pub fn iterations(&self, plan: &Plan) -> usize {
+        let cases = plan.prompts.len().max(1);
+        self.blocks.map_or(plan.iterations, |chosen| chosen.blocks / cases)
+    }
+
     /// The complete measuring processes of one contender.
     pub fn complete<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a Run> {
         self.runs.iter().filter(move |run| run.framework == label && run.is_complete())
-    }
-}
-
-/// The reason why no more rounds were run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum End {
-    /// All requested rounds were run, or the most that automatic rounds allow.
-    #[default]
-    Planned,
-    /// Every verdict on throughput was clear, or its interval narrower than the margin.
-    Clear,
-    /// The time budget was used up.
-    Budget,
-    /// Nobody was left to measure.
-    NobodyLeft,
-    /// The machine stayed noisy: nothing can be said.
-    Noisy { reason: String },
-    /// The user interrupted.
-    Interrupted,
-    /// The program itself was ended before it could say why.
-    Killed,
-}
-
-impl End {
-    /// Whether the decision to stop was independent of the figures. If so, the rest of the error rate may be spent.
-    pub fn is_last_look(&self) -> bool {
-        matches!(self, End::Planned | End::Budget)
-    }
-}
-
-/// The machine's speed at one moment, between two processes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
-    /// The process that had just ended, and the next one if nothing ran in between.
-    pub after: Option<Process>,
-    pub before: Option<Process>,
-    /// Time of a fixed piece of arithmetic.
-    pub compute_ns: u64,
-    /// Slowdown against the fastest so far, as a share.
-    pub drift: f64,
-    /// Bytes per second: over all sweeps, and in the fastest.
-    pub read_bandwidth: f64,
-    pub best_read_bandwidth: f64,
-    /// f32 operations per second: over all bursts, and in the fastest.
-    pub arithmetic: f64,
-    pub best_arithmetic: f64,
-    /// Bytes that one sweep read.
-    pub bytes: u64,
-    /// Number of threads of the probe.
-    pub threads: usize,
-}
-
-/// A measuring process, by the values that identify it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Number of the round, from 0.
-    pub round: usize,
-    /// Number of the attempt at the round, from 0.
-    pub attempt: usize,
-    pub framework: String,
-}
-
-impl Probe {
-    /// A worker's readings, not yet assigned to a process.
-    pub fn new(probed: &Probed, drift: f64) -> Probe {
-        let rate = |work: u64, times: &[u64]| {
-            let (mean, best) = (times.iter().sum::<u64>() as f64, times.iter().min().copied().unwrap_or(0));
-            let per_second = |ns: f64, count: usize| work as f64 * count as f64 / (ns.max(1.0) / 1e9);
-            (per_second(mean, times.len()), per_second(best as f64, 1))
-        };
-        let (read_bandwidth, best_read_bandwidth) = rate(probed.bytes, &probed.sweeps_ns);
-        let (arithmetic, best_arithmetic) = rate(probed.operations, &probed.multiply_adds_ns);
-        Probe {
-            after: None,
-            before: None,
-            compute_ns: probed.compute_ns,
-            drift,
-            read_bandwidth,
-            best_read_bandwidth,
-            arithmetic,
-            best_arithmetic,
-            bytes: probed.bytes,
-            threads: probed.threads,
-        }
     }
 }
 

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::evidence::Evidence;
 
-/// Gaps by framework in milliseconds, from the measured iterations of processes that count and completed their job.
+/// Gaps by framework in milliseconds, from the measured requests of processes that count and completed their job.
 pub fn gaps_ms(evidence: &Evidence) -> BTreeMap<String, Vec<f64>> {
     let mut gaps: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for run in evidence.runs.iter().filter(|run| run.is_complete()) {
-        let cases = run.iterations().flat_map(|iteration| &iteration.cases);
-        let each = cases.flat_map(|case| &case.gaps_ns).map(|&ns| ns as f64 / 1e6);
+        let each = run.requests().flat_map(|(_, case)| &case.gaps_ns).map(|&ns| ns as f64 / 1e6);
         gaps.entry(run.framework.clone()).or_default().extend(each);
     }
     gaps

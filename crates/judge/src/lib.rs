@@ -9,6 +9,7 @@ pub mod continuation;
 pub mod curve;
 pub mod environment;
 pub mod evidence;
+mod fact;
 pub mod fairness;
 pub mod floor;
 pub mod found;

@@ -161,9 +161,7 @@ fn beside<'a>(evidence: &'a Evidence, label: &'a str) -> impl Iterator<Item = Op
     let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
     (0..rounds).map(move |round| {
         let run = evidence.runs.iter().find(|run| run.framework == label && run.round == round)?;
-        let is_it = |process: &Process| {
-            (process.round, process.attempt, process.framework.as_str()) == (run.round, run.attempt, label)
-        };
+        let is_it = |process: &Process| process.is(run);
         let is_beside = |probe: &&Probe| probe.before.iter().chain(&probe.after).any(is_it);
         let probes: Vec<&Probe> = evidence.probes.iter().filter(is_beside).collect();
         let count = probes.len() as f64;
@@ -209,8 +207,8 @@ mod tests {
         assert_eq!(prefill_operations(&config(), 0, 3), f64::from(2 * (2 * layer * 3 + 32 * 8) + attention));
     }
 
-    fn process(round: usize) -> Option<Process> {
-        Some(Process { round, attempt: 0, framework: "a".into() })
+    fn process(round: usize) -> Vec<Process> {
+        vec![Process { round, attempt: 0, framework: "a".into() }]
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The parity gate: contenders must compute the same thing, in the very run that is timed.
 //!
-//! Two facts of each run are compared with the reference: teacher-forced logits along the trace, from the prefill and
-//! decode path that was timed, and the most likely tokens of every timed iteration.
+//! Two facts are compared with the reference: of every process the most likely tokens of every timed request, and in
+//! the first round and in one that the seed draws, teacher-forced logits along the trace, from the prefill and decode
+//! path that was timed.
 
 use protocol::Decode;
 
-pub use crate::agreement::{Agreement, QuantisationLoss, Tolerance};
+pub use crate::agreement::{Agreement, QuantisationLoss, TokenAgreement, Tolerance};
 use crate::logits::{Logits, is_choice};
 use crate::run::Run;
 use crate::sums::Sums;
@@ -43,7 +44,7 @@ pub fn compare(
     }
     let sums = Sums::over(&reference.logits, logits, tolerance.tie);
     let unquantised = reference.unquantised.as_ref().map(|unquantised| Sums::over(unquantised, logits, 0.0));
-    let (timed_tokens, timed_mismatches) = timed(reference, run, decode, tolerance.tie);
+    let TokenAgreement { timed, mismatches } = tokens(reference, run, decode, tolerance.tie);
     let mut agreement = Agreement {
         reference: reference.framework.clone(),
         tolerance,
@@ -54,8 +55,8 @@ pub fn compare(
         top1: sums.top1(),
         largest: Some(sums.largest),
         not_finite: sums.not_finite,
-        timed_tokens,
-        timed_mismatches,
+        timed_tokens: timed,
+        timed_mismatches: mismatches,
         quantisation_loss: unquantised
             .map(|sums| QuantisationLoss { mean_kl: sums.mean_kl(), top1: sums.top1() }),
         broken: None,
@@ -64,31 +65,30 @@ pub fn compare(
     Ok(agreement)
 }
 
-/// Number of tokens in the timed iterations, and how many of them the reference would not have chosen. Drawn tokens do
-/// not count, because no engine chose them.
-fn timed(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> (usize, usize) {
+/// The tokens of the timed requests beside the reference's. Drawn tokens do not count, because no engine chose them.
+pub fn tokens(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> TokenAgreement {
+    let mut agreement = TokenAgreement { timed: 0, mismatches: 0 };
     if matches!(decode, Decode::Sampled(_)) {
-        return (0, 0);
+        return agreement;
     }
-    let (mut tokens, mut mismatches) = (0, 0);
-    for iteration in run.iterations() {
-        for ((sample, logits), traces) in iteration.cases.iter().zip(&reference.logits).zip(&reference.traces)
-        {
-            for (sequence, (timed, trace)) in sample.tokens.iter().zip(traces).enumerate() {
-                let prompt = logits.positions - trace.len();
-                for (step, &token) in timed.iter().enumerate().take(trace.len()) {
-                    tokens += 1;
-                    let row = logits.row(sequence, prompt + step - 1);
-                    mismatches += usize::from(!is_choice(row, token as usize, tie));
-                    // After a tie, a greedy run goes its own way; later tokens have another context.
-                    if decode == Decode::Greedy && token != trace[step] {
-                        break;
-                    }
+    for (case, sample) in run.requests() {
+        let (Some(logits), Some(traces)) = (reference.logits.get(case), reference.traces.get(case)) else {
+            continue;
+        };
+        for (sequence, (timed, trace)) in sample.tokens.iter().zip(traces).enumerate() {
+            let prompt = logits.positions - trace.len();
+            for (step, &token) in timed.iter().enumerate().take(trace.len()) {
+                agreement.timed += 1;
+                let row = logits.row(sequence, prompt + step - 1);
+                agreement.mismatches += usize::from(!is_choice(row, token as usize, tie));
+                // After a tie, a greedy run goes its own way; later tokens have another context.
+                if decode == Decode::Greedy && token != trace[step] {
+                    break;
                 }
             }
         }
     }
-    (tokens, mismatches)
+    agreement
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reads values that were written earlier.
 
-use serde::Deserialize as _;
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
@@ -35,6 +35,20 @@ pub(crate) fn distance<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Err
 pub(crate) fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>, D::Error> {
     let ends = Option::<(Option<f64>, Option<f64>)>::deserialize(from)?;
     Ok(ends.map(|(low, high)| (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))))
+}
+
+/// Reads a list. Schema 3 and before had one value or `null` in its place.
+pub(crate) fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either<T> {
+        List(Vec<T>),
+        One(Option<T>),
+    }
+    Ok(match Either::deserialize(from)? {
+        Either::List(list) => list,
+        Either::One(one) => one.into_iter().collect(),
+    })
 }
 
 #[cfg(test)]

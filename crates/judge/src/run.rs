@@ -1,9 +1,9 @@
 //! The output of one process: the unit of evidence, kept whole.
 
-use protocol::{ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
+use protocol::{CaseSample, ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::Agreement;
+use crate::agreement::{Agreement, TokenAgreement};
 use crate::noise::Noise;
 
 /// The end of a process.
@@ -30,10 +30,11 @@ pub struct Outcome {
 }
 
 /// The purpose of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// The measurement of a round.
+    #[default]
     Measure,
     /// A load from a page cache that the weights were dropped from.
     ColdLoad,
@@ -44,23 +45,59 @@ pub enum Purpose {
 pub struct Run {
     pub purpose: Purpose,
     pub round: usize,
-    /// A round on a noisy machine is done again: counts from 0, and the last one stands.
+    /// A process whose start was disturbed is started again: counts from 0, and the last one stands.
     pub attempt: usize,
-    /// Place within the round's order, from 0.
+    /// Place within the order in which the round's processes were started, from 0.
     pub position: usize,
     pub framework: String,
     /// Process id of the worker.
     pub pid: u32,
     /// `None` when the job was done.
     pub failure: Option<RunFailure>,
-    /// Every event as the worker sent it.
+    /// Every event as the worker sent it, except its answers to turns.
     pub events: Vec<Event>,
+    /// Its turns, in the order they were taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<Turn>,
+    /// The stretches in which it waited for a turn; `None` if it never waited for another's.
+    #[serde(default)]
+    pub waited: Option<Waited>,
+    /// Its logits beside the reference's, in the rounds in which it was asked for them.
     pub agreement: Option<Agreement>,
+    /// Its timed tokens beside the reference's.
+    #[serde(default)]
+    pub tokens: Option<TokenAgreement>,
     /// The record beside its weights, if they are derived from the bundle's.
     #[serde(default)]
     pub derived: Option<DerivedWeights>,
-    /// Other activity of the machine during the process.
+    /// Other activity of the machine while the process started, up to the end of its warm-up.
     pub noise: Option<Noise>,
+}
+
+/// One turn of a process: a request, and where it stood.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Number of the block, from 0.
+    pub block: usize,
+    /// A block on a noisy machine is done again: counts from 0.
+    pub repeat: usize,
+    /// Place within the block's order, from 0.
+    pub position: usize,
+    /// Number of the prompt.
+    pub case: usize,
+    /// Whether its figures count. Those of a block that was done again, or of the pilot, do not.
+    pub stands: bool,
+    pub sample: CaseSample,
+}
+
+/// The stretches in which a process was to wait while others had their turns.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Waited {
+    pub seconds: f64,
+    /// CPU time that it used in them all the same; `None` where the system does not tell.
+    pub cpu_s: Option<f64>,
+    /// Whether it was stopped by a signal, and not only asked to wait.
+    pub was_stopped: bool,
 }
 
 /// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle.
@@ -156,6 +193,13 @@ macro_rules! event {
 impl Run {
     /// A process that has ended, before anything is judged of it.
     pub fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
+        let Outcome { pid, events, ending } = outcome;
+        let failure = RunFailure::from_ending(ending);
+        Run { failure, ..Run::of_events(purpose, place, framework, pid, events) }
+    }
+
+    /// A process that has said this so far.
+    pub fn of_events(purpose: Purpose, place: Place, framework: &str, pid: u32, events: Vec<Event>) -> Run {
         let Place { round, attempt, position } = place;
         Run {
             purpose,
@@ -163,10 +207,13 @@ impl Run {
             attempt,
             position,
             framework: framework.to_owned(),
-            pid: outcome.pid,
-            failure: RunFailure::from_ending(outcome.ending),
-            events: outcome.events,
+            pid,
+            failure: None,
+            events,
+            turns: Vec::new(),
+            waited: None,
             agreement: None,
+            tokens: None,
             derived: None,
             noise: None,
         }
@@ -179,12 +226,40 @@ impl Run {
     event!(warmup, Warmup, WarmupDone);
     event!(usage, Usage, Usage);
 
-    /// The measured iterations, in order.
-    pub fn iterations(&self) -> impl Iterator<Item = &Iteration> {
-        self.events.iter().filter_map(|event| match event {
-            Event::Iteration(iteration) => Some(iteration),
+    /// The measured requests that count, each with the number of its case, in order.
+    pub fn requests(&self) -> impl Iterator<Item = (usize, &CaseSample)> {
+        // Results of schema 3 and before hold whole iterations.
+        let of_iterations = self.events.iter().filter_map(|event| match event {
+            Event::Iteration(iteration) => Some(iteration.cases.iter().enumerate()),
             _ => None,
-        })
+        });
+        let of_turns = self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.case, &turn.sample));
+        of_iterations.flatten().chain(of_turns)
+    }
+
+    /// Every measured request, also those of blocks that were done again.
+    pub fn all_requests(&self) -> Vec<&CaseSample> {
+        let aside = self.turns.iter().filter(|turn| !turn.stands).map(|turn| &turn.sample);
+        self.requests().map(|(_, sample)| sample).chain(aside).collect()
+    }
+
+    /// The measured requests that count, by iterations: each holds every case once. An iteration that was cut short is
+    /// left out.
+    pub fn iterations(&self) -> Vec<Iteration> {
+        let mut iterations: Vec<Iteration> = Vec::new();
+        for (case, sample) in self.requests() {
+            if case == 0 {
+                iterations.push(Iteration { index: iterations.len(), cases: Vec::new() });
+            }
+            if let Some(iteration) = iterations.last_mut().filter(|iteration| iteration.cases.len() == case) {
+                iteration.cases.push(sample.clone());
+            }
+        }
+        let warm = self.warmup().and_then(|warmup| warmup.iterations.first());
+        let longest = iterations.iter().map(|iteration| iteration.cases.len()).max().unwrap_or(0);
+        let whole = warm.map_or(longest, |iteration| iteration.cases.len());
+        iterations.retain(|iteration| iteration.cases.len() == whole);
+        iterations
     }
 
     /// Whether the whole measurement is there.

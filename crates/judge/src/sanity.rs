@@ -79,7 +79,8 @@ fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit)
 /// The gaps give one throughput; the time of whole iterations, less the first tokens, another.
 fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
     let wall = run.usage()?.wall_ns as f64;
-    let cases: Vec<_> = run.iterations().flat_map(|iteration| &iteration.cases).collect();
+    // All requests, also those of blocks that were done again: the wall time is that of all.
+    let cases = run.all_requests();
     let first: u64 = cases.iter().map(|case| case.first_token_ns).sum();
     let gaps: Vec<u64> = cases.iter().flat_map(|case| case.gaps_ns.iter().copied()).collect();
     let mean_gap = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;

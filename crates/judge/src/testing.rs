@@ -9,8 +9,7 @@ use crate::evidence::Probe;
 use crate::run::{Ending, Outcome};
 use crate::run::{Place, Purpose, Run};
 use configs::{Engine, EngineSettings};
-use plan::Prompt;
-use plan::{Contender, Plan, Rounds};
+use plan::{Contender, HugePages, Plan, Prompt, Rounds, Schedule};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
@@ -36,6 +35,7 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
         in_effect,
         weights_file: "f32.safetensors".into(),
         weights_bytes,
+        weights_identity: None,
         page_cache: None,
     }
 }
@@ -53,15 +53,16 @@ pub fn usage() -> Usage {
         cpus: Some(vec![0, 1]),
         kv_cache_bytes: None,
         energy: None,
-        weights_sha256: String::new(),
+        weights_sha256: None,
+        weights_identity: None,
     }
 }
 
 /// A steady one, beside no process.
 pub fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
     Probe {
-        after: None,
-        before: None,
+        after: Vec::new(),
+        before: Vec::new(),
         compute_ns: 1,
         drift: 0.0,
         read_bandwidth,
@@ -110,7 +111,11 @@ pub fn plan(labels: &[&str]) -> Plan {
         prompt_last_only: false,
         new_tokens: 32,
         rounds: Rounds::Fixed(6),
+        schedule: Schedule::Sequential,
+        schedule_reason: None,
         iterations: 2,
+        has_pilot: false,
+        huge_pages: Some(HugePages::On),
         margin: 0.02,
         accept_noise: false,
         patience_s: 0.0,

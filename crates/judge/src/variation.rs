@@ -1,5 +1,6 @@
 //! Measures how much one framework's speed varies from process to process, and lists likely causes.
 
+use protocol::Iteration;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Probe;
@@ -83,15 +84,16 @@ fn throughputs(run: &Run, batch: usize) -> Vec<f64> {
     let of = |(tokens, seconds): (usize, f64)| {
         (tokens > 0 && seconds > 0.0).then(|| (tokens * batch) as f64 / seconds)
     };
-    decoded(run).filter_map(of).collect()
+    decoded(run).into_iter().filter_map(of).collect()
 }
 
 /// Gaps and their sum in seconds, of each iteration.
-fn decoded(run: &Run) -> impl Iterator<Item = (usize, f64)> {
-    run.iterations().map(|iteration| {
+fn decoded(run: &Run) -> Vec<(usize, f64)> {
+    let of = |iteration: &Iteration| {
         let gaps = || iteration.cases.iter().flat_map(|case| &case.gaps_ns);
         (gaps().count(), gaps().sum::<u64>() as f64 / 1e9)
-    })
+    };
+    run.iterations().iter().map(of).collect()
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

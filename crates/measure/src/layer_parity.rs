@@ -5,10 +5,11 @@ use protocol::{Event, Generate, InEffect, Job, Score, Task};
 use tempfile::TempPath;
 
 use crate::logits;
+use crate::process::now;
 use crate::results::Results;
-use crate::rounds::{RoundWork, now};
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
+use crate::work::RoundWork;
 use crate::{interrupt, machine};
 use judge::continuation::{self, Continuation};
 use judge::evidence::{End, Evidence, Fact};

@@ -4,24 +4,30 @@
 
 mod comparison;
 pub mod environment;
+mod finishing;
 pub mod interrupt;
 pub mod launch;
 mod layer_parity;
+mod live;
 pub mod logits;
 pub mod machine;
+mod pilot;
 pub mod places;
 mod prober;
 mod probing;
-pub mod process;
+mod process;
 pub mod progress;
 pub mod provision;
 mod reference;
 pub mod resolve;
 pub mod results;
+mod round;
 mod rounds;
 pub mod saved;
 mod session;
 pub mod text;
+mod work;
+pub mod worker;
 
 pub use places::Places;
 pub use results::Results;

@@ -1,7 +1,6 @@
 //! State that is kept from one probe of the machine to the next.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bundle::Bundle;
 use judge::limit::Work;
@@ -17,11 +16,8 @@ pub(crate) struct Prober {
     pub(crate) bytes: Vec<u64>,
     /// The first worker that may be able to probe; one that cannot is not asked again.
     pub(crate) worker: usize,
-    /// Bytes that the latest probe read; `None` once something else has run.
-    pub(crate) fresh: Option<u64>,
-    /// The start of the latest process, and the duration of each contender's last process.
-    pub(crate) begun: Option<Instant>,
-    pub(crate) took: BTreeMap<usize, Duration>,
+    /// The latest probe.
+    pub(crate) latest: Option<Instant>,
 }
 
 impl Prober {
@@ -33,10 +29,5 @@ impl Prober {
             work.map_or(0, |work| work.step_bytes() as u64).clamp(*BYTES.start(), *BYTES.end())
         };
         Prober { bytes: plan.contenders.iter().map(bytes).collect(), ..Prober::default() }
-    }
-
-    /// Notes that something else has run since the latest probe.
-    pub(crate) fn forget(&mut self) {
-        self.fresh = None;
     }
 }

@@ -1,185 +1,30 @@
-//! Worker processes: started with a scrubbed environment, given one job, read within limits, and always reaped. A
-//! worker may die, hang, flood its output or send nonsense; the driver goes on.
+//! A process of a worker with its pipes: its lines are read within limits, it is stopped and continued by signal, and it
+//! is always reaped. A worker may die, hang, flood its output or send nonsense; the driver goes on.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use judge::run::{Ending, Outcome};
-use protocol::{Event, Hello, Job};
-
 use crate::interrupt;
-use crate::machine::{Confinement, Pinned};
+use crate::machine::Pinned;
 
 /// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
 const MAX_LINE: u64 = 64 << 20;
 /// Bytes of a worker's stderr that are kept as its last words.
 const STDERR_TAIL: usize = 16 << 10;
 
-/// A worker that can be started again and again.
-#[derive(Debug, Clone)]
-pub struct Worker {
-    pub binary: PathBuf,
-    /// The whole environment of the process.
-    pub environment: BTreeMap<String, String>,
-    /// The CPUs it may use; all of them if there is no list.
-    pub cpus: Option<Vec<usize>>,
-    pub timeout: Duration,
-}
-
-impl Worker {
-    /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
-    pub fn hello(&self) -> Result<Hello, String> {
-        if !self.binary.is_file() {
-            return Err(format!("{} is not built", self.binary.display()));
-        }
-        let mut process = Process::spawn(self, &["--hello"], "").map_err(|e| self.cannot_start(&e))?;
-        let mut line = None;
-        let stopped = process.listen(self.timeout.min(Duration::from_secs(60)), |text| {
-            line = Some(text.to_owned());
-            None
-        });
-        let (status, stderr) = process.reap();
-        let last_words = last_line(&stderr);
-        let cause = |reason: String| last_words.clone().unwrap_or(reason);
-        match (stopped, line) {
-            (Some(reason), _) => Err(reason),
-            (None, _) if !status.success() => Err(cause(describe(status))),
-            (None, None) => Err(cause("it printed nothing for --hello".into())),
-            (None, Some(line)) => {
-                let hello: Hello = serde_json::from_str(&line).map_err(|_| nonsense(&line))?;
-                check_version(hello.protocol)?;
-                Ok(hello)
-            }
-        }
-    }
-
-    /// Runs one job to its end.
-    pub fn run(&self, job: &Job) -> Outcome {
-        let mut job = job.clone();
-        let mut confinement = Confinement::new(&job.settings.device);
-        job.spawned_at_ns = monotonic_ns();
-        let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
-        let mut process = match Process::spawn(self, &[], &text) {
-            Ok(process) => process,
-            Err(error) => {
-                let ending = Ending::Broken { reason: self.cannot_start(&error), last_words: None };
-                return Outcome { pid: 0, events: Vec::new(), ending };
-            }
-        };
-        let pid = process.child.id();
-        confinement.apply(pid);
-        let mut events = Vec::new();
-        let stopped = process.listen(self.timeout, |line| {
-            let Ok(event) = serde_json::from_str::<Event>(line) else { return Some(nonsense(line)) };
-            if let Event::Hello(hello) = &event
-                && let Err(reason) = check_version(hello.protocol)
-            {
-                return Some(reason);
-            }
-            events.push(event);
-            None
-        });
-        let (status, stderr) = process.reap();
-        let last_words = last_line(&stderr);
-        let out_of_memory = |words: &str| confinement.out_of_memory(status, words);
-        let ending = match (stopped, events.last()) {
-            _ if interrupt::requested() => Ending::Interrupted,
-            (Some(reason), _) => Ending::Broken { reason, last_words },
-            (None, Some(Event::Failed(failed))) => match out_of_memory(&failed.reason) {
-                Some(reason) if failed.kind == protocol::FailureKind::Failed => {
-                    Ending::OutOfMemory { reason }
-                }
-                _ => Ending::Reported(failed.clone()),
-            },
-            (None, Some(Event::Done)) if status.success() => Ending::Done,
-            (None, _) if status.success() => {
-                Ending::Broken { reason: "it ended before its job was done".into(), last_words }
-            }
-            (None, _) => match out_of_memory(&stderr) {
-                Some(reason) => Ending::OutOfMemory { reason },
-                None => Ending::Broken { reason: describe(status), last_words },
-            },
-        };
-        Outcome { pid, events, ending }
-    }
-
-    /// The shell line that repeats a job kept in `file`.
-    pub fn shell_line(&self, file: &Path) -> String {
-        let variables = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-        let variables = variables.collect::<Vec<_>>().join(" ");
-        let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
-        format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))
-    }
-
-    fn cannot_start(&self, error: &std::io::Error) -> String {
-        format!("cannot start {}: {error}", self.binary.display())
-    }
-}
-
-fn check_version(theirs: u32) -> Result<(), String> {
-    if theirs == protocol::VERSION {
-        return Ok(());
-    }
-    let ours = protocol::VERSION;
-    Err(format!("it speaks protocol {theirs}, this driver {ours}: build both from the same checkout"))
-}
-
-fn nonsense(line: &str) -> String {
-    let start: String = line.chars().take(80).collect();
-    format!("it sent a line that is not a valid event: {start:?}")
-}
-
-fn describe(status: ExitStatus) -> String {
-    #[cfg(unix)]
-    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        let name = match signal {
-            4 => " (SIGILL)",
-            6 => " (SIGABRT)",
-            7 => " (SIGBUS)",
-            9 => " (SIGKILL: killed from outside, for example for lack of memory)",
-            11 => " (SIGSEGV)",
-            15 => " (SIGTERM)",
-            _ => "",
-        };
-        return format!("it was ended by signal {signal}{name}");
-    }
-    match status.code() {
-        Some(code) => format!("it ended with exit code {code}"),
-        None => "it ended without an exit code".into(),
-    }
-}
-
-fn last_line(text: &str) -> Option<String> {
-    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
-}
-
-/// Quotes a word for a shell.
-fn quoted(text: &str) -> String {
-    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
-}
-
-/// The clock that the worker compares its own readings with.
-fn monotonic_ns() -> Option<u64> {
-    #[cfg(unix)]
-    {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-    }
-    #[cfg(not(unix))]
-    None
-}
-
-/// A running worker with the threads that empty its pipes, so that neither side can block the other.
-struct Process {
+/// A running worker with the threads that serve its pipes, so that neither side can block the other.
+pub(crate) struct Process {
     child: Child,
+    /// Lines for its stdin; `None` once that is closed.
+    input: Option<Sender<String>>,
     lines: Option<Receiver<Line>>,
-    readers: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     stderr: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -190,25 +35,42 @@ enum Line {
     End,
 }
 
+/// What came of waiting for a line.
+pub(crate) enum Heard {
+    Line(String),
+    /// The worker closed its stdout and has ended.
+    End,
+    /// It was killed, for this reason.
+    Killed(String),
+}
+
 impl Process {
-    fn spawn(worker: &Worker, arguments: &[&str], job: &str) -> std::io::Result<Process> {
+    /// Starts a program, on these CPUs and with exactly this environment, in a process group of its own.
+    pub(crate) fn spawn(
+        binary: &Path,
+        arguments: &[&str],
+        environment: &BTreeMap<String, String>,
+        cpus: Option<&[usize]>,
+    ) -> std::io::Result<Process> {
         #[expect(clippy::disallowed_methods, reason = "the one place where workers are started")]
-        let mut command = Command::new(&worker.binary);
-        command.args(arguments).env_clear().envs(&worker.environment);
+        let mut command = Command::new(binary);
+        command.args(arguments).env_clear().envs(environment);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = {
-            let _pinned = worker.cpus.as_deref().map(Pinned::to);
+            let _pinned = cpus.map(Pinned::to);
             command.spawn()?
         };
         // The channel is bounded, so that a flood fills the pipe and not this program's memory.
         let (sender, lines) = sync_channel(64);
+        let (input, to_write) = channel::<String>();
         let stdout = child.stdout.take().expect("piped");
         let mut pipe = child.stderr.take().expect("piped");
         let mut stdin = child.stdin.take().expect("piped");
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let tail = Arc::clone(&stderr);
-        let job = job.as_bytes().to_vec();
-        let readers = vec![
+        let threads = vec![
             std::thread::spawn(move || read_lines(stdout, &sender)),
             std::thread::spawn(move || {
                 let mut buffer = [0u8; 4096];
@@ -220,66 +82,114 @@ impl Process {
                 }
             }),
             // A worker that dies early breaks this pipe; its exit tells more than the write error.
-            std::thread::spawn(move || drop(stdin.write_all(&job))),
+            std::thread::spawn(move || {
+                for line in to_write {
+                    if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
+                        break;
+                    }
+                }
+            }),
         ];
-        Ok(Process { child, lines: Some(lines), readers, stderr })
+        Ok(Process { child, input: Some(input), lines: Some(lines), threads, stderr })
     }
 
-    /// Passes each line to `each` until the worker closes its stdout. Stops the worker, and returns the reason, when
-    /// `each` objects, when the time is up, or when the user interrupts.
-    fn listen(&mut self, limit: Duration, mut each: impl FnMut(&str) -> Option<String>) -> Option<String> {
-        #[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
-        let start = Instant::now();
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a line.
+    pub(crate) fn send(&self, line: String) {
+        if let Some(input) = &self.input {
+            // The thread is gone if the worker no longer reads; its end says why.
+            let _ = input.send(line + "\n");
+        }
+    }
+
+    /// Closes its stdin, behind all lines that were sent.
+    pub(crate) fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// A line that came before it was asked for.
+    pub(crate) fn unasked(&self) -> Option<String> {
+        match self.lines.as_ref()?.try_recv() {
+            Ok(Line::Text(line)) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// Waits for the next line. Kills the worker when the time is up, or when the user interrupts.
+    pub(crate) fn hear(&mut self, until: Instant, limit: Duration) -> Heard {
         let reason = loop {
             if interrupt::requested() {
                 break "the user interrupted".to_owned();
             }
-            if start.elapsed() >= limit {
-                break format!("it was not done after {} s (--timeout)", limit.as_secs());
+            if now() >= until {
+                break too_late(limit);
             }
             let lines = self.lines.as_ref().expect("taken by reap alone");
             match lines.recv_timeout(Duration::from_millis(50)) {
-                Ok(Line::Text(line)) => {
-                    if let Some(reason) = each(&line) {
-                        break reason;
-                    }
-                }
+                Ok(Line::Text(line)) => return Heard::Line(line),
                 Ok(Line::TooLong) => {
                     break format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20);
                 }
-                Ok(Line::End) | Err(RecvTimeoutError::Disconnected) => {
-                    return self.await_exit(start, limit);
-                }
+                Ok(Line::End) | Err(RecvTimeoutError::Disconnected) => return self.await_exit(until, limit),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
         self.kill();
-        Some(reason)
+        Heard::Killed(reason)
     }
 
     /// Waits for the end after stdout was closed; a worker that still lives at the limit is killed.
-    fn await_exit(&mut self, start: Instant, limit: Duration) -> Option<String> {
+    fn await_exit(&mut self, until: Instant, limit: Duration) -> Heard {
         while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() >= limit || interrupt::requested() {
+            if now() >= until || interrupt::requested() {
                 self.kill();
-                return Some(format!("it was not done after {} s (--timeout)", limit.as_secs()));
+                return Heard::Killed(too_late(limit));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        None
+        Heard::End
     }
 
-    fn kill(&mut self) {
+    /// Ends the whole process group at once. A stopped process dies of this signal, too.
+    pub(crate) fn kill(&mut self) {
+        #[cfg(unix)]
+        signal_group(self.id(), rustix::process::Signal::KILL);
         // An error means that it has already ended; `reap` finds out how.
         let _ = self.child.kill();
     }
 
+    /// Stops the process group. Returns whether the process has stopped.
+    pub(crate) fn stop(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            signal_group(self.id(), rustix::process::Signal::STOP);
+            // A signal arrives a moment later.
+            for _ in 0..200 {
+                match state(self.id()) {
+                    Some('T' | 't') => return true,
+                    Some('Z' | 'X') | None => return false,
+                    Some(_) => std::thread::sleep(Duration::from_micros(100)),
+                }
+            }
+        }
+        false
+    }
+
+    pub(crate) fn go_on(&self) {
+        #[cfg(unix)]
+        signal_group(self.id(), rustix::process::Signal::CONT);
+    }
+
     /// How the worker ended, and the end of its stderr.
-    fn reap(mut self) -> (ExitStatus, String) {
+    pub(crate) fn reap(mut self) -> (ExitStatus, String) {
+        self.close_input();
         let status = self.child.wait().expect("a child of ours can be waited for");
         drop(self.lines.take()); // a reader that waits for room in the channel gives up
-        for reader in std::mem::take(&mut self.readers) {
-            let _ = reader.join();
+        for thread in std::mem::take(&mut self.threads) {
+            let _ = thread.join();
         }
         let stderr = self.stderr.lock().expect("no reader panics");
         (status, String::from_utf8_lossy(&stderr).into_owned())
@@ -289,9 +199,36 @@ impl Process {
 /// Kills and reaps the worker, so that none stays behind whatever happens to this program.
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.kill();
+            let _ = self.child.wait();
+        }
     }
+}
+
+fn too_late(limit: Duration) -> String {
+    format!("it was not done after {} s (--timeout)", limit.as_secs())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(unix)]
+fn signal_group(leader: u32, signal: rustix::process::Signal) {
+    let leader = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(leader) = leader {
+        // Without such a group, the process has ended.
+        let _ = rustix::process::kill_process_group(leader, signal);
+    }
+}
+
+/// State of a process as `/proc/PID/stat` has it, behind the name in parentheses.
+#[cfg(target_os = "linux")]
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 fn read_lines(stdout: impl Read, lines: &SyncSender<Line>) {

@@ -185,7 +185,7 @@ fn schema_of(value: &Value) -> Option<u64> {
 
 fn check_schema(path: &Path, value: &Value) -> Result<()> {
     match schema_of(value) {
-        Some(schema) if schema == u64::from(SCHEMA) => Ok(()),
+        Some(schema) if schema > 2 && report::READ.iter().any(|&read| schema == u64::from(read)) => Ok(()),
         // A comparison's plan of schema 2 has none.
         Some(schema) if schema < u64::from(SCHEMA) => {
             Err(Failure::usage(format!("{} is the plan of a study, not of a comparison", path.display())))

@@ -1,21 +1,24 @@
 //! One measuring session: the workers of a plan, their machine, and the facts they yield. Every fact is written to the
 //! journal before it joins the evidence, so a run that is killed keeps what it had.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 use bundle::Bundle;
-use judge::evidence::{Evidence, Fact};
+use judge::evidence::{Evidence, Fact, Stage, Stages};
 use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
-use plan::{Contender, Failure, Plan, Result};
-use protocol::{Hello, Job, Measure, ParityTask, Task};
+use plan::{Contender, Failure, HugePages, Plan, Result, Schedule};
+use protocol::{FileIdentity, Hello, Job, Measure, Task};
+use statistics::BalancedOrder;
 
 use crate::machine::Guard;
 use crate::places::Places;
 use crate::prober::Prober;
-use crate::process::Worker;
+use crate::process::now;
 use crate::progress::Progress;
 use crate::results::Results;
+use crate::worker::Worker;
 use crate::{interrupt, launch};
 
 /// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few enough to cost
@@ -33,7 +36,19 @@ pub struct Session<'a> {
     pub(crate) prober: Prober,
     pub(crate) results: Results,
     pub(crate) evidence: Evidence,
+    /// The orders of turns within blocks.
+    pub(crate) block_orders: BalancedOrder,
+    /// Files that a worker has hashed.
+    pub(crate) hashed: BTreeSet<FileIdentity>,
+    /// Why the machine is too noisy, once it is.
+    pub(crate) too_noisy: Option<String>,
+    /// Where the wall time went so far.
+    pub(crate) time: Stages,
 }
+
+/// New tokens of the untimed request before each timed one of a process that has waited. Chosen by measurement:
+/// `docs/measures.md`.
+const LEAD_IN: usize = 2;
 
 impl<'a> Session<'a> {
     /// A session whose facts go to `results`.
@@ -48,18 +63,25 @@ impl<'a> Session<'a> {
             .prefix("photofinish-")
             .tempdir()
             .map_err(|e| Failure::failed(format!("cannot make a temporary directory: {e}")))?;
-        let worker =
-            |contender: &Contender| launch::worker(contender, plan.cpus.as_deref(), places, plan.timeout_s);
+        let worker = |contender: &Contender| {
+            let settings = (plan.timeout_s, plan.huge_pages.unwrap_or(HugePages::On));
+            launch::worker(contender, plan.cpus.as_deref(), places, settings)
+        };
         Ok(Session {
             plan,
             bundle,
             workers: plan.contenders.iter().map(worker).collect(),
             scratch,
-            progress: Progress::new(plan.contenders.len() * plan.rounds.max(), quiet),
+            progress: Progress::new(plan.rounds.max(), quiet),
             guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
             prober: Prober::new(plan, bundle),
             results,
             evidence: Evidence::default(),
+            // Not the seed of the rounds' own orders.
+            block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
+            hashed: BTreeSet::new(),
+            too_noisy: None,
+            time: Stages::new(),
         })
     }
 
@@ -74,12 +96,27 @@ impl<'a> Session<'a> {
         match fact {
             // These decide what stands. The others are written as well, and need not wait for the disk between two
             // processes.
-            Fact::Run(_) | Fact::PutAside { .. } | Fact::RoundDone | Fact::End { .. } => {
+            Fact::Run(_) | Fact::Ended(_) | Fact::PutAside { .. } | Fact::RoundDone | Fact::End { .. } => {
                 self.results.append(&fact)
             }
             _ => self.results.append_soon(&fact),
         }
         self.evidence.note(fact);
+    }
+
+    /// Notes that the time since `begun` was spent on this.
+    pub(crate) fn spend(&mut self, stage: Stage, begun: Instant) {
+        *self.time.entry(stage).or_default() += begun.elapsed().as_secs_f64();
+    }
+
+    /// Notes that some of the time spent on one thing was for another.
+    pub(crate) fn shift(&mut self, from: Stage, to: Stage, seconds: f64) {
+        *self.time.entry(from).or_default() -= seconds;
+        *self.time.entry(to).or_default() += seconds;
+    }
+
+    pub(crate) fn tell_time(&mut self) {
+        self.tell(Fact::Time { stages: self.time.clone() });
     }
 
     /// The tokens that everyone is fed while being timed. If nobody can give a trace, the prompts' own tokens serve, so
@@ -90,6 +127,18 @@ impl<'a> Session<'a> {
 
     pub(crate) fn is_absent(&self, contender: &Contender) -> bool {
         self.evidence.absent.contains_key(&contender.label)
+    }
+
+    /// Asks every worker what it is, and waits for a quiet machine where noise counts.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        let begun = now();
+        self.greet()?;
+        if !self.plan.accept_noise {
+            let noise = self.await_quiet();
+            self.tell(Fact::Before { noise });
+        }
+        self.spend(Stage::Before, begun);
+        Ok(())
     }
 
     /// Asks every worker what it is. A worker that cannot answer is a row with its reason. A library that the user
@@ -122,26 +171,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The measurement of a round. With `parity`, logits are written to this file afterwards.
-    pub(crate) fn measurement(
-        &self,
-        contender: &Contender,
-        traces: &[Vec<Vec<u32>>],
-        parity: Option<&Path>,
-    ) -> Task {
+    /// The measurement of a round.
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Vec<Vec<u32>>]) -> Task {
         Task::Measure(Measure {
             cases: self.plan.cases(traces),
             new_tokens: self.plan.new_tokens,
             decode: self.plan.decode,
             kv_cache: contender.kv_cache,
             warmup: self.plan.warmup.clone(),
-            iterations: self.plan.iterations,
-            delay_ns: self.plan.delay_ns,
-            parity: parity.map(|file| ParityTask {
-                steps: PARITY_STEPS,
-                file: file.display().to_string(),
-                prompt_last_only: self.plan.prompt_last_only,
-            }),
+            lead_in: if self.plan.schedule == Schedule::Interleaved { LEAD_IN } else { 0 },
         })
     }
 

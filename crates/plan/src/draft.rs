@@ -11,14 +11,16 @@ use protocol::{Decode, Warmup};
 use crate::plan::{self, threads};
 use crate::{
     Arm, Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked,
-    axes, fit, prompts,
+    Schedule, ScheduleAsked, axes, fit, prompts,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
 const DEFAULT_ITERATIONS: u32 = 2;
-/// Rounds with a cold cache. The cold load is shown with its spread and not tested; three rounds are enough for that.
-const COLD_LOADS: usize = 3;
+/// Rounds with a cold cache. The cold load is shown and not tested, and takes time from what is.
+const COLD_LOADS: usize = 1;
 const QUICK_ROUNDS: usize = 2;
+/// On a machine whose memory changes its speed, a narrower limit is missed for that reason, again and again.
+const SETTLED_WITHIN: f64 = 0.1;
 /// As far as the flags of the same names go.
 const LONGEST_PAUSE_S: f64 = 3600.0;
 const LONGEST_BUDGET_MIN: f64 = 10_080.0;
@@ -39,6 +41,8 @@ pub struct Draft {
     threads: usize,
     rounds: Rounds,
     iterations: u32,
+    /// Whether nobody asked for a number of iterations.
+    iterations_are_open: bool,
     new_tokens: usize,
 }
 
@@ -100,6 +104,7 @@ impl Draft {
         let rounds = rounds(request, suite.rounds);
         let usual = if request.quick { 1 } else { suite.iterations.unwrap_or(DEFAULT_ITERATIONS) };
         let iterations = request.iterations.unwrap_or(usual);
+        let iterations_are_open = request.iterations.or(suite.iterations).is_none();
         let asked = request.new_tokens.first().copied();
         let new_tokens = asked.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
         if rounds.max() == 0 || iterations == 0 || new_tokens == 0 {
@@ -114,6 +119,7 @@ impl Draft {
             suite_name,
             rounds,
             iterations,
+            iterations_are_open,
             new_tokens,
         })
     }
@@ -176,7 +182,12 @@ impl Draft {
         {
             return Err(Failure::usage(format!("{}: {why}", self.request.model())));
         }
-        let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens } = self;
+        let (schedule, schedule_reason) = self.schedule(&given, capacity)?;
+        let has_pilot = schedule == Schedule::Interleaved
+            && self.iterations_are_open
+            && matches!(self.rounds, Rounds::Auto { .. });
+        let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens, .. } =
+            self;
         // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
         let is_look = request.quick || suite.quick;
         let seed = request.seed.unwrap_or(given.drawn_seed);
@@ -193,7 +204,11 @@ impl Draft {
             prompt_last_only: batch * capacity * given.config.vocab_size > MOST_LOGITS,
             new_tokens,
             rounds,
+            schedule,
+            schedule_reason,
             iterations: iterations as usize,
+            has_pilot,
+            huge_pages: Some(request.huge_pages),
             margin: request.margin_percent / 100.0,
             accept_noise: request.accept_noise || is_look,
             patience_s: request.patience_s,
@@ -212,6 +227,32 @@ impl Draft {
             prompts: given.prompts,
             request: Some(request),
         })
+    }
+}
+
+impl Draft {
+    /// The schedule, and the reason for it if it is not the usual one.
+    fn schedule(&self, given: &Given<'_>, capacity: usize) -> Result<(Schedule, Option<String>)> {
+        if self.contenders.len() < 2 {
+            return Ok((Schedule::Sequential, None));
+        }
+        let obstacle = if self.request.is_on_gpu() {
+            Some("how much of a GPU's memory each takes is not known before".to_owned())
+        } else {
+            given.available_memory.and_then(|available| {
+                fit::together(given.config, &self.precisions(), self.batch(), capacity, available)
+            })
+        };
+        match (self.request.schedule, obstacle) {
+            (ScheduleAsked::Sequential, _) => {
+                Ok((Schedule::Sequential, Some("--schedule sequential".to_owned())))
+            }
+            (_, None) => Ok((Schedule::Interleaved, None)),
+            (ScheduleAsked::Auto, Some(why)) => Ok((Schedule::Sequential, Some(why))),
+            (ScheduleAsked::Interleaved, Some(why)) => Err(Failure::usage(format!(
+                "--schedule interleaved: {why}; compare fewer frameworks, or leave the flag out"
+            ))),
+        }
     }
 }
 
@@ -273,7 +314,7 @@ fn warmup(request: &Request, measured: u32) -> Warmup {
     let (min_iterations, max_iterations) = fixed.map_or((1, 10), |count| (count, count));
     // An explicit number is used as it is; only the process's time limit can end it.
     let max_s = if request.warmup.is_some() { request.timeout_s } else { 30 };
-    Warmup { min_iterations, max_iterations, max_ns: max_s * 1_000_000_000, settled_within: 0.05 }
+    Warmup { min_iterations, max_iterations, max_ns: max_s * 1_000_000_000, settled_within: SETTLED_WITHIN }
 }
 
 /// The columns: the sides of an A/B comparison, or the engines. Engines named twice are numbered.

@@ -71,6 +71,34 @@ pub fn refusal(
     Some(format!("it does not fit into memory: {needed}, but {there} are available; {remedy}"))
 }
 
+/// What a worker takes at most of weights and KV cache: engines that pack weights hold a second copy of a part. Measured
+/// peaks are 1.01 to 1.25 times as much (`docs/performance.md`).
+const PACKED: f64 = 1.4;
+/// A framework's own libraries and buffers, in bytes.
+const FRAMEWORK: f64 = 250e6;
+
+/// The reason why workers at `precisions`, one for each contender, may not all be in memory at once; `None` if they
+/// may.
+pub fn together(
+    config: &ModelConfig,
+    precisions: &[Precision],
+    batch: usize,
+    capacity: usize,
+    available: u64,
+) -> Option<String> {
+    let demand = |&precision: &Precision| Demand::new(config, precision, batch, capacity);
+    let each = precisions.iter().filter_map(demand).map(|demand| PACKED * demand.total() as f64 + FRAMEWORK);
+    let sum: f64 = each.sum();
+    (sum > available as f64).then(|| {
+        format!(
+            "all {} workers together may need {}, and {} are available",
+            precisions.len(),
+            gigabytes(sum as u128),
+            gigabytes(available.into())
+        )
+    })
+}
+
 /// Bytes as "1.23 GB"; 1 GB is 10⁹ bytes.
 pub fn gigabytes(bytes: u128) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
@@ -123,6 +151,16 @@ mod tests {
         let refused = |precisions: &[Precision]| refusal(&config(), precisions, 1, 0, F32_BYTES - 1);
         assert_eq!(refused(&[Precision::Bf16, Precision::Int8]), None);
         assert!(refused(&[Precision::Bf16, Precision::F32]).is_some());
+    }
+
+    #[test]
+    fn all_workers_must_fit_at_once() {
+        let three = [Precision::F32; 3];
+        let each = (PACKED * F32_BYTES as f64 + FRAMEWORK) as u64;
+        let together = |available| together(&config(), &three, 1, 0, available);
+        assert_eq!(together(3 * each + 3), None);
+        let reason = together(3 * each - 3).unwrap();
+        assert!(reason.starts_with("all 3 workers together may need 0.75 GB, and 0.75 GB"), "{reason}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use protocol::{Case, Decode, KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{Prompt, Request};
+use crate::{HugePages, Prompt, Request};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,17 @@ impl Rounds {
     }
 }
 
+/// The order in which the requests of a round are measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// All processes of a round live together and take turns, request by request.
+    Interleaved,
+    /// One process after another, each from start to end. So were all results of schema 3 and before.
+    #[default]
+    Sequential,
+}
+
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -95,8 +106,19 @@ pub struct Plan {
     /// New tokens for each prompt.
     pub new_tokens: usize,
     pub rounds: Rounds,
-    /// Measured iterations in each process.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// The reason for that schedule, if it is not the usual one.
+    #[serde(default)]
+    pub schedule_reason: Option<String>,
+    /// Measured iterations in each process; those of the pilot where that chooses how many there are.
     pub iterations: usize,
+    /// Whether a pilot chooses the number of iterations.
+    #[serde(default)]
+    pub has_pilot: bool,
+    /// Memory policy of all workers. `None` in results of schema 3 and before, which do not tell.
+    #[serde(default)]
+    pub huge_pages: Option<HugePages>,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub accept_noise: bool,
@@ -115,7 +137,7 @@ pub struct Plan {
     pub reference: Option<String>,
     /// Seed of the order of the rounds, and of drawn tokens.
     pub seed: u64,
-    /// Pause before each measured iteration, in nanoseconds.
+    /// Pause before each block of requests, in nanoseconds.
     pub delay_ns: u64,
     /// Time limit of one worker process, in seconds.
     pub timeout_s: u64,

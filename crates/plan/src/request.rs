@@ -51,8 +51,10 @@ pub struct Request {
     pub patience_s: f64,
     /// Whether models are also loaded from a cold page cache.
     pub cold_load: Option<bool>,
-    /// Number of measured iterations in each process.
+    /// Number of measured iterations in each process; `None` lets a pilot choose it where rounds are automatic.
     pub iterations: Option<u32>,
+    pub schedule: ScheduleAsked,
+    pub huge_pages: HugePages,
     /// Exact number of warm-up iterations; if `None`, warm-up runs until times settle.
     pub warmup: Option<u32>,
     pub decode: DecodeAsked,
@@ -63,7 +65,7 @@ pub struct Request {
     pub reference: Option<String>,
     /// Seed of the order of the rounds, and of drawn tokens; `None` draws one.
     pub seed: Option<u64>,
-    /// Pause before each measured iteration, in seconds.
+    /// Pause before each block of requests, in seconds.
     pub delay_s: f64,
     pub quick: bool,
     /// Settings that only a study can ask for.
@@ -88,12 +90,14 @@ impl Default for Request {
             new_tokens: Vec::new(),
             batch: Vec::new(),
             rounds: None,
-            time_budget_min: 6.0,
+            time_budget_min: 3.0,
             margin_percent: 2.0,
             accept_noise: false,
             patience_s: 10.0,
             cold_load: None,
             iterations: None,
+            schedule: ScheduleAsked::Auto,
+            huge_pages: HugePages::On,
             warmup: None,
             decode: DecodeAsked::Forced,
             sampling: SamplingAsked::default(),
@@ -130,6 +134,45 @@ pub enum PromptSource {
 pub enum RoundsAsked {
     Auto,
     Fixed(u32),
+}
+
+/// The order in which requests of a round are measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleAsked {
+    /// Interleaved where all contenders fit into memory together, else sequential.
+    #[default]
+    Auto,
+    Interleaved,
+    Sequential,
+}
+
+/// Whether large allocations ask for huge pages: the same for every worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HugePages {
+    /// They are asked for, where the system leaves that to programs (`madvise`).
+    On,
+    /// The system's own way.
+    Off,
+}
+
+impl HugePages {
+    /// The value of [`configs::TUNABLES`].
+    pub fn tunables(self) -> &'static str {
+        match self {
+            HugePages::On => configs::HUGE_PAGES,
+            HugePages::Off => configs::USUAL_PAGES,
+        }
+    }
+
+    /// What is so, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            HugePages::On => "asks for huge pages",
+            HugePages::Off => "asks for none",
+        }
+    }
 }
 
 /// The tokens that a decode step is fed.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use configs::Engine;
 use parts::{Part, Sample};
-use protocol::{Case, Decode, Event, Job, KvCache, Measure, Settings, Task, Warmup};
+use protocol::{Case, Decode, Event, Finish, Job, KvCache, Measure, Settings, Task, Turn, Warmup};
 use serde::Deserialize;
 use tooling::BadInput;
 use tooling::process::{command, output_of};
@@ -101,14 +101,15 @@ pub fn require_perf() -> Result<()> {
 pub fn run(args: &Args, provided: &Provided) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let bundle = prepared(args, provided)?;
-    let job = scratch.path().join("job.json");
-    std::fs::write(&job, serde_json::to_string(&job_for(args, provided.engine, &bundle))?)?;
+    let job = scratch.path().join("job.jsonl");
+    std::fs::write(&job, lines(&job_for(args, provided.engine, &bundle), requests(args))?)?;
     let mut perf = command("perf");
     for name in ["OMP_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
         perf.env(name, args.threads.to_string());
     }
+    perf.env(configs::TUNABLES, configs::HUGE_PAGES);
     perf.envs(provided.environment.iter().map(|(name, value)| (name, value)));
-    record(perf, &provided.worker, &job, scratch.path())?;
+    record(perf, &provided.worker, (&job, requests(args)), scratch.path())?;
     let samples = report(&scratch.path().join("data"))?;
     let rules = parts::rules(&provided.root.join("configs"), &provided.engine.framework)?;
     let page = format!("```\n{}\n```\n\n{}", command_line(args), table(&parts::parts(&rules, samples)));
@@ -190,15 +191,31 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
                 max_ns: 30_000_000_000,
                 settled_within: 0.05,
             },
-            iterations: if args.phase == Phase::Decode { 3 } else { 8 },
-            delay_ns: 0,
-            parity: None,
+            lead_in: 0,
         }),
     }
 }
 
+/// Requests that are profiled.
+fn requests(args: &Args) -> usize {
+    match args.phase {
+        Phase::Decode => 3,
+        Phase::Prefill => 8,
+    }
+}
+
+/// A job and its turns, a line each.
+fn lines(job: &Job, requests: usize) -> Result<String> {
+    let turns = std::iter::repeat_n(Turn::Request { case: 0 }, requests);
+    let mut text = serde_json::to_string(job)? + "\n";
+    for turn in turns.chain([Turn::Finish(Finish::default())]) {
+        text += &(serde_json::to_string(&turn)? + "\n");
+    }
+    Ok(text)
+}
+
 /// Runs the worker under perf, which records from the end of warm-up to the last sample.
-fn record(mut perf: Command, worker: &Path, job: &Path, scratch: &Path) -> Result<()> {
+fn record(mut perf: Command, worker: &Path, (job, requests): (&Path, usize), scratch: &Path) -> Result<()> {
     let control = scratch.join("control");
     output_of(command("mkfifo").arg(&control))?;
     perf.args(["record", "--quiet", "-e", "cpu-clock", "-F", FREQUENCY, "-D", "-1", "--control"])
@@ -212,10 +229,16 @@ fn record(mut perf: Command, worker: &Path, job: &Path, scratch: &Path) -> Resul
     // For reading as well, so that opening does not wait for perf.
     let mut control = File::options().read(true).write(true).open(&control)?;
     let mut failed = None;
+    let mut answers = 0;
     for line in BufReader::new(child.stdout.take().context("perf has no output")?).lines() {
         match serde_json::from_str(&line?).context("the worker sent a line that is no event")? {
             Event::Warmup(_) => control.write_all(b"enable\n")?,
-            Event::Iteration(iteration) if iteration.index == 0 => control.write_all(b"disable\n")?,
+            Event::Sample(_) => {
+                answers += 1;
+                if answers == requests {
+                    control.write_all(b"disable\n")?;
+                }
+            }
             Event::Failed(found) => failed = Some(found.reason),
             _ => {}
         }

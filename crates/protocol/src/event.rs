@@ -33,8 +33,9 @@ pub struct Build {
     pub target: String,
 }
 
-/// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded,
-/// cold_start, warmup, iteration…, usage, parity, done. A run that cannot go on ends in `failed`.
+/// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start, warmup,
+/// sample…, usage, parity, done. After `warmup` the worker waits for its turns. A run that cannot go on ends in
+/// `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -43,6 +44,8 @@ pub enum Event {
     Loaded(Loaded),
     ColdStart(ColdStart),
     Warmup(WarmupDone),
+    Sample(Sample),
+    /// A measured iteration, as workers of protocol 4 sent it. It is only read, from results of that time.
     Iteration(Iteration),
     Parity(Parity),
     Usage(Usage),
@@ -70,8 +73,21 @@ pub struct Loaded {
     pub in_effect: InEffect,
     pub weights_file: String,
     pub weights_bytes: u64,
+    /// The weights file just before the load; `null` where the system has no such numbers.
+    #[serde(default)]
+    pub weights_identity: Option<FileIdentity>,
     /// `null` where the system does not tell.
     pub page_cache: Option<PageCache>,
+}
+
+/// What tells a file from every other, and from itself after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+    pub bytes: u64,
+    /// Last change of its contents, in nanoseconds since 1970.
+    pub modified_ns: i64,
 }
 
 /// The weights file in the system's page cache just before the load.
@@ -120,6 +136,15 @@ pub struct WarmupDone {
     pub memory: Memory,
 }
 
+/// The answer to a turn: one measured request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of the case.
+    pub case: usize,
+    #[serde(flatten)]
+    pub sample: CaseSample,
+}
+
 /// One pass over all cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
@@ -149,17 +174,17 @@ pub struct Parity {
 /// What the process has used up to the last sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Memory of the measured iterations.
+    /// Memory since warm-up.
     pub memory: Memory,
     /// Highest peak of all phases but the parity phase.
     pub peak_bytes: Option<u64>,
-    /// CPU time and wall time of the measured iterations.
+    /// CPU time and wall time of the measured requests.
     pub cpu_ns: Option<u64>,
     pub wall_ns: u64,
-    /// CPU time of each thread in the measured iterations, the busiest first. Threads that did nothing, or ended
-    /// before the last sample, are left out.
+    /// CPU time of each thread in the measured requests, the busiest first. Threads that did nothing are
+    /// left out, and of a thread that ended the request in which it did.
     pub thread_cpu_ns: Option<Vec<u64>>,
-    /// Time in the measured iterations that threads were ready to run but waited for a CPU, summed over all
+    /// Time in the measured requests that threads were ready to run but waited for a CPU, summed over all
     /// threads. Together with the CPU time it says how many threads wanted to compute at once.
     #[serde(default)]
     pub run_queue_ns: Option<u64>,
@@ -167,14 +192,17 @@ pub struct Usage {
     pub threads: Option<usize>,
     /// CPUs that one of the process's threads or another was allowed to run on after the last sample.
     pub cpus: Option<Vec<usize>>,
-    /// Energy from the first to the last measured iteration, pauses included. It is that of everything the meter
-    /// covers, whoever used it; `null` without a meter.
+    /// Energy of the measured requests. It is that of everything the meter covers, whoever used it; `null` without a
+    /// meter.
     pub energy: Option<Energy>,
     /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
     #[serde(default)]
     pub kv_cache_bytes: Option<u64>,
-    /// sha256 of the weights file, read after the last sample.
-    pub weights_sha256: String,
+    /// sha256 of the weights file, read after the last sample; `null` where that was not asked for.
+    pub weights_sha256: Option<String>,
+    /// The weights file after the last sample.
+    #[serde(default)]
+    pub weights_identity: Option<FileIdentity>,
 }
 
 /// A phase's readings. Each is `null` where the system does not tell.
@@ -188,6 +216,9 @@ pub struct Memory {
     pub file_bytes: Option<u64>,
     /// Proportional set size: pages shared with other processes count in part.
     pub pss_bytes: Option<u64>,
+    /// The part of the anonymous memory that lies in huge pages.
+    #[serde(default)]
+    pub huge_bytes: Option<u64>,
     /// How the peak was read: `VmHWM, reset at the start of the phase`, or `VmHWM of the process so far`
     /// where it cannot be reset.
     pub method: Option<String>,

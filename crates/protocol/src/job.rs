@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything a worker is asked to do in its life. Read from stdin to end of file.
+/// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
+/// [`Turn`]s, a line each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     pub protocol: u32,
@@ -56,20 +57,40 @@ pub enum Task {
     Probe(Probe),
 }
 
-/// Load, cold start, warm-up and measured iterations: one run yields all that is reported.
+/// Load, cold start and warm-up at once, then measured requests as they are asked for: one run yields all that is
+/// reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// An iteration runs each of these once, in this order.
+    /// An iteration of warm-up runs each of these once, in this order.
     pub cases: Vec<Case>,
     pub new_tokens: usize,
     pub decode: Decode,
     pub kv_cache: KvCache,
     pub warmup: Warmup,
-    pub iterations: usize,
-    /// Pause before each measured iteration, in nanoseconds.
+    /// Each measured request is preceded by the same request for so many new tokens, untimed: whoever waits while
+    /// others run finds cold caches and sleeping threads. 0 for none.
     #[serde(default)]
-    pub delay_ns: u64,
-    /// After the last sample: write teacher-forced logits to a file.
+    pub lead_in: usize,
+}
+
+/// What a worker that is warm is asked next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "turn", rename_all = "snake_case")]
+pub enum Turn {
+    /// One request of a case, by its number from 0. The answer is one [`Event::Sample`](crate::Event::Sample).
+    Request { case: usize },
+    /// No more requests: say what they used, and end.
+    Finish(Finish),
+}
+
+/// What is read after the last sample.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finish {
+    /// Whether the weights file is hashed.
+    #[serde(default)]
+    pub hash: bool,
+    /// Write teacher-forced logits to a file.
+    #[serde(default)]
     pub parity: Option<ParityTask>,
 }
 

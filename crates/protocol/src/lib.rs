@@ -1,4 +1,5 @@
-//! What crosses the pipe between the driver and a worker: one [`Job`] in, [`Event`]s out, as JSON.
+//! What crosses the pipe between the driver and a worker: one [`Job`] in, for a measurement [`Turn`]s after it, and
+//! [`Event`]s out, as JSON, a line each.
 //!
 //! `docs/protocol.md` is the page for people; this is the same in types. Field names are the wire
 //! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0.
@@ -11,7 +12,7 @@ pub use event::*;
 pub use job::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -47,6 +48,16 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_is_one_line() {
+        for (text, turn) in [
+            (r#"{"turn":"request","case":1}"#, Turn::Request { case: 1 }),
+            (r#"{"turn":"finish"}"#, Turn::Finish(Finish::default())),
+        ] {
+            assert_eq!(serde_json::from_str::<Turn>(text).unwrap(), turn);
+        }
+    }
+
+    #[test]
     fn fields_of_a_newer_version_are_passed_over() {
         let line = r#"{"event":"scored","file":"x","novelty":1}"#;
         assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::Scored(Scored { file: "x".into() }));
@@ -59,8 +70,11 @@ mod tests {
         let page = std::fs::read_to_string(page).unwrap();
         let run = page.split("## A whole run").nth(1).unwrap();
         let blocks: Vec<&str> = run.split("```").skip(1).step_by(2).collect();
-        let job: Job = serde_json::from_str(blocks[0].strip_prefix("json").unwrap()).unwrap();
+        let mut asked = blocks[0].strip_prefix("json\n").unwrap().lines();
+        let job: Job = serde_json::from_str(asked.next().unwrap()).unwrap();
         assert_eq!(job.protocol, VERSION);
+        let turns: Vec<Turn> = asked.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(matches!(turns.as_slice(), [Turn::Request { case: 0 }, Turn::Finish(_)]), "{turns:?}");
         let lines = blocks[1].lines().filter(|line| line.starts_with('{'));
         let events: Vec<Event> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));

@@ -69,7 +69,7 @@ impl Contrast {
 pub fn contrast(family: &[Samples<'_>], settings: &Settings) -> Vec<Option<Contrast>> {
     let logarithms: Vec<Option<Pair>> = family.iter().map(Pair::new).collect();
     let p: Vec<f64> = logarithms.iter().flatten().map(|pair| pair.welch.two_sided()).collect();
-    let mut adjusted = holm(&p).into_iter();
+    let mut adjusted = holm(&p, &vec![1.0; p.len()]).into_iter();
     let level = settings.significance / p.len().max(1) as f64;
     logarithms.iter().map(|pair| Some(pair.as_ref()?.contrast(adjusted.next()?, level, settings))).collect()
 }

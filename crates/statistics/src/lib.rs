@@ -10,10 +10,12 @@
 //! Two runs made at different times have no rounds in common: [`contrast`] holds them against each other unpaired,
 //! and [`classify`] says whether a change is a regression.
 //!
-//! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. [`Looks`] says how often the
-//! evidence was looked at, [`settled`] whether to stop looking, [`BalancedOrder`] who runs when, and
+//! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. [`weights()`] says how the error
+//! rate is shared, [`Looks`] how often the evidence was looked at, [`settled`] whether to stop looking,
+//! [`BalancedOrder`] who runs when, [`blocks()`] how many requests each process of a round answers, and
 //! [`steady::classify`] whether one process has reached a steady state.
 
+pub mod blocks;
 mod bootstrap;
 mod contrast;
 mod decision;
@@ -29,13 +31,14 @@ mod sequential;
 pub mod steady;
 mod unpaired;
 
+pub use blocks::{Components, Costs, blocks, components};
 pub use bootstrap::{RESAMPLES, Resamples};
 pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
 pub use descriptive::{median, median_interval, quantile};
 pub use gate::{Change, classify};
-pub use limits::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SIGNIFICANCE};
-pub use multiplicity::holm;
+pub use limits::{DECIDING_SHARE, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SIGNIFICANCE};
+pub use multiplicity::{holm, weights};
 pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
 pub use power::detectable_shift;

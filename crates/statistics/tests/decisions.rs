@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use statistics::{Decision, Looks, Outcome, Series, Settings, Undecided, decide, settled};
+use statistics::{
+    DECIDING_SHARE, Decision, Looks, Outcome, Series, Settings, Undecided, decide, settled, weights,
+};
 
 const STEADY: [f64; 6] = [10.0, 10.1, 9.9, 10.0, 10.05, 9.95];
 
@@ -15,10 +17,15 @@ fn scaled(by: f64) -> Vec<f64> {
     STEADY.iter().enumerate().map(|(i, x)| x * by * (1.0 + 0.002 * (i % 3) as f64)).collect()
 }
 
+/// A hypothesis that has the same weight as every other.
+fn equal<'a>(a: &'a [Option<f64>], b: &'a [Option<f64>]) -> Series<'a> {
+    Series { a, b, weight: 1.0 }
+}
+
 /// One hypothesis, looked at once.
 fn one(a: &[f64], b: &[f64]) -> Option<Decision> {
     let (a, b) = (some(a), some(b));
-    let family = [Series { a: &a, b: &b }];
+    let family = [equal(&a, &b)];
     decide(&family, &Looks::fixed(a.len()), true, &Settings::default()).remove(0)
 }
 
@@ -60,8 +67,8 @@ fn the_whole_table_is_answered_for() {
     let alone = one(&[1.01, 1.06, 1.05, 1.04, 1.16, 1.09], &[1.0; 6]).unwrap();
     assert_eq!(alone.outcome, Outcome::Different);
     let noise = some(&[1.1, 0.9, 1.2, 0.8, 1.05, 0.97]);
-    let mut family = vec![Series { a: &noise, b: &b }; 14];
-    family.push(Series { a: &a, b: &b });
+    let mut family = vec![equal(&noise, &b); 14];
+    family.push(equal(&a, &b));
     let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
     let beside = table[14].clone().unwrap();
     assert!((beside.p_adjusted / beside.p_t - 15.0).abs() < 1e-9);
@@ -70,9 +77,27 @@ fn the_whole_table_is_answered_for() {
 }
 
 #[test]
+fn what_is_asked_first_has_most_of_the_error_rate() {
+    let (a, b) = (some(&[1.01, 1.06, 1.05, 1.04, 1.16, 1.09]), some(&[1.0; 6]));
+    let noise = some(&[1.1, 0.9, 1.2, 0.8, 1.05, 0.97]);
+    // The same figures once on the deciding metric, and once beside it.
+    let figures = [&a, &a, &noise, &noise, &noise];
+    let weights = weights(&[true, false, false, false, false]);
+    let family: Vec<Series<'_>> =
+        figures.iter().zip(weights).map(|(a, weight)| Series { a, b: &b, weight }).collect();
+    let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
+    let (deciding, beside) = (table[0].clone().unwrap(), table[1].clone().unwrap());
+    assert!((deciding.p_adjusted / deciding.p_t - 1.0 / DECIDING_SHARE).abs() < 1e-9);
+    // What throughput did not need is left to the others: 0.2/0.05 of p instead of 1/0.05.
+    assert!((beside.p_adjusted / beside.p_t - 4.0).abs() < 1e-9);
+    assert_eq!((deciding.outcome, beside.outcome), (Outcome::Different, Outcome::Inconclusive));
+    assert!(deciding.detectable < beside.detectable);
+}
+
+#[test]
 fn looking_again_and_again_is_paid_for() {
     let (a, b) = (some(&scaled(1.03)), some(&STEADY));
-    let family = [Series { a: &a, b: &b }];
+    let family = [equal(&a, &b)];
     let looks = Looks::automatic(24);
     let first = decide(&family, &looks, false, &Settings::default()).remove(0).unwrap();
     assert!((first.p_sequential / first.p_t - 16.0).abs() < 1e-3);
@@ -91,7 +116,7 @@ fn the_sign_flip_test_has_a_veto() {
 #[test]
 fn nothing_to_compare_is_no_decision_and_no_hypothesis() {
     let (a, b, none) = (some(&scaled(1.9)), some(&STEADY), vec![None; 6]);
-    let family = [Series { a: &a, b: &b }, Series { a: &a, b: &none }];
+    let family = [equal(&a, &b), equal(&a, &none)];
     let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
     assert_eq!(table[1], None);
     let decided = table[0].clone().unwrap();
@@ -115,7 +140,7 @@ fn identical_series_are_equivalent_and_constant_ratios_certain() {
 #[test]
 fn equivalence_is_also_paid_for_under_peeking() {
     let (a, b) = (some(&STEADY), some(&scaled(1.008)));
-    let family = [Series { a: &a, b: &b }];
+    let family = [equal(&a, &b)];
     let peeking = decide(&family, &Looks::automatic(24), false, &Settings::default()).remove(0).unwrap();
     let once = decide(&family, &Looks::fixed(6), true, &Settings::default()).remove(0).unwrap();
     assert!(peeking.p_equivalence > 10.0 * once.p_equivalence);
@@ -151,7 +176,7 @@ proptest! {
 
     #[test]
     fn every_number_is_a_number(a in figures(), b in figures(), last: bool, seed: u64) {
-        let family = [Series { a: &a, b: &b }, Series { a: &b, b: &a }];
+        let family = [equal(&a, &b), equal(&b, &a)];
         let settings = Settings { seed, ..Settings::default() };
         for decision in decide(&family, &TWELVE, last, &settings).into_iter().flatten() {
             let p = [
@@ -170,7 +195,7 @@ proptest! {
     fn swapping_the_two_inverts_the_ratio(a in proptest::collection::vec(0.5..2.0f64, 6..20), seed: u64) {
         let (a, b) = (some(&a), some(&vec![1.0; a.len()]));
         let settings = Settings { seed, ..Settings::default() };
-        let decided = |a, b| decide(&[Series { a, b }], &Looks::fixed(6), true, &settings).remove(0).unwrap();
+        let decided = |a, b| decide(&[equal(a, b)], &Looks::fixed(6), true, &settings).remove(0).unwrap();
         let (ab, ba) = (decided(&a, &b), decided(&b, &a));
         prop_assert!((ab.ratio * ba.ratio - 1.0).abs() < 1e-9);
         prop_assert!((ab.interval.0 * ba.interval.1 - 1.0).abs() < 1e-9);

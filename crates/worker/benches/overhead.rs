@@ -3,7 +3,7 @@
 //! The engine does nothing but wait until its step has lasted exactly 2 ms and fill in logits, so that
 //! whatever a step lasts longer is the harness: the search for the most likely token, the clock, the
 //! choice of the next token, the buffers of a request. Arm A is the bare loop of `begin` and `append`,
-//! timed from outside; arm B are the same calls in the measured iterations of a worker. The arms of a
+//! timed from outside; arm B are the same calls in the measured requests of a worker. The arms of a
 //! pair follow each other in random order; the interval is Student's, of the paired log ratios.
 //!
 //! Fails if the interval's upper end reaches 0.5 %.
@@ -125,13 +125,13 @@ fn served(bundle: &Path) -> f64 {
         decode: Decode::Forced,
         kv_cache: KvCache::On,
         warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.05 },
-        iterations: ITERATIONS,
-        delay_ns: 0,
-        parity: None,
+        lead_in: 0,
     });
     let job = serde_json::to_string(&fixture::job(bundle, task)).expect("a job has string keys");
+    let request = "{\"turn\":\"request\",\"case\":0}\n".repeat(ITERATIONS);
+    let turns = request + "{\"turn\":\"finish\"}\n";
     let mut output = Vec::new();
-    worker::serve::<Punctual>(&job, 0, &mut output).expect("the job is sound");
+    worker::serve::<Punctual>(&job, &mut turns.as_bytes(), 0, &mut output).expect("the job is sound");
     let output = String::from_utf8(output).expect("events are JSON");
     let usage = output.lines().find_map(|line| match serde_json::from_str(line) {
         Ok(Event::Usage(usage)) => Some(usage),

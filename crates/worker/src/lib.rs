@@ -26,9 +26,10 @@ mod serve;
 mod slowed;
 mod stdout;
 mod threads;
+mod turns;
 mod warmup;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use engine::InferenceEngine;
@@ -38,7 +39,8 @@ pub use clock::{advance_clock, stop_clock};
 pub use error::ServeError;
 pub use serve::serve;
 
-/// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin.
+/// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin, and for a
+/// measurement its turns.
 pub fn main<E: InferenceEngine>() -> ExitCode {
     main_through::<E>(|_, output| output)
 }
@@ -76,13 +78,14 @@ pub fn main_through<E: InferenceEngine>(
             "a worker is started by the driver: give one Job as JSON on stdin (docs/protocol.md), or --hello",
         ),
         [] => {
+            let mut input = std::io::stdin().lock();
             let mut job = String::new();
-            if let Err(error) = std::io::stdin().read_to_string(&mut job) {
+            if let Err(error) = input.read_line(&mut job) {
                 return fail(&format!("cannot read the job from stdin: {error}"));
             }
             let mut output = wrap(&job, Box::new(output));
             let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                serve::<E>(&job, start_ns, &mut output)
+                serve::<E>(&job, &mut input, start_ns, &mut output)
             }));
             match served {
                 Ok(Ok(())) => ExitCode::SUCCESS,

@@ -3,22 +3,21 @@
 //! Within a phase there is no I/O, no logging and no allocation for results; events are sent, and memory
 //! is read, between them.
 
+use std::io::BufRead;
 use std::path::Path;
 
 use engine::InferenceEngine;
 use protocol::{
-    Case, ColdStart, Decode, Event, Generate, Generated, Iteration, KvCache, Measure, Parity, Usage,
+    Case, ColdStart, Decode, Event, FileIdentity, Generate, Generated, KvCache, Measure, Parity, Usage,
 };
 
-use crate::energy::Meter;
 use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::runner::Runner;
-use crate::threads::{self, CpuTimes};
 use crate::warmup::warm_up;
-use crate::{clock, sampling, score};
+use crate::{clock, sampling, score, turns};
 
 pub(crate) struct Context<'a> {
     pub(crate) vocabulary: usize,
@@ -34,7 +33,7 @@ pub(crate) fn measure<E: InferenceEngine>(
     engine: &mut E,
     task: &Measure,
     context: &Context<'_>,
-    events: &mut Events<'_>,
+    (input, events): (&mut dyn BufRead, &mut Events<'_>),
 ) -> Result<(), ServeError> {
     check(task)?;
     let modes = (task.decode, task.kv_cache);
@@ -58,60 +57,41 @@ pub(crate) fn measure<E: InferenceEngine>(
     peak = peak.max(warm.memory.peak_bytes);
     events.send(Event::Warmup(warm))?;
 
-    let (iterations, usage) = iterations(engine, task, &mut runner, context)?;
-    for iteration in iterations {
-        events.send(Event::Iteration(iteration))?;
-    }
-    let weights_sha256 = bundle::sha256_of(context.weights_file)
-        .map_err(|e| ServeError::File(format!("cannot read {}: {e}", context.weights_file.display())))?;
+    let (usage, finish) = turns::take(engine, task, &mut runner, context.gpu, (input, events))?;
+    let weights_identity = identity(context.weights_file);
+    let hash = || {
+        bundle::sha256_of(context.weights_file)
+            .map_err(|e| ServeError::File(format!("cannot read {}: {e}", context.weights_file.display())))
+    };
+    let weights_sha256 = finish.hash.then(hash).transpose()?;
     let peak_bytes = peak.max(usage.memory.peak_bytes);
-    events.send(Event::Usage(Usage { peak_bytes, weights_sha256, ..usage }))?;
+    events.send(Event::Usage(Usage { peak_bytes, weights_sha256, weights_identity, ..usage }))?;
 
-    if let Some(parity) = &task.parity {
+    if let Some(parity) = &finish.parity {
         score::along_trace(engine, &task.cases, parity, context.vocabulary)?;
         events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
     }
     Ok(())
 }
 
-/// The measured iterations, and what they used. The peak of all phases and the weights' hash are left
-/// for the caller.
-fn iterations<E: InferenceEngine>(
-    engine: &mut E,
-    task: &Measure,
-    runner: &mut Runner<'_>,
-    context: &Context<'_>,
-) -> Result<(Vec<Iteration>, Usage), ServeError> {
-    let phase = Phase::begin(context.gpu);
-    let mut iterations = Vec::with_capacity(task.iterations);
-    let (mut cpu_ns, mut wall_ns) = (Some(0), 0);
-    let threads_before = CpuTimes::read();
-    let meter = Meter::start(context.gpu);
-    for index in 0..task.iterations {
-        if task.delay_ns > 0 {
-            std::thread::sleep(std::time::Duration::from_nanos(task.delay_ns));
-        }
-        let (cpu, wall) = (clock::cpu_ns(), clock::now_ns());
-        iterations.push(runner.iteration(engine, index)?);
-        wall_ns += clock::now_ns() - wall;
-        cpu_ns = cpu_ns.zip(cpu).zip(clock::cpu_ns()).map(|((sum, before), after)| sum + after - before);
+/// What tells the weights file from every other; `None` where the system has no such numbers.
+pub(crate) fn identity(file: &Path) -> Option<FileIdentity> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::metadata(file).ok()?;
+        Some(FileIdentity {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.size(),
+            modified_ns: found.mtime() * 1_000_000_000 + found.mtime_nsec(),
+        })
     }
-    let energy = meter.and_then(Meter::stop);
-    let threads = threads_before.zip(CpuTimes::read());
-    let usage = Usage {
-        memory: phase.end(),
-        peak_bytes: None,
-        cpu_ns,
-        wall_ns,
-        thread_cpu_ns: threads.as_ref().map(|(before, after)| after.since(before)),
-        run_queue_ns: threads.and_then(|(before, after)| after.run_queue_since(&before)),
-        threads: threads::count(),
-        cpus: threads::cpus(),
-        energy,
-        kv_cache_bytes: engine.kv_cache_bytes(),
-        weights_sha256: String::new(),
-    };
-    Ok((iterations, usage))
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        None
+    }
 }
 
 /// Continuation, untimed, and the logits along it where they are asked for.
@@ -141,8 +121,8 @@ pub(crate) fn generate<E: InferenceEngine>(
 }
 
 fn check(task: &Measure) -> Result<(), ServeError> {
-    if task.cases.is_empty() || task.iterations == 0 || task.warmup.max_iterations == 0 {
-        return Err(ServeError::Job("a measurement needs cases, warm-up and iterations".into()));
+    if task.cases.is_empty() || task.warmup.max_iterations == 0 {
+        return Err(ServeError::Job("a measurement needs cases and warm-up".into()));
     }
     check_decode(task.decode)?;
     for case in &task.cases {

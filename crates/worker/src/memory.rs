@@ -28,7 +28,10 @@ impl<'a> Phase<'a> {
         };
         memory.method = memory.peak_bytes.map(|_| self.method().into());
         let rollup = std::fs::read_to_string("/proc/self/smaps_rollup");
-        memory.pss_bytes = rollup.ok().and_then(|rollup| kibibytes(&rollup, "Pss"));
+        if let Ok(rollup) = rollup {
+            memory.pss_bytes = kibibytes(&rollup, "Pss");
+            memory.huge_bytes = kibibytes(&rollup, "AnonHugePages");
+        }
         memory.gpu = self.gpu.and_then(Gpu::memory);
         memory
     }
@@ -106,6 +109,7 @@ mod tests {
         let memory = Phase::begin(None).end();
         assert!(memory.resident_bytes.unwrap() > 0);
         assert!(memory.pss_bytes.unwrap() > 0);
+        assert!(memory.huge_bytes.is_some());
     }
 
     #[cfg(target_os = "linux")]

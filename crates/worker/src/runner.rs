@@ -52,12 +52,39 @@ impl<'a> Runner<'a> {
     ) -> Result<Iteration, ServeError> {
         let mut cases = Vec::with_capacity(self.cases.len());
         for case in 0..self.cases.len() {
-            cases.push(self.case(engine, case)?);
+            cases.push(self.request(engine, case)?);
         }
         Ok(Iteration { index, cases })
     }
 
-    fn case<E: InferenceEngine>(&mut self, engine: &mut E, index: usize) -> Result<CaseSample, ServeError> {
+    /// The beginning of a request, up to so many new tokens, untimed.
+    pub(crate) fn lead_in<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+        new_tokens: usize,
+    ) -> Result<(), ServeError> {
+        if new_tokens > 0 {
+            self.steps(engine, case, new_tokens.min(self.new_tokens))?;
+        }
+        Ok(())
+    }
+
+    /// One request of a case.
+    pub(crate) fn request<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+    ) -> Result<CaseSample, ServeError> {
+        self.steps(engine, case, self.new_tokens)
+    }
+
+    fn steps<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        index: usize,
+        new_tokens: usize,
+    ) -> Result<CaseSample, ServeError> {
         let case = &self.cases[index];
         let request = Request::new(case, self.new_tokens, self.kv_cache);
         let Request { batch, capacity, .. } = request;
@@ -80,7 +107,7 @@ impl<'a> Runner<'a> {
         self.chosen.push(engine.append(&request.prompt, Want::Last)?);
         let mut last = clock::now_ns();
         let first_token_ns = last - start;
-        for step in 1..self.new_tokens {
+        for step in 1..new_tokens {
             feed.clear();
             match self.decode {
                 Decode::Forced => feed.extend(case.trace.iter().map(|row| row[step - 1])),

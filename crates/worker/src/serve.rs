@@ -1,10 +1,10 @@
 //! The job loop: one Job, its events, the end.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use engine::{Bundle, EngineError, InferenceEngine, Settings};
-use protocol::{Event, FailureKind, Hello, Job, KvCache, Loaded, PageCache, Started, Task};
+use protocol::{Event, FailureKind, FileIdentity, Hello, Job, KvCache, Loaded, PageCache, Started, Task};
 
 use crate::error::ServeError;
 use crate::events::Events;
@@ -18,14 +18,16 @@ pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello, EngineError> {
     Ok(engine_io::hello(E::FRAMEWORK, E::runtime()?))
 }
 
-/// Does the job that `input` holds and writes its events. `start_ns` is the clock at the start of main.
+/// Does `job`, a line of JSON, and writes its events. The turns of a measurement are read from `turns`. `start_ns` is
+/// the clock at the start of main.
 pub fn serve<E: InferenceEngine>(
-    input: &str,
+    job: &str,
+    turns: &mut dyn BufRead,
     start_ns: u64,
     output: &mut dyn Write,
 ) -> Result<(), ServeError> {
     let mut events = Events(output);
-    let served = work::<E>(input, start_ns, &mut events);
+    let served = work::<E>(job, turns, start_ns, &mut events);
     if let Err(error) = &served {
         let (kind, reason) = match error {
             ServeError::Engine(error) => (engine_io::failure_kind(error), error.to_string()),
@@ -38,9 +40,14 @@ pub fn serve<E: InferenceEngine>(
     served
 }
 
-fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>) -> Result<(), ServeError> {
+fn work<E: InferenceEngine>(
+    job: &str,
+    turns: &mut dyn BufRead,
+    start_ns: u64,
+    events: &mut Events<'_>,
+) -> Result<(), ServeError> {
     let job: Job =
-        serde_json::from_str(input).map_err(|e| ServeError::Job(format!("the job does not parse: {e}")))?;
+        serde_json::from_str(job).map_err(|e| ServeError::Job(format!("the job does not parse: {e}")))?;
     if job.protocol != protocol::VERSION {
         let (theirs, ours) = (job.protocol, protocol::VERSION);
         return Err(ServeError::Job(format!(
@@ -68,6 +75,7 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
     let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = page_cache::prepare(&weights_file, job.evict);
+    let weights_identity = measure::identity(&weights_file);
     let gpu = Gpu::open(settings.device);
     let phase = Phase::begin(gpu.as_ref());
     let before_ns = clock::now_ns();
@@ -77,6 +85,7 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
         job: &job,
         settings: &settings,
         bundle: &bundle,
+        weights_identity,
         weights_file,
         page_cache,
         load_ns: after_ns - before_ns,
@@ -88,9 +97,9 @@ fn work<E: InferenceEngine>(input: &str, start_ns: u64, events: &mut Events<'_>)
         gpu: gpu.as_ref(),
     };
     if slowdown > 0.0 {
-        load.perform(Slowed::new(engine, slowdown), events)
+        load.perform(Slowed::new(engine, slowdown), turns, events)
     } else {
-        load.perform(engine, events)
+        load.perform(engine, turns, events)
     }
 }
 
@@ -100,6 +109,7 @@ struct Load<'a> {
     settings: &'a Settings,
     bundle: &'a Bundle,
     weights_file: PathBuf,
+    weights_identity: Option<FileIdentity>,
     page_cache: Option<PageCache>,
     load_ns: u64,
     /// The clock at the end of the load.
@@ -114,7 +124,12 @@ struct Load<'a> {
 
 impl Load<'_> {
     /// Reports the load and does the job's task.
-    fn perform<E: InferenceEngine>(self, mut engine: E, events: &mut Events<'_>) -> Result<(), ServeError> {
+    fn perform<E: InferenceEngine>(
+        self,
+        mut engine: E,
+        turns: &mut dyn BufRead,
+        events: &mut Events<'_>,
+    ) -> Result<(), ServeError> {
         let (job, config) = (self.job, self.bundle.config());
         let kv_cache = match &job.task {
             Task::Measure(measure) => measure.kv_cache,
@@ -126,6 +141,7 @@ impl Load<'_> {
             in_effect: engine_io::in_effect(engine.in_effect(), kv_cache),
             weights_file: self.weights_file.display().to_string(),
             weights_bytes: std::fs::metadata(&self.weights_file).map(|file| file.len()).unwrap_or_default(),
+            weights_identity: self.weights_identity,
             page_cache: self.page_cache,
         };
         let earlier_peak = self.earlier_peak.max(loaded.memory.peak_bytes);
@@ -141,7 +157,7 @@ impl Load<'_> {
                     earlier_peak,
                     gpu: self.gpu,
                 };
-                measure::measure(&mut engine, task, &context, events)?;
+                measure::measure(&mut engine, task, &context, (turns, events))?;
             }
             Task::Load => {}
             Task::Generate(task) => measure::generate(&mut engine, task, config.vocab_size, events)?,

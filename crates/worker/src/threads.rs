@@ -31,25 +31,38 @@ impl CpuTimes {
         // A thread may end while this reads, but never all of them.
         (!times.is_empty()).then_some(CpuTimes(times))
     }
+}
 
-    /// What each thread that is alive now has computed since `before`, the busiest first. Threads that
-    /// came since count from 0; those that did nothing are left out.
-    pub(crate) fn since(&self, before: &CpuTimes) -> Vec<u64> {
-        let spent = |(thread, now): (&u32, &Times)| {
-            now.cpu_ns.saturating_sub(before.0.get(thread).map_or(0, |before| before.cpu_ns))
-        };
-        let mut spent: Vec<u64> = self.0.iter().map(spent).filter(|&ns| ns > 0).collect();
-        spent.sort_unstable_by(|a, b| b.cmp(a));
-        spent
+/// What threads have used, summed over stretches of time.
+#[derive(Debug, Default)]
+pub(crate) struct Used {
+    cpu_ns: HashMap<u32, u64>,
+    /// Time that threads waited for a CPU, all together. `None` once the system did not tell.
+    pub(crate) run_queue_ns: Option<u64>,
+    stretches: usize,
+}
+
+impl Used {
+    /// Adds a stretch of time. Threads that came in it count from 0; of those that ended in it nothing is known.
+    pub(crate) fn with(mut self, before: &CpuTimes, after: &CpuTimes) -> Used {
+        let mut waited = Some(0);
+        for (thread, now) in &after.0 {
+            let earlier = before.0.get(thread).copied().unwrap_or_default();
+            *self.cpu_ns.entry(*thread).or_default() += now.cpu_ns.saturating_sub(earlier.cpu_ns);
+            let more = now.run_queue_ns.map(|ns| ns.saturating_sub(earlier.run_queue_ns.unwrap_or_default()));
+            waited = waited.zip(more).map(|(sum, ns)| sum + ns);
+        }
+        let sum = if self.stretches == 0 { Some(0) } else { self.run_queue_ns };
+        self.run_queue_ns = sum.zip(waited).map(|(sum, ns)| sum + ns);
+        self.stretches += 1;
+        self
     }
 
-    /// How long the threads that are alive now have waited for a CPU since `before`, summed.
-    pub(crate) fn run_queue_since(&self, before: &CpuTimes) -> Option<u64> {
-        let waited = |(thread, now): (&u32, &Times)| {
-            let earlier = before.0.get(thread).and_then(|before| before.run_queue_ns).unwrap_or_default();
-            Some(now.run_queue_ns?.saturating_sub(earlier))
-        };
-        self.0.iter().map(waited).sum()
+    /// CPU time of each thread that did anything, the busiest first.
+    pub(crate) fn busiest_first(&self) -> Vec<u64> {
+        let mut spent: Vec<u64> = self.cpu_ns.values().copied().filter(|&ns| ns > 0).collect();
+        spent.sort_unstable_by(|a, b| b.cmp(a));
+        spent
     }
 }
 
@@ -128,8 +141,11 @@ mod tests {
         let times = |cpu_ns, waited| Times { cpu_ns, run_queue_ns: Some(waited) };
         let before = CpuTimes(HashMap::from([(1, times(50, 5)), (2, times(70, 0)), (3, times(10, 0))]));
         let after = CpuTimes(HashMap::from([(1, times(60, 8)), (2, times(70, 0)), (4, times(30, 4))]));
-        assert_eq!(after.since(&before), [30, 10], "thread 2 did nothing, thread 3 is gone, thread 4 is new");
-        assert_eq!(after.run_queue_since(&before), Some(3 + 4));
+        let used = Used::default().with(&before, &after);
+        assert_eq!(used.busiest_first(), [30, 10], "thread 2 did nothing, thread 3 is gone, thread 4 is new");
+        assert_eq!(used.run_queue_ns, Some(3 + 4));
+        let twice = used.with(&before, &after);
+        assert_eq!((twice.busiest_first(), twice.run_queue_ns), (vec![60, 20], Some(14)));
     }
 
     #[test]
@@ -152,7 +168,8 @@ mod tests {
             CpuTimes::read().unwrap()
         };
         let after = std::thread::spawn(computing).join().unwrap();
-        assert!(after.since(&before).iter().any(|&ns| ns > 10_000_000));
+        let used = Used::default().with(&before, &after);
+        assert!(used.busiest_first().iter().any(|&ns| ns > 10_000_000));
     }
 
     #[cfg(target_os = "linux")]

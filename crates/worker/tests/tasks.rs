@@ -5,11 +5,11 @@ mod support;
 use std::path::Path;
 
 use protocol::{
-    Case, CaseSample, Decode, Event, FailureKind, Generate, Job, KvCache, Measure, ParityTask, Probe,
-    Sampling, Task, Warmup,
+    Case, CaseSample, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Probe,
+    Sampling, Task, Turn, Warmup,
 };
 use support::fixture::{bundle, job};
-use support::{APPEND, VOCABULARY, serve};
+use support::{APPEND, VOCABULARY, line, serve, serve_lines, serve_turns};
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -24,20 +24,18 @@ fn measure() -> Measure {
         decode: Decode::Forced,
         kv_cache: KvCache::On,
         warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.5 },
-        iterations: 1,
-        delay_ns: 0,
-        parity: None,
+        lead_in: 0,
     }
 }
 
-fn iterations(events: &[Event]) -> Vec<&[CaseSample]> {
-    let mut iterations = Vec::new();
+fn samples(events: &[Event]) -> Vec<&CaseSample> {
+    let mut samples = Vec::new();
     for event in events {
-        if let Event::Iteration(iteration) = event {
-            iterations.push(&iteration.cases[..]);
+        if let Event::Sample(answer) = event {
+            samples.push(&answer.sample);
         }
     }
-    iterations
+    samples
 }
 
 /// The shape and the values of the first case.
@@ -111,9 +109,9 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     let run = |slowdown: f64| {
         let file = directory.path().join(format!("{slowdown}.safetensors"));
         let parity = Some(ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false });
-        let mut job = job(directory.path(), Task::Measure(Measure { parity, ..measure() }));
+        let mut job = job(directory.path(), Task::Measure(measure()));
         job.settings.slowdown = slowdown;
-        (serve(&job), std::fs::read(file).unwrap())
+        (serve_turns(&job, 1, Finish { hash: false, parity }), std::fs::read(file).unwrap())
     };
     let (plain, plain_logits) = run(0.0);
     let (slowed, slowed_logits) = run(2.0);
@@ -129,11 +127,7 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     assert_eq!(kernels(&plain), ["counting"]);
     assert_eq!(kernels(&slowed), ["counting", "slowed by 200 % (positive control)"]);
 
-    let gaps = slowed.iter().find_map(|event| match event {
-        Event::Iteration(iteration) => Some(iteration.cases[0].gaps_ns.clone()),
-        _ => None,
-    });
-    assert!(gaps.unwrap().iter().all(|&gap| gap >= 3 * APPEND.as_nanos() as u64));
+    assert!(samples(&slowed)[0].gaps_ns.iter().all(|&gap| gap >= 3 * APPEND.as_nanos() as u64));
 }
 
 const CONTEXT: usize = 20;
@@ -152,9 +146,9 @@ fn with_context() -> Measure {
 fn a_context_is_in_the_cache_before_the_clock_starts() {
     let directory = directory();
     let first_token = |measure: Measure| {
-        let events = serve(&job(directory.path(), Task::Measure(Measure { iterations: 5, ..measure })));
+        let events = serve_turns(&job(directory.path(), Task::Measure(measure)), 5, Finish::default());
         // The least of some, for a machine under load may hold up any of them.
-        let measured = iterations(&events).iter().map(|cases| cases[0].first_token_ns).min().unwrap();
+        let measured = samples(&events).iter().map(|sample| sample.first_token_ns).min().unwrap();
         let cold = events.iter().find_map(|event| match event {
             Event::ColdStart(cold) => Some(cold.first_token_ns),
             _ => None,
@@ -175,7 +169,7 @@ fn a_context_is_a_part_of_what_is_continued() {
     let tokens = |measure: Measure| {
         let events =
             serve(&job(directory.path(), Task::Measure(Measure { decode: Decode::Greedy, ..measure })));
-        iterations(&events)[0][0].tokens.clone()
+        samples(&events)[0].tokens.clone()
     };
     let mut whole = with_context();
     whole.cases[0] =
@@ -190,7 +184,8 @@ fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
     let parity = |prompt_last_only| {
         let file = directory.path().join("parity.safetensors");
         let task = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only };
-        serve(&job(directory.path(), Task::Measure(Measure { parity: Some(task), ..with_context() })));
+        let finish = Finish { hash: false, parity: Some(task) };
+        serve_turns(&job(directory.path(), Task::Measure(with_context())), 1, finish);
         parity(&file)
     };
     let (shape, all) = parity(false);
@@ -216,24 +211,23 @@ fn contexts_without_the_shape_of_their_prompts_are_refused() {
 const SAMPLING: Sampling = Sampling { temperature: 4.0, top_k: None, top_p: None, seed: 42 };
 
 #[test]
-fn drawn_tokens_repeat_with_every_iteration_and_differ_between_rows_and_cases() {
+fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
     let directory = directory();
     let case = |rows| Case { context: vec![], prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows] };
     let task = |sampling| Measure {
         cases: vec![case(2), case(1)],
         new_tokens: 20,
         decode: Decode::Sampled(sampling),
-        iterations: 2,
         ..measure()
     };
-    let tokens = |sampling: Sampling| -> Vec<Vec<Vec<Vec<u32>>>> {
-        let events = serve(&job(directory.path(), Task::Measure(task(sampling))));
-        let tokens = |cases: &&[CaseSample]| cases.iter().map(|case| case.tokens.clone()).collect();
-        iterations(&events).iter().map(tokens).collect()
+    let tokens = |sampling: Sampling| -> Vec<Vec<Vec<u32>>> {
+        let job = job(directory.path(), Task::Measure(task(sampling)));
+        let events = serve_turns(&job, 2, Finish::default());
+        samples(&events).iter().map(|sample| sample.tokens.clone()).collect()
     };
     let drawn = tokens(SAMPLING);
-    assert_eq!(drawn[0], drawn[1], "iterations are equal work");
-    assert_ne!(drawn[0][0][0], drawn[0][1][0], "cases draw from streams of their own");
+    assert_eq!(drawn[..2], drawn[2..], "requests of one case are equal work");
+    assert_ne!(drawn[0][0], drawn[1][0], "cases draw from streams of their own");
     assert_eq!(drawn, tokens(SAMPLING));
     assert_ne!(drawn, tokens(Sampling { seed: 43, ..SAMPLING }));
 }
@@ -253,7 +247,7 @@ fn a_measurement_draws_what_generation_draws() {
     };
     let measured = |decode| {
         let events = serve(&job(directory.path(), Task::Measure(Measure { decode, ..measure() })));
-        vec![iterations(&events)[0][0].tokens.clone()]
+        vec![samples(&events)[0].tokens.clone()]
     };
     assert_eq!(generate(Some(SAMPLING)), measured(Decode::Sampled(SAMPLING)));
     assert_eq!(generate(None), measured(Decode::Greedy));
@@ -309,4 +303,65 @@ fn the_kv_cache_of_the_last_case_is_told() {
         });
         assert_eq!(told, Some(Some(2 * (CONTEXT as u64 + 2 + 3))), "a byte for each position");
     }
+}
+
+#[test]
+fn a_request_is_answered_before_the_next_turn_is_read() {
+    let directory = directory();
+    let job = job(directory.path(), Task::Measure(measure()));
+    let twice = serve_lines(&job, &line(&Turn::Request { case: 0 }).repeat(2));
+    assert_eq!(samples(&twice).len(), 2, "what was asked for is there, though the turns broke off");
+    let Some(Event::Failed(failed)) = twice.last() else { panic!("{twice:?}") };
+    assert_eq!(failed.reason, "the turns ended without a finish");
+}
+
+#[test]
+fn turns_that_make_no_sense_are_refused() {
+    let directory = directory();
+    for (line, reason) in
+        [("{\"turn\":\"request\",\"case\":1}\n", "there are 1"), ("nonsense\n", "does not parse")]
+    {
+        let events = serve_lines(&job(directory.path(), Task::Measure(measure())), line);
+        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
+        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_lead_in_is_not_timed() {
+    let directory = directory();
+    let wall_ns = |lead_in| {
+        let events = serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..with_context() })));
+        let found = events.iter().find_map(|event| match event {
+            Event::Usage(usage) => Some(usage.wall_ns),
+            _ => None,
+        });
+        (found.unwrap(), samples(&events).len())
+    };
+    let ((without, _), (with, answers)) = (wall_ns(0), wall_ns(9));
+    assert!(with < 2 * without, "{with} ns with a lead-in as long as the request, {without} ns without");
+    assert_eq!(answers, 1);
+}
+
+#[test]
+fn the_weights_are_hashed_where_that_is_asked_for_and_always_told_apart() {
+    let directory = directory();
+    let usage = |hash| {
+        let events =
+            serve_turns(&job(directory.path(), Task::Measure(measure())), 1, Finish { hash, parity: None });
+        let loaded = events.iter().find_map(|event| match event {
+            Event::Loaded(loaded) => Some(loaded.weights_identity),
+            _ => None,
+        });
+        let usage = events.into_iter().find_map(|event| match event {
+            Event::Usage(usage) => Some(usage),
+            _ => None,
+        });
+        (loaded.unwrap(), usage.unwrap())
+    };
+    let (before, after) = usage(true);
+    assert_eq!(after.weights_sha256.unwrap().len(), 64);
+    assert_eq!(before, after.weights_identity);
+    assert_eq!(before.is_some(), cfg!(unix));
+    assert_eq!(usage(false).1.weights_sha256, None);
 }

@@ -25,7 +25,7 @@ def main(arguments):
         elif sys.stdin.isatty():
             return fail("a worker is started by the driver: give one Job as JSON on stdin (docs/protocol.md), or --hello")
         else:
-            serve.serve(load, sys.stdin.buffer.read(), START_NS, output)
+            serve.serve(load, sys.stdin.buffer, START_NS, output)
     except serve.WorkerError as error:
         return fail(str(error))
     except Exception as error:  # a framework's own: one line, for the driver shows the last one of stderr

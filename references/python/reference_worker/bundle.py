@@ -75,6 +75,17 @@ def sha256_of(path):
     return digest.hexdigest()
 
 
+def identity_of(path):
+    """What tells a file from every other, and from itself after a change; None where it is not told."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return {
+        "device": found.st_dev, "inode": found.st_ino, "bytes": found.st_size, "modified_ns": found.st_mtime_ns,
+    }
+
+
 def references_directory():
     """Where set-up puts what references need, and what is derived for them is kept."""
     directory = os.environ.get("PHOTOFINISH_REFERENCES")

@@ -1,16 +1,14 @@
 """The phases of a measurement, in order, and what is read at their ends."""
 
-import time
-
-from . import clock, score, threads
-from .bundle import bad_input, sha256_of, unsupported
+from . import clock, score, turns
+from .bundle import bad_input, identity_of, sha256_of, unsupported
 from .memory import Phase
 from .runner import Runner
 from .warmup import warm_up
 
 
-def measure(adapter, task, context, send):
-    """`context`: vocabulary, context (longest), spawned_at_ns, weights_file, earlier_peak."""
+def measure(adapter, task, context, stream, send):
+    """`context`: vocabulary, context (longest), spawned_at_ns, weights_file, earlier_peak. Turns come from `stream`."""
     _check(task, context)
     runner = Runner(adapter, task["cases"], task["new_tokens"], task["decode"], task["kv_cache"])
 
@@ -30,38 +28,18 @@ def measure(adapter, task, context, send):
     peaks.append(memory["peak_bytes"])
     send("warmup", iterations=iterations, settled=settled, memory=memory)
 
-    iterations, usage = _iterations(runner, task)
-    for iteration in iterations:
-        send("iteration", **iteration)
+    usage, finish = turns.take(runner, task, stream, send)
     peaks.append(usage["memory"]["peak_bytes"])
     peak = max((peak for peak in peaks if peak is not None), default=None)
-    send("usage", **usage, peak_bytes=peak, weights_sha256=sha256_of(context["weights_file"]))
+    file = context["weights_file"]
+    identity = identity_of(file)
+    sha256 = sha256_of(file) if finish.get("hash") else None
+    send("usage", **usage, peak_bytes=peak, weights_sha256=sha256, weights_identity=identity)
 
-    parity = task.get("parity")
+    parity = finish.get("parity")
     if parity:
         score.along_trace(adapter, task["cases"], parity, context["vocabulary"])
         send("parity", file=parity["file"])
-
-
-def _iterations(runner, task):
-    phase, iterations = Phase(), []
-    cpu_ns = wall_ns = 0
-    before = threads.cpu_times()
-    for index in range(task["iterations"]):
-        if task.get("delay_ns"):
-            time.sleep(task["delay_ns"] / 1e9)
-        cpu, wall = clock.cpu_ns(), clock.now_ns()
-        iterations.append(runner.iteration(index))
-        wall_ns += clock.now_ns() - wall
-        cpu_ns += clock.cpu_ns() - cpu
-    thread_cpu_ns, run_queue_ns = threads.since(before, threads.cpu_times())
-    usage = {
-        "memory": phase.end(), "cpu_ns": cpu_ns, "wall_ns": wall_ns, "thread_cpu_ns": thread_cpu_ns,
-        "run_queue_ns": run_queue_ns, "threads": threads.count(), "cpus": threads.cpus(),
-        # Not read here: see docs/references.md.
-        "energy": None, "kv_cache_bytes": None,
-    }
-    return iterations, usage
 
 
 def generate(adapter, task, context, send):
@@ -81,8 +59,8 @@ def generate(adapter, task, context, send):
 
 
 def _check(task, context):
-    if not task["cases"] or not task["iterations"] or not task["warmup"]["max_iterations"]:
-        raise bad_input("a measurement needs cases, warm-up and iterations")
+    if not task["cases"] or not task["warmup"]["max_iterations"]:
+        raise bad_input("a measurement needs cases and warm-up")
     _check_decode(task["decode"])
     for case in task["cases"]:
         _check_case(case, task["new_tokens"], context)

@@ -22,6 +22,7 @@ class Phase:
             "anonymous_bytes": kibibytes(status, "RssAnon"),
             "file_bytes": kibibytes(status, "RssFile"),
             "pss_bytes": kibibytes(rollup, "Pss"),
+            "huge_bytes": kibibytes(rollup, "AnonHugePages"),
             "method": None if peak is None else self._method,
             "gpu": None,
         }

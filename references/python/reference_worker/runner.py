@@ -12,14 +12,23 @@ class Runner:
 
     def first_token(self, case):
         """The cold start: one request up to its first token, its result thrown away. Its context is part of it."""
-        context, prompt, capacity = self._request(case)
+        context, prompt, capacity = self._parts(case)
         self._begin(context, len(prompt), capacity)
         self._adapter.argmax(self._adapter.append(prompt, False))
 
     def iteration(self, index):
-        return {"index": index, "cases": [self._case(case) for case in self._cases]}
+        return {"index": index, "cases": [self.request(case) for case in range(len(self._cases))]}
 
-    def _request(self, case):
+    def lead_in(self, case, new_tokens):
+        """The beginning of a request, up to so many new tokens, untimed."""
+        if new_tokens > 0:
+            self._steps(self._cases[case], min(new_tokens, self._new_tokens))
+
+    def request(self, case):
+        """One request of a case, by its number."""
+        return self._steps(self._cases[case], self._new_tokens)
+
+    def _parts(self, case):
         """What is in the cache when the clock starts, what is computed then, and the room for all of it.
 
         With the cache off there is nothing to put a context into, so it is computed with the prompt.
@@ -33,11 +42,11 @@ class Runner:
         if context:
             self._adapter.append(context, False)
 
-    def _case(self, case):
+    def _steps(self, case, new_tokens):
         adapter, now_ns = self._adapter, clock.now_ns
-        context, prompt, capacity = self._request(case)
+        context, prompt, capacity = self._parts(case)
         batch = len(prompt)
-        trace = [[[row[step]] for row in case["trace"]] for step in range(self._new_tokens)] if self._forced else None
+        trace = [[[row[step]] for row in case["trace"]] for step in range(new_tokens)] if self._forced else None
         prefixes = rows_of(case)
         gaps, tokens = [], []
 
@@ -48,7 +57,7 @@ class Runner:
         tokens.append(adapter.argmax(adapter.append(prompt, False)))
         last = now_ns()
         first_token_ns = last - start
-        for step in range(1, self._new_tokens):
+        for step in range(1, new_tokens):
             feed = trace[step - 1] if self._forced else [[token] for token in tokens[-1]]
             if self._cached:
                 logits = adapter.append(feed, False)

@@ -5,11 +5,11 @@ import os
 import platform
 
 from . import clock, measure, page_cache, score
-from .bundle import Bundle, WorkerError, bad_input, unsupported
+from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .memory import Phase
 from .runner import Slowed
 
-VERSION = 4
+VERSION = 5
 LARGEST_SLOWDOWN = 10
 
 
@@ -26,15 +26,16 @@ def hello(runtime, framework):
     return {"protocol": VERSION, "framework": framework, **runtime, "build": build}
 
 
-def serve(load_adapter, text, start_ns, output):
-    """Does the job that `text` holds and writes its events. `start_ns` is the clock at the start of main."""
+def serve(load_adapter, stream, start_ns, output):
+    """Does the job that `stream` begins with, a line of JSON, and writes its events. The turns of a measurement are
+    the lines after it. `start_ns` is the clock at the start of main."""
 
     def send(event, **fields):
         output.write(line({"event": event, **fields}))
         output.flush()
 
     try:
-        _work(load_adapter, text, start_ns, send)
+        _work(load_adapter, stream, start_ns, send)
     except WorkerError as error:
         send("failed", kind=error.kind, reason=str(error))
         raise
@@ -44,9 +45,9 @@ def serve(load_adapter, text, start_ns, output):
         raise
 
 
-def _work(load_adapter, text, start_ns, send):
+def _work(load_adapter, stream, start_ns, send):
     try:
-        job = json.loads(text)
+        job = json.loads(stream.readline())
     except ValueError as error:
         raise bad_input(f"the job does not parse: {error}") from None
     if job["protocol"] != VERSION:
@@ -80,6 +81,7 @@ def _work(load_adapter, text, start_ns, send):
     bundle = Bundle(job["bundle"])
     weights_file = adapter_class.weights_file(bundle, settings)
     cache = page_cache.prepare(weights_file, job.get("evict", False))
+    identity = identity_of(weights_file)
     phase = Phase()
     before_ns = clock.now_ns()
     adapter = adapter_class(bundle, settings, weights_file)
@@ -92,7 +94,7 @@ def _work(load_adapter, text, start_ns, send):
         in_effect["kv_cache"] = "recomputed"
     send(
         "loaded", load_ns=after_ns - before_ns, memory=memory, in_effect=in_effect, weights_file=str(weights_file),
-        weights_bytes=os.path.getsize(weights_file), page_cache=cache,
+        weights_bytes=os.path.getsize(weights_file), weights_identity=identity, page_cache=cache,
     )
 
     context = {
@@ -103,7 +105,7 @@ def _work(load_adapter, text, start_ns, send):
     }
     kind = task["kind"]
     if kind == "measure":
-        measure.measure(adapter, task, context, send)
+        measure.measure(adapter, task, context, stream, send)
     elif kind == "generate":
         measure.generate(adapter, task, context, send)
     elif kind == "score":

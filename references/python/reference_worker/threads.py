@@ -29,16 +29,27 @@ def cpu_times():
     return times or None
 
 
-def since(before, after):
-    """What each thread that is alive has computed since, the busiest first, and how long all have waited.
+class Used:
+    """What threads have used, summed over stretches of time; None once the system did not tell."""
 
-    Threads that came since count from 0; those that did nothing are left out.
-    """
-    if before is None or after is None:
-        return None, None
-    spent = [ran - before.get(thread, (0, 0))[0] for thread, (ran, _) in after.items()]
-    waited = [waited - before.get(thread, (0, 0))[1] for thread, (_, waited) in after.items()]
-    return sorted((ns for ns in spent if ns > 0), reverse=True), sum(max(ns, 0) for ns in waited)
+    def __init__(self):
+        self._cpu_ns, self.run_queue_ns = {}, 0
+
+    def add(self, before, after):
+        """Threads that came in this stretch count from 0; of those that ended in it nothing is known."""
+        if before is None or after is None or self._cpu_ns is None:
+            self._cpu_ns = self.run_queue_ns = None
+            return
+        for thread, (ran, waited) in after.items():
+            ran_before, waited_before = before.get(thread, (0, 0))
+            self._cpu_ns[thread] = self._cpu_ns.get(thread, 0) + max(ran - ran_before, 0)
+            self.run_queue_ns += max(waited - waited_before, 0)
+
+    def busiest_first(self):
+        """CPU time of each thread that did anything."""
+        if self._cpu_ns is None:
+            return None
+        return sorted((ns for ns in self._cpu_ns.values() if ns > 0), reverse=True)
 
 
 def cpus():

@@ -2,15 +2,21 @@
 
 import io
 import json
+import os
+import signal
 import struct
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
 
-from reference_worker import bundle, memory, page_cache, runner, score, serve, threads, warmup
+from reference_worker import bundle, clock, memory, page_cache, runner, score, serve, threads, warmup
 from reference_worker.adapters.fake import Adapter
 
 FALLING = [150, 140, 130, 120, 100, 100, 100, 100]
@@ -62,8 +68,14 @@ class Readings(unittest.TestCase):
     def test_threads_that_came_since_count_from_zero_and_idle_ones_not_at_all(self):
         before = {"1": (50, 5), "2": (70, 0), "3": (10, 0)}
         after = {"1": (60, 8), "2": (70, 0), "4": (30, 4)}
-        self.assertEqual(threads.since(before, after), ([30, 10], 3 + 4))
-        self.assertEqual(threads.since(None, after), (None, None))
+        used = threads.Used()
+        used.add(before, after)
+        self.assertEqual((used.busiest_first(), used.run_queue_ns), ([30, 10], 3 + 4))
+        used.add(before, after)
+        self.assertEqual((used.busiest_first(), used.run_queue_ns), ([60, 20], 14))
+        used.add(None, after)
+        used.add(before, after)
+        self.assertEqual((used.busiest_first(), used.run_queue_ns), (None, None), "a sum with a gap is too small")
 
     def test_fields_of_status_are_told_apart(self):
         text = "VmPeak:\t  90 kB\nVmHWM:\t  12 kB\n"
@@ -77,6 +89,7 @@ class Readings(unittest.TestCase):
         before = memory.Phase().end()
         self.assertLess(before["peak_bytes"] - before["resident_bytes"], 32 << 20)
         self.assertTrue(0 < before["pss_bytes"] <= before["resident_bytes"])
+        self.assertTrue(0 <= before["huge_bytes"] <= before["anonymous_bytes"])
 
     @unittest.skipUnless(sys.platform == "linux", "Linux alone tells")
     def test_a_file_just_written_is_in_the_page_cache(self):
@@ -113,6 +126,21 @@ def write_bundle(directory):
     (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
+REQUEST, FINISH = {"turn": "request", "case": 0}, {"turn": "finish"}
+
+
+class Watched(io.BytesIO):
+    """A stdin that notes how many lines had come out whenever it was asked for one more."""
+
+    def __init__(self, data, written):
+        super().__init__(data)
+        self.written, self.before = written, []
+
+    def readline(self):
+        self.before.append(self.written.getvalue().count(b"\n"))
+        return super().readline()
+
+
 class Jobs(unittest.TestCase):
     """Whole jobs, in memory, on the fake framework."""
 
@@ -122,12 +150,15 @@ class Jobs(unittest.TestCase):
         self.addCleanup(self.temporary.cleanup)
         write_bundle(self.directory)
 
-    def serve(self, task, **changes):
+    def job(self, task, turns, **changes):
         settings = {"precision": "f32", "device": "cpu", "threads": 1, "jit": True, **changes.pop("settings", {})}
         job = {"protocol": serve.VERSION, "bundle": str(self.directory), "settings": settings, "task": task, **changes}
+        return "".join(serve.line(value) for value in [job, *turns]).encode()
+
+    def serve(self, task, turns=(REQUEST, REQUEST, FINISH), **changes):
         output, error = io.StringIO(), None
         try:
-            serve.serve(lambda: Adapter, json.dumps(job), 0, output)
+            serve.serve(lambda: Adapter, io.BytesIO(self.job(task, turns, **changes)), 0, output)
         except bundle.WorkerError as failure:
             error = failure
         return [json.loads(line) for line in output.getvalue().splitlines()], error
@@ -135,29 +166,140 @@ class Jobs(unittest.TestCase):
     def measure(self, **changes):
         case = {"prompts": [[1, 2, 3], [3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
         limits = {"min_iterations": 1, "max_iterations": 2, "max_ns": 10**9, "settled_within": 0.05}
-        parity = {"steps": 2, "file": str(self.directory / "parity")}
-        task = {
+        return {
             "kind": "measure", "cases": [case], "new_tokens": 4, "decode": "forced", "kv_cache": "on",
-            "warmup": limits, "iterations": 2, "parity": parity, **changes,
+            "warmup": limits, **changes,
         }
-        return task
+
+    def parity(self, **changes):
+        """Turns that end with parity."""
+        return [REQUEST, {**FINISH, "parity": {"steps": 2, "file": str(self.directory / "parity"), **changes}}]
 
     def test_a_measurement_sends_every_event_in_order(self):
-        events, error = self.serve(self.measure())
+        events, error = self.serve(self.measure(), [REQUEST, *self.parity()])
         self.assertIsNone(error)
         kinds = [event["event"] for event in events]
-        expected = ["hello", "started", "loaded", "cold_start", "warmup", "iteration", "iteration", "usage", "parity"]
-        self.assertEqual(kinds, expected + ["done"])
-        case = events[5]["cases"][0]
-        self.assertEqual((len(case["gaps_ns"]), [len(row) for row in case["tokens"]]), (3, [4, 4]))
-        self.assertEqual(events[7]["weights_sha256"], bundle.sha256_of(self.directory / "f32.safetensors"))
+        expected = ["hello", "started", "loaded", "cold_start", "warmup", "sample", "sample", "usage", "parity", "done"]
+        self.assertEqual(kinds, expected)
+        sample = events[5]
+        self.assertEqual(sample["case"], 0)
+        self.assertEqual((len(sample["gaps_ns"]), [len(row) for row in sample["tokens"]]), (3, [4, 4]))
+
+    def test_a_request_is_answered_before_the_next_turn_is_read(self):
+        written = io.BytesIO()
+        stream = Watched(self.job(self.measure(), [REQUEST, REQUEST, FINISH]), written)
+        # It holds back what is not flushed.
+        serve.serve(lambda: Adapter, stream, 0, io.TextIOWrapper(written))
+        self.assertEqual(stream.before, [0, 5, 6, 7], "the job, two requests and the finish")
+
+    @unittest.skipUnless(hasattr(signal, "SIGSTOP"), "there is no stopping")
+    def test_a_process_answers_over_a_pipe_that_stays_open_and_may_be_stopped_between(self):
+        command = [sys.executable, "-B", "-m", "reference_worker", "fake"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+        with subprocess.Popen(command, cwd=ROOT, **pipes) as worker:
+            late = threading.Timer(30, worker.kill)
+            late.start()
+            self.addCleanup(late.cancel)
+            read = lambda count: [json.loads(worker.stdout.readline())["event"] for _ in range(count)]
+            worker.stdin.write(self.job(self.measure(), [REQUEST]))
+            self.assertEqual(read(6)[4:], ["warmup", "sample"])
+            worker.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
+            worker.stdin.write(serve.line(REQUEST).encode())
+            worker.send_signal(signal.SIGCONT)
+            self.assertEqual(read(1), ["sample"])
+            worker.stdin.write(serve.line(FINISH).encode())
+            self.assertEqual(read(2), ["usage", "done"])
+            self.assertEqual(worker.wait(), 0)
+
+    def test_the_case_that_was_asked_for_is_run(self):
+        cases = [{"prompts": [[token]], "trace": [[4, 5, 6, 7]]} for token in (1, 2)]
+        events, _ = self.serve(self.measure(cases=cases), [{**REQUEST, "case": 1}, REQUEST, FINISH])
+        self.assertEqual([event["case"] for event in events[5:7]], [1, 0])
+        warm = events[4]["iterations"][0]["cases"]
+        self.assertEqual([event["tokens"] for event in events[5:7]], [warm[1]["tokens"], warm[0]["tokens"]])
+
+    def lengths(self, lead_in, requests):
+        """The numbers of tokens appended at a time after warm-up, and the usage by a clock that each append puts on by
+        1 and each wait for a turn by 100."""
+        lengths, waited = [], []
+
+        class Counting(Adapter):
+            def append(self, tokens, every):
+                lengths.append(len(tokens[0]))
+                return super().append(tokens, every)
+
+        class Waiting(io.BytesIO):
+            def readline(self):
+                waited.append(100)
+                return super().readline()
+
+        limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
+        task = self.measure(warmup=limits, lead_in=lead_in)
+        now = lambda: len(lengths) + sum(waited)
+        output = io.StringIO()
+        with (
+            mock.patch.object(clock, "now_ns", now), mock.patch.object(clock, "cpu_ns", now),
+            mock.patch.object(threads, "cpu_times", lambda: {"1": (now(), now())}),
+        ):
+            serve.serve(lambda: Counting, Waiting(self.job(task, [REQUEST] * requests + [FINISH])), 0, output)
+        cold_and_warm = 1 + 4
+        return lengths[cold_and_warm:], json.loads(output.getvalue().splitlines()[-2])
+
+    def test_a_lead_in_is_the_beginning_of_the_request_and_of_no_more_tokens(self):
+        request = [3, 1, 1, 1]
+        for lead_in, before in [(0, []), (1, [3]), (2, [3, 1]), (9, request)]:
+            self.assertEqual(self.lengths(lead_in, 2)[0], 2 * (before + request))
+
+    def test_what_is_used_is_used_by_the_requests_alone(self):
+        usage = self.lengths(2, 3)[1]
+        self.assertEqual((usage["cpu_ns"], usage["wall_ns"]), (12, 12))
+        self.assertEqual((usage["thread_cpu_ns"], usage["run_queue_ns"]), ([12], 12))
+
+    def test_the_weights_are_hashed_where_that_is_asked_for(self):
+        expected = bundle.sha256_of(self.directory / "f32.safetensors")
+        for finish, told in [({**FINISH, "hash": True}, expected), ({**FINISH, "hash": False}, None), (FINISH, None)]:
+            events, _ = self.serve(self.measure(), [REQUEST, finish])
+            self.assertEqual(events[6]["weights_sha256"], told)
+
+    def test_the_weights_identity_is_what_the_system_says_of_the_file(self):
+        file = self.directory / "f32.safetensors"
+        os.utime(file, ns=(1, 2_000_000_003))
+        events, _ = self.serve(self.measure(), [REQUEST, FINISH])
+        found = os.stat(file)
+        expected = {
+            "device": found.st_dev, "inode": found.st_ino, "bytes": found.st_size, "modified_ns": found.st_mtime_ns,
+        }
+        self.assertEqual([events[2]["weights_identity"], events[6]["weights_identity"]], [expected] * 2)
+
+    def refused(self, turns):
+        """The reason why these turns are refused, after one request that was answered."""
+        events, error = self.serve(self.measure(), [REQUEST, *turns])
+        self.assertEqual([event["event"] for event in events[5:]], ["sample", "failed"])
+        self.assertEqual((events[-1]["kind"], events[-1]["reason"]), ("input", str(error)))
+        return str(error)
+
+    def test_turns_that_end_without_a_finish_are_refused(self):
+        self.assertEqual(self.refused([]), "the turns ended without a finish")
+
+    def test_an_unknown_case_is_refused(self):
+        for case in (1, -1, None):
+            self.assertEqual(self.refused([{**REQUEST, "case": case}]), f"a turn asks for case {case}, and there are 1")
+
+    def test_an_unknown_turn_is_refused(self):
+        self.assertEqual(self.refused([{"turn": "pass"}]), "unknown turn 'pass'")
+
+    def test_other_tasks_read_the_job_alone(self):
+        stream = io.BytesIO(self.job({"kind": "load"}, [FINISH]))
+        serve.serve(lambda: Adapter, stream, 0, io.StringIO())
+        self.assertEqual(json.loads(stream.read()), FINISH)
 
     def test_forced_and_greedy_feed_what_they_say_and_the_cache_changes_nothing(self):
         tokens = {}
         for decode in ("forced", "greedy"):
             for kv_cache in ("on", "off"):
                 events, _ = self.serve(self.measure(decode=decode, kv_cache=kv_cache))
-                tokens[decode, kv_cache] = events[5]["cases"][0]["tokens"]
+                tokens[decode, kv_cache] = events[5]["tokens"]
                 policy = "recomputed" if kv_cache == "off" else "growing"
                 self.assertEqual(events[2]["in_effect"]["kv_cache"], policy)
         self.assertEqual(tokens["forced", "on"], tokens["forced", "off"])
@@ -165,7 +307,7 @@ class Jobs(unittest.TestCase):
         self.assertNotEqual(tokens["forced", "on"], tokens["greedy", "on"])
 
     def test_parity_s_logits_are_those_of_a_score_of_the_same_tokens(self):
-        self.serve(self.measure())
+        self.serve(self.measure(), self.parity())
         rows = [[1, 2, 3, 4, 5, 6, 7], [3, 2, 1, 7, 6, 5, 4]]
         self.serve({"kind": "score", "sequences": rows, "piece": 3, "file": str(self.directory / "score")})
         parity, scored = ((self.directory / name).read_bytes() for name in ("parity", "score"))
@@ -180,7 +322,7 @@ class Jobs(unittest.TestCase):
 
     def test_a_context_is_a_part_of_what_is_continued(self):
         whole = {"prompts": [[9, 8, 1, 2, 3], [8, 9, 3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
-        of = lambda task: self.serve(task)[0][5]["cases"][0]["tokens"]
+        of = lambda task: self.serve(task)[0][5]["tokens"]
         expected = of(self.measure(cases=[whole], decode="greedy"))
         self.assertEqual(of(self.with_context(decode="greedy")), expected)
         self.assertEqual(of(self.with_context(decode="greedy", kv_cache="off")), expected)
@@ -190,13 +332,12 @@ class Jobs(unittest.TestCase):
         events, _ = self.serve(self.with_context(), settings={"options": {"step_ms": 20}})
         # The context's step and the prompt's.
         self.assertGreaterEqual(events[3]["first_token_ns"], 40e6)
-        first = min(case["first_token_ns"] for event in events[5:7] for case in event["cases"])
+        first = min(event["first_token_ns"] for event in events[5:7])
         self.assertLess(first, 40e6)
 
     def test_parity_may_leave_out_all_but_the_last_position_of_context_and_prompt(self):
         def parity(last_only):
-            task = {"steps": 2, "file": str(self.directory / "parity"), "prompt_last_only": last_only}
-            self.serve(self.with_context(parity=task))
+            self.serve(self.with_context(), self.parity(prompt_last_only=last_only))
             data = (self.directory / "parity").read_bytes()
             length = struct.unpack("<Q", data[:8])[0]
             return json.loads(data[8 : 8 + length])["case.0"]["shape"], data[8 + length :]
@@ -210,7 +351,7 @@ class Jobs(unittest.TestCase):
     def test_generate_continues_with_its_own_tokens(self):
         events, _ = self.serve({"kind": "generate", "prompts": [[[1, 2, 3]]], "new_tokens": 4})
         whole, _ = self.serve(self.measure(decode="greedy"))
-        self.assertEqual(events[-2]["tokens"][0][0], whole[5]["cases"][0]["tokens"][0])
+        self.assertEqual(events[-2]["tokens"][0][0], whole[5]["tokens"][0])
 
     def test_a_slowdown_is_told_and_felt(self):
         events, _ = self.serve(self.measure(), settings={"slowdown": 0.05})

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bundle::Precision;
 use clap::{Args, ValueEnum};
-use plan::{DecodeAsked, PromptSource, Request, RoundsAsked, SamplingAsked};
+use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked};
 use protocol::KvCache;
 
 use super::values::{
@@ -19,6 +19,13 @@ pub(crate) enum DecodeArg {
     Forced,
     /// Feed each engine its own most likely token
     Greedy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScheduleArg {
+    Auto,
+    Interleaved,
+    Sequential,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -90,7 +97,7 @@ pub(crate) struct RequestArgs {
     /// verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
     rounds: Option<RoundsAsked>,
-    /// Minutes after which automatic rounds end; at least 6 rounds run [default: 6]
+    /// Minutes after which automatic rounds end; at least 6 rounds run [default: 3]
     #[arg(long, value_name = "MINUTES", value_parser = parse_minutes)]
     time_budget: Option<f64>,
     /// Margin of equivalence in percent: smaller differences count as none [default: 2]
@@ -105,9 +112,17 @@ pub(crate) struct RequestArgs {
     /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
     #[arg(long, value_enum)]
     cold_load: Option<OnOff>,
-    /// Measured iterations in each process [default: 2]
+    /// Measured iterations in each process [default: as many as give the narrowest interval for the time; 2 with a
+    /// fixed number of rounds]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     iterations: Option<u32>,
+    /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential
+    /// measures one worker after another; auto interleaves where all fit into memory [default: auto]
+    #[arg(long, value_enum, value_name = "SCHEDULE")]
+    schedule: Option<ScheduleArg>,
+    /// Ask for huge pages under large allocations, for every worker alike [default: on]
+    #[arg(long, value_enum)]
+    huge_pages: Option<OnOff>,
     /// Warm-up iterations in each process, exactly this many; careful guides ask for at least as many as are measured
     /// [default: until times settle, up to 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -133,7 +148,7 @@ pub(crate) struct RequestArgs {
     /// Seed of the order of the rounds and of drawn tokens [default: random, and recorded]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Pause before each measured iteration, in seconds [default: 0]
+    /// Pause before each block of requests, in seconds [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     delay: Option<f64>,
     /// A first look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
@@ -262,6 +277,16 @@ impl RequestArgs {
         set(&mut request.patience_s, self.patience.as_ref());
         request.cold_load = self.cold_load.map(|on| on == OnOff::On).or(request.cold_load);
         request.iterations = self.iterations.or(request.iterations);
+        if let Some(schedule) = self.schedule {
+            request.schedule = match schedule {
+                ScheduleArg::Auto => ScheduleAsked::Auto,
+                ScheduleArg::Interleaved => ScheduleAsked::Interleaved,
+                ScheduleArg::Sequential => ScheduleAsked::Sequential,
+            };
+        }
+        if let Some(huge_pages) = self.huge_pages {
+            request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };
+        }
         request.warmup = self.warmup.or(request.warmup);
         set(&mut request.fair_comparison, self.fair_comparison.as_ref());
         request.reference = self.reference.clone().or_else(|| request.reference.take());

@@ -222,7 +222,7 @@ mod interleaved {
         std::fs::create_dir(&directory).unwrap();
         let (mock, worker) = (mock(), directory.join("engine-mock"));
         let script = format!(
-            "#!/bin/sh\nif [ \"$1\" = --hello ]; then\n  {mock} --hello | sed '{hello}'\nelse\n  sed '{job}' | {mock}\nfi\n"
+            "#!/bin/sh\nif [ \"$1\" = --hello ]; then\n  {mock} --hello | sed -u '{hello}'\nelse\n  sed -u '{job}' | {mock}\nfi\n"
         );
         std::fs::write(&worker, script).unwrap();
         std::fs::set_permissions(&worker, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -269,7 +269,7 @@ mod interleaved {
             &path,
             script.replace(
                 &format!("| {}", mock()),
-                &format!("| {} | sed 's/\"rustc\":\"[^\"]*\"/\"rustc\":\"another\"/'", mock()),
+                &format!("| {} | sed -u 's/\"rustc\":\"[^\"]*\"/\"rustc\":\"another\"/'", mock()),
             ),
         )
         .unwrap();

@@ -106,13 +106,14 @@ impl Installation {
         directory
     }
 
-    /// What the processes that were measured yielded.
+    /// What the processes that were measured said up to the end of their warm-up.
     pub(crate) fn samples(&self) -> Vec<Value> {
         let mut samples = self.all_samples();
-        samples.retain(|run| run["purpose"] == "measure");
+        samples.retain(|fact| fact["fact"] == "warm" && fact["purpose"] == "measure");
         samples
     }
 
+    /// Every fact of the journal.
     pub(crate) fn all_samples(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.results().join("samples.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -19,3 +19,4 @@ mod shards;
 mod studies;
 mod synthetic;
 mod trust;
+mod turns;

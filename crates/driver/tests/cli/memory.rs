@@ -21,7 +21,8 @@ fn a_worker_that_runs_out_of_memory_is_a_row_that_says_so() {
         reason.starts_with(expected) && reason.ends_with(" GB were available when it started"),
         "{reason}"
     );
-    let failed = installation.samples().into_iter().find(|run| run["framework"] == "bad").unwrap();
+    let mut ends = installation.all_samples().into_iter().filter(|fact| fact["fact"] == "ended");
+    let failed = ends.find(|end| end["process"]["framework"] == "bad").unwrap();
     assert_eq!(failed["failure"]["kind"], "out_of_memory");
     assert!(ran.stderr.contains("to repeat it: "), "{}", ran.stderr);
 }

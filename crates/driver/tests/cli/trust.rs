@@ -12,10 +12,6 @@ fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
     rows.iter().find(|row| row["framework"] == framework).unwrap()
 }
 
-fn verdicts(report: &Value) -> Vec<&str> {
-    report["comparisons"].as_array().unwrap().iter().map(|c| c["verdict"].as_str().unwrap()).collect()
-}
-
 #[test]
 fn five_rounds_are_inconclusive_and_the_reason_is_said() {
     let installation =
@@ -182,15 +178,18 @@ fn on_a_busy_machine(arguments: &[&str]) -> (Ran, Installation) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn on_a_busy_machine_a_round_is_done_again_and_then_nothing_is_measurable() {
+fn on_a_busy_machine_a_start_is_done_again_and_then_no_speed_is_measurable() {
     let (ran, installation) = on_a_busy_machine(&["--format", "json"]);
     assert_eq!(ran.code, Some(3), "{}{}", ran.stdout, ran.stderr);
     let report = ran.json();
     assert_eq!(report["end"]["kind"], "noisy");
-    assert!(verdicts(&report).iter().all(|verdict| *verdict == "not_measurable"), "{report}");
+    let of_speed = report["comparisons"].as_array().unwrap().iter().filter(|c| c["metric"] != "peak_memory");
+    assert!(of_speed.map(|c| &c["verdict"]).all(|verdict| verdict == "not_measurable"), "{report}");
     let attempts: Vec<_> =
         installation.samples().iter().map(|run| run["attempt"].as_u64().unwrap()).collect();
-    assert_eq!(attempts, [0, 0, 1, 1, 2, 2], "what was measured is kept");
+    assert!(attempts.starts_with(&[0, 1]), "a start is done again: {attempts:?}");
+    let load = &row(&report, "one")["metrics"][0];
+    assert!(load["median"].as_f64().is_some(), "disturbed figures are kept: {load}");
     assert!(ran.stderr.contains("it is done again"), "{}", ran.stderr);
 }
 

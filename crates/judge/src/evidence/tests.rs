@@ -2,19 +2,43 @@ use protocol::{CaseSample, Event, Iteration};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agreement::TokenAgreement;
+use crate::run::{Turn, Waited};
 use crate::testing;
 
 fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }
 }
 
+fn sample(ns: u64) -> CaseSample {
+    CaseSample { first_token_ns: ns, gaps_ns: vec![(1 << 53) + 1, 1], tokens: vec![vec![7]] }
+}
+
+/// A block of one turn.
+fn block(number: usize, stands: bool) -> Fact {
+    let turn = Turn { block: number, repeat: 0, position: 0, case: 0, stands, sample: sample(u64::MAX) };
+    let turns = vec![("a".to_owned(), turn)];
+    Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
+}
+
+/// What a process says after its last turn.
+fn ended() -> Ended {
+    Ended {
+        process: process(),
+        events: vec![Event::Usage(testing::usage()), Event::Done],
+        failure: None,
+        waited: Some(Waited { seconds: 1.5, cpu_s: Some(0.1 + 0.2), was_stopped: true }),
+        agreement: None,
+        tokens: Some(TokenAgreement { timed: 3, mismatches: 0 }),
+        derived: None,
+    }
+}
+
 /// One of every kind, with figures that take all digits of a float and all bits of an integer.
 fn facts() -> Vec<Fact> {
-    let case =
-        CaseSample { first_token_ns: u64::MAX, gaps_ns: vec![(1 << 53) + 1, 1], tokens: vec![vec![7]] };
     let events = vec![
         Event::Loaded(testing::loaded(u64::MAX - 1)),
-        Event::Iteration(Iteration { index: 0, cases: vec![case] }),
+        Event::Iteration(Iteration { index: 0, cases: vec![sample(u64::MAX)] }),
         Event::Usage(testing::usage()),
     ];
     let mut cold = testing::run("a", 0, Vec::new());
@@ -35,10 +59,23 @@ fn facts() -> Vec<Fact> {
         Fact::Before { noise: Noise { seconds: 5e-324, ..Noise::default() } },
         run(cold),
         run(testing::run("a", 0, events)),
-        Fact::PutAside { round: 0 },
+        Fact::PutAside { round: 0, framework: None },
         Fact::Probe(testing::probe(1e11 / 3.0, 2e10 / 7.0)),
         Fact::ProbedBefore { process: process() },
-        run(testing::run("a", 0, vec![Event::Done])),
+        Fact::Blocks(BlocksChosen {
+            blocks: 8,
+            process_s: 4.5,
+            block_s: 1.0 / 3.0,
+            within: 0.06,
+            between: 0.021,
+            most: 32,
+        }),
+        Fact::Warm(Box::new(testing::run("a", 0, Vec::new()))),
+        block(0, true),
+        block(1, false),
+        block(1, true),
+        Fact::Ended(Box::new(ended())),
+        Fact::Time { stages: [(Stage::Requests, 1.0 / 7.0)].into() },
         run(failed),
         Fact::Absent { framework: "b".into(), failure },
         Fact::NoReference { reason: "nobody can".into() },
@@ -60,7 +97,22 @@ fn a_journal_read_back_is_the_same_evidence() {
     let evidence = Evidence::from_facts(read);
     assert_eq!(evidence, Evidence::from_facts(facts()));
     assert_eq!((evidence.runs.len(), evidence.repeated.len(), evidence.cold_loads.len()), (2, 1, 1));
-    assert_eq!((evidence.rounds, evidence.probes[0].before.clone()), (1, Some(process())));
+    assert_eq!((evidence.rounds, evidence.probes[0].before.clone()), (1, vec![process()]));
+    let run = evidence.run(&process()).unwrap();
+    assert_eq!((run.turns.len(), run.requests().count(), run.all_requests().len()), (3, 2, 3));
+    assert!(run.is_complete() && run.usage().is_some() && run.waited.is_some());
+}
+
+#[test]
+fn schema_3_told_of_one_process_beside_a_probe_and_of_whole_rounds_that_were_put_aside() {
+    let probe = testing::probe(1e9, 1e9);
+    let mut line = serde_json::to_value(Fact::Probe(probe.clone())).unwrap();
+    line["after"] = Value::Null;
+    line["before"] = json!({"round": 0, "attempt": 0, "framework": "a"});
+    let read = Fact::read(&line.to_string());
+    assert_eq!(read, Ok(Fact::Probe(Probe { before: vec![process()], ..probe })));
+    let aside = Fact::read(r#"{"fact":"put_aside","round":2}"#);
+    assert_eq!(aside, Ok(Fact::PutAside { round: 2, framework: None }));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use configs::TUNABLES;
 use protocol::Build;
 
 use super::{Judged, derived};
@@ -12,13 +13,15 @@ use crate::threads::Threads;
 pub(super) fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
     let files = &judged.manifest.files;
     judged.runs_of(label).find_map(|run| {
-        let (loaded, usage) = (run.loaded()?, run.usage()?);
+        let loaded = run.loaded()?;
         let file = Path::new(&loaded.weights_file).file_name()?.to_string_lossy().into_owned();
-        let Some(record) = files.get(&file).filter(|record| record.sha256 != usage.weights_sha256) else {
+        let Some(theirs) = judged.weights_sha256(run) else {
+            return Some("nobody hashed the file that its weights came from".into());
+        };
+        let Some(record) = files.get(&file).filter(|record| record.sha256 != theirs) else {
             return if files.contains_key(&file) { None } else { derived::objection(judged, run) };
         };
-        let (theirs, ours) = (&usage.weights_sha256, &record.sha256);
-        Some(format!("its weights have sha256 {theirs}, the bundle's are {ours}"))
+        Some(format!("its weights have sha256 {theirs}, the bundle's are {}", record.sha256))
     })
 }
 
@@ -34,24 +37,27 @@ pub(super) fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String>
 pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
     let cases = judged.plan.prompts.len();
     let batch = judged.plan.batch;
-    let mut samples = judged.runs_of(label).flat_map(Run::iterations);
     let fits = |iteration: &protocol::Iteration| {
         iteration.cases.len() == cases && iteration.cases.iter().all(|case| case.tokens.len() == batch)
     };
-    samples
-        .any(|iteration| !fits(iteration))
+    let is_answered = |run: &Run| {
+        let iterations = run.iterations();
+        !iterations.is_empty() && iterations.iter().all(fits)
+    };
+    let mut runs = judged.runs_of(label);
+    runs.any(|run| !is_answered(run))
         .then(|| format!("an iteration did not answer all {cases} cases with {batch} sequences each"))
 }
 
 pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.new_tokens;
     judged.runs_of(label).find_map(|run| {
-        let iterations = run.iterations().count();
-        if iterations != judged.plan.iterations {
-            return Some(format!("it did {iterations} of {} iterations", judged.plan.iterations));
+        let iterations = run.iterations().len();
+        let due = judged.iterations_due();
+        if iterations != due {
+            return Some(format!("it did {iterations} of {due} iterations"));
         }
-        let cases = run.iterations().flat_map(|iteration| &iteration.cases);
-        let mut short = cases.filter(|case| {
+        let mut short = run.requests().map(|(_, case)| case).filter(|case| {
             case.gaps_ns.len() + 1 != asked || case.tokens.iter().any(|tokens| tokens.len() != asked)
         });
         short.next().map(|case| format!("an iteration made {} of {asked} tokens", case.gaps_ns.len() + 1))
@@ -80,7 +86,7 @@ pub(super) fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
         let shape = |iteration: &protocol::Iteration| -> Vec<(usize, usize)> {
             iteration.cases.iter().map(|case| (case.tokens.len(), case.gaps_ns.len())).collect()
         };
-        let measured = run.iterations().next().map(shape)?;
+        let measured = run.iterations().first().map(shape)?;
         let warm = run.warmup().map(|warmup| warmup.iterations.iter().map(shape).collect::<Vec<_>>());
         match warm {
             Some(warm) if !warm.is_empty() && warm.iter().all(|shape| *shape == measured) => None,
@@ -102,13 +108,15 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
     if let Some(reason) = judged.evidence.no_reference.as_deref() {
         return Some(format!("there is no reference to compare it with: {reason}"));
     }
-    judged.runs_of(label).find_map(|run| match &run.agreement {
-        None => Some("it yielded no logits".into()),
-        Some(agreement) => {
-            let reason = agreement.broken.as_ref()?;
-            Some(format!("{reason} (reference: {} in f32, round {})", agreement.reference, run.round + 1))
-        }
-    })
+    let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
+    let Some((_, first)) = agreements().next() else { return Some("it yielded no logits".into()) };
+    let of_logits = agreements().find_map(|(run, agreement)| Some((run, agreement.broken.clone()?)));
+    // A result of schema 3 or before has logits of every process, which tell of its tokens as well.
+    let of_tokens = || {
+        judged.runs_of(label).find_map(|run| Some((run, run.tokens.as_ref()?.objection(&first.tolerance)?)))
+    };
+    let (run, reason) = of_logits.or_else(of_tokens)?;
+    Some(format!("{reason} (reference: {} in f32, round {})", first.reference, run.round + 1))
 }
 
 pub(super) fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -157,8 +165,67 @@ pub(super) fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
         let full = places.iter().filter(|place| place.0 < squares * count && place.1 == position);
         full.count() != squares
     });
-    uneven
-        .map(|position| format!("it did not have place {} in the order as often as the others", position + 1))
+    let of_places =
+        || Some(format!("it did not have place {} in the order as often as the others", uneven? + 1));
+    of_places().or_else(|| uneven_blocks(judged, label))
+}
+
+/// A round in which it had another number of turns than the others.
+fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let turns = |run: &Run| run.turns.iter().filter(|turn| turn.stands).count();
+    judged.runs_of(label).find_map(|run| {
+        let of_round = judged.runs.iter().filter(|other| other.round == run.round);
+        let (ours, most) = (turns(run), of_round.map(|other| turns(other)).max()?);
+        (ours != most).then(|| format!("it had {ours} turns in round {}, others {most}", run.round + 1))
+    })
+}
+
+/// Share of the time in which a process was to wait that it may have computed: a signal arrives a moment late, and the
+/// kernel counts in ticks.
+const WAITING: f64 = 0.02;
+/// Shortest wait that is judged, in seconds.
+const SHORTEST_WAIT_S: f64 = 0.5;
+
+pub(super) fn waiters_wait(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let waits = judged.runs_of(label).filter_map(|run| run.waited).filter(|w| w.seconds >= SHORTEST_WAIT_S);
+    let shares = waits.filter_map(|waited| Some((waited.cpu_s? / waited.seconds, waited.was_stopped)));
+    let (share, was_stopped) = shares.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (share > WAITING).then(|| {
+        let how = if was_stopped { "" } else { ", for it could not be stopped" };
+        format!("it kept {share:.2} CPUs busy while others had their turns{how}")
+    })
+}
+
+/// Anonymous memory below which it makes no difference what pages it lies in, in bytes.
+const LITTLE: u64 = 64 << 20;
+
+pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let policy = judged.plan.huge_pages?;
+    let own = judged.plan.contender(label)?.engine.env.get(TUNABLES)?;
+    (own != policy.tunables())
+        .then(|| format!("its configuration sets {TUNABLES}={own}, and the run {}", policy.words()))
+}
+
+/// What was observed of its pages, where that differs from what others got.
+pub(super) fn other_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let share = |label: &str| {
+        let shares = judged.runs_of(label).filter_map(|run| {
+            let memory = &run.usage()?.memory;
+            let anonymous = memory.anonymous_bytes.filter(|&bytes| bytes >= LITTLE)?;
+            Some(memory.huge_bytes? as f64 / anonymous as f64)
+        });
+        statistics::median(&shares.collect::<Vec<_>>())
+    };
+    let ours = share(label)?;
+    let others = judged.plan.contenders.iter().filter(|other| other.label != label);
+    let most = others.filter_map(|other| share(&other.label)).reduce(f64::max)?;
+    (ours < 0.5 * most).then(|| {
+        format!(
+            "{:.0} % of its own memory lies in huge pages, of another's {:.0} %",
+            ours * 100.0,
+            most * 100.0
+        )
+    })
 }
 
 pub(super) fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
@@ -172,7 +239,12 @@ pub(super) fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
     }
     let noisy = evidence.complaints.len();
     let first = evidence.complaints.first().filter(|_| judged.plan.accept_noise)?;
-    Some(format!("{noisy} of {} rounds were noisy, which was accepted; {first}", evidence.rounds))
+    let times = if noisy == 1 { "once".to_owned() } else { format!("{noisy} times") };
+    let why = match &judged.plan.request {
+        Some(request) if request.quick && !request.accept_noise => " (--quick)",
+        _ => "",
+    };
+    Some(format!("the machine was noisy {times}, which was accepted{why}; {first}"))
 }
 
 pub(super) fn same_optimisation(judged: &Judged<'_>, label: &str) -> Option<String> {

@@ -40,6 +40,24 @@ impl<'a> Judged<'a> {
         self.plan.contenders.iter().any(|contender| contender.label == label && contender.engine.reference)
     }
 
+    /// The hash of the weights file that a process loaded: by itself, or by another that loaded the very same file,
+    /// which has not changed since.
+    fn weights_sha256(&self, run: &Run) -> Option<String> {
+        let own = run.usage()?.weights_sha256.clone();
+        own.or_else(|| {
+            let identity = run.loaded()?.weights_identity?;
+            let is_unchanged =
+                |run: &Run| run.usage().and_then(|usage| usage.weights_identity) == Some(identity);
+            let mut same = self.evidence.runs.iter().filter(|other| is_unchanged(other));
+            is_unchanged(run).then(|| same.find_map(|other| other.usage()?.weights_sha256.clone()))?
+        })
+    }
+
+    /// Iterations that every process owes.
+    fn iterations_due(&self) -> usize {
+        self.evidence.iterations(self.plan)
+    }
+
     /// An objection if `label`'s value differs from that of the first engine that ran.
     fn same_for_all<T: PartialEq + std::fmt::Debug>(
         &self,
@@ -144,6 +162,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
     match rule.id {
         "R1" => derived::note(judged, label),
         "R5" => checks::fewer_threads(judged, label),
+        "R16" => checks::other_pages(judged, label),
         _ => None,
     }
 }
@@ -163,6 +182,11 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
                 let all = noises.len();
                 format!("what other processes did is not known for {unknown} of {all} rounds: too short, or not told")
             })
+        }
+        "R15" => {
+            let waited = judged.runs.iter().filter_map(|run| run.waited);
+            let mut unknown = waited.filter(|waited| waited.cpu_s.is_none());
+            unknown.next().map(|_| "the system does not tell the CPU time of another process".to_owned())
         }
         _ => None,
     }

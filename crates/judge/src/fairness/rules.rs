@@ -23,11 +23,11 @@ pub(super) enum Check {
 }
 use Check::{OfEach, OfMachine};
 
-pub(super) const RULES: [Rule; 14] = [
+pub(super) const RULES: [Rule; 16] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
-        how: "One prepared bundle for all. Each worker hashes the weights file it mapped, after the last sample; the sha256 is held against the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
+        how: "One prepared bundle for all. A worker hashes the weights file it loaded, after the last sample; the sha256 is held against the bundle's manifest. A file is hashed once in a run; processes that load it later show that device, inode, size and time of change are the same, before the load and after the last sample. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
         remedy: "delete the bundle from the cache directory and run again",
         check: OfEach(same_weights),
     },
@@ -83,7 +83,7 @@ pub(super) const RULES: [Rule; 14] = [
     Rule {
         id: "R9",
         sentence: "Rounds interleaved in a seeded random order",
-        how: "Every round runs every framework once. Orders come in shuffled Latin squares drawn from the recorded seed, so that in as many rounds as there are frameworks each takes every place once; rounds and places are counted afterwards.",
+        how: "Every round starts every framework once. Orders come in shuffled Latin squares drawn from the recorded seed, so that in as many rounds as there are frameworks each takes every place once. Turns within a round are dealt out in blocks, every framework once in each, in orders drawn the same way. Rounds, places and turns are counted afterwards.",
         remedy: "report a bug of photofinish",
         check: OfEach(interleaved),
     },
@@ -97,14 +97,14 @@ pub(super) const RULES: [Rule; 14] = [
     Rule {
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
-        how: "Each process computes teacher-forced logits after its last sample, by the path that was timed; they, and the tokens of every timed iteration, are held against a reference engine in f32.",
+        how: "The tokens of every timed request are held against those of a reference engine in f32. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then.",
         remedy: "the row computes something else: report it to the framework or to us, with the results directory",
         check: OfEach(outputs_agree),
     },
     Rule {
         id: "R12",
-        sentence: "Quiet machine, before and between rounds",
-        how: "While each worker runs, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; beside each process a fixed piece of arithmetic is timed. A round above a limit is done again, up to twice; then nothing is measurable (exit code 3). `--accept-noise` goes on and says so.",
+        sentence: "Quiet machine, before and between turns",
+        how: "During each start of a process and each block of turns, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; a fixed piece of arithmetic is timed after the turns. A block above a limit is done again, up to twice, a start once. If most blocks of a round stay disturbed, no speed is measurable (exit code 3). `--accept-noise` goes on and says so.",
         remedy: "stop what else is running and compare again, or --accept-noise",
         check: OfMachine(quiet_machine),
     },
@@ -121,6 +121,20 @@ pub(super) const RULES: [Rule; 14] = [
         how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all. A reference's mode is its own: noted.",
         remedy: "compare variants with --fair-comparison=false",
         check: OfEach(same_optimisation),
+    },
+    Rule {
+        id: "R15",
+        sentence: "Whoever waits does not compute",
+        how: "While one process has its turn, all others are stopped by a signal to their process group. The CPU time that each uses between its turns is read from the kernel; more than 2 % of a CPU strikes.",
+        remedy: "report a bug of the worker, or take turns one framework at a time with --schedule sequential",
+        check: OfEach(waiters_wait),
+    },
+    Rule {
+        id: "R16",
+        sentence: "Same memory policy",
+        how: "Huge pages are a setting of the run (`--huge-pages`), given to every worker by glibc's own switch, references included. A configuration may not set another. Workers report how much of their memory lies in huge pages; who got far less of them than others is noted.",
+        remedy: "take GLIBC_TUNABLES out of configs/engines, and set --huge-pages for all",
+        check: OfEach(same_pages),
     },
 ];
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{Event, Loaded, Usage};
+use protocol::{Event, FileIdentity, Loaded, Usage};
 
 use super::*;
 use crate::evidence::End;
-use crate::run::DerivedWeights;
+use crate::run::{DerivedWeights, Waited};
 use crate::testing::{self, loaded, usage};
 
 /// Two processes of each label, taking turns; `change` may alter each (label, round).
@@ -169,10 +169,10 @@ fn r1_of_derived(reference: bool, record: Option<DerivedWeights>) -> RuleState {
     let mut plan = plan_with_reference();
     plan.contenders[0].engine.reference = reference;
     let mut evidence = evidence(&["theirs", "ours"], |label, loaded, usage| {
-        usage.weights_sha256 = "b".into();
+        usage.weights_sha256 = Some("b".into());
         if label == "theirs" {
             loaded.weights_file = "/cache/derived.gguf".into();
-            usage.weights_sha256 = "d".into();
+            usage.weights_sha256 = Some("d".into());
         }
     });
     for run in evidence.runs.iter_mut().filter(|run| run.framework == "theirs") {
@@ -221,4 +221,75 @@ fn r1_holds_for_a_reference_by_the_record_of_what_its_file_was_derived_from() {
 #[test]
 fn r1_takes_no_derived_file_of_an_engine() {
     assert_eq!(breakers(&r1_of_derived(false, Some(derived("b", "d", true)))), ["theirs"]);
+}
+
+/// What R1 says of two processes of one engine, of which only the first hashed its file.
+fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState {
+    let identity = FileIdentity { device: 1, inode: 2, bytes: 3, modified_ns: 4 };
+    let seen = std::cell::Cell::new(0);
+    let evidence = evidence(&["a"], |_, _, _| {});
+    let mut runs = evidence.runs.clone();
+    runs.push(Run { round: 1, ..evidence.runs[0].clone() });
+    for run in &mut runs {
+        let number = seen.replace(seen.get() + 1);
+        let (mut loaded, mut usage) = (loaded(1), usage());
+        (loaded.weights_identity, usage.weights_identity) = (Some(identity), Some(identity));
+        usage.weights_sha256 = (number == 0).then(|| "b".to_owned());
+        change(number, &mut loaded, &mut usage);
+        run.events = vec![Event::Loaded(loaded), Event::Usage(usage)];
+    }
+    let evidence = Evidence { runs, ..evidence };
+    let source = bundle::Source { kind: "test".into(), seed: None, sha256: BTreeMap::new() };
+    let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
+    let files = BTreeMap::from([("f32.safetensors".into(), record)]);
+    let manifest = Manifest { format: 1, name: "m".into(), source, files };
+    let plan = testing::plan(&["a"]);
+    let runs = evidence.runs.iter().collect();
+    judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
+}
+
+#[test]
+fn r1_takes_a_hash_for_all_processes_that_loaded_the_very_same_file() {
+    assert_eq!(breakers(&r1_of_one_hash(|_, _, _| {})), [""; 0]);
+    let other = FileIdentity { device: 1, inode: 9, bytes: 3, modified_ns: 4 };
+    let loaded_another = r1_of_one_hash(|number, loaded, usage| {
+        if number == 1 {
+            (loaded.weights_identity, usage.weights_identity) = (Some(other), Some(other));
+        }
+    });
+    assert!(loaded_another.broken_by[0].finding.contains("nobody hashed"), "{loaded_another:?}");
+    let changed = r1_of_one_hash(|number, _, usage| {
+        if number == 1 {
+            usage.weights_identity = Some(other);
+        }
+    });
+    assert_eq!(breakers(&changed), ["a"], "the file changed while it was in use");
+}
+
+#[test]
+fn r15_strikes_who_computes_while_others_have_their_turns() {
+    let plan = testing::plan(&["a", "b"]);
+    let waiting = |cpu_s: Option<f64>, seconds: f64| {
+        let mut evidence = evidence(&["a", "b"], |_, _, _| {});
+        let waited = Waited { seconds, cpu_s, was_stopped: true };
+        evidence.runs.iter_mut().filter(|run| run.framework == "b").for_each(|run| run.waited = Some(waited));
+        state("R15", &plan, &evidence)
+    };
+    assert_eq!(breakers(&waiting(Some(0.01), 1.0)), [""; 0]);
+    assert_eq!(breakers(&waiting(Some(0.9), 1.0)), ["b"]);
+    assert_eq!(breakers(&waiting(Some(0.01), 0.1)), [""; 0], "a short wait tells nothing");
+    assert!(waiting(None, 1.0).unverified.is_some());
+}
+
+#[test]
+fn r16_strikes_a_memory_policy_of_a_configuration_and_notes_who_got_fewer_huge_pages() {
+    let mut plan = testing::plan(&["a", "b"]);
+    let evidence = evidence(&["a", "b"], |label, _, usage| {
+        usage.memory.anonymous_bytes = Some(1 << 30);
+        usage.memory.huge_bytes = Some(if label == "a" { 1 << 30 } else { 1 << 20 });
+    });
+    let found = state("R16", &plan, &evidence);
+    assert_eq!((breakers(&found).len(), found.notes[0].framework.as_str()), (0, "b"));
+    plan.contenders[0].engine.env.insert("GLIBC_TUNABLES".into(), "glibc.malloc.hugetlb=2".into());
+    assert_eq!(breakers(&state("R16", &plan, &evidence)), ["a"]);
 }

@@ -11,7 +11,7 @@ use strum::EnumMessage;
 
 use crate::evidence::Evidence;
 use crate::run::Run;
-use plan::Plan;
+use plan::{Plan, Schedule};
 
 use table::ENTRIES;
 pub use table::Metric;
@@ -236,11 +236,14 @@ impl Metric {
     /// early or the system does not tell.
     pub fn of_process(self, run: &Run, work: Work) -> Option<f64> {
         match self.entry().source {
-            Source::Samples(figure) => figure(&Samples {
-                cases: run.iterations().flat_map(|iteration| &iteration.cases).collect(),
-                batch: work.batch,
-                prompt_tokens: work.prompt_tokens * run.iterations().count(),
-            }),
+            Source::Samples(figure) => {
+                let iterations = run.iterations();
+                figure(&Samples {
+                    cases: iterations.iter().flat_map(|iteration| &iteration.cases).collect(),
+                    batch: work.batch,
+                    prompt_tokens: work.prompt_tokens * iterations.len(),
+                })
+            }
             Source::Process(figure) => figure(run, work),
         }
     }
@@ -309,10 +312,36 @@ impl Work {
 /// interrupted.
 pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     let work = Work::new(plan);
-    let figure = |round: usize| {
-        let run = evidence.complete(label).find(|run| run.round == round)?;
-        metric.of_process(run, work)
-    };
+    of_rounds(evidence, label, |run| metric.of_process(run, work))
+}
+
+/// The figures of one contender that are held against another's, by round. Under the interleaved schedule each is the
+/// geometric mean over the requests, so that the log ratio of two contenders is the mean over blocks of the log ratio:
+/// what disturbed both requests of a block cancels. Else they are those of [`by_round`]; of a process whose start was
+/// disturbed, load and cold start are not compared.
+pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
+    let work = Work::new(plan);
+    let is_of_requests = matches!(metric.entry().source, Source::Samples(_));
+    if !is_of_requests && metric.depends_on_speed() && !plan.accept_noise {
+        let is_quiet = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
+        return of_rounds(evidence, label, |run| metric.of_process(run, work).filter(|_| is_quiet(run)));
+    }
+    if plan.schedule == Schedule::Sequential || !is_of_requests {
+        return by_round(metric, plan, evidence, label);
+    }
+    of_rounds(evidence, label, |run| {
+        let figure = |(case, sample)| metric.of_request(sample, Work::request(plan, case));
+        let logarithms: Vec<f64> = run.requests().filter_map(figure).map(f64::ln).collect();
+        mean(&logarithms).map(f64::exp)
+    })
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f64>) -> Vec<Option<f64>> {
+    let figure = |round: usize| figure(evidence.complete(label).find(|run| run.round == round)?);
     let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
     (0..rounds).map(figure).collect()
 }

@@ -1,6 +1,6 @@
 //! The sentences below the table: reasons, verdicts, details, warnings.
 
-use super::{Facts, Report, Row, Spread, State, Summary};
+use super::{Facts, Report, Row, Spread, State, Summary, effort};
 use crate::evidence::{End, Evidence};
 use crate::fairness::RuleState;
 use crate::limit::{Bound, Limit, Share};
@@ -33,6 +33,7 @@ pub(super) fn summary(report: &Report) -> Summary {
     details.extend(memory(report));
     details.extend(steadiness(report));
     details.extend(energy(report));
+    details.extend(effort::details(report));
     details.extend(libraries(report));
     Summary {
         heading: heading(report),
@@ -274,11 +275,12 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     warnings.extend(accepted.map(|(id, breach)| format!("{id}: {}", breach.finding)));
     if !plan.accept_noise && !evidence.complaints.is_empty() && !matches!(evidence.end, End::Noisy { .. }) {
         let last = evidence.complaints.last().map_or("", |s| s);
-        let rounds = match evidence.complaints.len() {
-            1 => "1 round was".to_owned(),
-            count => format!("{count} rounds were"),
+        let times = match evidence.complaints.len() {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
         };
-        warnings.push(format!("{rounds} disturbed and measured again; {last}"));
+        warnings
+            .push(format!("the machine was noisy {times}, and what it disturbed was measured again; {last}"));
     }
     let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));

@@ -1,6 +1,7 @@
 //! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
 //! is computed while rendering. `docs/results.md` describes the JSON.
 
+mod effort;
 mod facts;
 mod findings;
 pub mod layer_parity;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use statistics::median;
 
 use crate::environment::Environment;
-use crate::evidence::{End, Evidence, Probe};
+use crate::evidence::{BlocksChosen, End, Evidence, Probe, Stages};
 use crate::fairness::{self, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
@@ -29,10 +30,10 @@ pub use row::{Energy, Figure, Loads, Requested, Row, State};
 use prompts::PromptFigures;
 
 /// Version of the JSON.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
-/// Versions that are read. What schema 2 lacks has a default.
-pub(crate) const READ: [u32; 2] = [2, SCHEMA];
+/// Versions that are read. What the older ones lack has a default.
+pub const READ: [u32; 3] = [2, 3, SCHEMA];
 
 /// Reads `report.json` of a comparison back. The error is one sentence.
 pub fn read(mut value: Value) -> Result<Report, String> {
@@ -50,6 +51,12 @@ pub struct Report {
     pub model: Prepared,
     /// Rounds that were done and stand, and why there are no more.
     pub rounds: usize,
+    /// The number of blocks of a round, where a pilot chose it, and what it was chosen from.
+    #[serde(default)]
+    pub blocks: Option<BlocksChosen>,
+    /// Where the wall time went, in seconds by stage.
+    #[serde(default)]
+    pub time: Stages,
     pub end: End,
     pub rows: Vec<Row>,
     /// The figures of each prompt by itself.
@@ -170,6 +177,8 @@ impl Report {
             plan: plan.clone(),
             model: model.clone(),
             rounds: evidence.rounds,
+            blocks: evidence.blocks,
+            time: evidence.time.clone(),
             end: evidence.end.clone(),
             floor: floor::floors(plan, &comparisons),
             warnings: findings::warnings(facts, &rows, &rules),

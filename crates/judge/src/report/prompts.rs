@@ -51,7 +51,7 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
 
 /// A process as if it had been asked for one case only: its measured iterations, and nothing else.
 fn restricted(run: &Run, case: usize) -> Run {
-    let of_case = |iteration: &Iteration| {
+    let of_case = |iteration: Iteration| {
         let cases = iteration.cases.get(case).cloned().into_iter().collect();
         Event::Iteration(Iteration { index: iteration.index, cases })
     };
@@ -59,8 +59,11 @@ fn restricted(run: &Run, case: usize) -> Run {
         purpose: run.purpose,
         framework: run.framework.clone(),
         failure: run.failure.clone(),
-        events: run.iterations().map(of_case).collect(),
+        events: run.iterations().into_iter().map(of_case).collect(),
+        turns: Vec::new(),
+        waited: None,
         agreement: None,
+        tokens: None,
         derived: None,
         noise: None,
         ..*run

@@ -3,9 +3,9 @@
 use bundle::Precision;
 use protocol::{Hello, InEffect};
 use serde::{Deserialize, Serialize};
-use statistics::median;
+use statistics::{Components, median};
 
-use super::Facts;
+use super::{Facts, effort};
 use crate::agreement::Agreement;
 use crate::evidence::Evidence;
 use crate::fairness::RuleState;
@@ -35,6 +35,9 @@ pub struct Row {
     pub memory: Option<Parts>,
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
+    /// How its throughput varies from request to request and from process to process.
+    #[serde(default)]
+    pub components: Option<Components>,
     pub energy: Option<Energy>,
     /// Its score on the bundled text, if that was scored.
     pub text: Option<TextScore>,
@@ -137,6 +140,7 @@ impl Row {
                 .and_then(|config| memory::parts(plan, config, &complete, |run| run.usage()?.kv_cache_bytes)),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan.batch),
+            components: effort::components_of(plan, &complete),
             energy: energy(plan, &complete),
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
@@ -232,8 +236,8 @@ fn state(
 }
 
 fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
-    let last = complete.iter().max_by_key(|run| run.round)?.iterations().last()?;
-    Some(last.cases.iter().map(|case| case.tokens.clone()).collect())
+    let last = complete.iter().max_by_key(|run| run.round)?.iterations().pop()?;
+    Some(last.cases.into_iter().map(|case| case.tokens).collect())
 }
 
 fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
@@ -285,8 +289,11 @@ fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Lo
 }
 
 fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
-    let tokens = (plan.prompts.len() * plan.new_tokens * plan.batch * plan.iterations) as f64;
-    let meters = || complete.iter().filter_map(|run| run.usage()?.energy.as_ref());
-    let joules: Vec<f64> = meters().map(|energy| energy.joules / tokens).collect();
-    Some(Energy { joules_per_token: median(&joules)?, method: meters().next()?.method.clone() })
+    let of_run = |run: &&Run| {
+        let tokens = (run.all_requests().len() * plan.new_tokens * plan.batch) as f64;
+        Some(run.usage()?.energy.as_ref()?.joules / tokens)
+    };
+    let joules: Vec<f64> = complete.iter().filter_map(of_run).collect();
+    let method = complete.iter().find_map(|run| Some(run.usage()?.energy.as_ref()?.method.clone()))?;
+    Some(Energy { joules_per_token: median(&joules)?, method })
 }

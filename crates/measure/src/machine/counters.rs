@@ -10,7 +10,7 @@ pub(super) struct Counters {
     pub busy_s: Option<f64>,
     /// Time that the hypervisor gave to other machines.
     pub stolen_s: Option<f64>,
-    /// Time used by this process and by its children that have ended.
+    /// Time used by this process, by its children that have ended, and by those that live.
     pub own_s: Option<f64>,
     /// Time for which a cgroup's quota kept this process from running.
     pub throttled_s: Option<f64>,
@@ -18,7 +18,8 @@ pub(super) struct Counters {
     pub thermal_events: Option<u64>,
 }
 
-pub(super) fn read(cpus: &[usize]) -> Counters {
+/// Reads the counters. `children` are the processes of this program that live.
+pub(super) fn read(cpus: &[usize], children: impl Iterator<Item = u32>) -> Counters {
     let Some(ticks) = ticks_per_second() else { return Counters::default() };
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let stat = text("/proc/stat");
@@ -28,10 +29,26 @@ pub(super) fn read(cpus: &[usize]) -> Counters {
     Counters {
         busy_s: of_cpus(busy),
         stolen_s: of_cpus(|fields| fields.get(7).copied()),
-        own_s: text("/proc/self/stat").and_then(|stat| own_ticks(&stat)).map(|own| own as f64 / ticks),
+        own_s: text("/proc/self/stat").and_then(|stat| own_ticks(&stat)).map(|own| {
+            let stats = children.filter_map(|pid| text(&format!("/proc/{pid}/stat")));
+            let of_children: u64 = stats.filter_map(|stat| own_ticks(&stat)).sum();
+            (own + of_children) as f64 / ticks
+        }),
         throttled_s: cgroup_file("cpu.stat").and_then(|stat| throttled_us(&stat)).map(|us| us as f64 / 1e6),
         thermal_events: thermal_events(cpus),
     }
+}
+
+/// CPU time of all threads of a process so far, in seconds; `None` where the system does not tell, or not exactly.
+pub(crate) fn cpu_time(pid: u32) -> Option<f64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let times: Vec<u64> = threads
+        .filter_map(|thread| {
+            let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse().ok()
+        })
+        .collect();
+    (!times.is_empty()).then(|| times.iter().sum::<u64>() as f64 / 1e9)
 }
 
 /// Tenths of its time that each CPU was busy, while this function waited for `wait`. Empty where the system does not
@@ -159,6 +176,17 @@ mod tests {
         let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0";
         assert_eq!(own_ticks(stat), Some(100));
         assert_eq!(own_ticks("42 (x) S 1"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_cpu_time_of_a_process_grows_while_it_computes() {
+        let before = cpu_time(std::process::id()).unwrap();
+        let mut sum = 0_u64;
+        while cpu_time(std::process::id()).unwrap() - before < 0.02 {
+            sum = (0..100_000).fold(sum, |sum, x| std::hint::black_box(sum ^ x));
+        }
+        assert_eq!(cpu_time(u32::MAX), None, "there is no such process");
     }
 
     #[test]

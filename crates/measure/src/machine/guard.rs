@@ -1,6 +1,7 @@
 //! The quiet-machine guard (rule R12): what else ran while a worker was measured, and whether the machine itself
 //! changed its speed.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use judge::Noise;
@@ -17,13 +18,14 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Guard {
     cpus: Vec<usize>,
     device: String,
+    /// Processes of this program that live. What they use is not the work of others.
+    children: BTreeSet<u32>,
     /// Shortest time of the probe's arithmetic so far.
     best_compute_ns: Option<u64>,
 }
 
 /// A stretch of time that is being watched.
 pub struct Watch {
-    cpus: Vec<usize>,
     since: Instant,
     before: Counters,
     foreign_gpu_processes: Option<usize>,
@@ -32,14 +34,27 @@ pub struct Watch {
 impl Guard {
     /// Watches the CPUs that the workers may use.
     pub fn new(cpus: Vec<usize>, device: &str) -> Guard {
-        Guard { cpus, device: device.to_owned(), best_compute_ns: None }
+        Guard { cpus, device: device.to_owned(), children: BTreeSet::new(), best_compute_ns: None }
+    }
+
+    /// Notes a process that lives on while stretches of time begin and end.
+    pub fn add(&mut self, child: u32) {
+        self.children.insert(child);
+    }
+
+    /// Notes that a process has ended and was waited for.
+    pub fn remove(&mut self, child: u32) {
+        self.children.remove(&child);
+    }
+
+    fn counters(&self) -> Counters {
+        counters::read(&self.cpus, self.children.iter().copied())
     }
 
     pub fn watch(&self) -> Watch {
         Watch {
-            cpus: self.cpus.clone(),
             since: now(),
-            before: counters::read(&self.cpus),
+            before: self.counters(),
             foreign_gpu_processes: gpu::foreign_processes(&self.device),
         }
     }
@@ -50,7 +65,7 @@ impl Guard {
         loop {
             let watch = self.watch();
             std::thread::sleep(LOOK);
-            let noise = watch.end();
+            let noise = watch.end(self);
             let quiet = noise.complaints().is_empty();
             if quiet || start.elapsed() >= limit || crate::interrupt::requested() {
                 return noise;
@@ -68,14 +83,15 @@ impl Guard {
 }
 
 impl Watch {
-    pub fn end(self) -> Noise {
-        let (elapsed, after) = (self.since.elapsed(), counters::read(&self.cpus));
+    /// What went on since, as the guard that began the watch sees it.
+    pub fn end(self, guard: &Guard) -> Noise {
+        let (elapsed, after) = (self.since.elapsed(), guard.counters());
         let (runnable, load) = counters::load().unzip();
         Noise {
             foreign_gpu_processes: self.foreign_gpu_processes,
             runnable,
             load,
-            ..between(self.before, after, elapsed, self.cpus.len())
+            ..between(self.before, after, elapsed, guard.cpus.len())
         }
     }
 }

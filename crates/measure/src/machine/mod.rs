@@ -13,6 +13,7 @@ pub mod memory;
 
 pub use affinity::{Pinned, allowed, choose};
 pub use confinement::Confinement;
+pub(crate) use counters::cpu_time;
 pub use counters::{governor, quota};
 pub use gpu::{gpus, objection};
 pub use guard::Guard;

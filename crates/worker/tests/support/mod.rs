@@ -5,7 +5,7 @@ pub(crate) mod fixture;
 use engine::{
     Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want,
 };
-use protocol::{Event, Job};
+use protocol::{Event, Finish, Job, Task, Turn};
 
 pub(crate) const VOCABULARY: usize = 8;
 
@@ -73,10 +73,31 @@ impl InferenceEngine for Counting {
     }
 }
 
-/// The events that a worker of [`Counting`] answers with.
+/// The events that a worker of [`Counting`] answers with. A measurement is asked for each of its cases once.
 pub(crate) fn serve(job: &Job) -> Vec<Event> {
+    serve_turns(job, 1, Finish { hash: true, parity: None })
+}
+
+/// As [`serve`], with each case asked for so many times, one after another, and `finish` at the end.
+pub(crate) fn serve_turns(job: &Job, times: usize, finish: Finish) -> Vec<Event> {
+    let cases = match &job.task {
+        Task::Measure(measure) => measure.cases.len(),
+        _ => 0,
+    };
+    let requests = (0..times).flat_map(|_| 0..cases).map(|case| Turn::Request { case });
+    let turns: String = requests.chain([Turn::Finish(finish)]).map(|turn| line(&turn)).collect();
+    serve_lines(job, &turns)
+}
+
+pub(crate) fn line(turn: &Turn) -> String {
+    serde_json::to_string(turn).unwrap() + "\n"
+}
+
+/// As [`serve`], with these lines for turns.
+pub(crate) fn serve_lines(job: &Job, turns: &str) -> Vec<Event> {
     let mut output = Vec::new();
+    let job = serde_json::to_string(job).unwrap();
     // How it ends is the last event.
-    let _ = worker::serve::<Counting>(&serde_json::to_string(job).unwrap(), 0, &mut output);
+    let _ = worker::serve::<Counting>(&job, &mut turns.as_bytes(), 0, &mut output);
     String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -66,7 +66,7 @@ fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
         }
         let base = Engine { settings: EngineSettings::default(), ..arm.built(engine.clone()) };
         let contender = Contender::new(arm.label.clone(), base, asked, available_threads());
-        let worker = launch::worker(&contender, None, places, asked.timeout_s);
+        let worker = launch::worker(&contender, None, places, (asked.timeout_s, asked.huge_pages));
         worker.hello().map_err(|reason| {
             Failure::usage(format!(
                 "photofinish cannot run the base's worker of {}: {reason}; to compare builds with different protocols, \
@@ -117,7 +117,7 @@ fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
         subject.turned(baseline, current)
     });
     let pairs: Vec<_> = pairs.collect();
-    let family: Vec<Series<'_>> = pairs.iter().map(|&(a, b)| Series { a, b }).collect();
+    let family: Vec<Series<'_>> = pairs.iter().map(|&(a, b)| Series { a, b, weight: 1.0 }).collect();
     let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
     statistics::decide(&family, &report.plan.rounds.looks(), report.end.is_last_look(), &settings)
 }

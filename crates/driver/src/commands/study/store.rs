@@ -150,13 +150,16 @@ fn computer(places: &Places) -> Computer {
     Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
 }
 
+/// The oldest schema whose studies can be resumed: before, what was asked had another form.
+const OLDEST: u64 = 3;
+
 /// Reads `study.json` of a directory; `what` begins the error for a file that cannot be used.
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
     let value = saved::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
     match value.get("schema").and_then(Value::as_u64) {
-        Some(schema) if schema < u64::from(SCHEMA) => {
+        Some(schema) if schema < OLDEST => {
             return Err(unusable(
                 "an older version of the program began it, which kept what was asked in another form",
             ));

@@ -1,0 +1,56 @@
+//! What simulated processes run on.
+
+use engine_mock::Noise;
+
+use crate::figures::Figures;
+use crate::processes::{Order, Processes};
+use crate::turns::{Schedule, Turns};
+
+/// Where the noise comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Machine {
+    /// Processes vary as those of the mock do, and time does not matter but for drift. There is no clock.
+    Even { noise: Noise, order: Order },
+    /// Memory bandwidth changes with time, and processes vary on top of that: `process` is σ of log-normal noise
+    /// between processes.
+    Changing { process: f64, schedule: Schedule },
+}
+
+/// A machine in the course of one comparison.
+pub(crate) enum Running<'a> {
+    Even(Box<Processes<'a>>),
+    Changing(Box<Turns<'a>>),
+}
+
+impl Machine {
+    /// `decode` says how long each contender's requests take relative to the others', `most` how many rounds there may
+    /// be.
+    pub(crate) fn start<'a>(&self, decode: &'a [f64], most: usize, seed: u64) -> Running<'a> {
+        match *self {
+            Machine::Even { noise, order } => {
+                Running::Even(Box::new(Processes::new(decode, noise, order, most, seed)))
+            }
+            Machine::Changing { process, schedule } => {
+                Running::Changing(Box::new(Turns::new(decode, process, schedule, seed)))
+            }
+        }
+    }
+}
+
+impl Running<'_> {
+    /// Runs a round with its contenders in this order. Returns the figures of each contender.
+    pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
+        match self {
+            Running::Even(processes) => processes.round(order),
+            Running::Changing(turns) => turns.round(order),
+        }
+    }
+
+    /// Simulated seconds so far; 0 without a clock.
+    pub(crate) fn seconds(&self) -> f64 {
+        match self {
+            Running::Even(_) => 0.0,
+            Running::Changing(turns) => turns.seconds(),
+        }
+    }
+}

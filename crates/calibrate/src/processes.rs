@@ -1,0 +1,67 @@
+//! Processes with the noise of the mock, on a machine without a clock.
+
+use engine_mock::Noise;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::figures::{Figures, METRICS, memory};
+
+/// Decode steps of a process.
+const STEPS: usize = 64;
+
+/// Who runs when within the whole comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The driver's.
+    Balanced,
+    /// All rounds of one contender come before all rounds of the next. What drift does to that must be caught.
+    OneByOne,
+}
+
+/// The processes of one comparison.
+pub(crate) struct Processes<'a> {
+    decode: &'a [f64],
+    noise: Noise,
+    order: Order,
+    /// Rounds so far, and the most there may be.
+    rounds: usize,
+    most: usize,
+    random: ChaCha8Rng,
+}
+
+impl<'a> Processes<'a> {
+    pub(crate) fn new(decode: &'a [f64], noise: Noise, order: Order, most: usize, seed: u64) -> Self {
+        Self { decode, noise, order, rounds: 0, most, random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
+        let contenders = self.decode.len();
+        let mut figures = vec![[0.0; METRICS.len()]; contenders];
+        for (position, &contender) in order.iter().enumerate() {
+            let started = match self.order {
+                Order::Balanced => self.rounds * contenders + position,
+                Order::OneByOne => contender * self.most + self.rounds,
+            };
+            figures[contender] = self.process(contender, started as f64 / (self.most * contenders) as f64);
+        }
+        self.rounds += 1;
+        figures
+    }
+
+    /// The figures of one process; `started` at this share of the longest run.
+    fn process(&mut self, contender: usize, started: f64) -> Figures {
+        let (noise, random) = (self.noise, &mut self.random);
+        let load = noise.of_process(started, random).factor();
+        let cold = noise.of_process(started, random).factor();
+        let memory = memory(random);
+        let decode = noise.of_process(started, random);
+        let mut gaps = [0.0; STEPS];
+        for (step, gap) in (1..).zip(&mut gaps) {
+            *gap = self.decode[contender] * decode.of_step(step, random);
+        }
+        let throughput = STEPS as f64 / gaps.iter().sum::<f64>();
+        let (below, upper, _) = gaps.select_nth_unstable_by(STEPS / 2, f64::total_cmp);
+        let lower = below.iter().copied().fold(0.0, f64::max);
+        [load, cold, 0.5 * (lower + *upper), throughput, memory]
+    }
+}

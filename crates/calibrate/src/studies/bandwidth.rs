@@ -1,0 +1,131 @@
+//! A machine whose memory bandwidth changes while the comparison runs.
+
+use crate::comparison::{Comparison, Rounds, Scenario};
+use crate::machine::Machine;
+use crate::outcomes::{any_different, coverage, last_is_slower, rounds_taken, seconds_taken, size};
+use crate::page::{Limit, Table, percent};
+use crate::study::{Options, Share};
+use crate::turns::Schedule;
+use crate::weather::{HOLDS_S, SPEEDS};
+
+/// Simulated seconds that a comparison may take.
+pub const BUDGET_S: f64 = 180.0;
+/// All processes of a round at once, with as many blocks as are usual.
+pub const INTERLEAVED: Schedule = Schedule::Interleaved { blocks: 8 };
+/// σ between processes: as measured of candle, and of tch without huge pages.
+pub const PROCESSES: [f64; 2] = [0.015, 0.03];
+/// The difference that interleaved requests have to find.
+const JUDGED_RATIO: f64 = 1.15;
+
+/// Contenders of which the last takes `ratio` times as long for a request as the others; `process` is σ between
+/// processes.
+pub fn scenario(contenders: usize, ratio: f64, process: f64, schedule: Schedule) -> Scenario {
+    Scenario::new(contenders, ratio, Machine::Changing { process, schedule }, Rounds::Within(BUDGET_S))
+}
+
+pub(super) fn false_positives(options: &Options) -> Table {
+    let text = format!(
+        "The machine has a clock, and two states of memory bandwidth that take turns: work is done at a speed of {} or \
+         {}. A state holds for {} to {} s, drawn log-uniformly. What differs between processes and the 2 % between the \
+         requests of one come on top. A comparison ends before {BUDGET_S} simulated seconds have passed, after six \
+         rounds at the least. Under the sequential schedule each process of a round runs from start to end before the \
+         next; under the interleaved one all start, and then answer one request each in every block. Here contenders \
+         do not differ; a comparison counts if any hypothesis of its table is decided as *different*.",
+        SPEEDS[0], SPEEDS[1], HOLDS_S.0, HOLDS_S.1,
+    );
+    let mut table = Table::new(
+        "Bandwidth that changes: differences that are not there",
+        text,
+        &[
+            "between processes",
+            "schedule",
+            "contenders",
+            "family",
+            "rounds taken",
+            "seconds taken",
+            "any different",
+        ],
+    );
+    let mut index = 0;
+    for process in PROCESSES {
+        for schedule in [INTERLEAVED, Schedule::Sequential] {
+            for contenders in [2, 3] {
+                let scenario = scenario(contenders, 1.0, process, schedule);
+                let outcomes = options.fork(index).simulate(&scenario);
+                index += 1;
+                table.row(
+                    setting(process, schedule).into_iter().chain(size(&scenario)).chain(taken(&outcomes)),
+                    Share::count(&outcomes, any_different),
+                    Limit::AtMost(0.05),
+                );
+            }
+        }
+    }
+    table
+}
+
+pub(super) fn intervals(options: &Options) -> Table {
+    let mut table = Table::new(
+        "Bandwidth that changes: intervals that hold the truth",
+        "Two contenders; the 95 % interval of the ratio of their throughputs. The bias is the mean error of the ratio.",
+        &["between processes", "schedule", "true ratio", "rounds taken", "seconds taken", "bias", "held"],
+    );
+    let mut index = 0;
+    for process in PROCESSES {
+        for ratio in [1.0, 1.03] {
+            let outcomes = options.fork(index).simulate(&scenario(2, ratio, process, INTERLEAVED));
+            index += 1;
+            let (bias, held) = coverage(&outcomes, ratio);
+            table.row(
+                setting(process, INTERLEAVED)
+                    .into_iter()
+                    .chain([ratio.to_string()])
+                    .chain(taken(&outcomes))
+                    .chain([percent(bias, 2)]),
+                held,
+                Limit::Within(0.93, 0.97),
+            );
+        }
+    }
+    table
+}
+
+pub(super) fn power(options: &Options) -> Table {
+    let mut table = Table::new(
+        "Bandwidth that changes: differences that are there",
+        "Two contenders, of which one takes longer for a request. It is found if it is decided as *different* in \
+         throughput, and slower. Where the bandwidth changes between the two requests of a block, one takes up to \
+         twice as long as the other, whoever is faster: within the time there is, that hides small differences under \
+         either schedule.",
+        &["between processes", "schedule", "slower by", "rounds taken", "seconds taken", "found"],
+    );
+    let mut index = 0;
+    for process in PROCESSES {
+        for schedule in [INTERLEAVED, Schedule::Sequential] {
+            for ratio in [1.03, 1.05, 1.10, JUDGED_RATIO] {
+                let scenario = scenario(2, ratio, process, schedule);
+                let outcomes = options.fork(index).simulate(&scenario);
+                index += 1;
+                let judged = (process, schedule, ratio) == (PROCESSES[0], INTERLEAVED, JUDGED_RATIO);
+                table.row(
+                    setting(process, schedule)
+                        .into_iter()
+                        .chain([percent(ratio - 1.0, 0)])
+                        .chain(taken(&outcomes)),
+                    Share::count(&outcomes, |outcome| last_is_slower(&scenario, outcome)),
+                    if judged { Limit::AtLeast(0.9) } else { Limit::None },
+                );
+            }
+        }
+    }
+    table
+}
+
+fn setting(process: f64, schedule: Schedule) -> [String; 2] {
+    [percent(process, 1), schedule.to_string()]
+}
+
+/// Rounds and seconds taken.
+fn taken(outcomes: &[Comparison]) -> [String; 2] {
+    [rounds_taken(outcomes), seconds_taken(outcomes)]
+}

@@ -1,0 +1,159 @@
+//! Processes on a machine whose memory bandwidth changes, and a clock.
+//!
+//! Everything that a process does takes longer while there is half of the bandwidth. What it takes is then multiplied
+//! by the process's own noise, the request's, and the contender's true ratio.
+
+use std::fmt;
+
+use engine_mock::{Noise, ProcessNoise};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::figures::{Figures, METRICS, memory};
+use crate::study::seed_of;
+use crate::weather::Weather;
+
+/// Seconds at full bandwidth that a process takes before its first request: start and warm-up, load, cold start.
+const START_S: f64 = 1.5;
+const LOAD_S: f64 = 1.0;
+const COLD_S: f64 = 0.5;
+/// Seconds at full bandwidth of a request.
+const REQUEST_S: f64 = 0.5;
+/// Seconds at full bandwidth of the untimed request that a turn begins with, where others ran in between.
+const LEAD_IN_S: f64 = 0.05;
+/// Seconds at full bandwidth that a process takes to finish.
+const FINISH_S: f64 = 1.0;
+/// Requests of a process that has the machine to itself.
+const REQUESTS: usize = 4;
+/// σ of log-normal noise on each request.
+const WITHIN: f64 = 0.02;
+
+/// How the requests of a round follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// Each process from start to end before the next.
+    Sequential,
+    /// All processes start, one after another; then come blocks of one request of each, in an order drawn anew for each
+    /// block; then all finish.
+    Interleaved { blocks: usize },
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Sequential => f.write_str("sequential"),
+            Schedule::Interleaved { blocks } => write!(f, "interleaved, {blocks} blocks"),
+        }
+    }
+}
+
+/// The machine in the course of one comparison.
+pub(crate) struct Turns<'a> {
+    decode: &'a [f64],
+    noise: Noise,
+    schedule: Schedule,
+    weather: Weather,
+    /// Seconds since the comparison began.
+    now: f64,
+    random: ChaCha8Rng,
+}
+
+/// A process that has started.
+struct Process {
+    contender: usize,
+    /// Seconds.
+    load: f64,
+    cold: f64,
+    requests: Vec<f64>,
+    /// What its requests have in common.
+    noise: ProcessNoise,
+}
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(decode: &'a [f64], process: f64, schedule: Schedule, seed: u64) -> Self {
+        let noise = Noise { process, step: WITHIN, ..Noise::default() };
+        // The weather has random numbers of its own, so that it does not depend on what runs.
+        let weather = Weather::new(seed_of(seed, 0));
+        Self { decode, noise, schedule, weather, now: 0.0, random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.now
+    }
+
+    pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
+        let processes = match self.schedule {
+            Schedule::Sequential => order.iter().map(|&contender| self.alone(contender)).collect(),
+            Schedule::Interleaved { blocks } => self.together(order, blocks),
+        };
+        let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
+        for process in &processes {
+            figures[process.contender] = self.figures(process);
+        }
+        figures
+    }
+
+    /// A process from start to end.
+    fn alone(&mut self, contender: usize) -> Process {
+        let mut process = self.start(contender);
+        (0..REQUESTS).for_each(|_| self.request(&mut process));
+        self.run(FINISH_S, 1.0);
+        process
+    }
+
+    /// The processes of a round whose requests are interleaved.
+    fn together(&mut self, order: &[usize], blocks: usize) -> Vec<Process> {
+        let mut processes: Vec<Process> = order.iter().map(|&contender| self.start(contender)).collect();
+        for _ in 0..blocks {
+            // The order of a block. Nothing else depends on the order in which processes stand.
+            processes.shuffle(&mut self.random);
+            for process in &mut processes {
+                self.run(LEAD_IN_S, 1.0);
+                self.request(process);
+            }
+        }
+        processes.iter().for_each(|_| {
+            self.run(FINISH_S, 1.0);
+        });
+        processes
+    }
+
+    fn start(&mut self, contender: usize) -> Process {
+        self.run(START_S, 1.0);
+        let mut timed = |work: f64| {
+            let factor = self.noise.of_process(0.0, &mut self.random).of_step(1, &mut self.random);
+            self.run(work, factor)
+        };
+        let (load, cold) = (timed(LOAD_S), timed(COLD_S));
+        let noise = self.noise.of_process(0.0, &mut self.random);
+        Process { contender, load, cold, requests: Vec::new(), noise }
+    }
+
+    fn request(&mut self, process: &mut Process) {
+        let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
+        process.requests.push(self.run(REQUEST_S, factor));
+    }
+
+    /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.
+    fn run(&mut self, work: f64, factor: f64) -> f64 {
+        let took = factor * self.weather.takes(self.now, work);
+        self.now += took;
+        took
+    }
+
+    /// Throughput is in requests a second: over all requests of a process that ran alone; of one whose requests were
+    /// interleaved, the geometric mean, so that the log ratio of two contenders is the mean over their blocks. Latency
+    /// is its inverse.
+    fn figures(&mut self, process: &Process) -> Figures {
+        let requests = &process.requests;
+        let count = requests.len() as f64;
+        let latency = match self.schedule {
+            Schedule::Sequential => requests.iter().sum::<f64>() / count,
+            Schedule::Interleaved { .. } => {
+                (requests.iter().map(|request| request.ln()).sum::<f64>() / count).exp()
+            }
+        };
+        [process.load, process.cold, latency, latency.recip(), memory(&mut self.random)]
+    }
+}

@@ -1,0 +1,261 @@
+//! The facts that a comparison consists of. Each is a line of `samples.jsonl`.
+
+use std::collections::BTreeMap;
+
+use protocol::{Event, Probed};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::{Agreement, TokenAgreement};
+use crate::noise::Noise;
+use crate::reading;
+use crate::run::{DerivedWeights, Run, RunFailure, Turn, Waited};
+use crate::text::TextScore;
+
+/// One fact found while measuring: a line of `samples.jsonl`. All evidence is made of these, measured just now or read
+/// back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    /// Quota of a cgroup, in CPUs, if it has a limit.
+    Quota {
+        /// The quota in CPUs; `None` without a limit.
+        cpus: Option<f64>,
+    },
+    /// The machine before the first round.
+    Before { noise: Noise },
+    /// A contender that cannot run, or cannot continue.
+    Absent { framework: String, failure: RunFailure },
+    /// The reason why nobody can give the reference.
+    NoReference { reason: String },
+    /// A process of a worker that has ended.
+    Run(Box<Run>),
+    /// A measuring process that is warm, and waits for its turns. Until its end is told it counts as interrupted.
+    Warm(Box<Run>),
+    /// A block: each process of a round that waits had one turn.
+    Block(Block),
+    /// The end of a process that was warm.
+    Ended(Box<Ended>),
+    /// The number of blocks of a round, and what it was chosen from.
+    Blocks(BlocksChosen),
+    /// Where the wall time went so far, in seconds by stage. The latest one counts.
+    Time { stages: Stages },
+    /// The machine's own speed at one moment.
+    Probe(Probe),
+    /// The latest probe also stands right before this process.
+    ProbedBefore { process: Process },
+    /// Whether the machine can be probed: the reason why not, or `null` if a worker can.
+    NoProbe { reason: Option<String> },
+    /// Other activity during a round, from its first process to its last.
+    Watched { noise: Noise },
+    /// The guard's complaints.
+    Complaint { reason: String },
+    /// The round is repeated, or one process of it if that is named: its figures so far are put aside.
+    PutAside {
+        round: usize,
+        #[serde(default)]
+        framework: Option<String>,
+    },
+    /// The round is complete: every remaining contender has run in it.
+    RoundDone,
+    /// Score of the plan's text by a contender, or the reason why there is none.
+    Text { framework: String, score: Result<TextScore, String> },
+    /// The reason why no more rounds were run.
+    End { end: End },
+}
+
+impl Fact {
+    /// Reads a line of `samples.jsonl`. The lines of schema 2 hold only processes and have no tag. The error completes
+    /// "the line is not …"; the caller adds its number.
+    pub fn read(line: &str) -> Result<Fact, String> {
+        #[derive(Deserialize)]
+        struct Tag {
+            fact: Option<IgnoredAny>,
+        }
+        let plain = |error: serde_json::Error| {
+            let text = error.to_string();
+            let end = text.rfind(" at line ").unwrap_or(text.len());
+            format!("not a fact of a run: {}", &text[..end])
+        };
+        let tag: Tag = serde_json::from_str(line).map_err(plain)?;
+        match tag.fact {
+            Some(_) => serde_json::from_str(line).map_err(plain),
+            None => Ok(Fact::Run(serde_json::from_str(line).map_err(plain)?)),
+        }
+    }
+}
+
+/// One block of a round: what each process did in its turn, and what the machine did meanwhile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// Number of the round, from 0.
+    pub round: usize,
+    /// Whether it only serves to choose the number of blocks.
+    #[serde(default)]
+    pub is_pilot: bool,
+    /// The turns, each with the label of its contender, in the order they were taken.
+    pub turns: Vec<(String, Turn)>,
+    /// Other activity during the block.
+    pub noise: Noise,
+}
+
+/// The end of a process that was warm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    pub process: Process,
+    /// The events after its last turn.
+    pub events: Vec<Event>,
+    /// `None` when the job was done.
+    pub failure: Option<RunFailure>,
+    pub waited: Option<Waited>,
+    pub agreement: Option<Agreement>,
+    pub tokens: Option<TokenAgreement>,
+    pub derived: Option<DerivedWeights>,
+}
+
+/// The number of blocks of a round, chosen from a pilot (Kalibera & Jones 2013).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BlocksChosen {
+    pub blocks: usize,
+    /// Seconds of a round up to its first block, and of each block.
+    pub process_s: f64,
+    pub block_s: f64,
+    /// Standard deviation of a pair's log ratio from block to block, as the pilot showed it.
+    pub within: f64,
+    /// Standard deviation of a pair's log ratio from round to round, as it is assumed.
+    pub between: f64,
+    /// The most that the time budget leaves room for.
+    pub most: usize,
+}
+
+/// Seconds of wall time, by what they were spent on.
+pub type Stages = BTreeMap<Stage, f64>;
+
+/// What the wall time of a comparison is spent on.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Stage {
+    /// Greeting workers, and waiting for a quiet machine.
+    Before,
+    /// The reference run.
+    Reference,
+    /// Loads from a cold page cache.
+    ColdLoads,
+    /// The blocks that choose their number.
+    Pilot,
+    /// Starting processes: load, cold start, warm-up.
+    Starts,
+    /// Probing the machine.
+    Probes,
+    /// Timed requests.
+    Requests,
+    /// The rest of the turns: untimed passes, pauses, handing over.
+    Turns,
+    /// After the last sample: usage, hashes, logits.
+    Finishing,
+    /// Comparing outputs with the reference's, and deciding whether to go on.
+    Judging,
+}
+
+/// A measuring process, by the values that identify it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Number of the round, from 0.
+    pub round: usize,
+    /// Number of the attempt at it, from 0.
+    pub attempt: usize,
+    pub framework: String,
+}
+
+impl Process {
+    /// The name of a run's process.
+    pub fn new(run: &Run) -> Process {
+        let Run { round, attempt, ref framework, .. } = *run;
+        Process { round, attempt, framework: framework.clone() }
+    }
+
+    /// Whether this is the run's process.
+    pub fn is(&self, run: &Run) -> bool {
+        (self.round, self.attempt) == (run.round, run.attempt) && self.framework == run.framework
+    }
+}
+
+/// The reason why no more rounds were run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum End {
+    /// All requested rounds were run, or the most that automatic rounds allow.
+    #[default]
+    Planned,
+    /// Every verdict on throughput was clear, or its interval narrower than the margin.
+    Clear,
+    /// The time budget was used up.
+    Budget,
+    /// Nobody was left to measure.
+    NobodyLeft,
+    /// The machine stayed noisy: nothing can be said.
+    Noisy { reason: String },
+    /// The user interrupted.
+    Interrupted,
+    /// The program itself was ended before it could say why.
+    Killed,
+}
+
+impl End {
+    /// Whether the decision to stop was independent of the figures. If so, the rest of the error rate may be spent.
+    pub fn is_last_look(&self) -> bool {
+        matches!(self, End::Planned | End::Budget)
+    }
+}
+
+/// The machine's speed at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// The processes that had just been measured, and those that were measured next if nothing ran in between.
+    #[serde(deserialize_with = "reading::list")]
+    pub after: Vec<Process>,
+    #[serde(deserialize_with = "reading::list")]
+    pub before: Vec<Process>,
+    /// Time of a fixed piece of arithmetic.
+    pub compute_ns: u64,
+    /// Slowdown against the fastest so far, as a share.
+    pub drift: f64,
+    /// Bytes per second: over all sweeps, and in the fastest.
+    pub read_bandwidth: f64,
+    pub best_read_bandwidth: f64,
+    /// f32 operations per second: over all bursts, and in the fastest.
+    pub arithmetic: f64,
+    pub best_arithmetic: f64,
+    /// Bytes that one sweep read.
+    pub bytes: u64,
+    /// Number of threads of the probe.
+    pub threads: usize,
+}
+
+impl Probe {
+    /// A worker's readings, not yet assigned to a process.
+    pub fn new(probed: &Probed, drift: f64) -> Probe {
+        let rate = |work: u64, times: &[u64]| {
+            let (mean, best) = (times.iter().sum::<u64>() as f64, times.iter().min().copied().unwrap_or(0));
+            let per_second = |ns: f64, count: usize| work as f64 * count as f64 / (ns.max(1.0) / 1e9);
+            (per_second(mean, times.len()), per_second(best as f64, 1))
+        };
+        let (read_bandwidth, best_read_bandwidth) = rate(probed.bytes, &probed.sweeps_ns);
+        let (arithmetic, best_arithmetic) = rate(probed.operations, &probed.multiply_adds_ns);
+        Probe {
+            after: Vec::new(),
+            before: Vec::new(),
+            compute_ns: probed.compute_ns,
+            drift,
+            read_bandwidth,
+            best_read_bandwidth,
+            arithmetic,
+            best_arithmetic,
+            bytes: probed.bytes,
+            threads: probed.threads,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a comparison cost: where its time went, how many blocks its rounds had and why, and how throughput varies within
+//! and between processes.
+
+use statistics::Components;
+
+use super::Report;
+use crate::evidence::{Stage, Stages};
+use crate::metrics::{Metric, Work};
+use crate::run::Run;
+use plan::{Plan, Schedule};
+
+/// The stages of rounds. What else there is happens once in a run.
+const OF_ROUNDS: [Stage; 6] =
+    [Stage::Starts, Stage::Probes, Stage::Requests, Stage::Turns, Stage::Finishing, Stage::Judging];
+
+/// Logarithms of throughput vary by so much from request to request of a process, and from process to process. Each
+/// prompt is held against its own mean: that prompts differ is no variation.
+pub(super) fn components_of(plan: &Plan, runs: &[&Run]) -> Option<Components> {
+    let metric = Metric::deciding(plan.new_tokens);
+    let figures = |run: &&Run| -> Vec<(usize, f64)> {
+        let figure =
+            |(case, sample)| Some((case, metric.of_request(sample, Work::request(plan, case))?.ln()));
+        run.requests().filter_map(figure).collect()
+    };
+    let mut rounds: Vec<Vec<(usize, f64)>> = runs.iter().map(figures).collect();
+    for case in 0..plan.prompts.len() {
+        let of_case = rounds.iter().flatten().filter(|(of, _)| *of == case).map(|(_, figure)| *figure);
+        let of_case: Vec<f64> = of_case.collect();
+        let mean = of_case.iter().sum::<f64>() / of_case.len().max(1) as f64;
+        rounds.iter_mut().flatten().filter(|(of, _)| *of == case).for_each(|(_, figure)| *figure -= mean);
+    }
+    let plain: Vec<Vec<f64>> =
+        rounds.into_iter().map(|round| round.into_iter().map(|(_, figure)| figure).collect()).collect();
+    statistics::components(&plain)
+}
+
+/// The lines for people.
+pub(super) fn details(report: &Report) -> Vec<String> {
+    let lines = [schedule(&report.plan), blocks(report), components(report), time(&report.time)];
+    lines.into_iter().flatten().collect()
+}
+
+fn schedule(plan: &Plan) -> Option<String> {
+    let reason = plan.schedule_reason.as_ref()?;
+    let name = match plan.schedule {
+        Schedule::Interleaved => "interleaved",
+        Schedule::Sequential => "sequential: one framework after another in each round",
+    };
+    Some(format!("schedule: {name} ({reason})"))
+}
+
+fn blocks(report: &Report) -> Option<String> {
+    let chosen = report.blocks?;
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    Some(format!(
+        "{} blocks a round, chosen by a pilot: starting and ending its processes takes {:.1} s, a block {:.1} s; from block \
+         to block a pair's ratio varies by {}, from round to round by {} (assumed)",
+        chosen.blocks,
+        chosen.process_s,
+        chosen.block_s,
+        percent(chosen.within),
+        percent(chosen.between)
+    ))
+}
+
+fn components(report: &Report) -> Option<String> {
+    let of_row = |row: &super::Row| {
+        let Components { within, between } = row.components?;
+        let (within, between) = (100.0 * within, 100.0 * between);
+        Some(format!("{} {within:.1} % and {between:.1} %", row.framework))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    let metric = Metric::deciding(report.plan.new_tokens).words();
+    (!known.is_empty()).then(|| {
+        format!(
+            "{metric} varies from request to request and from process to process by: {}",
+            known.join("; ")
+        )
+    })
+}
+
+fn time(stages: &Stages) -> Option<String> {
+    let of = |stage: Stage| stages.get(&stage).copied().unwrap_or(0.0);
+    let all: f64 = stages.values().sum();
+    let rounds: f64 = OF_ROUNDS.into_iter().map(of).sum();
+    if all <= 0.0 || rounds <= 0.0 {
+        return None;
+    }
+    let share = |stage: Stage| format!("{} {:.0} %", words(stage), 100.0 * of(stage) / rounds);
+    let of_rounds = OF_ROUNDS.into_iter().filter(|&stage| of(stage) >= 0.005 * rounds).map(share);
+    let of_rounds: Vec<String> = of_rounds.collect();
+    let once = stages.iter().filter(|(stage, seconds)| !OF_ROUNDS.contains(stage) && **seconds >= 0.05);
+    let once: Vec<String> =
+        once.map(|(&stage, seconds)| format!("{} {seconds:.1} s", words(stage))).collect();
+    let before = if once.is_empty() { String::new() } else { format!("; beside them: {}", once.join(", ")) };
+    Some(format!("time: {all:.0} s, of which rounds {rounds:.0} s: {}{before}", of_rounds.join(", ")))
+}
+
+fn words(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Before => "greeting workers and waiting for a quiet machine",
+        Stage::Reference => "the reference",
+        Stage::ColdLoads => "loads from a cold page cache",
+        Stage::Pilot => "the pilot",
+        Stage::Starts => "starting processes",
+        Stage::Probes => "probing the machine",
+        Stage::Requests => "timed requests",
+        Stage::Turns => "untimed passes and handing over",
+        Stage::Finishing => "readings and outputs after the last request",
+        Stage::Judging => "deciding",
+    }
+}

@@ -1,0 +1,136 @@
+//! The end of a process: what it used, its outputs beside the reference's, and its failure if it has one.
+
+use std::path::Path;
+
+use judge::evidence::{Ended, Fact};
+use judge::parity::{self, Tolerance};
+use judge::run::{DerivedWeights, FailureKind, Run, RunFailure};
+use plan::Rounds;
+use protocol::{Event, FileIdentity, Finish, ParityTask};
+
+use crate::logits;
+use crate::round::Member;
+use crate::session::{PARITY_STEPS, Session};
+use crate::work::{Round, RoundWork};
+use crate::worker;
+
+impl Session<'_> {
+    /// Lets a process finish, and compares its outputs with the reference.
+    pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
+        let file = self.scratch.path().join("parity.safetensors");
+        let is_asked = work.parity && self.has_logits(round.number);
+        let identity = identity(member.live.events());
+        let hash = identity.is_none_or(|identity| !self.hashed.contains(&identity));
+        let parity = is_asked.then(|| ParityTask {
+            steps: PARITY_STEPS,
+            file: file.display().to_string(),
+            prompt_last_only: self.plan.prompt_last_only,
+        });
+        member.live.resume();
+        member.live.ask_to_finish(Finish { hash, parity });
+        let said = member.live.events();
+        if said.iter().any(|event| matches!(event, Event::Usage(usage) if usage.weights_sha256.is_some())) {
+            self.hashed.extend(identity);
+        }
+        self.close(member, |session, run, ended| {
+            let contender = session.plan.contender(&run.framework);
+            let (Some(contender), Some(reference)) = (contender, work.reference) else { return };
+            let tolerance = Tolerance::for_precision(contender.precision);
+            ended.tokens = Some(parity::tokens(reference, run, session.plan.decode, tolerance.tie));
+            if is_asked {
+                let agreement = logits::read_parity(&file).and_then(|logits| {
+                    parity::compare(reference, &logits, run, session.plan.decode, tolerance)
+                });
+                match agreement {
+                    Ok(agreement) => ended.agreement = Some(agreement),
+                    Err(reason) => session.progress.say(&format!("{}: {reason}", run.framework)),
+                }
+            }
+        });
+        // The file is missing after a failure; an old one must not be taken for the next process's.
+        let _ = std::fs::remove_file(&file);
+    }
+
+    /// Ends a process that failed, or that nobody waits for any more.
+    pub(crate) fn end_member(&mut self, member: Member) {
+        self.close(member, |_, _, _| {});
+    }
+
+    /// Ends a process that is started again. What it said is kept, and its end is nobody's failure.
+    pub(crate) fn discard(&mut self, member: Member) {
+        let pid = member.live.pid();
+        drop(member.live.end());
+        self.guard.remove(pid);
+    }
+
+    /// Whether processes of this round write logits: the first, and one of the next that the seed draws. Automatic
+    /// rounds may end after the fewest for a verdict.
+    fn has_logits(&self, round: usize) -> bool {
+        let fewest = match self.plan.rounds {
+            Rounds::Auto { max, .. } => max.min(statistics::MIN_ROUNDS),
+            Rounds::Fixed(rounds) => rounds,
+        };
+        let later = fewest.saturating_sub(1).max(1) as u64;
+        round == 0 || round as u64 == 1 + self.plan.seed % later
+    }
+
+    /// Reaps a process and tells its end. `check` compares what a process that did its job has computed.
+    fn close(&mut self, member: Member, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
+        let Member { index, live, job, process, said, .. } = member;
+        let (contender, asked) = (&self.plan.contenders[index], live.asked().to_vec());
+        let (pid, waited) = (live.pid(), live.waited());
+        let outcome = live.end();
+        self.guard.remove(pid);
+        let mut ended = Ended {
+            events: outcome.events.get(said..).unwrap_or_default().to_vec(),
+            failure: RunFailure::from_ending(outcome.ending),
+            process,
+            waited,
+            agreement: None,
+            tokens: None,
+            derived: None,
+        };
+        if let Some(run) = self.evidence.run(&ended.process) {
+            if ended.failure.is_none() {
+                check(self, run, &mut ended);
+            }
+            if contender.engine.reference {
+                ended.derived = derived_weights(run);
+            }
+        }
+        if let Some(failure) = &mut ended.failure
+            && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
+        {
+            let round = ended.process.round + 1;
+            let name = format!("job-round{round}-{}.jsonl", contender.label.replace(' ', ""));
+            self.results.write(&name, worker::lines(&job, &asked));
+            failure.repeat = Some(self.workers[index].shell_line(&self.results.directory().join(name)));
+        }
+        let failure = ended.failure.clone();
+        let round = ended.process.round + 1;
+        let framework = contender.label.clone();
+        self.tell(Fact::Ended(Box::new(ended)));
+        let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else {
+            return;
+        };
+        self.progress.say(&format!("{framework}, round {round}: {}", failure.sentence()));
+        if let Some(repeat) = &failure.repeat {
+            self.progress.say(&format!("  to repeat it: {repeat}"));
+        }
+        // One failed process strikes the row: figures of only the lucky processes would be biased.
+        self.tell(Fact::Absent { framework, failure });
+    }
+}
+
+fn identity(events: &[Event]) -> Option<FileIdentity> {
+    events.iter().find_map(|event| match event {
+        Event::Loaded(loaded) => loaded.weights_identity,
+        _ => None,
+    })
+}
+
+/// The record beside the weights file that a process loaded.
+fn derived_weights(run: &Run) -> Option<DerivedWeights> {
+    let path = format!("{}.json", run.loaded()?.weights_file);
+    serde_json::from_slice(&std::fs::read(Path::new(&path)).ok()?).ok()
+}

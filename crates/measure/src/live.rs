@@ -1,0 +1,267 @@
+//! A worker at work on a job: what it has said so far, how long it took, and how it waits while others have their turns.
+
+use std::time::{Duration, Instant};
+
+use judge::run::{Ending, Outcome, Waited};
+use protocol::{CaseSample, Event, Finish, Job, Turn};
+
+use crate::interrupt;
+use crate::machine::{Confinement, cpu_time};
+use crate::process::{Heard, Process, now};
+use crate::worker::{Worker, check_version, describe, last_line, nonsense};
+
+/// A worker at work.
+pub(crate) struct Live {
+    /// `None` if it could not be started.
+    process: Option<Process>,
+    pid: u32,
+    confinement: Confinement,
+    /// What it said, except its answers to turns.
+    events: Vec<Event>,
+    /// The turns that it was asked to take.
+    asked: Vec<Turn>,
+    /// Why it was given up, or that its stdout is closed.
+    over: Option<Over>,
+    /// Time that it may still take.
+    left: Duration,
+    limit: Duration,
+    waiting: Option<Waiting>,
+    waited: Option<Waited>,
+}
+
+enum Over {
+    Ended,
+    GivenUp(String),
+}
+
+/// A wait that has begun.
+struct Waiting {
+    since: Instant,
+    cpu_s: Option<f64>,
+    is_stopped: bool,
+}
+
+impl Live {
+    /// Starts a worker with a job.
+    pub(crate) fn start(worker: &Worker, job: &Job) -> Live {
+        let mut job = job.clone();
+        let mut confinement = Confinement::new(&job.settings.device);
+        job.spawned_at_ns = monotonic_ns();
+        let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
+        let (process, over) = match worker.spawn(&[]) {
+            Ok(process) => (Some(process), None),
+            Err(reason) => (None, Some(Over::GivenUp(reason))),
+        };
+        let pid = process.as_ref().map_or(0, Process::id);
+        if let Some(process) = &process {
+            confinement.apply(pid);
+            process.send(text);
+        }
+        let limit = worker.timeout;
+        Live {
+            process,
+            pid,
+            confinement,
+            events: Vec::new(),
+            asked: Vec::new(),
+            over,
+            left: limit,
+            limit,
+            waiting: None,
+            waited: None,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(crate) fn asked(&self) -> &[Turn] {
+        &self.asked
+    }
+
+    /// How long it has waited, and what it did meanwhile.
+    pub(crate) fn waited(&self) -> Option<Waited> {
+        self.waited
+    }
+
+    /// Listens until the worker is warm. Returns whether it is.
+    pub(crate) fn warm_up(&mut self) -> bool {
+        while let Some(event) = self.hear() {
+            let is_warm = matches!(event, Event::Warmup(_));
+            self.events.push(event);
+            if is_warm {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the worker take its turn at a case: one request. `None` if it can no more.
+    pub(crate) fn request(&mut self, case: usize) -> Option<CaseSample> {
+        self.ask(Turn::Request { case });
+        match self.hear()? {
+            Event::Sample(answer) if answer.case == case => Some(answer.sample),
+            Event::Sample(answer) => self.give_up(format!(
+                "asked for a request of case {case}, it answered with one of case {}",
+                answer.case
+            )),
+            failed @ Event::Failed(_) => {
+                self.events.push(failed);
+                self.finish();
+                None
+            }
+            _ => self.give_up("it answered a turn with something else than a sample".to_owned()),
+        }
+    }
+
+    /// Asks for what is read after the last sample, and listens to the end.
+    pub(crate) fn ask_to_finish(&mut self, finish: Finish) {
+        self.ask(Turn::Finish(finish));
+        self.finish();
+    }
+
+    /// Listens until the worker ends.
+    pub(crate) fn finish(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.close_input();
+        }
+        while let Some(event) = self.hear() {
+            match event {
+                Event::Sample(_) => {
+                    self.give_up::<()>("it sent a sample that it was not asked for".to_owned());
+                }
+                event => self.events.push(event),
+            }
+        }
+    }
+
+    /// Lets the worker wait: it is stopped where the system can stop it.
+    pub(crate) fn pause(&mut self) {
+        if let Some(process) = self.process.as_ref().filter(|_| self.over.is_none()) {
+            let is_stopped = process.stop();
+            self.waiting = Some(Waiting { since: now(), cpu_s: cpu_time(self.pid), is_stopped });
+        }
+    }
+
+    /// Ends its wait.
+    pub(crate) fn resume(&mut self) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let used = waiting.cpu_s.zip(cpu_time(self.pid)).map(|(before, after)| (after - before).max(0.0));
+        let earlier = self.waited.unwrap_or(Waited { seconds: 0.0, cpu_s: Some(0.0), was_stopped: true });
+        self.waited = Some(Waited {
+            seconds: earlier.seconds + waiting.since.elapsed().as_secs_f64(),
+            cpu_s: earlier.cpu_s.zip(used).map(|(sum, more)| sum + more),
+            was_stopped: earlier.was_stopped && waiting.is_stopped,
+        });
+        if let Some(process) = &self.process {
+            process.go_on();
+        }
+    }
+
+    /// Ends the worker, if it still lives, and says how it ended.
+    pub(crate) fn end(mut self) -> Outcome {
+        let events = std::mem::take(&mut self.events);
+        let Some(mut process) = self.process.take() else {
+            let reason = match self.over {
+                Some(Over::GivenUp(reason)) => reason,
+                _ => "it could not be started".to_owned(),
+            };
+            return Outcome { pid: 0, events, ending: Ending::Broken { reason, last_words: None } };
+        };
+        if !matches!(self.over, Some(Over::Ended)) {
+            process.kill();
+        }
+        let (status, stderr) = process.reap();
+        let last_words = last_line(&stderr);
+        let out_of_memory = |words: &str| self.confinement.out_of_memory(status, words);
+        let given_up = match self.over {
+            Some(Over::GivenUp(reason)) => Some(reason),
+            Some(Over::Ended) => None,
+            None => Some("it was no longer needed".to_owned()),
+        };
+        let ending = match (given_up, events.last()) {
+            _ if interrupt::requested() => Ending::Interrupted,
+            (Some(reason), _) => Ending::Broken { reason, last_words },
+            (None, Some(Event::Failed(failed))) => match out_of_memory(&failed.reason) {
+                Some(reason) if failed.kind == protocol::FailureKind::Failed => {
+                    Ending::OutOfMemory { reason }
+                }
+                _ => Ending::Reported(failed.clone()),
+            },
+            (None, Some(Event::Done)) if status.success() => Ending::Done,
+            (None, _) if status.success() => {
+                Ending::Broken { reason: "it ended before its job was done".into(), last_words }
+            }
+            (None, _) => match out_of_memory(&stderr) {
+                Some(reason) => Ending::OutOfMemory { reason },
+                None => Ending::Broken { reason: describe(status), last_words },
+            },
+        };
+        Outcome { pid: self.pid, events, ending }
+    }
+
+    fn ask(&mut self, turn: Turn) {
+        if let Some(line) = self.process.as_ref().and_then(Process::unasked) {
+            let start: String = line.chars().take(80).collect();
+            self.give_up::<()>(format!("it sent a line that it was not asked for: {start:?}"));
+        }
+        if self.over.is_none()
+            && let Some(process) = &self.process
+        {
+            process.send(serde_json::to_string(&turn).expect("a turn is plain data"));
+        }
+        self.asked.push(turn);
+    }
+
+    /// The next event; `None` once the worker is over.
+    fn hear(&mut self) -> Option<Event> {
+        if self.over.is_some() {
+            return None;
+        }
+        let begun = now();
+        let heard = self.process.as_mut()?.hear(begun + self.left, self.limit);
+        self.left = self.left.saturating_sub(begun.elapsed());
+        let line = match heard {
+            Heard::Line(line) => line,
+            Heard::End => {
+                self.over = Some(Over::Ended);
+                return None;
+            }
+            Heard::Killed(reason) => return self.give_up(reason),
+        };
+        match serde_json::from_str::<Event>(&line) {
+            Err(_) => self.give_up(nonsense(&line)),
+            Ok(Event::Hello(hello)) => match check_version(hello.protocol) {
+                Ok(()) => Some(Event::Hello(hello)),
+                Err(reason) => self.give_up(reason),
+            },
+            Ok(event) => Some(event),
+        }
+    }
+
+    fn give_up<T>(&mut self, reason: String) -> Option<T> {
+        if self.over.is_none() {
+            self.over = Some(Over::GivenUp(reason));
+            if let Some(process) = &mut self.process {
+                process.kill();
+            }
+        }
+        None
+    }
+}
+
+/// The clock that the worker compares its own readings with.
+fn monotonic_ns() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+    #[cfg(not(unix))]
+    None
+}

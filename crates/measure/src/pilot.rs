@@ -1,0 +1,96 @@
+//! The pilot: the first blocks of the first round, from whose costs and variances the number of blocks is chosen. Their
+//! figures take no part in any verdict, so that what is chosen does not depend on what is found.
+
+use std::time::Instant;
+
+use judge::Metric;
+use judge::evidence::{Block, BlocksChosen, Fact, Stage};
+use judge::metrics::Work;
+use judge::noise::Noise;
+use plan::Rounds;
+use statistics::{Components, Costs, MIN_ROUNDS};
+
+use crate::process::now;
+use crate::round::Member;
+use crate::session::Session;
+use crate::work::{Interrupted, Round, RoundWork};
+
+/// Requests of each case in the pilot.
+const ITERATIONS: usize = 2;
+/// Fewest and most blocks of a round.
+const BLOCKS: (usize, usize) = (4, 32);
+/// Standard deviation of a pair's log ratio from round to round that more blocks do not lessen. One round cannot show
+/// it, so it is assumed: 1.5 % from process to process, as measured (`docs/methodology.md`), for two.
+const BETWEEN: f64 = 0.021;
+
+impl Session<'_> {
+    /// Deals the pilot's blocks and tells the number of all others. `begun`: when the processes were started. Returns
+    /// the round with that number.
+    pub(crate) fn pilot(
+        &mut self,
+        round: Round,
+        members: &mut [Member],
+        begun: Instant,
+        work: &RoundWork<'_>,
+    ) -> Result<Round, Interrupted> {
+        let process_s = begun.elapsed().as_secs_f64();
+        let dealing = now();
+        let cases = self.plan.prompts.len();
+        let count = ITERATIONS * cases;
+        let mut blocks = Vec::new();
+        for number in 0..count {
+            let turns = self.block(Round { blocks: count, ..round }, members, number, 0)?;
+            blocks.push(Block { round: round.number, is_pilot: true, turns, noise: Noise::default() });
+        }
+        let costs = Costs { process_s, block_s: dealing.elapsed().as_secs_f64() / count as f64 };
+        let within = self.within(&blocks);
+        for mut block in blocks {
+            block.turns.iter_mut().for_each(|(_, turn)| turn.stands = false);
+            self.tell(Fact::Block(block));
+        }
+        let left = match self.plan.rounds {
+            Rounds::Auto { budget_s, .. } => budget_s - work.begun.elapsed().as_secs_f64() + process_s,
+            Rounds::Fixed(_) => f64::INFINITY,
+        };
+        let room = (left / MIN_ROUNDS as f64 - costs.process_s) / costs.block_s;
+        let fewest = BLOCKS.0.next_multiple_of(cases);
+        let most = whole(room.clamp(0.0, BLOCKS.1 as f64) as usize, cases).max(fewest);
+        let components = Components { within, between: BETWEEN };
+        let wanted = statistics::blocks(&costs, &components, fewest..=most);
+        let blocks = whole(wanted.next_multiple_of(cases).min(most), cases);
+        let Costs { process_s, block_s } = costs;
+        self.tell(Fact::Blocks(BlocksChosen { blocks, process_s, block_s, within, between: BETWEEN, most }));
+        self.spend(Stage::Pilot, dealing);
+        Ok(Round { blocks, has_pilot: false, ..round })
+    }
+
+    /// Standard deviation of the log ratio of two contenders from block to block, over all pairs. Each case is held
+    /// against its own mean: that prompts differ is no noise.
+    fn within(&self, blocks: &[Block]) -> f64 {
+        let metric = Metric::deciding(self.plan.new_tokens);
+        let figure = |block: &Block, label: &str| {
+            let (_, turn) = block.turns.iter().find(|(of, _)| of == label)?;
+            Some(metric.of_request(&turn.sample, Work::request(self.plan, turn.case))?.ln())
+        };
+        let labels: Vec<&str> = self.plan.contenders.iter().map(|c| c.label.as_str()).collect();
+        let (mut squares, mut freedom) = (0.0, 0);
+        for (place, a) in labels.iter().enumerate() {
+            for b in &labels[place + 1..] {
+                for case in 0..self.plan.prompts.len() {
+                    let of_case = blocks.iter().skip(case).step_by(self.plan.prompts.len());
+                    let ratios: Vec<f64> =
+                        of_case.filter_map(|block| Some(figure(block, a)? - figure(block, b)?)).collect();
+                    let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
+                    squares += ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum::<f64>();
+                    freedom += ratios.len().saturating_sub(1);
+                }
+            }
+        }
+        (squares / freedom.max(1) as f64).sqrt()
+    }
+}
+
+/// The most blocks up to `count` that have all cases equally often.
+fn whole(count: usize, cases: usize) -> usize {
+    count - count % cases
+}

@@ -1,0 +1,331 @@
+//! One round. Its processes are started one after another, each alone until it is warm; then they wait and are dealt
+//! turns in blocks; then each finishes. Under the sequential schedule every process is such a group of its own.
+//!
+//! The machine is watched. A start or a block that was disturbed is repeated, not its round.
+
+use std::time::Duration;
+
+use judge::evidence::{Block, Fact, Process, Stage};
+use judge::noise::Noise;
+use judge::run::{FailureKind, Place, Purpose, Run, RunFailure, Turn};
+use plan::Schedule;
+use protocol::{Job, Task};
+
+use crate::interrupt;
+use crate::live::Live;
+use crate::process::now;
+use crate::session::Session;
+use crate::work::{Interrupted, Round, RoundWork};
+
+/// Number of times that a start is repeated.
+const START_REPEATS: usize = 1;
+/// Number of times that a block, or a round that is watched as a whole, is repeated.
+const MAX_REPEATS: usize = 2;
+/// Shortest stretch of blocks that is watched on its own: over less time the kernel's counters tell nothing.
+const STRETCH: Duration = Duration::from_millis(500);
+
+/// A process that is warm, and waits for its turns.
+pub(crate) struct Member {
+    /// Its contender's place in the plan.
+    pub(crate) index: usize,
+    pub(crate) live: Live,
+    pub(crate) job: Job,
+    pub(crate) process: Process,
+    /// Number of its events up to the end of warm-up.
+    pub(crate) said: usize,
+    /// Whether it failed in a turn.
+    pub(crate) is_over: bool,
+}
+
+impl Session<'_> {
+    /// Runs one round. What is too short to be watched piece by piece is watched as a whole, and repeated as a whole.
+    pub(crate) fn round(
+        &mut self,
+        round: Round,
+        order: &[usize],
+        work: &RoundWork<'_>,
+    ) -> Result<(), Interrupted> {
+        self.cold_loads(round, order)?;
+        let placed: Vec<(usize, usize)> = order.iter().copied().enumerate().collect();
+        let groups: Vec<&[(usize, usize)]> = match self.plan.schedule {
+            Schedule::Interleaved => vec![&placed],
+            Schedule::Sequential => placed.chunks(1).collect(),
+        };
+        for repeat in 0.. {
+            let complaints = self.evidence.complaints.len();
+            let whole = self.guard.watch();
+            for group in &groups {
+                self.group(round, group, work)?;
+            }
+            let noise = whole.end(&self.guard);
+            let reason = noise.complaints().join(", ");
+            self.tell(Fact::Watched { noise });
+            let is_told = self.evidence.complaints.len() > complaints;
+            if is_told || reason.is_empty() || !self.objects(round, &reason, repeat < MAX_REPEATS) {
+                break;
+            }
+            self.tell(Fact::PutAside { round: round.number, framework: None });
+            self.await_quiet();
+        }
+        self.progress.step();
+        Ok(())
+    }
+
+    /// Loads with the weights dropped from the page cache; it also warms the cache for the measurement. No process may
+    /// be alive that maps the file.
+    fn cold_loads(&mut self, round: Round, order: &[usize]) -> Result<(), Interrupted> {
+        if round.number >= self.plan.cold_loads {
+            return Ok(());
+        }
+        let begun = now();
+        for (position, &index) in order.iter().enumerate() {
+            let contender = &self.plan.contenders[index];
+            if self.is_absent(contender) {
+                continue;
+            }
+            self.progress.message(&format!("{}: load from a cold page cache", contender.label));
+            let job = Job { evict: true, ..self.job(contender, Task::Load) };
+            let outcome = self.workers[index].run(&job);
+            let place = Place { round: round.number, attempt: 0, position };
+            let run = Run::new(Purpose::ColdLoad, place, &contender.label, outcome);
+            self.tell(Fact::Run(Box::new(run)));
+            if interrupt::requested() {
+                return Err(Interrupted);
+            }
+        }
+        self.spend(Stage::ColdLoads, begun);
+        Ok(())
+    }
+
+    /// Starts processes, given as (place in the order, contender), deals them their turns, and lets them finish.
+    fn group(
+        &mut self,
+        round: Round,
+        group: &[(usize, usize)],
+        work: &RoundWork<'_>,
+    ) -> Result<(), Interrupted> {
+        let begun = now();
+        let mut members = Vec::new();
+        let started = group.iter().try_for_each(|&(position, index)| {
+            if interrupt::requested() {
+                return Err(Interrupted);
+            }
+            if !self.is_absent(&self.plan.contenders[index]) {
+                let turns_are_shared = group.len() > 1;
+                let member = self.start(round, position, index, work)?;
+                members.extend(member.map(|mut member| {
+                    if turns_are_shared {
+                        member.live.pause();
+                    }
+                    member
+                }));
+            }
+            Ok(())
+        });
+        self.spend(Stage::Starts, begun);
+        let dealt = started.and_then(|()| {
+            let round = if round.has_pilot { self.pilot(round, &mut members, begun, work)? } else { round };
+            self.blocks(round, &mut members)?;
+            self.probe_beside(&members);
+            Ok(())
+        });
+        let begun = now();
+        for member in members {
+            match dealt {
+                Ok(()) if !interrupt::requested() => self.finish_member(member, round, work),
+                _ => self.end_member(member),
+            }
+        }
+        self.spend(Stage::Finishing, begun);
+        if interrupt::requested() { Err(Interrupted) } else { dealt }
+    }
+
+    /// Starts a process, and waits until it is warm. `None` if it failed.
+    fn start(
+        &mut self,
+        round: Round,
+        position: usize,
+        index: usize,
+        work: &RoundWork<'_>,
+    ) -> Result<Option<Member>, Interrupted> {
+        let contender = &self.plan.contenders[index];
+        for repeat in 0.. {
+            self.progress.running(round, self.plan.rounds.max(), &format!("{} starts", contender.label));
+            let attempt = self.evidence.attempts(round.number, &contender.label);
+            let process = Process { round: round.number, attempt, framework: contender.label.clone() };
+            let place = Place { round: round.number, attempt, position };
+            let job = self.job(contender, self.measurement(contender, work.traces));
+            let watch = self.guard.watch();
+            let mut live = Live::start(&self.workers[index], &job);
+            self.guard.add(live.pid());
+            let is_warm = live.warm_up();
+            let noise = watch.end(&self.guard);
+            let complaints = noise.complaints();
+            let run = |live: &Live| Run {
+                noise: Some(noise.clone()),
+                failure: Some(cut_off()),
+                ..Run::of_events(
+                    Purpose::Measure,
+                    place,
+                    &contender.label,
+                    live.pid(),
+                    live.events().to_vec(),
+                )
+            };
+            self.tell(Fact::Warm(Box::new(run(&live))));
+            let said = live.events().len();
+            let member = Member { index, live, job, process, said, is_over: !is_warm };
+            if !is_warm {
+                self.end_member(member);
+                return if interrupt::requested() { Err(Interrupted) } else { Ok(None) };
+            }
+            let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
+            // What is compared of a start that stays disturbed is left out; its requests are another matter.
+            if complaints.is_empty() || !self.objects(round, &reason, repeat < START_REPEATS) {
+                return Ok(Some(member));
+            }
+            let framework = Some(contender.label.clone());
+            self.discard(member);
+            self.tell(Fact::PutAside { round: round.number, framework });
+            self.await_quiet();
+        }
+        unreachable!("repeats end")
+    }
+
+    /// Deals every member its turns.
+    fn blocks(&mut self, round: Round, members: &mut Vec<Member>) -> Result<(), Interrupted> {
+        let begun = now();
+        let (mut next, mut repeat, mut timed_ns, mut disturbed) = (0, 0, 0, 0);
+        while next < round.blocks && !members.is_empty() {
+            let (mut dealt, noise) = self.stretch(round, members, next, repeat)?;
+            let complaints = noise.complaints();
+            let reason = format!("block {}: {}", next + 1, complaints.join(", "));
+            let count = dealt.len();
+            let is_again = !complaints.is_empty() && self.objects(round, &reason, repeat < MAX_REPEATS);
+            if !complaints.is_empty() && !is_again {
+                disturbed += count;
+            }
+            for block in &mut dealt {
+                block.noise.clone_from(&noise);
+                for (_, turn) in &mut block.turns {
+                    turn.stands = !is_again;
+                    let sample = &turn.sample;
+                    timed_ns += sample.first_token_ns + sample.gaps_ns.iter().sum::<u64>();
+                }
+            }
+            dealt.into_iter().for_each(|block| self.tell(Fact::Block(block)));
+            let over: Vec<Member> = members.extract_if(.., |member| member.is_over).collect();
+            over.into_iter().for_each(|member| self.end_member(member));
+            if is_again {
+                repeat += 1;
+                self.await_quiet();
+            } else {
+                (next, repeat) = (next + count, 0);
+            }
+        }
+        // Both contenders of a pair met the same disturbance in a block. That is no remedy where most are disturbed.
+        if 2 * disturbed > round.blocks && !self.plan.accept_noise {
+            let most = format!("{disturbed} of {} blocks of round {}", round.blocks, round.number + 1);
+            let last = self.evidence.complaints.last().cloned().unwrap_or_default();
+            self.too_noisy = Some(format!("{most} stayed disturbed; {last}"));
+        }
+        self.spend(Stage::Turns, begun);
+        self.shift(Stage::Turns, Stage::Requests, timed_ns as f64 / 1e9);
+        Ok(())
+    }
+
+    /// Deals blocks until they have lasted long enough to be watched, from the block `first` on.
+    fn stretch(
+        &mut self,
+        round: Round,
+        members: &mut [Member],
+        first: usize,
+        repeat: usize,
+    ) -> Result<(Vec<Block>, Noise), Interrupted> {
+        let (watch, begun) = (self.guard.watch(), now());
+        let mut dealt = Vec::new();
+        for number in first..round.blocks {
+            if self.plan.delay_ns > 0 {
+                std::thread::sleep(Duration::from_nanos(self.plan.delay_ns));
+            }
+            let turns = self.block(round, members, number, repeat)?;
+            dealt.push(Block { round: round.number, is_pilot: false, turns, noise: Noise::default() });
+            if begun.elapsed() >= STRETCH {
+                break;
+            }
+        }
+        Ok((dealt, watch.end(&self.guard)))
+    }
+
+    /// One turn for each member, in an order drawn anew.
+    pub(crate) fn block(
+        &mut self,
+        round: Round,
+        members: &mut [Member],
+        number: usize,
+        repeat: usize,
+    ) -> Result<Vec<(String, Turn)>, Interrupted> {
+        let case = number % self.plan.prompts.len();
+        let order = self.block_orders.next().expect("orders have no end");
+        let mut turns = Vec::new();
+        for index in order {
+            if interrupt::requested() {
+                return Err(Interrupted);
+            }
+            let Some(member) = members.iter_mut().find(|member| member.index == index && !member.is_over)
+            else {
+                continue;
+            };
+            let label = &member.process.framework;
+            self.progress.turn(round, self.plan.rounds.max(), number, label);
+            member.live.resume();
+            match member.live.request(case) {
+                None => member.is_over = true,
+                Some(sample) => {
+                    let position = turns.len();
+                    let turn = Turn { block: number, repeat, position, case, stands: true, sample };
+                    turns.push((label.clone(), turn));
+                }
+            }
+            if self.plan.schedule == Schedule::Interleaved {
+                member.live.pause();
+            }
+        }
+        Ok(turns)
+    }
+
+    /// Notes what the guard complains of. Returns whether it is repeated: not where noise is accepted or known to last,
+    /// and only as long as it `may_be`.
+    fn objects(&mut self, round: Round, reason: &str, may_be: bool) -> bool {
+        let reason = format!("round {}, {reason}", round.number + 1);
+        self.tell(Fact::Complaint { reason: reason.clone() });
+        if self.plan.accept_noise || self.too_noisy.is_some() {
+            return false;
+        }
+        self.progress.say(&format!("{reason}; {}", if may_be { "it is done again" } else { "it stays so" }));
+        may_be
+    }
+
+    /// Waits until the machine is quiet, as long as the plan allows. Returns the last look.
+    pub(crate) fn await_quiet(&self) -> Noise {
+        let patience = Duration::from_secs_f64(self.plan.patience_s);
+        let mut told = false;
+        self.guard.wait_until_quiet(patience, |noise| {
+            if !std::mem::replace(&mut told, true) {
+                let complaints = noise.complaints().join(", ");
+                let limit = patience.as_secs_f64();
+                self.progress.say(&format!("waiting up to {limit} s for a quiet machine: {complaints}"));
+            }
+        })
+    }
+}
+
+/// What is so of a process until its end is told.
+fn cut_off() -> RunFailure {
+    RunFailure {
+        kind: FailureKind::Interrupted,
+        reason: "photofinish was ended before it".to_owned(),
+        last_words: None,
+        repeat: None,
+    }
+}

@@ -1,0 +1,138 @@
+//! Workers: started with a scrubbed environment, greeted, and given jobs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use judge::run::Outcome;
+use protocol::{Hello, Job, Turn};
+
+use crate::live::Live;
+use crate::process::{Heard, Process, now};
+
+/// Longest wait for the answer to `--hello`.
+const HELLO: Duration = Duration::from_secs(60);
+
+/// A worker that can be started again and again.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub binary: PathBuf,
+    /// The whole environment of the process.
+    pub environment: BTreeMap<String, String>,
+    /// The CPUs it may use; all of them if there is no list.
+    pub cpus: Option<Vec<usize>>,
+    /// The longest that a process may take for its job, waiting for its turns not included.
+    pub timeout: Duration,
+}
+
+impl Worker {
+    /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
+    pub fn hello(&self) -> Result<Hello, String> {
+        if !self.binary.is_file() {
+            return Err(format!("{} is not built", self.binary.display()));
+        }
+        let mut process = self.spawn(&["--hello"])?;
+        process.close_input();
+        let limit = self.timeout.min(HELLO);
+        let until = now() + limit;
+        let mut line = None;
+        let stopped = loop {
+            match process.hear(until, limit) {
+                Heard::Line(text) => line = Some(text),
+                Heard::End => break None,
+                Heard::Killed(reason) => break Some(reason),
+            }
+        };
+        let (status, stderr) = process.reap();
+        let last_words = last_line(&stderr);
+        let cause = |reason: String| last_words.clone().unwrap_or(reason);
+        match (stopped, line) {
+            (Some(reason), _) => Err(reason),
+            (None, _) if !status.success() => Err(cause(describe(status))),
+            (None, None) => Err(cause("it printed nothing for --hello".into())),
+            (None, Some(line)) => {
+                let hello: Hello = serde_json::from_str(&line).map_err(|_| nonsense(&line))?;
+                check_version(hello.protocol)?;
+                Ok(hello)
+            }
+        }
+    }
+
+    /// Runs a job that takes no turns to its end.
+    pub fn run(&self, job: &Job) -> Outcome {
+        let mut live = Live::start(self, job);
+        live.finish();
+        live.end()
+    }
+
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
+        Process::spawn(&self.binary, arguments, &self.environment, self.cpus.as_deref())
+            .map_err(|error| format!("cannot start {}: {error}", self.binary.display()))
+    }
+
+    /// The shell line that repeats a job kept in `file`.
+    pub(crate) fn shell_line(&self, file: &Path) -> String {
+        let variables = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let variables = variables.collect::<Vec<_>>().join(" ");
+        let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
+        format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))
+    }
+}
+
+/// The lines that repeat a job and the turns that were taken. The repetition always finishes.
+pub(crate) fn lines(job: &Job, turns: &[Turn]) -> String {
+    let mut text = to_line(job);
+    for turn in turns {
+        text += &to_line(turn);
+    }
+    if !matches!(turns.last(), Some(Turn::Finish(_))) {
+        text += &to_line(&Turn::Finish(protocol::Finish::default()));
+    }
+    text
+}
+
+fn to_line(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser") + "\n"
+}
+
+pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
+    if theirs == protocol::VERSION {
+        return Ok(());
+    }
+    let ours = protocol::VERSION;
+    Err(format!("it speaks protocol {theirs}, this driver {ours}: build both from the same checkout"))
+}
+
+pub(crate) fn nonsense(line: &str) -> String {
+    let start: String = line.chars().take(80).collect();
+    format!("it sent a line that is not a valid event: {start:?}")
+}
+
+pub(crate) fn describe(status: std::process::ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        let name = match signal {
+            4 => " (SIGILL)",
+            6 => " (SIGABRT)",
+            7 => " (SIGBUS)",
+            9 => " (SIGKILL: killed from outside, for example for lack of memory)",
+            11 => " (SIGSEGV)",
+            15 => " (SIGTERM)",
+            _ => "",
+        };
+        return format!("it was ended by signal {signal}{name}");
+    }
+    match status.code() {
+        Some(code) => format!("it ended with exit code {code}"),
+        None => "it ended without an exit code".into(),
+    }
+}
+
+pub(crate) fn last_line(text: &str) -> Option<String> {
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
+}
+
+/// Quotes a word for a shell.
+fn quoted(text: &str) -> String {
+    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
+}

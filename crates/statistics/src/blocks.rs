@@ -1,0 +1,167 @@
+//! How many requests each process of a round answers.
+//!
+//! A round pays for its processes once, and for each block of requests again. More blocks make the figure of a round
+//! steadier, but only what varies within a process: what differs between processes stays, and only more rounds help.
+//! Where the two balance depends on their costs and variances alone, never on the difference that is looked for.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use crate::paired::{mean, variance};
+
+/// How much figures vary: standard deviations on the log scale.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub struct Components {
+    /// From request to request of one process.
+    pub within: f64,
+    /// Between processes.
+    pub between: f64,
+}
+
+/// Estimates the components from logarithms of figures by round, a value for each request: one contender's, or the log
+/// ratios of a pair. Rounds may have different numbers of values; those without any are left out.
+///
+/// One-way analysis of variance with random effects (Searle, Casella & McCulloch 1992, *Variance Components*,
+/// chapter 3): of N values in k rounds with nᵢ each, within² is the mean square within rounds, and between² =
+/// (mean square between rounds − within²)/n₀ with n₀ = (N − Σnᵢ²/N)/(k − 1), or 0 where that is negative.
+///
+/// `None` with fewer than two rounds, without a round of two values, and with a value that is not finite.
+pub fn components(rounds: &[Vec<f64>]) -> Option<Components> {
+    let rounds: Vec<&[f64]> = rounds.iter().map(Vec::as_slice).filter(|round| !round.is_empty()).collect();
+    let values = rounds.concat();
+    if rounds.len() < 2 || values.len() == rounds.len() || !values.iter().all(|value| value.is_finite()) {
+        return None;
+    }
+    let (count, centre) = (values.len() as f64, mean(&values));
+    let (mut squares_within, mut squares_between, mut squared_sizes) = (0.0, 0.0, 0.0);
+    for round in &rounds {
+        let (size, level) = (round.len() as f64, mean(round));
+        squares_within += variance(round, level) * (size - 1.0);
+        squares_between += size * (level - centre).powi(2);
+        squared_sizes += size * size;
+    }
+    let groups = (rounds.len() - 1) as f64;
+    let within = squares_within / (count - rounds.len() as f64);
+    let size = (count - squared_sizes / count) / groups;
+    let between = ((squares_between / groups - within) / size).max(0.0);
+    Some(Components { within: within.sqrt(), between: between.sqrt() })
+}
+
+/// The time that a round takes.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Seconds whatever the number of blocks: starts, loads, warm-ups, ends.
+    pub process_s: f64,
+    /// Seconds of each block.
+    pub block_s: f64,
+}
+
+/// The number of blocks in a round that gives the narrowest interval for the time, within a range.
+///
+/// n = ⌈√((process_s/block_s)·(within²/between²))⌉ (Kalibera & Jones 2013, *Rigorous benchmarking in reasonable time*):
+/// a round of n blocks has the variance between² + within²/n and takes process_s + n·block_s seconds, and n makes the
+/// product of the two smallest.
+///
+/// No variance within processes, or no cost of them, asks for the fewest blocks; no variance between processes, or no
+/// cost of blocks, for the most. What is not a number asks for the fewest.
+pub fn blocks(costs: &Costs, components: &Components, within: RangeInclusive<usize>) -> usize {
+    let (least, most) = within.into_inner();
+    let best = if components.within > 0.0 && costs.process_s > 0.0 {
+        (costs.process_s / costs.block_s).sqrt() * (components.within / components.between)
+    } else {
+        0.0
+    };
+    // The conversion makes 0 of what is not a number, and the largest number of infinity.
+    (best.ceil() as usize).min(most).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COSTS: Costs = Costs { process_s: 9.0, block_s: 0.5 };
+    const COMPONENTS: Components = Components { within: 0.02, between: 0.015 };
+
+    fn found(rounds: &[Vec<f64>], within_squared: f64, between_squared: f64) {
+        let found = components(rounds).unwrap();
+        let close = |x: f64, squared: f64| (x * x - squared).abs() < 1e-12;
+        assert!(close(found.within, within_squared) && close(found.between, between_squared), "{found:?}");
+    }
+
+    #[test]
+    fn components_agree_with_worked_examples() {
+        // Mean squares: (2 + 2)/2 within, 2·(2² + 2²)/1 between; (16 − 2)/2.
+        found(&[vec![1.0, 3.0], vec![5.0, 7.0]], 2.0, 7.0);
+        // Unequal sizes: 2/2 within, (3·1² + 1·3²)/1 between, n₀ = (4 − 10/4)/1; (12 − 1)/1.5.
+        found(&[vec![1.0, 3.0, 2.0], vec![6.0], vec![]], 1.0, 22.0 / 3.0);
+        // Means closer than chance would have them: no variance between.
+        found(&[vec![1.0, 3.0], vec![3.0, 1.0]], 2.0, 0.0);
+    }
+
+    #[test]
+    fn what_has_no_components_says_so() {
+        assert_eq!(components(&[]), None);
+        assert_eq!(components(&[vec![1.0, 2.0]]), None);
+        assert_eq!(components(&[vec![1.0, 2.0], vec![]]), None);
+        assert_eq!(components(&[vec![1.0], vec![2.0]]), None);
+        assert_eq!(components(&[vec![1.0, f64::NAN], vec![2.0, 3.0]]), None);
+    }
+
+    #[test]
+    fn the_number_of_blocks_agrees_with_worked_examples() {
+        // √(18·1.7778) = √32 = 5.66.
+        assert_eq!(blocks(&COSTS, &COMPONENTS, 1..=100), 6);
+        // Requests as expensive as all the rest, and as steady as processes: one of each.
+        let even = Components { within: 0.01, between: 0.01 };
+        assert_eq!(blocks(&Costs { process_s: 1.0, block_s: 1.0 }, &even, 1..=100), 1);
+        assert_eq!((blocks(&COSTS, &COMPONENTS, 8..=16), blocks(&COSTS, &COMPONENTS, 2..=4)), (8, 4));
+    }
+
+    #[test]
+    fn extremes_ask_for_the_least_or_the_most() {
+        let of = |within, between| blocks(&COSTS, &Components { within, between }, 2..=16);
+        assert_eq!((of(0.0, 0.015), of(0.02, 0.0), of(0.0, 0.0)), (2, 16, 2));
+        assert_eq!((of(f64::NAN, 0.015), of(0.02, f64::NAN)), (2, 2));
+        assert_eq!((of(f64::INFINITY, 0.015), of(0.02, f64::INFINITY)), (16, 2));
+        let at = |process_s, block_s| blocks(&Costs { process_s, block_s }, &COMPONENTS, 2..=16);
+        assert_eq!((at(0.0, 0.5), at(9.0, 0.0), at(0.0, 0.0)), (2, 16, 2));
+        assert_eq!((at(f64::NAN, 0.5), at(9.0, f64::NAN), at(f64::INFINITY, f64::INFINITY)), (2, 2, 2));
+        assert_eq!((at(-1.0, 0.5), at(9.0, -1.0)), (2, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_number_of_blocks_is_better(
+            process_s in 0.1..60.0f64,
+            block_s in 0.01..10.0f64,
+            within in 0.001..0.2f64,
+            between in 0.001..0.2f64,
+            least in 1..6usize,
+            width in 0..60usize,
+        ) {
+            let range = least..=least + width;
+            let chosen = blocks(&Costs { process_s, block_s }, &Components { within, between }, range.clone());
+            prop_assert!(range.contains(&chosen));
+            let cost = |blocks: usize| {
+                let blocks = blocks as f64;
+                (between * between + within * within / blocks) * (process_s + blocks * block_s)
+            };
+            // The formula rounds up, so that the neighbour below may be as good.
+            for other in range.filter(|&other| other + 1 != chosen) {
+                prop_assert!(cost(chosen) <= cost(other) * (1.0 + 1e-9), "{chosen} is worse than {other}");
+            }
+        }
+
+        #[test]
+        fn components_are_numbers(
+            rounds in proptest::collection::vec(proptest::collection::vec(-1.0..1.0f64, 0..6), 0..6),
+        ) {
+            if let Some(Components { within, between }) = components(&rounds) {
+                prop_assert!(within.is_finite() && within >= 0.0 && between.is_finite() && between >= 0.0);
+            }
+        }
+    }
+}

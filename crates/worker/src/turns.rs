@@ -1,0 +1,120 @@
+//! The turns of a measurement: a worker that is warm waits for lines on stdin, and answers each with a request's
+//! samples.
+//!
+//! Within a turn there is no I/O, no logging and no allocation for results. What is used counts from the first sample
+//! of a turn to its last: neither the wait nor the untimed lead-in belongs to anybody's figures.
+
+use std::io::BufRead;
+
+use engine::InferenceEngine;
+use protocol::{Energy, Event, Finish, Measure, Sample, Turn, Usage};
+
+use crate::clock;
+use crate::energy::Meter;
+use crate::error::ServeError;
+use crate::events::Events;
+use crate::gpu::Gpu;
+use crate::memory::Phase;
+use crate::runner::Runner;
+use crate::threads::{self, CpuTimes, Used};
+
+/// Takes turns until the last. Returns what the requests used, and what is asked for after them. The peak of all phases
+/// and the weights' hash are left for the caller.
+pub(crate) fn take<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Measure,
+    runner: &mut Runner<'_>,
+    gpu: Option<&Gpu>,
+    (input, events): (&mut dyn BufRead, &mut Events<'_>),
+) -> Result<(Usage, Finish), ServeError> {
+    let phase = Phase::begin(gpu);
+    let mut spent = Spent::default();
+    let finish = loop {
+        match next(input)? {
+            Turn::Finish(finish) => break finish,
+            Turn::Request { case } if case < task.cases.len() => {
+                runner.lead_in(engine, case, task.lead_in)?;
+                let sample = spent.during(gpu, || runner.request(engine, case))?;
+                events.send(Event::Sample(Sample { case, sample }))?;
+            }
+            Turn::Request { case } => {
+                let count = task.cases.len();
+                return Err(ServeError::Job(format!("a turn asks for case {case}, and there are {count}")));
+            }
+        }
+    };
+    let usage = Usage {
+        memory: phase.end(),
+        peak_bytes: None,
+        cpu_ns: spent.cpu_ns,
+        wall_ns: spent.wall_ns,
+        thread_cpu_ns: spent.threads.as_ref().map(Used::busiest_first),
+        run_queue_ns: spent.threads.as_ref().and_then(|threads| threads.run_queue_ns),
+        threads: threads::count(),
+        cpus: threads::cpus(),
+        energy: spent.energy,
+        kv_cache_bytes: engine.kv_cache_bytes(),
+        weights_sha256: None,
+        weights_identity: None,
+    };
+    Ok((usage, finish))
+}
+
+/// Waits for the next turn.
+fn next(input: &mut dyn BufRead) -> Result<Turn, ServeError> {
+    let mut line = String::new();
+    let read = input.read_line(&mut line);
+    match read.map_err(|e| ServeError::Job(format!("cannot read the next turn: {e}")))? {
+        0 => Err(ServeError::Job("the turns ended without a finish".into())),
+        _ => serde_json::from_str(&line).map_err(|e| ServeError::Job(format!("a turn does not parse: {e}"))),
+    }
+}
+
+/// What all measured requests used so far.
+struct Spent {
+    cpu_ns: Option<u64>,
+    wall_ns: u64,
+    /// `None` where the system does not tell.
+    threads: Option<Used>,
+    /// `None` without a meter.
+    energy: Option<Energy>,
+    requests: usize,
+}
+
+impl Default for Spent {
+    fn default() -> Spent {
+        Spent { cpu_ns: Some(0), wall_ns: 0, threads: Some(Used::default()), energy: None, requests: 0 }
+    }
+}
+
+impl Spent {
+    fn during<T>(
+        &mut self,
+        gpu: Option<&Gpu>,
+        request: impl FnOnce() -> Result<T, ServeError>,
+    ) -> Result<T, ServeError> {
+        let threads_before = CpuTimes::read();
+        let meter = Meter::start(gpu);
+        let (cpu, wall) = (clock::cpu_ns(), clock::now_ns());
+        let answer = request()?;
+        self.wall_ns += clock::now_ns() - wall;
+        let cpu_ns = cpu.zip(clock::cpu_ns()).map(|(before, after)| after - before);
+        self.cpu_ns = self.cpu_ns.zip(cpu_ns).map(|(sum, ns)| sum + ns);
+        self.add_energy(meter.and_then(Meter::stop));
+        self.threads = match (self.threads.take(), threads_before.zip(CpuTimes::read())) {
+            (Some(used), Some((before, after))) => Some(used.with(&before, &after)),
+            _ => None,
+        };
+        self.requests += 1;
+        Ok(answer)
+    }
+
+    fn add_energy(&mut self, energy: Option<Energy>) {
+        self.energy = match (self.energy.take(), energy) {
+            (None, first) if self.requests == 0 => first,
+            (Some(sum), Some(more)) => Some(Energy { joules: sum.joules + more.joules, ..sum }),
+            // A sum with a gap would be too small.
+            _ => None,
+        };
+    }
+}
