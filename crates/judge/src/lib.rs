@@ -5,6 +5,7 @@
 
 pub mod agreement;
 pub mod case;
+mod components;
 pub mod continuation;
 pub mod curve;
 pub mod environment;

@@ -17,6 +17,7 @@ mod prober;
 mod probing;
 mod process;
 pub mod progress;
+mod protest;
 pub mod provision;
 mod reference;
 pub mod resolve;

@@ -8,7 +8,7 @@ use protocol::{CaseSample, Event, Finish, Job, Turn};
 use crate::interrupt;
 use crate::machine::{Confinement, cpu_time};
 use crate::process::{Heard, Process, now};
-use crate::worker::{Worker, check_version, describe, last_line, nonsense};
+use crate::protest::{check_version, describe, last_line, nonsense};
 
 /// A worker at work.
 pub(crate) struct Live {
@@ -42,13 +42,13 @@ struct Waiting {
 }
 
 impl Live {
-    /// Starts a worker with a job.
-    pub(crate) fn start(worker: &Worker, job: &Job) -> Live {
-        let mut job = job.clone();
+    /// Gives a job to a process that has just been started, or says why it could not be.
+    pub(crate) fn start(spawned: Result<Process, String>, limit: Duration, job: &Job) -> Live {
         let mut confinement = Confinement::new(&job.settings.device);
-        job.spawned_at_ns = monotonic_ns();
+        let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
+        let job = Job { spawned_at_ns, ..job.clone() };
         let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
-        let (process, over) = match worker.spawn(&[]) {
+        let (process, over) = match spawned {
             Ok(process) => (Some(process), None),
             Err(reason) => (None, Some(Over::GivenUp(reason))),
         };
@@ -57,7 +57,6 @@ impl Live {
             confinement.apply(pid);
             process.send(text);
         }
-        let limit = worker.timeout;
         Live {
             process,
             pid,
@@ -253,15 +252,4 @@ impl Live {
         }
         None
     }
-}
-
-/// The clock that the worker compares its own readings with.
-fn monotonic_ns() -> Option<u64> {
-    #[cfg(unix)]
-    {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-    }
-    #[cfg(not(unix))]
-    None
 }

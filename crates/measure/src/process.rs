@@ -21,6 +21,8 @@ const STDERR_TAIL: usize = 16 << 10;
 /// A running worker with the threads that serve its pipes, so that neither side can block the other.
 pub(crate) struct Process {
     child: Child,
+    /// The clock just before it was started, as the worker can read it.
+    pub(crate) spawned_at_ns: Option<u64>,
     /// Lines for its stdin; `None` once that is closed.
     input: Option<Sender<String>>,
     lines: Option<Receiver<Line>>,
@@ -58,9 +60,10 @@ impl Process {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let mut child = {
+        let (mut child, spawned_at_ns) = {
             let _pinned = cpus.map(Pinned::to);
-            command.spawn()?
+            let before = monotonic_ns();
+            (command.spawn()?, before)
         };
         // The channel is bounded, so that a flood fills the pipe and not this program's memory.
         let (sender, lines) = sync_channel(64);
@@ -90,7 +93,7 @@ impl Process {
                 }
             }),
         ];
-        Ok(Process { child, input: Some(input), lines: Some(lines), threads, stderr })
+        Ok(Process { child, spawned_at_ns, input: Some(input), lines: Some(lines), threads, stderr })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -213,6 +216,17 @@ fn too_late(limit: Duration) -> String {
 #[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The clock that the worker compares its own readings with.
+fn monotonic_ns() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 #[cfg(unix)]

@@ -156,7 +156,7 @@ impl Session<'_> {
             let place = Place { round: round.number, attempt, position };
             let job = self.job(contender, self.measurement(contender, work.traces));
             let watch = self.guard.watch();
-            let mut live = Live::start(&self.workers[index], &job);
+            let mut live = self.workers[index].start(&job);
             self.guard.add(live.pid());
             let is_warm = live.warm_up();
             let noise = watch.end(&self.guard);

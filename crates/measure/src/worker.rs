@@ -9,6 +9,7 @@ use protocol::{Hello, Job, Turn};
 
 use crate::live::Live;
 use crate::process::{Heard, Process, now};
+use crate::protest::{check_version, describe, last_line, nonsense};
 
 /// Longest wait for the answer to `--hello`.
 const HELLO: Duration = Duration::from_secs(60);
@@ -60,12 +61,17 @@ impl Worker {
 
     /// Runs a job that takes no turns to its end.
     pub fn run(&self, job: &Job) -> Outcome {
-        let mut live = Live::start(self, job);
+        let mut live = self.start(job);
         live.finish();
         live.end()
     }
 
-    pub(crate) fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
+    /// Starts a job.
+    pub(crate) fn start(&self, job: &Job) -> Live {
+        Live::start(self.spawn(&[]), self.timeout, job)
+    }
+
+    fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
         Process::spawn(&self.binary, arguments, &self.environment, self.cpus.as_deref())
             .map_err(|error| format!("cannot start {}: {error}", self.binary.display()))
     }
@@ -93,43 +99,6 @@ pub(crate) fn lines(job: &Job, turns: &[Turn]) -> String {
 
 fn to_line(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser") + "\n"
-}
-
-pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
-    if theirs == protocol::VERSION {
-        return Ok(());
-    }
-    let ours = protocol::VERSION;
-    Err(format!("it speaks protocol {theirs}, this driver {ours}: build both from the same checkout"))
-}
-
-pub(crate) fn nonsense(line: &str) -> String {
-    let start: String = line.chars().take(80).collect();
-    format!("it sent a line that is not a valid event: {start:?}")
-}
-
-pub(crate) fn describe(status: std::process::ExitStatus) -> String {
-    #[cfg(unix)]
-    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        let name = match signal {
-            4 => " (SIGILL)",
-            6 => " (SIGABRT)",
-            7 => " (SIGBUS)",
-            9 => " (SIGKILL: killed from outside, for example for lack of memory)",
-            11 => " (SIGSEGV)",
-            15 => " (SIGTERM)",
-            _ => "",
-        };
-        return format!("it was ended by signal {signal}{name}");
-    }
-    match status.code() {
-        Some(code) => format!("it ended with exit code {code}"),
-        None => "it ended without an exit code".into(),
-    }
-}
-
-pub(crate) fn last_line(text: &str) -> Option<String> {
-    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
 }
 
 /// Quotes a word for a shell.

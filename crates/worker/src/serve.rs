@@ -48,12 +48,7 @@ fn work<E: InferenceEngine>(
 ) -> Result<(), ServeError> {
     let job: Job =
         serde_json::from_str(job).map_err(|e| ServeError::Job(format!("the job does not parse: {e}")))?;
-    if job.protocol != protocol::VERSION {
-        let (theirs, ours) = (job.protocol, protocol::VERSION);
-        return Err(ServeError::Job(format!(
-            "the driver speaks protocol {theirs}, this worker {ours}: build both again"
-        )));
-    }
+    check_version(job.protocol)?;
     if let Task::Probe(task) = &job.task {
         events.send(Event::Probed(probe::probe(task, job.settings.threads)?))?;
         return events.send(Event::Done);
@@ -96,11 +91,18 @@ fn work<E: InferenceEngine>(
         earlier_peak,
         gpu: gpu.as_ref(),
     };
-    if slowdown > 0.0 {
-        load.perform(Slowed::new(engine, slowdown), turns, events)
-    } else {
-        load.perform(engine, turns, events)
+    match slowdown {
+        0.0 => load.perform(engine, turns, events),
+        share => load.perform(Slowed::new(engine, share), turns, events),
     }
+}
+
+fn check_version(theirs: u32) -> Result<(), ServeError> {
+    let ours = protocol::VERSION;
+    if theirs == ours {
+        return Ok(());
+    }
+    Err(ServeError::Job(format!("the driver speaks protocol {theirs}, this worker {ours}: build both again")))
 }
 
 /// A load that has just ended, and what is still to do.

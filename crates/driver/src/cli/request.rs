@@ -9,8 +9,8 @@ use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingA
 use protocol::KvCache;
 
 use super::values::{
-    parse_device, parse_margin, parse_minutes, parse_rounds, parse_seconds, parse_temperature, parse_top_p,
-    precisions,
+    parse_device, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
+    parse_temperature, parse_top_p, precisions,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,13 +19,6 @@ pub(crate) enum DecodeArg {
     Forced,
     /// Feed each engine its own most likely token
     Greedy,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ScheduleArg {
-    Auto,
-    Interleaved,
-    Sequential,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -118,8 +111,8 @@ pub(crate) struct RequestArgs {
     iterations: Option<u32>,
     /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential
     /// measures one worker after another; auto interleaves where all fit into memory [default: auto]
-    #[arg(long, value_enum, value_name = "SCHEDULE")]
-    schedule: Option<ScheduleArg>,
+    #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential")]
+    schedule: Option<ScheduleAsked>,
     /// Ask for huge pages under large allocations, for every worker alike [default: on]
     #[arg(long, value_enum)]
     huge_pages: Option<OnOff>,
@@ -277,13 +270,7 @@ impl RequestArgs {
         set(&mut request.patience_s, self.patience.as_ref());
         request.cold_load = self.cold_load.map(|on| on == OnOff::On).or(request.cold_load);
         request.iterations = self.iterations.or(request.iterations);
-        if let Some(schedule) = self.schedule {
-            request.schedule = match schedule {
-                ScheduleArg::Auto => ScheduleAsked::Auto,
-                ScheduleArg::Interleaved => ScheduleAsked::Interleaved,
-                ScheduleArg::Sequential => ScheduleAsked::Sequential,
-            };
-        }
+        set(&mut request.schedule, self.schedule.as_ref());
         if let Some(huge_pages) = self.huge_pages {
             request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };
         }

@@ -3,7 +3,7 @@
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use plan::RoundsAsked;
+use plan::{RoundsAsked, ScheduleAsked};
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
@@ -25,6 +25,10 @@ pub(super) fn parse_rounds(text: &str) -> Result<RoundsAsked, String> {
         Ok(rounds @ 1..=10_000) => Ok(RoundsAsked::Fixed(rounds)),
         _ => Err("auto, or a number from 1 to 10000".into()),
     }
+}
+
+pub(super) fn parse_schedule(text: &str) -> Result<ScheduleAsked, String> {
+    serde_json::from_value(text.into()).map_err(|_| "auto, interleaved or sequential".into())
 }
 
 pub(super) fn parse_minutes(text: &str) -> Result<f64, String> {

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use judge::records::{self, HISTORY};
-use judge::report::layer_parity;
-use judge::verdicts::{Comparison, Verdict};
+use judge::records::HISTORY;
+use judge::report::{changes, layer_parity};
 use judge::{Evidence, Report};
 use measure::results::write_whole;
 use measure::saved::{self, REPORT, SAMPLES};
@@ -153,47 +152,4 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
     text += "\n";
     print(&text)?;
     written(&to, report_outputs(&report, &evidence))
-}
-
-/// The decisions that changed, one sentence each.
-fn changes(before: &Report, now: &Report) -> Vec<String> {
-    let word = |verdict: Verdict| records::name(&verdict).replace('_', " ");
-    let mut changes = Vec::new();
-    for row in &now.rows {
-        let earlier = before.rows.iter().find(|earlier| earlier.framework == row.framework);
-        if let Some(earlier) = earlier.filter(|earlier| earlier.state != row.state) {
-            let (was, is) = (records::name(&earlier.state), records::name(&row.state));
-            let why = row.reasons.first().map_or(String::new(), |reason| format!(": {reason}"));
-            changes.push(format!("{} was {was} and is {is}{why}", row.framework));
-        }
-    }
-    let same = |a: &Comparison, b: &Comparison| {
-        a.metric == b.metric && ((a.a == b.a && a.b == b.b) || (a.a == b.b && a.b == b.a))
-    };
-    for found in &now.comparisons {
-        let earlier = before.comparisons.iter().find(|earlier| same(earlier, found));
-        let is_other = |earlier: &&Comparison| {
-            earlier.verdict != found.verdict || (found.verdict == Verdict::Faster && earlier.a != found.a)
-        };
-        let title = found.metric.title();
-        match earlier {
-            None => changes.push(format!("{title}: new: {}", found.sentence)),
-            Some(earlier) if is_other(&earlier) => changes.push(format!(
-                "{title}: {} and {} were {}: {}; now {}: {}",
-                found.a,
-                found.b,
-                word(earlier.verdict),
-                earlier.sentence,
-                word(found.verdict),
-                found.sentence
-            )),
-            Some(_) => {}
-        }
-    }
-    for earlier in &before.comparisons {
-        if !now.comparisons.iter().any(|found| same(earlier, found)) {
-            changes.push(format!("{}: no longer compared: {}", earlier.metric.title(), earlier.sentence));
-        }
-    }
-    changes
 }

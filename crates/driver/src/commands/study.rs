@@ -125,7 +125,12 @@ fn measure_cells(
         }
         let directory = store.directory().to_path_buf();
         let destination = Destination { parent: &directory, history: &history, quiet: options.quiet };
-        let cell = match measured::measure(&planned.request, places, &destination) {
+        // A machine that was too noisy for one cell is not waited for again in each of the others.
+        let mut request = planned.request.clone();
+        if outcome.cells.iter().any(Cell::is_noisy) {
+            request.patience_s = 0.0;
+        }
+        let cell = match measured::measure(&request, places, &destination) {
             Ok((report, _)) if report.interrupted => {
                 outcome.failure = Some(Failure::Interrupted);
                 break;

@@ -120,6 +120,12 @@ impl Installation {
     }
 }
 
+/// The row of a framework in a report.
+pub(crate) fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["framework"] == framework).unwrap()
+}
+
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,

@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::Installation;
+use crate::common::{Installation, row};
 use serde_json::Value;
-
-fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
-    let rows = report["rows"].as_array().unwrap();
-    rows.iter().find(|row| row["framework"] == framework).unwrap()
-}
 
 fn verdict<'a>(report: &'a Value, metric: &str) -> &'a Value {
     let comparisons = report["comparisons"].as_array().unwrap();

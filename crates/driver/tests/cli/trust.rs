@@ -3,14 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
-
-use crate::common::{Installation, Ran};
-
-fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
-    let rows = report["rows"].as_array().unwrap();
-    rows.iter().find(|row| row["framework"] == framework).unwrap()
-}
+use crate::common::{Installation, Ran, row};
 
 #[test]
 fn five_rounds_are_inconclusive_and_the_reason_is_said() {

@@ -5,13 +5,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::Installation;
+use crate::common::{Installation, row};
 use crate::pipeline::wait_for;
-
-fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
-    let rows = report["rows"].as_array().unwrap();
-    rows.iter().find(|row| row["framework"] == framework).unwrap()
-}
 
 /// The labels of each block's turns, in the order they were taken.
 fn blocks(installation: &Installation) -> Vec<Vec<String>> {
@@ -73,14 +68,9 @@ fn threads_that_spin_between_turns_are_stopped_with_their_process() {
     let spinning = [("token_ms", "30"), ("busy_threads", "1"), ("busy_waiting", "true")];
     let installation = Installation::new().engine("spins", &spinning).engine("calm", &[("token_ms", "30")]);
     let arguments = ["--frameworks", "spins,calm", "--rounds", "1", "--iterations", "6", "--threads", "2"];
-    let ran = installation.run(&[&arguments[..], &["--format", "json"]].concat());
-    let report = ran.json();
-    let rule = |id: &str| {
-        let mut rules = report["rules"].as_array().unwrap().iter();
-        rules.find(|rule| rule["id"] == id).unwrap().clone()
-    };
-    assert_eq!(rule("R15")["broken_by"].as_array().unwrap().len(), 0, "{}", rule("R15"));
-    assert_eq!(rule("R15")["unverified"], Value::Null);
+    let report = installation.run(&[&arguments[..], &["--format", "json"]].concat()).json();
+    let rule = report["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == "R15").unwrap();
+    assert_eq!((rule["broken_by"].as_array().unwrap().len(), &rule["unverified"]), (0, &Value::Null));
     let facts = installation.all_samples();
     let ends = facts.iter().filter(|fact| fact["fact"] == "ended");
     for end in ends {
@@ -113,14 +103,11 @@ fn in_a_turn(options: &[(&str, &str)], arguments: &[&str]) -> String {
 // A request of six tokens appends six times; the cold start once, a warm-up twice, the lead-in of two tokens twice.
 
 #[test]
-fn a_worker_that_dies_in_its_turn_is_a_failed_row() {
-    let reason = in_a_turn(&[("fault", "crash"), ("fault_at", "30")], &[]);
+fn a_worker_that_dies_or_hangs_in_its_turn_is_a_failed_row() {
+    let at = ("fault_at", "30");
+    let reason = in_a_turn(&[("fault", "crash"), at], &[]);
     assert!(reason.contains("SIGABRT"), "{reason}");
-}
-
-#[test]
-fn a_worker_that_hangs_in_its_turn_ends_at_the_time_limit() {
-    let reason = in_a_turn(&[("fault", "hang"), ("fault_at", "30")], &["--timeout", "2"]);
+    let reason = in_a_turn(&[("fault", "hang"), at], &["--timeout", "2"]);
     assert!(reason.contains("not done after 2 s"), "{reason}");
 }
 
@@ -132,22 +119,22 @@ fn a_worker_that_answers_twice_is_found_out() {
     assert!(reason.contains("not asked for"), "{reason}");
 }
 
-/// Workers of a comparison in each of its phases, by a time that one of its phases lasts long.
-fn started(slow: &[(&str, &str)]) -> (Installation, std::process::Child) {
-    let installation = Installation::new().engine("slow", slow).engine("other", &[]);
-    let arguments = ["--frameworks", "slow,other", "--rounds", "50", "--reference", "other"];
-    let mut command = installation.driver(&arguments);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    (installation, child)
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn no_stopped_process_outlives_a_driver_that_is_ended_in_whatever_way() {
     // In the load, in warm-up, and in a turn of one while the other is stopped.
     for slow in [[("load_ms", "900")], [("token_ms", "120")], [("cold_ms", "900")]] {
         for signal in ["-KILL", "-INT", "-TERM"] {
-            let (installation, mut child) = started(&slow);
+            let installation = Installation::new().engine("slow", &slow).engine("other", &[]);
+            let mut command = installation.driver(&[
+                "--frameworks",
+                "slow,other",
+                "--rounds",
+                "50",
+                "--reference",
+                "other",
+            ]);
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let pid = child.id().to_string();
             let mut workers = BTreeSet::new();
             wait_for(|| {

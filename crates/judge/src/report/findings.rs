@@ -338,14 +338,3 @@ pub(super) fn heading(report: &Report) -> String {
         count(report.rounds, "round"),
     )
 }
-
-/// Three significant digits, but never fewer than the unit.
-pub fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
-}

@@ -1,6 +1,7 @@
 //! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
 //! is computed while rendering. `docs/results.md` describes the JSON.
 
+mod changes;
 mod effort;
 mod facts;
 mod findings;
@@ -23,8 +24,9 @@ use crate::sanity::{self, Flag};
 use crate::verdicts::{self, Comparison};
 use plan::Plan;
 
+pub use changes::changes;
 pub use facts::{Facts, Prepared};
-pub use findings::{findings, number};
+pub use findings::findings;
 pub use row::{Energy, Figure, Loads, Requested, Row, State};
 
 use prompts::PromptFigures;
@@ -224,4 +226,15 @@ fn noise(plan: &Plan, rules: &[RuleState]) -> Option<String> {
     let breaches = rules.iter().flat_map(|rule| &rule.broken_by);
     let of_machine = breaches.filter(|breach| breach.framework == MACHINE && !plan.accept_noise);
     of_machine.map(|breach| format!("{}; {}", breach.finding, breach.remedy)).next()
+}
+
+/// Three significant digits, but never fewer than the unit.
+pub fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
 }

@@ -5,8 +5,9 @@ use protocol::{Hello, InEffect};
 use serde::{Deserialize, Serialize};
 use statistics::{Components, median};
 
-use super::{Facts, effort};
+use super::Facts;
 use crate::agreement::Agreement;
+use crate::components;
 use crate::evidence::Evidence;
 use crate::fairness::RuleState;
 use crate::limit::Limit;
@@ -140,7 +141,7 @@ impl Row {
                 .and_then(|config| memory::parts(plan, config, &complete, |run| run.usage()?.kv_cache_bytes)),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan.batch),
-            components: effort::components_of(plan, &complete),
+            components: components::of_throughput(plan, &complete),
             energy: energy(plan, &complete),
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),

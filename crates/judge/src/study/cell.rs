@@ -15,6 +15,9 @@ use crate::text::TextScore;
 use crate::verdicts::{Comparison, Verdict};
 use plan::{Axis, Setting, Settings};
 
+/// The exit code of a comparison on a machine that was too noisy.
+const NOISY: u8 = 3;
+
 /// One comparison of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -93,6 +96,11 @@ impl Cell {
             warnings: report.warnings.iter().filter(|text| !is_of_study(text)).cloned().collect(),
             results: Some(report.results.clone()),
         }
+    }
+
+    /// Whether the machine was too noisy for verdicts on speed. The figures are there, disturbed.
+    pub fn is_noisy(&self) -> bool {
+        self.exit_code == NOISY
     }
 
     /// The cell of a combination that cannot be measured.

@@ -135,7 +135,20 @@ fn findings(document: &StudyReport) -> Vec<String> {
         };
         lines.push(format!("warning: {place}{warning}"));
     }
+    lines.extend(noisy(document, &axes));
     lines
+}
+
+/// The last line, if the machine was too noisy for verdicts in some cells.
+fn noisy(document: &StudyReport, axes: &[Axis]) -> Option<String> {
+    let noisy: Vec<&Cell> = document.cells.iter().filter(|cell| cell.is_noisy()).collect();
+    let first = cell::name(&noisy.first()?.settings, axes);
+    Some(format!(
+        "too noisy: {} of {} cells, {first} the first; their figures are disturbed and have no verdicts on speed: \
+         run them again on a quiet machine, or add --accept-noise",
+        noisy.len(),
+        document.cells.len()
+    ))
 }
 
 /// The verdicts on the study's main metric, if there were enough rounds.

@@ -1,0 +1,38 @@
+//! What is wrong with a worker, in words.
+
+pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
+    if theirs == protocol::VERSION {
+        return Ok(());
+    }
+    let ours = protocol::VERSION;
+    Err(format!("it speaks protocol {theirs}, this driver {ours}: build both from the same checkout"))
+}
+
+pub(crate) fn nonsense(line: &str) -> String {
+    let start: String = line.chars().take(80).collect();
+    format!("it sent a line that is not a valid event: {start:?}")
+}
+
+pub(crate) fn describe(status: std::process::ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        let name = match signal {
+            4 => " (SIGILL)",
+            6 => " (SIGABRT)",
+            7 => " (SIGBUS)",
+            9 => " (SIGKILL: killed from outside, for example for lack of memory)",
+            11 => " (SIGSEGV)",
+            15 => " (SIGTERM)",
+            _ => "",
+        };
+        return format!("it was ended by signal {signal}{name}");
+    }
+    match status.code() {
+        Some(code) => format!("it ended with exit code {code}"),
+        None => "it ended without an exit code".into(),
+    }
+}
+
+pub(crate) fn last_line(text: &str) -> Option<String> {
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
+}
