@@ -53,6 +53,7 @@ impl Session<'_> {
         };
         for repeat in 0.. {
             let complaints = self.evidence.complaints.len();
+            self.unwatched = false;
             let whole = self.guard.watch();
             for group in &groups {
                 self.group(round, group, work)?;
@@ -60,8 +61,15 @@ impl Session<'_> {
             let noise = whole.end(&self.guard);
             let reason = noise.complaints().join(", ");
             self.tell(Fact::Watched { noise });
-            let is_told = self.evidence.complaints.len() > complaints;
-            if is_told || reason.is_empty() || !self.objects(round, &reason, repeat < MAX_REPEATS) {
+            if !self.unwatched || reason.is_empty() {
+                break;
+            }
+            // Where starts were disturbed already, and stayed so, another attempt would fare no better.
+            let may_be = repeat < MAX_REPEATS && self.evidence.complaints.len() == complaints;
+            if !self.objects(round, &reason, may_be) {
+                if !self.plan.accept_noise {
+                    self.too_noisy = self.evidence.complaints.last().cloned();
+                }
                 break;
             }
             self.tell(Fact::PutAside { round: round.number, framework: None });
@@ -198,6 +206,7 @@ impl Session<'_> {
         let (mut next, mut repeat, mut timed_ns, mut disturbed) = (0, 0, 0, 0);
         while next < round.blocks && !members.is_empty() {
             let (mut dealt, noise) = self.stretch(round, members, next, repeat)?;
+            self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();
             let reason = format!("block {}: {}", next + 1, complaints.join(", "));
             let count = dealt.len();

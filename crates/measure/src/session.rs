@@ -40,6 +40,8 @@ pub struct Session<'a> {
     pub(crate) block_orders: BalancedOrder,
     /// Files that a worker has hashed.
     pub(crate) hashed: BTreeSet<FileIdentity>,
+    /// Whether turns of this round were too short to be watched.
+    pub(crate) unwatched: bool,
     /// Why the machine is too noisy, once it is.
     pub(crate) too_noisy: Option<String>,
     /// Where the wall time went so far.
@@ -80,6 +82,7 @@ impl<'a> Session<'a> {
             // Not the seed of the rounds' own orders.
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
             hashed: BTreeSet::new(),
+            unwatched: false,
             too_noisy: None,
             time: Stages::new(),
         })

@@ -4,8 +4,8 @@ use bundle::Precision;
 use configs::{Engine, Suite, SuitePrompt};
 use plan::sweep::SweepKind;
 use plan::{
-    Arm, DecodeAsked, Draft, Engines, Failure, PromptSource, Request, RoundsAsked, StudyKind, StudyRequest,
-    StudyView,
+    Arm, DecodeAsked, Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, RoundsAsked,
+    Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView,
 };
 use protocol::KvCache;
 use serde_json::json;
@@ -187,4 +187,48 @@ fn a_draft_resolves_threads_and_contenders() {
     assert_eq!((draft.threads(), draft.precisions()), (3, vec![Precision::F32; 2]));
     assert_eq!(draft.engines(), [engine("a"), engine("b")]);
     assert_eq!((draft.batch(), draft.context(), draft.least_capacity()), (1, 0, 32));
+}
+
+/// What becomes of a request on a machine with so much memory.
+fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
+    let config = bundle::ModelConfig::from_json(&json!({
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "vocab_size": 320, "max_position_embeddings": 256, "tie_word_embeddings": true
+    }));
+    draft(request)?.plan(Given {
+        name: "m",
+        config: &config.unwrap(),
+        prompts: vec![Prompt { name: "p".into(), text: None, tokens: vec![1, 2] }],
+        cpus: None,
+        available_memory: Some(available_memory),
+        drawn_seed: 1,
+        text: None,
+    })
+}
+
+#[test]
+fn requests_are_interleaved_where_all_workers_fit_into_memory_together() {
+    let (little, enough) = (300_000_000, 10_000_000_000);
+    let asked = |schedule| Request { schedule, ..Request::default() };
+    let of = |schedule, memory| {
+        planned(&asked(schedule), memory).map(|plan| (plan.schedule, plan.schedule_reason))
+    };
+    assert_eq!(of(ScheduleAsked::Auto, enough).unwrap(), (Schedule::Interleaved, None));
+    let (schedule, reason) = of(ScheduleAsked::Auto, little).unwrap();
+    assert_eq!(schedule, Schedule::Sequential);
+    assert!(
+        reason.unwrap().starts_with("all 2 workers together may need 0.50 GB, and 0.30 GB are available")
+    );
+    let refused = of(ScheduleAsked::Interleaved, little).unwrap_err();
+    assert!(refused.to_string().contains("compare fewer frameworks"), "{refused}");
+    assert_eq!(of(ScheduleAsked::Sequential, enough).unwrap().0, Schedule::Sequential);
+}
+
+#[test]
+fn a_pilot_chooses_only_what_nobody_asked_for() {
+    let has_pilot = |request: &Request| planned(request, 10_000_000_000).unwrap().has_pilot;
+    assert!(has_pilot(&Request::default()));
+    assert!(!has_pilot(&Request { iterations: Some(3), ..Request::default() }));
+    assert!(!has_pilot(&Request { rounds: Some(RoundsAsked::Fixed(6)), ..Request::default() }));
+    assert!(!has_pilot(&Request { schedule: ScheduleAsked::Sequential, ..Request::default() }));
 }
