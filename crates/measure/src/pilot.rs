@@ -54,7 +54,9 @@ impl Session<'_> {
         };
         let room = (left / MIN_ROUNDS as f64 - costs.process_s) / costs.block_s;
         let fewest = BLOCKS.0.next_multiple_of(cases);
-        let most = whole(room.clamp(0.0, BLOCKS.1 as f64) as usize, cases).max(fewest);
+        // To the nearest: the first round's start is slower than those of the others.
+        let most = (room.clamp(0.0, BLOCKS.1 as f64) / cases as f64).round() as usize * cases;
+        let most = whole(most.min(BLOCKS.1), cases).max(fewest);
         let components = Components { within, between: BETWEEN };
         let wanted = statistics::blocks(&costs, &components, fewest..=most);
         let blocks = whole(wanted.next_multiple_of(cases).min(most), cases);

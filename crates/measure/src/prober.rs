@@ -8,7 +8,7 @@ use plan::{Contender, Plan};
 
 /// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; beyond the caches, more makes
 /// no difference.
-const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
+const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 28;
 /// State of the session between probes.
 #[derive(Default)]
 pub(crate) struct Prober {

@@ -14,7 +14,7 @@ use crate::session::Session;
 use judge::evidence::{Fact, Probe, Process, Stage};
 use judge::run::RunFailure;
 
-/// Time of one sweep. With the buffer's first touch (60 ms for 540 MB) and the arithmetic, a probe takes 0.2 s.
+/// Time of one sweep. The buffer's first touch takes as long again, or longer where memory is slow.
 const SWEEP: Duration = Duration::from_millis(80);
 /// Divisor of the time since the probe before: a sweep takes no longer than the result, so that short rounds are not
 /// dwarfed.
