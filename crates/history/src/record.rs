@@ -130,7 +130,14 @@ pub struct Case {
 pub struct Settings {
     pub suite: Option<String>,
     pub fair_comparison: bool,
+    /// Measured in each process.
     pub iterations: usize,
+    /// `interleaved` or `sequential`; older records were sequential and do not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// `on` or `off`; older records do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<String>,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub seed: u64,

@@ -15,7 +15,7 @@ use crate::evidence::Probe;
 use crate::memory::Parts;
 use crate::report::{self, Report, Row, State};
 use crate::verdicts::Comparison;
-use plan::{Contender, Plan};
+use plan::Contender;
 
 /// Name of the history within a results directory.
 pub const HISTORY: &str = "history.jsonl";
@@ -24,6 +24,19 @@ pub const HISTORY: &str = "history.jsonl";
 /// is a cell of.
 pub fn records(report: &Report, study: Option<&str>) -> Vec<Record> {
     report.rows.iter().map(|row| record(report, row, study)).collect()
+}
+
+/// The same with the figures that are compared within a round: means over its blocks.
+pub fn in_the_same_rounds(report: &Report) -> Vec<Record> {
+    let mut records = records(report, None);
+    for (record, row) in records.iter_mut().zip(&report.rows) {
+        for figure in &row.metrics {
+            if let Some(kept) = record.metrics.get_mut(figure.metric.name()) {
+                kept.values = figure.compared().to_vec();
+            }
+        }
+    }
+    records
 }
 
 fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
@@ -42,7 +55,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         request: plan.request.as_ref().map(plan::Request::to_json),
         machine: machine(environment, report),
         case: case(report, row),
-        settings: settings(plan),
+        settings: settings(report),
         framework: row.framework.clone(),
         library: hello.map(|hello| hello.library.clone()),
         binding: hello.map(|hello| hello.binding.clone()),
@@ -103,11 +116,14 @@ fn case(report: &Report, row: &Row) -> Case {
     }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(report: &Report) -> Settings {
+    let plan = &report.plan;
     Settings {
         suite: plan.suite.clone(),
         fair_comparison: plan.fair_comparison,
-        iterations: plan.iterations,
+        iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.prompts.len().max(1)),
+        schedule: Some(name(&plan.schedule)),
+        huge_pages: plan.huge_pages.map(|policy| name(&policy)),
         margin: plan.margin,
         seed: plan.seed,
         accept_noise: plan.accept_noise,

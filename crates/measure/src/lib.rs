@@ -19,6 +19,7 @@ mod process;
 pub mod progress;
 mod protest;
 pub mod provision;
+mod quiet;
 mod reference;
 pub mod resolve;
 pub mod results;

@@ -32,7 +32,7 @@ impl Session<'_> {
     pub(crate) fn pilot(
         &mut self,
         round: Round,
-        members: &mut [Member],
+        members: &mut Vec<Member>,
         begun: Instant,
         work: &RoundWork<'_>,
     ) -> Result<Round, Interrupted> {
@@ -41,11 +41,19 @@ impl Session<'_> {
         let cases = self.plan.prompts.len();
         let count = ITERATIONS * cases;
         let mut blocks = Vec::new();
+        let mut spent_s = Vec::new();
         for number in 0..count {
+            let (begun, alive) = (now(), members.len());
             let turns = self.block(Round { blocks: count, ..round }, members, number, 0)?;
+            self.end_failed(members);
+            // What a process took that hung is not what a block costs.
+            if members.len() == alive {
+                spent_s.push(begun.elapsed().as_secs_f64());
+            }
             blocks.push(Block { round: round.number, is_pilot: true, turns, noise: Noise::default() });
         }
-        let costs = Costs { process_s, block_s: dealing.elapsed().as_secs_f64() / count as f64 };
+        let block_s = spent_s.iter().sum::<f64>() / spent_s.len().max(1) as f64;
+        let costs = Costs { process_s, block_s: block_s.max(1e-6) };
         let within = self.within(&blocks);
         let busy = busy(&costs, timed_s(&blocks) / count as f64);
         for mut block in blocks {

@@ -190,6 +190,9 @@ impl Process {
     pub(crate) fn reap(mut self) -> (ExitStatus, String) {
         self.close_input();
         let status = self.child.wait().expect("a child of ours can be waited for");
+        // A helper of the worker's that lives on would keep the pipes open.
+        #[cfg(unix)]
+        signal_group(self.id(), rustix::process::Signal::KILL);
         drop(self.lines.take()); // a reader that waits for room in the channel gives up
         for thread in std::mem::take(&mut self.threads) {
             let _ = thread.join();

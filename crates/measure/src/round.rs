@@ -52,8 +52,7 @@ impl Session<'_> {
             Schedule::Sequential => placed.chunks(1).collect(),
         };
         for repeat in 0.. {
-            let complaints = self.evidence.complaints.len();
-            self.unwatched = false;
+            (self.unwatched, self.stays_disturbed) = (false, false);
             let whole = self.guard.watch();
             for group in &groups {
                 self.group(round, group, work)?;
@@ -64,9 +63,8 @@ impl Session<'_> {
             if !self.unwatched || reason.is_empty() {
                 break;
             }
-            // Where starts were disturbed already, and stayed so, another attempt would fare no better.
-            let may_be = repeat < MAX_REPEATS && self.evidence.complaints.len() == complaints;
-            if !self.objects(round, &reason, may_be) {
+            // Where something stayed disturbed already, another attempt at all would fare no better.
+            if !self.objects(round, &reason, repeat < MAX_REPEATS && !self.stays_disturbed) {
                 if !self.plan.accept_noise {
                     self.too_noisy = self.evidence.complaints.last().cloned();
                 }
@@ -168,6 +166,7 @@ impl Session<'_> {
             self.guard.add(live.pid());
             let is_warm = live.warm_up();
             let noise = watch.end(&self.guard);
+            self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();
             let run = |live: &Live| Run {
                 noise: Some(noise.clone()),
@@ -223,8 +222,7 @@ impl Session<'_> {
                 }
             }
             dealt.into_iter().for_each(|block| self.tell(Fact::Block(block)));
-            let over: Vec<Member> = members.extract_if(.., |member| member.is_over).collect();
-            over.into_iter().for_each(|member| self.end_member(member));
+            self.end_failed(members);
             if is_again {
                 repeat += 1;
                 self.await_quiet();
@@ -254,12 +252,13 @@ impl Session<'_> {
         let (watch, begun) = (self.guard.watch(), now());
         let mut dealt = Vec::new();
         for number in first..round.blocks {
-            if self.plan.delay_ns > 0 {
-                std::thread::sleep(Duration::from_nanos(self.plan.delay_ns));
-            }
             let turns = self.block(round, members, number, repeat)?;
             dealt.push(Block { round: round.number, is_pilot: false, turns, noise: Noise::default() });
-            if begun.elapsed() >= STRETCH {
+            // What is left must be long enough to be watched, too.
+            let each = begun.elapsed() / dealt.len() as u32;
+            let left = (round.blocks - number - 1) as u32;
+            let is_long = begun.elapsed() >= STRETCH && (left == 0 || each * left >= STRETCH);
+            if is_long || members.iter().all(|member| member.is_over) {
                 break;
             }
         }
@@ -274,6 +273,7 @@ impl Session<'_> {
         number: usize,
         repeat: usize,
     ) -> Result<Vec<(String, Turn)>, Interrupted> {
+        self.pause_between_blocks();
         let case = number % self.plan.prompts.len();
         let order = self.block_orders.next().expect("orders have no end");
         let mut turns = Vec::new();
@@ -303,29 +303,18 @@ impl Session<'_> {
         Ok(turns)
     }
 
-    /// Notes what the guard complains of. Returns whether it is repeated: not where noise is accepted or known to last,
-    /// and only as long as it `may_be`.
-    fn objects(&mut self, round: Round, reason: &str, may_be: bool) -> bool {
-        let reason = format!("round {}, {reason}", round.number + 1);
-        self.tell(Fact::Complaint { reason: reason.clone() });
-        if self.plan.accept_noise || self.too_noisy.is_some() {
-            return false;
+    /// The pause that was asked for, in slices, so that an interrupt ends it.
+    fn pause_between_blocks(&self) {
+        let (begun, delay) = (now(), Duration::from_nanos(self.plan.delay_ns));
+        while begun.elapsed() < delay && !interrupt::requested() {
+            std::thread::sleep((delay - begun.elapsed().min(delay)).min(Duration::from_millis(50)));
         }
-        self.progress.say(&format!("{reason}; {}", if may_be { "it is done again" } else { "it stays so" }));
-        may_be
     }
 
-    /// Waits until the machine is quiet, as long as the plan allows. Returns the last look.
-    pub(crate) fn await_quiet(&self) -> Noise {
-        let patience = Duration::from_secs_f64(self.plan.patience_s);
-        let mut told = false;
-        self.guard.wait_until_quiet(patience, |noise| {
-            if !std::mem::replace(&mut told, true) {
-                let complaints = noise.complaints().join(", ");
-                let limit = patience.as_secs_f64();
-                self.progress.say(&format!("waiting up to {limit} s for a quiet machine: {complaints}"));
-            }
-        })
+    /// Ends the processes that failed in their turns.
+    pub(crate) fn end_failed(&mut self, members: &mut Vec<Member>) {
+        let over: Vec<Member> = members.extract_if(.., |member| member.is_over).collect();
+        over.into_iter().for_each(|member| self.end_member(member));
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Session<'a> {
     pub(crate) hashed: BTreeSet<FileIdentity>,
     /// Whether turns of this round were too short to be watched.
     pub(crate) unwatched: bool,
+    /// Whether something in this round stayed disturbed, although it was repeated.
+    pub(crate) stays_disturbed: bool,
     /// Why the machine is too noisy, once it is.
     pub(crate) too_noisy: Option<String>,
     /// Where the wall time went so far.
@@ -83,6 +85,7 @@ impl<'a> Session<'a> {
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
             hashed: BTreeSet::new(),
             unwatched: false,
+            stays_disturbed: false,
             too_noisy: None,
             time: Stages::new(),
         })

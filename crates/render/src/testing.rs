@@ -19,6 +19,7 @@ pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
         min: median,
         max: median,
         values: vec![median; 6],
+        compared: Vec::new(),
     }
 }
 

@@ -99,14 +99,14 @@ pub(crate) struct RequestArgs {
     /// Give verdicts on a noisy machine too; every disturbance is printed
     #[arg(long)]
     accept_noise: bool,
-    /// Seconds to wait for a quiet machine before the start, and before a noisy round is repeated [default: 10]
+    /// Seconds to wait for a quiet machine before the start, and before what was disturbed is measured again [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     patience: Option<f64>,
     /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
     #[arg(long, value_enum)]
     cold_load: Option<OnOff>,
-    /// Measured iterations in each process [default: as many as give the narrowest interval for the time; 2 with a
-    /// fixed number of rounds]
+    /// Measured iterations in each process [default: chosen by a pilot; 2 if rounds are fixed, or if frameworks take no
+    /// turns]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     iterations: Option<u32>,
     /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential

@@ -51,12 +51,8 @@ impl Single {
     /// Runs the job to its end.
     pub(crate) fn run(&self, hidden_states: bool, task: Task) -> Result<Outcome> {
         let cpus = machine::choose(self.contender.threads);
-        let worker = launch::worker(
-            &self.contender,
-            cpus.as_deref(),
-            &self.places,
-            (self.request.timeout_s, self.request.huge_pages),
-        );
+        let settings = (self.request.timeout_s, self.request.huge_pages);
+        let worker = launch::worker(&self.contender, cpus.as_deref(), &self.places, settings);
         let label = &self.contender.label;
         let cannot = |reason: String| Failure::usage(format!("{label} cannot run here: {reason}"));
         let hello = worker.hello().map_err(cannot)?;

@@ -48,7 +48,8 @@ impl<'a> Judged<'a> {
             let identity = run.loaded()?.weights_identity?;
             let is_unchanged =
                 |run: &Run| run.usage().and_then(|usage| usage.weights_identity) == Some(identity);
-            let mut same = self.evidence.runs.iter().filter(|other| is_unchanged(other));
+            let all = self.evidence.runs.iter().chain(&self.evidence.repeated);
+            let mut same = all.filter(|other| is_unchanged(other));
             is_unchanged(run).then(|| same.find_map(|other| other.usage()?.weights_sha256.clone()))?
         })
     }

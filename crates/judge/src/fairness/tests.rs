@@ -238,7 +238,9 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
         change(number, &mut loaded, &mut usage);
         run.events = vec![Event::Loaded(loaded), Event::Usage(usage)];
     }
-    let evidence = Evidence { runs, ..evidence };
+    // The process that hashed was put aside with its round.
+    let repeated = vec![runs.remove(0)];
+    let evidence = Evidence { runs, repeated, ..evidence };
     let source = bundle::Source { kind: "test".into(), seed: None, sha256: BTreeMap::new() };
     let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
     let files = BTreeMap::from([("f32.safetensors".into(), record)]);

@@ -91,7 +91,14 @@ pub fn differences(pair: &Pair<'_>) -> Vec<String> {
         note("case", case::in_full(&a.case), case::in_full(&b.case));
         note("weights", hash(&a.case), hash(&b.case));
     }
-    note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
+    if !(chosen_by_pilot(a) && chosen_by_pilot(b)) {
+        note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
+    }
+    let schedule = |record: &Record| record.settings.schedule.clone().unwrap_or("sequential".to_owned());
+    note("schedule", schedule(a), schedule(b));
+    if let (Some(a), Some(b)) = (&a.settings.huge_pages, &b.settings.huge_pages) {
+        note("huge pages", a.clone(), b.clone());
+    }
     let warmup = |record: &Record| match record.request.as_ref().and_then(|request| request.get("warmup")) {
         Some(count) if !count.is_null() => format!("{count} iterations"),
         _ => "until it has settled".to_owned(),
@@ -100,6 +107,13 @@ pub fn differences(pair: &Pair<'_>) -> Vec<String> {
     let fair = |record: &Record| record.settings.fair_comparison.to_string();
     note("--fair-comparison", fair(a), fair(b));
     found
+}
+
+/// Whether nobody asked for the number of iterations. It then depends on the machine's variance of the day.
+fn chosen_by_pilot(record: &Record) -> bool {
+    let asked = record.request.as_ref().and_then(|request| request.get("iterations"));
+    record.settings.schedule.as_deref() == Some("interleaved")
+        && asked.is_some_and(serde_json::Value::is_null)
 }
 
 fn hash(case: &Case) -> String {
@@ -124,6 +138,24 @@ mod tests {
         let found = pair(&baseline, &current, true);
         assert_eq!((found.pairs.len(), found.alone.len()), (2, 0));
         assert!(differences(&found.pairs[1])[0].starts_with("case: "), "{:?}", differences(&found.pairs[1]));
+    }
+
+    #[test]
+    fn iterations_that_a_pilot_chose_are_no_difference_and_another_schedule_is_one() {
+        let interleaved = |iterations, asked: serde_json::Value| {
+            let mut record = record("a", 1.0);
+            record.settings.iterations = iterations;
+            record.settings.schedule = Some("interleaved".into());
+            record.request = Some(serde_json::json!({ "iterations": asked }));
+            record
+        };
+        let found = |a: &Record, b: &Record| differences(&Pair { baseline: a, current: b });
+        let (chosen, asked) = (interleaved(3, serde_json::Value::Null), interleaved(4, 4.into()));
+        assert_eq!(found(&chosen, &interleaved(4, serde_json::Value::Null)), [""; 0]);
+        assert_eq!(found(&chosen, &asked), ["iterations: 3 (baseline), 4 (current)"]);
+        let older = record("a", 1.0);
+        let sentences = found(&older, &asked);
+        assert!(sentences.iter().any(|text| text.starts_with("schedule: sequential")), "{sentences:?}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn blocks(report: &Report) -> Option<String> {
     let chosen = report.blocks?;
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     Some(format!(
-        "{} blocks a round, chosen by a pilot: starting and ending its processes takes {:.1} s, a block {:.1} s; from block \
+        "{} blocks a round, chosen by a pilot: starting its processes takes {:.1} s, a block {:.1} s; from block \
          to block a pair's ratio varies by {}, from round to round by {} (assumed)",
         chosen.blocks,
         chosen.process_s,
@@ -45,7 +45,7 @@ fn components(report: &Report) -> Option<String> {
     let of_row = |row: &super::Row| {
         let Components { within, between } = row.components?;
         let (within, between) = (100.0 * within, 100.0 * between);
-        Some(format!("{} {within:.1} % and {between:.1} %", row.framework))
+        Some(format!("{} {within:.1} %, {between:.1} %", row.framework))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     let metric = Metric::deciding(report.plan.new_tokens).words();

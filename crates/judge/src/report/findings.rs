@@ -5,6 +5,7 @@ use crate::evidence::{End, Evidence};
 use crate::fairness::RuleState;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
+use crate::run::Run;
 use crate::verdicts::{Comparison, Verdict};
 use plan::{Contender, Plan, Rounds};
 
@@ -279,8 +280,16 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
             1 => "once".to_owned(),
             count => format!("{count} times"),
         };
+        let quiet = |run: &&Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
+        let starts = match evidence.runs.iter().filter(|run| !quiet(run)).count() {
+            0 => String::new(),
+            1 => "; 1 start stayed disturbed, and its load and cold start are not compared".to_owned(),
+            count => {
+                format!("; {count} starts stayed disturbed, and their load and cold start are not compared")
+            }
+        };
         warnings
-            .push(format!("the machine was noisy {times}, and what it disturbed was measured again; {last}"));
+            .push(format!("the machine was noisy {times}; what could be measured again was{starts}; {last}"));
     }
     let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));

@@ -87,6 +87,17 @@ pub struct Figure {
     pub max: Option<f64>,
     /// By round.
     pub values: Vec<Option<f64>>,
+    /// By round, where others are what is held against another contender's: means over blocks, and no load or cold
+    /// start of a disturbed start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<Option<f64>>,
+}
+
+impl Figure {
+    /// What is held against another contender's figure, by round.
+    pub fn compared(&self) -> &[Option<f64>] {
+        if self.compared.is_empty() { &self.values } else { &self.compared }
+    }
 }
 
 /// Loading, by what the page cache held before.
@@ -132,7 +143,7 @@ impl Row {
                 observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
             },
             rounds: complete.len(),
-            metrics: Metric::ALL.iter().map(|&metric| figure(metric, plan, evidence, label)).collect(),
+            metrics: Metric::ALL.iter().map(|&metric| whole(metric, plan, evidence, label)).collect(),
             load: loads(plan, evidence, label, &complete),
             limit,
             memory: model
@@ -247,6 +258,14 @@ fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
+/// A figure of the table, with what is compared of it.
+fn whole(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+    let figure = figure(metric, plan, evidence, label);
+    let compared = metrics::to_compare(metric, plan, evidence, label);
+    let is_tested = Metric::tested(plan.new_tokens).contains(&metric);
+    Figure { compared: if is_tested && compared != figure.values { compared } else { Vec::new() }, ..figure }
+}
+
 pub(super) fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
     let values = metrics::by_round(metric, plan, evidence, label);
     let known: Vec<f64> = values.iter().copied().flatten().collect();
@@ -257,6 +276,7 @@ pub(super) fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &s
         min: known.iter().copied().reduce(f64::min),
         max: known.iter().copied().reduce(f64::max),
         values,
+        compared: Vec::new(),
     }
 }
 

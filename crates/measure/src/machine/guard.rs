@@ -55,7 +55,10 @@ impl Guard {
         Watch {
             since: now(),
             before: self.counters(),
-            foreign_gpu_processes: gpu::foreign_processes(&self.device),
+            // A worker of ours that lives is on the GPU itself.
+            foreign_gpu_processes: (self.children.is_empty())
+                .then(|| gpu::foreign_processes(&self.device))
+                .flatten(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use history::Record;
-use plan::{Failure, Request, Result, RoundsAsked, StudySettings};
+use plan::{Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
 
 use super::interleaved;
 use crate::cli::{CheckArgs, Cli, Command, RequestArgs, first_line};
@@ -48,6 +48,12 @@ pub(super) fn again(records: &[Record]) -> Result<Request> {
     Ok(of_now(Request {
         frameworks: frameworks(records),
         rounds: Some(RoundsAsked::Fixed(rounds as u32)),
+        iterations: u32::try_from(first.settings.iterations).ok().or(recorded.iterations),
+        // Records that do not say so are of the time before turns.
+        schedule: match first.settings.schedule.as_deref() {
+            Some("interleaved") => recorded.schedule,
+            _ => ScheduleAsked::Sequential,
+        },
         precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
         quantize: Vec::new(),
         study: StudySettings::default(),
