@@ -19,6 +19,19 @@ pub enum Verdict {
     NotMeasurable,
 }
 
+impl Verdict {
+    /// Its name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::Equivalent => "equivalent",
+            Verdict::Inconclusive => "inconclusive",
+            Verdict::NotMeasurable => "not measurable",
+        }
+    }
+}
+
 /// One metric of two contenders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -102,31 +115,31 @@ pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
     if !plan.rounds.looks().is_look(evidence.rounds) {
         return false;
     }
+    let decisions: Vec<_> = deciding(plan, evidence).into_iter().map(|(_, decision)| decision).collect();
+    statistics::settled(&decisions, plan.margin)
+}
+
+/// Every pair of contenders by name, with the decision on the deciding metric so far.
+fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)> {
     let labels = plan.contenders.iter().map(|contender| contender.label.clone());
     let table =
         Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, false);
     let metric = Metric::deciding(plan.new_tokens);
-    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
-    statistics::settled(&deciding.map(|(_, decision)| decision).collect::<Vec<_>>(), plan.margin)
+    let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
+    let of_metric = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
+    of_metric.map(|(pair, decision)| (name(pair), decision)).collect()
 }
 
 /// The pair of contenders that differ most on the deciding metric, with the half width of the interval so far:
 /// "candle/tch ± 2.1 %". `None` before there is one.
 pub fn leading(plan: &Plan, evidence: &Evidence) -> Option<String> {
-    let labels = plan.contenders.iter().map(|contender| contender.label.clone());
-    let table =
-        Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
-    let pairs = table.pairs();
-    let decisions = decide(&pairs, plan, false);
-    let metric = Metric::deciding(plan.new_tokens);
-    let deciding = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
     let distance = |decision: &Decision| decision.ratio.ln().abs();
-    let known = deciding.filter_map(|(pair, decision)| Some((pair, decision?)));
+    let known = deciding(plan, evidence).into_iter().filter_map(|(pair, decision)| Some((pair, decision?)));
     let (pair, decision) = known.max_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1)))?;
     let half = 50.0 * (decision.interval.1.ln() - decision.interval.0.ln());
-    Some(format!("{}/{} ± {half:.1} %", table.labels[pair.a], table.labels[pair.b]))
+    Some(format!("{pair} ± {half:.1} %"))
 }
 
 /// Compares every pair of `labels` on every metric of the table. `unmeasurable` is the reason why there can be no

@@ -23,7 +23,7 @@ const BLOCKS: (usize, usize) = (4, 32);
 /// interval is hardly wider than at the best number, and does not depend on how well a short pilot shows the variance.
 const TIMED: f64 = 0.6;
 /// Standard deviation of a pair's log ratio from round to round that more blocks do not lessen. One round cannot show
-/// it, so it is assumed: 1.5 % from process to process, as measured (`docs/methodology.md`), for two.
+/// it, so it is assumed: 1.5 % from process to process, for two (`docs/methodology.md`).
 const BETWEEN: f64 = 0.021;
 
 impl Session<'_> {

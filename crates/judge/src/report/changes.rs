@@ -29,9 +29,9 @@ pub fn changes(before: &Report, now: &Report) -> Vec<String> {
                 "{title}: {} and {} were {}: {}; now {}: {}",
                 found.a,
                 found.b,
-                word(earlier.verdict),
+                earlier.verdict.words(),
                 earlier.sentence,
-                word(found.verdict),
+                found.verdict.words(),
                 found.sentence
             )),
             Some(_) => {}
@@ -43,14 +43,4 @@ pub fn changes(before: &Report, now: &Report) -> Vec<String> {
         }
     }
     changes
-}
-
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Faster => "faster",
-        Verdict::Slower => "slower",
-        Verdict::Equivalent => "equivalent",
-        Verdict::Inconclusive => "inconclusive",
-        Verdict::NotMeasurable => "not measurable",
-    }
 }

@@ -48,7 +48,7 @@ fn answers(report: &StudyReport) -> Vec<String> {
         Some(match (verdict, outcome.speedup) {
             (Verdict::Equivalent, _) => format!("{place}{a} and {b} are equivalent"),
             (_, Some(speedup)) => format!("{place}{a} decodes {speedup:.2} times as fast as {b}"),
-            (verdict, None) => format!("{place}{a} is {} than {b}", study::word(verdict)),
+            (verdict, None) => format!("{place}{a} is {} than {b}", verdict.words()),
         })
     });
     let clear: Vec<String> = clear.collect();

@@ -6,7 +6,6 @@ use judge::study::cell::{Cell, CellRow};
 use judge::study::columns::{self, Column as Shown};
 use judge::study::report::axes;
 use judge::study::{Outcome, Side, StudyReport};
-use judge::verdicts::Verdict;
 use plan::sweep::SweepKind;
 use plan::{Axis, Settings, StudyView};
 
@@ -88,21 +87,11 @@ fn outcome_cells(outcome: &Outcome) -> [String; 8] {
         speed(&outcome.b),
         or_dash(outcome.speedup, |times| format!("{times:.2}x")),
         or_dash(outcome.interval, |(low, high)| format!("{low:.2}–{high:.2}")),
-        or_dash(outcome.verdict, |verdict| word(verdict).to_owned()),
+        or_dash(outcome.verdict, |verdict| verdict.words().to_owned()),
         or_dash(outcome.memory_change, |change| format!("{:+.1} %", 100.0 * change)),
         or_dash(tokens, |(same, all)| format!("{same} of {all}")),
         if a == b { a.clone() } else { format!("{a} / {b}") },
     ]
-}
-
-pub(crate) fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Faster => "faster",
-        Verdict::Slower => "slower",
-        Verdict::Equivalent => "equivalent",
-        Verdict::Inconclusive => "inconclusive",
-        Verdict::NotMeasurable => "not measurable",
-    }
 }
 
 /// The iterations from the first, for a study of warm-up.

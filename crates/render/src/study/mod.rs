@@ -10,7 +10,7 @@ use judge::study::StudyReport;
 use crate::words;
 
 pub use figures::csv;
-pub(crate) use grids::{curve, grid, word};
+pub(crate) use grids::{curve, grid};
 
 /// The study as text for a terminal.
 pub fn table(report: &StudyReport) -> String {
