@@ -87,9 +87,10 @@ impl<'a> Turns<'a> {
             Schedule::Sequential => order.iter().map(|&contender| self.alone(contender)).collect(),
             Schedule::Interleaved { blocks } => self.together(order, blocks),
         };
+        let latencies = self.latencies(&processes);
         let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
-        for process in &processes {
-            figures[process.contender] = self.figures(process);
+        for (process, latency) in processes.iter().zip(latencies) {
+            figures[process.contender] = self.figures(process, latency);
         }
         figures
     }
@@ -142,18 +143,25 @@ impl<'a> Turns<'a> {
         took
     }
 
-    /// Throughput is in requests a second: over all requests of a process that ran alone; of one whose requests were
-    /// interleaved, the geometric mean, so that the log ratio of two contenders is the mean over their blocks. Latency
-    /// is its inverse.
-    fn figures(&mut self, process: &Process) -> Figures {
-        let requests = &process.requests;
-        let count = requests.len() as f64;
-        let latency = match self.schedule {
-            Schedule::Sequential => requests.iter().sum::<f64>() / count,
-            Schedule::Interleaved { .. } => {
-                (requests.iter().map(|request| request.ln()).sum::<f64>() / count).exp()
+    /// Seconds of a request: the mean over those of a process that ran alone; of processes whose requests were
+    /// interleaved, by the method of the product.
+    fn latencies(&self, processes: &[Process]) -> Vec<f64> {
+        match self.schedule {
+            Schedule::Sequential => processes
+                .iter()
+                .map(|process| process.requests.iter().sum::<f64>() / process.requests.len() as f64)
+                .collect(),
+            Schedule::Interleaved { blocks } => {
+                let block =
+                    |block: usize| processes.iter().map(|process| process.requests[block].ln()).collect();
+                let turns: Vec<Vec<f64>> = (0..blocks).map(block).collect();
+                statistics::of_turns(&turns).into_iter().map(f64::exp).collect()
             }
-        };
+        }
+    }
+
+    /// Throughput is in requests a second; latency is its inverse.
+    fn figures(&mut self, process: &Process, latency: f64) -> Figures {
         [process.load, process.cold, latency, latency.recip(), memory(&mut self.random)]
     }
 }

@@ -29,6 +29,7 @@ mod paired;
 mod power;
 mod sequential;
 pub mod steady;
+mod turns;
 mod unpaired;
 
 pub use blocks::{Components, Costs, blocks, components};
@@ -43,4 +44,5 @@ pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
 pub use power::detectable_shift;
 pub use sequential::{Boundaries, Looks};
+pub use turns::of_turns;
 pub use unpaired::{mann_whitney, welch};

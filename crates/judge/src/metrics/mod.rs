@@ -5,12 +5,14 @@
 
 mod table;
 
+use std::collections::BTreeMap;
+
 use protocol::CaseSample;
 use statistics::median;
 use strum::EnumMessage;
 
 use crate::evidence::Evidence;
-use crate::run::Run;
+use crate::run::{Run, Turn};
 use plan::{Plan, Schedule};
 
 use table::ENTRIES;
@@ -315,10 +317,9 @@ pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -
     of_rounds(evidence, label, |run| metric.of_process(run, work))
 }
 
-/// The figures of one contender that are held against another's, by round. Under the interleaved schedule each is the
-/// geometric mean over the requests, so that the log ratio of two contenders is the mean over blocks of the log ratio:
-/// what disturbed both requests of a block cancels. Else they are those of [`by_round`]; of a process whose start was
-/// disturbed, load and cold start are not compared.
+/// The figures of one contender that are held against another's, by round. Under the interleaved schedule they come from
+/// the turns of all contenders ([`statistics::of_turns`]): what disturbed a block or a turn cancels. Else they are those
+/// of [`by_round`]; of a process whose start was disturbed, load and cold start are not compared.
 pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     let work = Work::new(plan);
     let is_of_requests = matches!(metric.entry().source, Source::Samples(_));
@@ -329,11 +330,31 @@ pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str)
     if plan.schedule == Schedule::Sequential || !is_of_requests {
         return by_round(metric, plan, evidence, label);
     }
-    of_rounds(evidence, label, |run| {
-        let figure = |(case, sample)| metric.of_request(sample, Work::request(plan, case));
-        let logarithms: Vec<f64> = run.requests().filter_map(figure).map(f64::ln).collect();
-        mean(&logarithms).map(f64::exp)
-    })
+    of_rounds(evidence, label, |run| of_turns(metric, plan, evidence, run))
+}
+
+/// The figure of a round from the turns of all that took part in it: of each prompt apart, then the mean over prompts.
+fn of_turns(metric: Metric, plan: &Plan, evidence: &Evidence, run: &Run) -> Option<f64> {
+    let is_of_round = |other: &&Run| other.round == run.round && other.is_complete();
+    let members: Vec<&Run> = evidence.runs.iter().filter(is_of_round).collect();
+    let place = members.iter().position(|member| member.framework == run.framework)?;
+    let figures = |member: &&Run| -> BTreeMap<(usize, usize), f64> {
+        let turns = member.turns.iter().filter(|turn| turn.stands);
+        let of_turn = |turn: &Turn| {
+            let figure = metric.of_request(&turn.sample, Work::request(plan, turn.case))?;
+            Some(((turn.case, turn.block), figure.ln()))
+        };
+        turns.filter_map(of_turn).collect()
+    };
+    let figures: Vec<_> = members.iter().map(figures).collect();
+    let of_case = |case: usize| {
+        let keys = figures[place].keys().filter(|key| key.0 == case);
+        let block = |key| figures.iter().map(|of| of.get(key).copied()).collect::<Option<Vec<f64>>>();
+        let blocks: Vec<Vec<f64>> = keys.filter_map(block).collect();
+        statistics::of_turns(&blocks).get(place).copied()
+    };
+    let cases: Vec<f64> = (0..plan.prompts.len()).filter_map(of_case).collect();
+    mean(&cases).map(f64::exp)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
