@@ -97,6 +97,9 @@ enum Task {
         /// NAME of the page's lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`
         #[arg(long, value_name = "NAME", default_value = "table")]
         block: String,
+        /// The answer and the table alone (summary.md)
+        #[arg(long)]
+        short: bool,
     },
 }
 
@@ -125,7 +128,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Doctor => doctor::run(&workspace),
         Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile(args) => profile::run(&workspace, &args),
-        Task::Splice { results, page, block } => splice::run(&workspace, results, &page, &block),
+        Task::Splice { results, page, block, short } => {
+            splice::run(&workspace, results, &page, &block, short)
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use crate::workspace::Workspace;
 const PLACES: [&str; 3] = ["--workers", "--configs", "--results-dir"];
 
 const REPORT: &str = "report.md";
+/// The answer and the table alone.
+const SUMMARY: &str = "summary.md";
 const ENVIRONMENT: &str = "environment.json";
 /// What `cargo xtask profile` wrote, its command included.
 const PROFILE: &str = "profile.md";
@@ -29,12 +31,13 @@ pub(crate) fn run(
     results: Option<PathBuf>,
     page: &Path,
     block: &str,
+    short: bool,
 ) -> Result<ExitCode> {
     let results = match results {
         Some(directory) => directory,
         None => newest(&workspace.root.join("results"))?,
     };
-    let shown = shown(&results)?;
+    let shown = shown(&results, if short { SUMMARY } else { REPORT })?;
     let file = workspace.root.join(page);
     let text = read(&file)?;
     let spliced = splice(&text, block, &shown).with_context(|| page.display().to_string())?;
@@ -43,11 +46,11 @@ pub(crate) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(results: &Path) -> Result<String> {
+fn shown(results: &Path, name: &str) -> Result<String> {
     if results.join(PROFILE).is_file() {
         return read(&results.join(PROFILE));
     }
-    let report = read(&results.join(REPORT))?;
+    let report = read(&results.join(name))?;
     let environment: Environment = serde_json::from_str(&read(&results.join(ENVIRONMENT))?)
         .with_context(|| format!("{} of {}", ENVIRONMENT, results.display()))?;
     Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
@@ -152,7 +155,7 @@ mod tests {
     fn a_profile_is_shown_as_it_is() {
         let results = tempfile::tempdir().unwrap();
         std::fs::write(results.path().join(PROFILE), "its command and table").unwrap();
-        assert_eq!(shown(results.path()).unwrap(), "its command and table");
+        assert_eq!(shown(results.path(), REPORT).unwrap(), "its command and table");
     }
 
     #[test]

@@ -13,7 +13,9 @@ use plan::Failure;
 use crate::cli::Cli;
 
 fn main() -> ExitCode {
-    match commands::run(&Cli::parse()) {
+    let cli = Cli::parse();
+    output::set_screen(&cli.screen);
+    match commands::run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !matches!(failure, Failure::Spoken(_)) {

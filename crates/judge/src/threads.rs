@@ -18,6 +18,9 @@ pub struct Threads {
     pub busy: Option<f64>,
     /// Threads that ran or waited for a CPU, on average: (CPU time + time on a run queue) ÷ wall time.
     pub runnable: Option<f64>,
+    /// The time over which these were counted, in nanoseconds.
+    #[serde(default)]
+    pub over_ns: Option<u64>,
     /// CPUs that the process may use.
     pub cpus: Option<Vec<usize>>,
     /// Number of threads of the process, including idle ones.
@@ -27,6 +30,13 @@ pub struct Threads {
 /// Excess over the budget above which there were too many threads. A framework's own timers, and a pool that hands work
 /// to another, account for less.
 const SLACK: f64 = 0.5;
+/// Times the budget that threads must have run or wanted to for it to be a second set of threads. Pools that spin for
+/// a moment beside one another come to 1.6 times on short requests, and gain no CPU time by it.
+const SECOND_SET: f64 = 1.75;
+/// Times the budget beyond which not even two pools that spin side by side explain the threads.
+const THIRD_SET: f64 = 2.5;
+/// Shortest time over which a second set of threads can be told from pools that have not gone to sleep yet.
+const SUSTAINED_NS: u64 = 1_000_000_000;
 /// Share of the budget below which a framework left threads unused.
 const UNUSED: f64 = 0.75;
 
@@ -50,6 +60,7 @@ impl Threads {
                 let usage = run.usage().filter(|usage| usage.wall_ns >= SHORTEST_NS)?;
                 Some((usage.cpu_ns? + usage.run_queue_ns?) as f64 / usage.wall_ns.max(1) as f64)
             }),
+            over_ns: runs().filter_map(|run| Some(run.usage()?.wall_ns)).min(),
             cpus: runs().find_map(|run| run.usage()?.cpus.clone()),
             alive: runs().filter_map(|run| run.usage()?.threads).max(),
         }
@@ -64,11 +75,13 @@ impl Threads {
         if let Some(reported) = self.reported.filter(|&reported| reported > budget) {
             return Some(format!("it uses {reported} threads, the budget is {budget}"));
         }
-        if let Some(runnable) = beyond(self.runnable) {
-            return Some(format!("{runnable:.1} threads ran or wanted to, the budget is {budget}"));
-        }
         if let Some(busy) = beyond(self.busy) {
             return Some(format!("it kept {busy:.1} CPUs busy; the budget is {budget}"));
+        }
+        let is_sustained = self.over_ns.is_none_or(|ns| ns >= SUSTAINED_NS);
+        let most = if is_sustained { SECOND_SET } else { THIRD_SET } * budget as f64;
+        if let Some(runnable) = self.runnable.filter(|&runnable| runnable > most.max(limit)) {
+            return Some(format!("{runnable:.1} threads ran or wanted to, the budget is {budget}"));
         }
         match (given, &self.cpus) {
             (Some(given), Some(cpus)) if given != cpus.as_slice() => {
@@ -86,6 +99,15 @@ impl Threads {
         }
         let busy = self.busy.filter(|&busy| busy < UNUSED * budget as f64)?;
         Some(format!("it kept {busy:.1} of {budget} CPUs busy"))
+    }
+
+    /// Threads that got in one another's way, within the budget of CPU time: no advantage, but a loss of its own.
+    pub fn crowding(&self) -> Option<String> {
+        let (budget, busy) = (self.budget, self.busy?);
+        let runnable = self.runnable.filter(|&runnable| runnable > budget as f64 + SLACK)?;
+        Some(format!(
+            "{runnable:.1} threads ran or wanted to, within {busy:.1} of {budget} CPUs: its own pools get in one another's way"
+        ))
     }
 
     /// The value that the system did not tell, in words.
@@ -110,6 +132,7 @@ mod tests {
             reported: Some(reported),
             busy: Some(busy),
             runnable: Some(runnable),
+            over_ns: Some(2_000_000_000),
             cpus: Some(vec![0, 1]),
             alive: Some(4),
         }
@@ -120,6 +143,18 @@ mod tests {
         let finding = threads(2, 1.99, 3.9).excess(Some(&[0, 1])).unwrap();
         assert_eq!(finding, "3.9 threads ran or wanted to, the budget is 2");
         assert_eq!(threads(2, 1.99, 2.2).excess(Some(&[0, 1])), None);
+    }
+
+    #[test]
+    fn pools_that_spin_within_the_budget_of_cpu_time_are_no_excess() {
+        let spinning = threads(2, 1.99, 3.1);
+        assert_eq!(spinning.excess(Some(&[0, 1])), None);
+        assert!(spinning.crowding().unwrap().contains("3.1 threads ran or wanted to, within 2.0 of 2 CPUs"));
+        let short = Threads { over_ns: Some(200_000_000), ..threads(2, 1.99, 3.9) };
+        assert_eq!(short.excess(Some(&[0, 1])), None, "a short-lived contender has no time to calm down");
+        let crowd = Threads { runnable: Some(6.1), ..short };
+        assert!(crowd.excess(Some(&[0, 1])).unwrap().contains("6.1 threads ran or wanted to"));
+        assert_eq!(threads(2, 1.99, 2.2).crowding(), None);
     }
 
     #[test]

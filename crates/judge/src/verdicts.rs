@@ -190,8 +190,8 @@ fn comparison(
         Some(Outcome::Inconclusive) => (Verdict::Inconclusive, Verdict::Inconclusive),
     };
     let sentence = match (&decision, unmeasurable) {
-        (_, Some(reason)) => format!("{a} and {b}: {} is not measurable: {reason}", metric.title()),
-        (None, None) => format!("{a} and {b}: {} is not measurable: figures are missing", metric.title()),
+        (_, Some(reason)) => format!("{a} and {b}: {} is not measurable: {reason}", metric.words()),
+        (None, None) => format!("{a} and {b}: {} is not measurable: figures are missing", metric.words()),
         (Some(decision), None) => sentence(metric, a, b, decision, plan.margin),
     };
     Comparison {
@@ -208,38 +208,32 @@ fn comparison(
 }
 
 fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) -> String {
-    let ((low, high), rounds) = (decision.interval, decision.rounds);
-    let title = metric.title();
+    let (ratio, interval, rounds) = (decision.ratio, decision.interval, decision.rounds);
+    let words = metric.words();
     match decision.outcome {
         Outcome::Different => {
-            let (told, interval) =
-                (metric.difference(a, b, decision.ratio), metric.interval(decision.interval));
-            format!("{told} (95 % interval {interval}, {rounds} rounds)")
+            let told = metric.difference(a, b, ratio, Some(interval));
+            format!("{told} (95 % interval {}, {rounds} rounds)", metric.interval(ratio, interval))
         }
         Outcome::Equivalent => {
-            let margin = margin * 100.0;
+            let (margin, interval) = (margin * 100.0, metric.open_interval(ratio, interval));
             format!(
-                "{a} and {b} are equivalent in {title} within {margin} % (95 % interval {low:.2}–{high:.2}, {rounds} rounds)"
+                "{a} and {b} are equivalent in {words} within {margin} % (95 % interval {interval}, {rounds} rounds)"
             )
         }
         Outcome::Inconclusive if rounds < MIN_ROUNDS => {
             format!(
-                "{a} and {b}: inconclusive in {title}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
+                "{a} and {b}: inconclusive in {words}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
             )
         }
         // The interval is for this pair alone. The p value is corrected for the whole table, and decides.
         Outcome::Inconclusive => {
-            let p = decision.p_adjusted;
+            let (p, interval) = (decision.p_adjusted, metric.open_interval(ratio, interval));
             let detectable = decision.detectable.map_or(String::new(), |ratio| {
-                let least = if ratio < 2.0 {
-                    format!("{:.0} %", (ratio - 1.0) * 100.0)
-                } else {
-                    format!("{ratio:.1}x")
-                };
-                format!("; this run could only have shown differences above {least}")
+                format!("; this run could only have shown differences above {}", metrics::detectable(ratio))
             });
             format!(
-                "{a} and {b}: inconclusive in {title} (95 % interval {low:.2}–{high:.2}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
+                "{a} and {b}: inconclusive in {words} (95 % interval {interval}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
             )
         }
     }
@@ -290,10 +284,16 @@ mod tests {
     #[test]
     fn the_better_is_named_first_whichever_way_better_is() {
         let throughput = judge(Metric::Throughput, &scaled(1.9), &STEADY);
-        assert!(throughput.sentence.starts_with("b decodes 1.9x faster than a"), "{}", throughput.sentence);
+        assert!(
+            throughput
+                .sentence
+                .starts_with("b decodes 1.90x faster than a (95 % interval 1.90–1.91x, 6 rounds)"),
+            "{}",
+            throughput.sentence
+        );
         assert_eq!((throughput.verdict, throughput.verdict_of_b), (Verdict::Faster, Verdict::Slower));
         let load = judge(Metric::Load, &STEADY, &scaled(2.0));
-        assert!(load.sentence.starts_with("a loads 2.0x faster than b"), "{}", load.sentence);
+        assert!(load.sentence.starts_with("a loads 2.00x faster than b"), "{}", load.sentence);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use judge::report::{self, Prepared};
-use judge::{Environment, Evidence, Fact, Facts, Report};
+use judge::report::{self, Figure, Prepared};
+use judge::{Environment, Evidence, Fact, Facts, Metric, Report};
 use plan::Plan;
 use serde_json::Value;
 
@@ -95,13 +95,36 @@ fn judged_again(run: &str) -> Report {
     agree(run, judged, recorded)
 }
 
+/// Leaves out what is younger than the recording, and latency: it was the median gap, and is now their mean.
+fn as_recorded(ours: &mut Vec<Figure>, theirs: &mut Vec<Figure>) {
+    ours.retain(|figure| theirs.iter().any(|known| known.metric == figure.metric));
+    for (ours, theirs) in ours.iter_mut().zip(theirs.iter()) {
+        let Figure { metric, median, min, max, values, .. } = ours.clone();
+        *ours = Figure { metric, median, min, max, values, ..theirs.clone() };
+    }
+    for figures in [ours, theirs] {
+        figures.retain(|figure| figure.metric != Metric::Latency);
+    }
+}
+
 /// Holds what was judged again against what was recorded, as data.
-fn agree(run: &str, judged: Report, recorded: Report) -> Report {
+fn agree(run: &str, judged: Report, mut recorded: Report) -> Report {
     // What is younger than the recording is not held against it.
     let mut known = judged.clone();
-    for (ours, theirs) in known.rows.iter_mut().zip(&recorded.rows) {
-        ours.metrics.retain(|figure| theirs.metrics.iter().any(|known| known.metric == figure.metric));
+    for (ours, theirs) in known.rows.iter_mut().zip(&mut recorded.rows) {
         ours.components = theirs.components;
+        if let (Some(ours), Some(theirs)) = (&mut ours.threads, &theirs.threads) {
+            ours.over_ns = theirs.over_ns;
+        }
+        as_recorded(&mut ours.metrics, &mut theirs.metrics);
+    }
+    for (ours, theirs) in known.prompts.iter_mut().zip(&mut recorded.prompts) {
+        for (ours, theirs) in ours.rows.iter_mut().zip(&mut theirs.rows) {
+            as_recorded(&mut ours.metrics, &mut theirs.metrics);
+        }
+    }
+    for comparisons in [&mut known.comparisons, &mut recorded.comparisons] {
+        comparisons.retain(|found| found.metric != Metric::Latency);
     }
     known.rules.retain(|rule| recorded.rules.iter().any(|known| known.id == rule.id));
     // The family had no weights when this was recorded. Its decisions are the same.

@@ -3,16 +3,19 @@
 use judge::layers;
 use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
 
+use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
 use crate::words;
 
 /// The report as text for a terminal.
-pub fn table(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report).terminal());
+pub fn table(report: &ParityReport, screen: &Screen) -> String {
+    let mut text = screen.paragraph(Tone::Plain, &heading(report));
+    text += &format!("\n{}\n\n", grid(report).terminal(screen));
     for line in lines(report) {
-        text += &format!("{line}\n");
+        let tone = if line.starts_with("warning: ") { Tone::Warning } else { Tone::Plain };
+        text += &screen.lines(tone, &line);
     }
-    text + &format!("\nEvery figure: {}\n", report.results)
+    text + "\n" + &screen.lines(Tone::Plain, &format!("Every figure: {}", report.results))
 }
 
 /// The report as Markdown, for pull requests.
@@ -224,8 +227,9 @@ mod tests {
 
     #[test]
     fn a_layer_is_a_row_and_a_framework_a_column() {
-        assert_snapshot!(table(&report()), @r"
-        a-model on A Processor: f32 against right in f32, 1 prompt and 32 new tokens each; * is beyond the tolerance
+        assert_snapshot!(table(&report(), &Screen::plain(100)), @r"
+        a-model on A Processor: f32 against right in f32, 1 prompt and 32 new tokens each; * is beyond the
+        tolerance
 
         ┌───────────────┬──────┬───────────────────┬───────────────────┬───────────────────┐
         │ Layer         ┆  RMS ┆             right ┆             wrong ┆              gone │
@@ -245,7 +249,8 @@ mod tests {
 
         right: every layer agrees within 1e-4; the widest relative RMSE is 1.0e-6, at the logits
         right: all 6 greedy tokens are the reference's
-        wrong: logits is the first to diverge beyond 1e-4: relative RMSE 4.1e-1, cosine 0.5900, max abs 4.1e-1 where the reference's RMS is 8.9e0
+        wrong: logits is the first to diverge beyond 1e-4: relative RMSE 4.1e-1, cosine 0.5900, max abs
+          4.1e-1 where the reference's RMS is 8.9e0
         gone: unsupported: no GPU
         no perplexity: the model has no tokenizer
         warning: the machine was noisy

@@ -9,10 +9,13 @@ pub mod layer_parity;
 pub mod page;
 mod pictures;
 pub mod regression;
+pub mod screen;
 pub mod study;
 pub mod table;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod widths;
 mod words;
 
 /// The output formats of an answer without a page.

@@ -1,8 +1,10 @@
-//! One table, rendered four ways: for a terminal, in Markdown, as CSV and in HTML.
+//! One table, rendered four ways: for a terminal of any width, in Markdown, as CSV and in HTML.
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, TableStyle};
+use comfy_table::{Attribute, CellAlignment, Color, TableStyle};
 use maud::{Markup, Render, html};
+
+use crate::screen::{Screen, Tone, width};
 
 /// Titles above rows of cells. The first column heads the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,17 +33,46 @@ pub enum Align {
 pub struct Cell {
     pub main: String,
     pub small: String,
+    /// What stands in place of the main text where there is little room, if that is shorter.
+    pub short: Option<String>,
+    pub tone: Tone,
 }
 
 impl<S: Into<String>> From<S> for Cell {
     fn from(main: S) -> Cell {
-        Cell { main: main.into(), small: String::new() }
+        Cell { main: main.into(), ..Cell::default() }
     }
 }
 
 impl Cell {
     pub fn with_small(main: impl Into<String>, small: impl Into<String>) -> Cell {
-        Cell { main: main.into(), small: small.into() }
+        Cell { small: small.into(), ..Cell::from(main) }
+    }
+
+    /// The same with a shorter text for narrow terminals.
+    pub fn short(self, short: impl Into<String>) -> Cell {
+        Cell { short: Some(short.into()), ..self }
+    }
+
+    pub fn toned(self, tone: Tone) -> Cell {
+        Cell { tone, ..self }
+    }
+
+    /// Without what it can do without.
+    fn shortened(&self) -> Cell {
+        Cell {
+            main: self.short.clone().unwrap_or_else(|| self.main.clone()),
+            tone: self.tone,
+            ..Cell::default()
+        }
+    }
+
+    /// What is struck stands in brackets where it cannot be dimmed.
+    fn bracketed(&self) -> Cell {
+        match self.tone {
+            Tone::Struck => Cell { main: format!("({})", self.main), ..self.clone() },
+            _ => self.clone(),
+        }
     }
 
     fn joined(&self, between: &str, end: &str) -> String {
@@ -80,21 +111,77 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The table as text with lines around the cells. Small text has a line of its own.
-    pub fn terminal(&self) -> String {
-        self.drawn(UTF8_FULL_CONDENSED, |title| title.joined("\n", ""), |cell| cell.joined("\n", ""))
+    /// The table as text with lines around the cells, no wider than the screen: with short titles if it must be, and
+    /// if that is not enough, with a block for each row. Small text has a line of its own.
+    pub fn terminal(&self, screen: &Screen) -> String {
+        for table in [self.clone(), self.shortened()] {
+            if width(&table.with_lines(false)) <= screen.width {
+                return table.with_lines(screen.colour);
+            }
+        }
+        self.stacked(screen)
+    }
+
+    fn with_lines(&self, colour: bool) -> String {
+        let below =
+            |cell: &Cell| if colour { cell.joined("\n", "") } else { cell.bracketed().joined("\n", "") };
+        self.drawn(UTF8_FULL_CONDENSED, colour, |title| title.joined("\n", ""), below)
     }
 
     /// The table as Markdown. A row is one line, so small text follows the main text.
     pub fn markdown(&self) -> String {
-        self.drawn(ASCII_MARKDOWN, |title| title.joined(": ", ""), |cell| cell.joined(" (", ")"))
+        let struck = |cell: &Cell| match cell.tone {
+            Tone::Struck => format!("~~{}~~", cell.joined(" (", ")")),
+            _ => cell.joined(" (", ")"),
+        };
+        self.drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
     }
 
-    fn drawn(&self, style: TableStyle, title: fn(&Cell) -> String, cell: fn(&Cell) -> String) -> String {
+    fn shortened(&self) -> Table {
+        let columns =
+            self.columns.iter().map(|column| Column { title: column.title.shortened(), ..column.clone() });
+        let rows = self.rows.iter().map(|row| row.iter().map(Cell::shortened).collect());
+        Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
+    }
+
+    /// A block for each row: what heads it, then its figures one below another.
+    fn stacked(&self, screen: &Screen) -> String {
+        let heads = self.columns.iter().take_while(|column| column.align == Align::Left).count().max(1);
+        let titles = self.columns.iter().skip(heads).map(|column| column.title.shortened().main);
+        let titles: Vec<String> = titles.collect();
+        let widest = titles.iter().map(|title| width(title)).max().unwrap_or(0);
+        let mut text = String::new();
+        for row in &self.rows {
+            let (head, figures) = row.split_at(heads.min(row.len()));
+            let head: Vec<&str> =
+                head.iter().map(|cell| cell.main.as_str()).filter(|text| !text.is_empty()).collect();
+            text += &screen.lines(Tone::Strong, &head.join(" · "));
+            for (title, cell) in titles.iter().zip(figures) {
+                let space = " ".repeat(widest - width(title));
+                let shown = if screen.colour { cell.main.clone() } else { cell.bracketed().main };
+                text += &screen.lines(cell.tone, &format!("  {title}{space}  {shown}"));
+            }
+        }
+        text.trim_end().to_owned()
+    }
+
+    fn drawn(
+        &self,
+        style: TableStyle,
+        colour: bool,
+        title: impl Fn(&Cell) -> String,
+        cell: impl Fn(&Cell) -> String,
+    ) -> String {
         let mut drawn = comfy_table::Table::new();
         drawn.load_style(style);
-        drawn.set_header(self.columns.iter().map(|column| title(&column.title)));
-        drawn.add_rows(self.rows.iter().map(|row| row.iter().map(cell)));
+        if colour {
+            drawn.enforce_styling();
+        } else {
+            drawn.force_no_tty();
+        }
+        let toned = |cell: &Cell, text: String| in_tone(comfy_table::Cell::new(text), cell.tone);
+        drawn.set_header(self.columns.iter().map(|column| toned(&column.title, title(&column.title))));
+        drawn.add_rows(self.rows.iter().map(|row| row.iter().map(|of| toned(of, cell(of)))));
         for (drawn, column) in drawn.column_iter_mut().zip(&self.columns) {
             if column.align == Align::Right {
                 drawn.set_cell_alignment(CellAlignment::Right);
@@ -116,9 +203,24 @@ impl Table {
     }
 }
 
+/// The cell as the terminal's own styles show it.
+fn in_tone(cell: comfy_table::Cell, tone: Tone) -> comfy_table::Cell {
+    match tone {
+        Tone::Plain => cell,
+        Tone::Strong => cell.add_attribute(Attribute::Bold),
+        Tone::Clear => cell.fg(Color::Green),
+        Tone::Warning => cell.fg(Color::Yellow),
+        Tone::Struck => cell.add_attribute(Attribute::Dim).add_attribute(Attribute::CrossedOut),
+        Tone::Faint => cell.add_attribute(Attribute::Dim),
+    }
+}
+
 impl Render for Cell {
     fn render(&self) -> Markup {
-        html! { (self.main) @if !self.small.is_empty() { small { (self.small) } } }
+        html! {
+            @if self.tone == Tone::Struck { s { (self.main) } } @else { (self.main) }
+            @if !self.small.is_empty() { small { (self.small) } }
+        }
     }
 }
 
@@ -154,57 +256,4 @@ impl Render for Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use insta::assert_snapshot;
-
-    use super::*;
-
-    fn table() -> Table {
-        let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
-        table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
-        table.add(["two", "–"]);
-        table.captioned("How fast")
-    }
-
-    #[test]
-    fn a_terminal_has_small_text_below() {
-        assert_snapshot!(table().terminal(), @r"
-        ┌──────────┬───────┐
-        │ Who      ┆ Speed │
-        │          ┆ tok/s │
-        ╞══════════╪═══════╡
-        │ one, <b> ┆  1.50 │
-        │          ┆ 1 – 2 │
-        │ two      ┆     – │
-        └──────────┴───────┘
-        ");
-    }
-
-    #[test]
-    fn markdown_has_a_row_a_line() {
-        assert_snapshot!(table().markdown(), @r"
-        | Who      | Speed: tok/s |
-        |----------|--------------|
-        | one, <b> | 1.50 (1 – 2) |
-        | two      |            – |
-        ");
-    }
-
-    #[test]
-    fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
-        assert_eq!(table().csv(), "Who,Speed\n\"one, <b>\",1.50\ntwo,–\n");
-        assert_eq!(Table::default().csv(), "");
-    }
-
-    #[test]
-    fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
-        let html = table().render().into_string();
-        for part in [
-            "<table class=\"figures\"><caption>How fast</caption>",
-            "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
-            "<th scope=\"row\">one, &lt;b&gt;</th><td class=\"figure\">1.50<small>1 – 2</small></td>",
-        ] {
-            assert!(html.contains(part), "{part}: {html}");
-        }
-    }
-}
+mod tests;

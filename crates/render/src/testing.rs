@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::screen::Screen;
 use bundle::Precision;
 use judge::report::{Figure, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
 use judge::steady::Steadiness;
@@ -11,16 +12,11 @@ use judge::verdicts::{Comparison, Verdict};
 use judge::{End, Environment, Metric, testing};
 use plan::{Plan, Settings, StudyView};
 
+/// A terminal that everything fits.
+pub(crate) const WIDE: Screen = Screen { width: 200, colour: false, verbose: false };
+
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
-    Figure {
-        metric,
-        unit: metric.unit().to_owned(),
-        median,
-        min: median,
-        max: median,
-        values: vec![median; 6],
-        compared: Vec::new(),
-    }
+    Figure::new(metric, vec![median; 6], Vec::new())
 }
 
 pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str]) -> Row {
@@ -101,6 +97,12 @@ fn comparison(metric: Metric, verdict: Verdict, sentence: &str) -> Comparison {
 
 /// Two frameworks with figures, one that failed and one that cannot.
 pub(crate) fn report() -> Report {
+    let report = facts();
+    let heading = report.summary.heading.clone();
+    Report { summary: Summary { heading, ..judge::report::summary(&report) }, ..report }
+}
+
+fn facts() -> Report {
     let plan = Plan { cold_loads: 3, ..testing::plan(&["candle", "ort", "tch", "odd"]) };
     Report {
         schema: SCHEMA,

@@ -27,9 +27,9 @@ pub(crate) fn known(figure: &Figure) -> Vec<f64> {
     figure.values.iter().copied().flatten().collect()
 }
 
-/// The 95 % interval of the median over processes.
+/// The 95 % interval of a figure; below six rounds, least and most.
 pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
-    statistics::median_interval(&known(figure))
+    figure.interval.or_else(|| figure.min.zip(figure.max).filter(|(least, most)| least < most))
 }
 
 /// The names, each once, in the order of first appearance.
@@ -60,18 +60,7 @@ pub(crate) fn machine(record: &Record) -> String {
     format!("{} ({fingerprint})", record.machine.host)
 }
 
-/// Lines of at most 100 characters; a longer word has a line of its own.
+/// Lines of at most 100 columns; a longer word has a line of its own.
 pub(crate) fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is one from the start");
-        if line.is_empty() {
-            *line = word.to_owned();
-        } else if line.chars().count() + 1 + word.chars().count() <= 100 {
-            *line += &format!(" {word}");
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines.join("\n")
+    textwrap::fill(text, textwrap::Options::new(100).break_words(false))
 }

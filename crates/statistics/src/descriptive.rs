@@ -1,4 +1,8 @@
-//! Order statistics of samples.
+//! Order statistics and means of samples.
+
+use crate::limits::MIN_ROUNDS;
+use crate::normal::student_critical;
+use crate::paired::{mean, variance};
 
 /// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996). `None` of
 /// nothing.
@@ -35,6 +39,50 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     found.map(|rank| (sorted[rank], sorted[count - 1 - rank]))
 }
 
+/// The geometric mean. `None` of nothing, and of values of which one is not positive or not finite: they have none.
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
+    let is_sound = |value: &f64| *value > 0.0 && value.is_finite();
+    if values.is_empty() || !values.iter().all(is_sound) {
+        return None;
+    }
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    Some(mean(&logarithms).exp())
+}
+
+/// 95 % interval of the geometric mean, from Student's t on the log scale. `None` below six values, of which the
+/// distribution cannot be told, and of values that have no geometric mean.
+pub fn geometric_interval(values: &[f64]) -> Option<(f64, f64)> {
+    let centre = geometric_mean(values).filter(|_| values.len() >= MIN_ROUNDS)?.ln();
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let count = values.len() as f64;
+    let error = (variance(&logarithms, centre) / count).sqrt();
+    let half = student_critical(0.025, count - 1.0) * error;
+    Some(((centre - half).exp(), (centre + half).exp()))
+}
+
+/// Arithmetic mean and standard deviation of a sample, as guides ask for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moments {
+    pub mean: f64,
+    /// With n − 1; 0 of a single value.
+    pub standard_deviation: f64,
+}
+
+impl Moments {
+    /// `None` of nothing.
+    pub fn new(values: &[f64]) -> Option<Moments> {
+        (!values.is_empty()).then(|| {
+            let mean = mean(values);
+            Moments { mean, standard_deviation: variance(values, mean).sqrt() }
+        })
+    }
+
+    /// Standard deviation ÷ mean; `None` where the mean is zero.
+    pub fn coefficient_of_variation(self) -> Option<f64> {
+        Some(self.standard_deviation / self.mean.abs()).filter(|share| share.is_finite())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +104,30 @@ mod tests {
         // Of tables of the sign test: 9 values lose one on each side, 20 lose five.
         assert_eq!(median_interval(&first(9)), Some((2.0, 8.0)));
         assert_eq!(median_interval(&first(20)), Some((6.0, 15.0)));
+    }
+    #[test]
+    fn a_geometric_mean_treats_twice_and_half_alike() {
+        assert_eq!(geometric_mean(&[1.0, 4.0]), Some(2.0));
+        assert_eq!([&[][..], &[1.0, 0.0], &[f64::NAN]].map(geometric_mean), [None; 3]);
+        let values = [9.0, 10.0, 11.0, 9.5, 10.5, 10.0];
+        let inverse = values.map(|value: f64| 1.0 / value);
+        let (mean, of_inverse) = (geometric_mean(&values).unwrap(), geometric_mean(&inverse).unwrap());
+        assert!(
+            (mean * of_inverse - 1.0).abs() < 1e-12,
+            "the mean of reciprocals is the reciprocal of the mean"
+        );
+        let (low, high) = geometric_interval(&values).unwrap();
+        // By hand: the logarithms have mean 2.30049 and standard deviation 0.07095, and t is 2.5706.
+        assert!((low - 9.2631).abs() < 1e-3 && (high - 10.7505).abs() < 1e-3, "{low} {high}");
+        assert_eq!(geometric_interval(&values[..5]), None);
+    }
+
+    #[test]
+    fn the_moments_are_those_of_textbooks() {
+        let moments = Moments::new(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!(moments.mean, 5.0);
+        assert!((moments.standard_deviation - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Moments::new(&[3.0]).unwrap().coefficient_of_variation(), Some(0.0));
+        assert_eq!(Moments::new(&[]), None);
     }
 }

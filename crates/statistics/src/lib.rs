@@ -36,7 +36,7 @@ pub use blocks::{Components, Costs, blocks, components};
 pub use bootstrap::{RESAMPLES, Resamples};
 pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
-pub use descriptive::{median, median_interval, quantile};
+pub use descriptive::{Moments, geometric_interval, geometric_mean, median, median_interval, quantile};
 pub use gate::{Change, classify};
 pub use limits::{DECIDING_SHARE, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SIGNIFICANCE};
 pub use multiplicity::{holm, weights};

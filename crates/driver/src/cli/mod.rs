@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod history;
 mod outcomes;
 mod request;
+mod screen;
 mod shards;
 mod values;
 
@@ -17,6 +18,7 @@ pub(crate) use check::CheckArgs;
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
+pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -24,13 +26,50 @@ pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 ///
 /// Without a command, `compare` runs.
 #[derive(Debug, Parser)]
-#[command(name = "photofinish", version, args_conflicts_with_subcommands = true)]
+#[command(name = "photofinish", version = VERSION, args_conflicts_with_subcommands = true)]
+#[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
+    #[command(flatten)]
+    pub(crate) screen: ScreenArgs,
 }
+
+/// Version, commit and build: what a report of a fault should name.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("BUILD_COMMIT"),
+    ", ",
+    env!("BUILD_PROFILE"),
+    " build for ",
+    env!("BUILD_TARGET"),
+    ")"
+);
+
+const AFTER_HELP: &str = "\
+Examples:
+  photofinish                                    candle, tch and ort on the default model: three minutes
+  photofinish --quick --model ~/models/mine      a first look at a model of yours
+  photofinish --frameworks candle,ort --time-budget 8
+
+All flags, and exit codes: --help";
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  photofinish                                    candle, tch and ort on the default model: three minutes
+  photofinish --quick --model ~/models/mine      a first look at a model of yours
+  photofinish --frameworks candle,ort --time-budget 8
+
+Exit codes:
+  0    everything that was asked for was measured, or cannot be had by its nature
+  1    a framework failed or was struck, or nothing could be measured
+  2    bad usage
+  3    the machine was too noisy for a verdict
+  4    `check` found a regression
+  130  interrupted; what was measured is saved";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -60,6 +99,13 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends
     History(Box<HistoryArgs>),
+    /// Print the completions of a shell: `photofinish completions bash > FILE`
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, in roff
+    Man,
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
@@ -69,7 +115,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HereArgs {
     /// No progress on stderr
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) places: Places,
@@ -117,14 +163,20 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) request: RequestArgs,
     /// Directory of the results
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub(crate) results_dir: Option<PathBuf>,
     /// Format of the output on stdout
-    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
     pub(crate) format: Format,
+    /// With --format markdown: the answer and the table alone
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) short: bool,
     #[command(flatten)]
     pub(crate) here: HereArgs,
 }
+
+/// Heading of the flags that say where results go, and in what form.
+const OUTPUT: &str = "Output";
 
 /// Flags that take a list are the axes. Every combination of their values is a comparison of its own.
 #[derive(Debug, Clone, Args)]

@@ -13,6 +13,12 @@ use super::values::{
     parse_temperature, parse_top_p, precisions,
 };
 
+/// Headings of the help. What is not in the short help is said in the long one.
+const COMPARE: &str = "What to compare";
+const WORK: &str = "What work";
+const EVIDENCE: &str = "How much evidence";
+const EXPERT: &str = "Expert";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DecodeArg {
     /// Feed given tokens, whatever the logits say: equal work by construction
@@ -32,25 +38,25 @@ pub(crate) enum OnOff {
 pub(crate) struct ModelArgs {
     /// A name from configs/models, a directory, a .gguf file, hf:owner/name, or synthetic:NAME
     /// [default: smollm2-135m]
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", help_heading = COMPARE)]
     model: Vec<String>,
     /// [default: f32 on a CPU, f16 on CUDA]
-    #[arg(long, value_parser = precisions(), value_delimiter = ',')]
+    #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
     precision: Vec<Precision>,
     /// auto, cpu or cuda[:N]; auto is the CPU [default: auto]
-    #[arg(long, value_parser = parse_device)]
+    #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
     device: Option<String>,
     /// Threads that may compute at once [default: all cores this process may use]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = COMPARE)]
     threads: Vec<u32>,
     /// Turn off graph optimisation and JIT for all frameworks
-    #[arg(long)]
+    #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     no_jit: bool,
     /// Use f32 for all frameworks
-    #[arg(long, conflicts_with = "precision")]
+    #[arg(long, conflicts_with = "precision", help_heading = EXPERT, hide_short_help = true)]
     no_half: bool,
     /// Time limit of one worker process, in seconds [default: 600]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = EXPERT, hide_short_help = true)]
     timeout: Option<u64>,
 }
 
@@ -58,94 +64,94 @@ pub(crate) struct ModelArgs {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct RequestArgs {
     /// Names from configs/engines [default: candle,tch,ort]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = COMPARE)]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// A prompt; may be given several times
-    #[arg(long, conflicts_with_all = ["prompts", "suite"])]
+    #[arg(long, conflicts_with_all = ["prompts", "suite"], help_heading = WORK)]
     prompt: Vec<String>,
     /// Prompts from a file: one a line, or TOML as in configs/suites
-    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
+    #[arg(long, value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
     prompts: Option<PathBuf>,
     /// Prompts and settings by name from configs/suites
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = WORK)]
     pub(crate) suite: Option<String>,
     /// Compare at each of these precisions in turn, and show the costs and savings of each: speed, memory, agreement
     /// with f32. Each precision is a comparison of its own
     #[arg(long, value_name = "int8,int4,nf4", value_parser = precisions(), value_delimiter = ',',
-          conflicts_with_all = ["precision", "no_half"])]
+          conflicts_with_all = ["precision", "no_half"], help_heading = COMPARE, hide_short_help = true)]
     quantize: Vec<Precision>,
     /// Cut or extend every prompt to exactly this many tokens
     #[arg(long, visible_alias = "seq", value_name = "N", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_tokens: Vec<u32>,
     /// Tokens in the KV cache before each prompt; filling it is not timed [default: 0]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
     context: Vec<u32>,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     new_tokens: Vec<u32>,
     /// Rounds; in each, every framework runs once in a process of its own. auto adds rounds, from 6 to 30, until the
     /// verdicts on throughput are clear or --time-budget ends [default: auto]
-    #[arg(long, value_name = "auto|N", value_parser = parse_rounds)]
+    #[arg(long, value_name = "auto|N", value_parser = parse_rounds, help_heading = EVIDENCE)]
     rounds: Option<RoundsAsked>,
     /// Minutes after which automatic rounds end; at least 6 rounds run [default: 3]
-    #[arg(long, value_name = "MINUTES", value_parser = parse_minutes)]
+    #[arg(long, value_name = "MINUTES", value_parser = parse_minutes, help_heading = EVIDENCE)]
     time_budget: Option<f64>,
     /// Margin of equivalence in percent: smaller differences count as none [default: 2]
-    #[arg(long, value_name = "PERCENT", value_parser = parse_margin)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_margin, help_heading = EVIDENCE, hide_short_help = true)]
     margin: Option<f64>,
     /// Give verdicts on a noisy machine too; every disturbance is printed
-    #[arg(long)]
+    #[arg(long, help_heading = EVIDENCE, hide_short_help = true)]
     accept_noise: bool,
     /// Seconds to wait for a quiet machine before the start, and before what was disturbed is measured again [default: 10]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = EVIDENCE, hide_short_help = true)]
     patience: Option<f64>,
     /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     cold_load: Option<OnOff>,
     /// Measured iterations in each process [default: chosen by a pilot; 2 if rounds are fixed, or if frameworks take no
     /// turns]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EVIDENCE, hide_short_help = true)]
     iterations: Option<u32>,
     /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential
     /// measures one worker after another; auto interleaves where all fit into memory [default: auto]
-    #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential")]
+    #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential", help_heading = EXPERT, hide_short_help = true)]
     schedule: Option<ScheduleAsked>,
     /// Ask for huge pages under large allocations, for every worker alike [default: on]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     huge_pages: Option<OnOff>,
     /// Warm-up iterations in each process, exactly this many; careful guides ask for at least as many as are measured
     /// [default: until times settle, up to 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EXPERT, hide_short_help = true)]
     warmup: Option<u32>,
     /// Sequences computed together [default: 1]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK)]
     batch: Vec<u32>,
     /// Tokens that a decode step is fed [default: forced]
-    #[arg(long, value_enum, conflicts_with = "temperature")]
+    #[arg(long, value_enum, conflicts_with = "temperature", help_heading = WORK, hide_short_help = true)]
     decode: Option<DecodeArg>,
     /// With a temperature above 0, every engine draws its own tokens, from the same random numbers
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Use the KV cache; off computes the whole prefix again for every token [default: on]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     kv_cache: Option<OnOff>,
     /// Refuse or strike whatever breaks a fairness rule; =false only labels it [default: true]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = EXPERT, hide_short_help = true)]
     fair_comparison: Option<bool>,
     /// Framework whose f32 logits are the reference [default: the first that runs]
-    #[arg(long, value_name = "FRAMEWORK")]
+    #[arg(long, value_name = "FRAMEWORK", help_heading = EXPERT, hide_short_help = true)]
     reference: Option<String>,
     /// Seed of the order of the rounds and of drawn tokens [default: random, and recorded]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = EXPERT, hide_short_help = true)]
     seed: Option<u64>,
     /// Pause before each block of requests, in seconds [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = EXPERT, hide_short_help = true)]
     delay: Option<f64>,
     /// A first look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
-    #[arg(long)]
+    #[arg(long, help_heading = EVIDENCE)]
     quick: bool,
 }
 
@@ -153,13 +159,13 @@ pub(crate) struct RequestArgs {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct SamplingArgs {
     /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
-    #[arg(long, value_name = "T", value_parser = parse_temperature)]
+    #[arg(long, value_name = "T", value_parser = parse_temperature, help_heading = WORK, hide_short_help = true)]
     pub(crate) temperature: Option<f32>,
     /// Draw only among the K most likely tokens
-    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     top_k: Option<u32>,
     /// Draw among the fewest tokens that together have this probability, above 0 up to 1
-    #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p)]
+    #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p, help_heading = WORK, hide_short_help = true)]
     top_p: Option<f32>,
 }
 

@@ -11,7 +11,7 @@ use plan::{Failure, Request, Result, StudyRequest};
 use super::measured::{Destination, ended, measure, results_dir};
 use super::study;
 use crate::cli::{Cli, Command, CompareArgs, Format, RequestArgs, first_line};
-use crate::output::print;
+use crate::output::{print, screen};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
@@ -26,7 +26,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     let request = args.request.request();
     if request.quantize.is_empty() {
         let (report, unsaved) = measure(&request, &places, &destination(args, &places).borrowed())?;
-        print(&rendered(&report, args.format))?;
+        print(&rendered(&report, args))?;
         return ended(&report, unsaved);
     }
     precisions(&request, args, &places)
@@ -77,7 +77,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
             // Tables are shown as they come. The other formats are one document.
             if args.format == Format::Table {
-                print(&format!("{}\n", render::comparison::table(&report)))?;
+                print(&format!("{}\n", render::comparison::table(&report, &screen())))?;
             }
             let ended = ended(&report, unsaved);
             reports.push(report);
@@ -101,7 +101,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
 fn side_by_side(reports: &[Report], format: Format) -> String {
     use render::comparison::precisions;
     match format {
-        Format::Table => precisions::table(reports),
+        Format::Table => precisions::table(reports, &screen()),
         Format::Json => precisions::json(reports) + "\n",
         Format::Markdown => {
             let each: String =
@@ -112,9 +112,10 @@ fn side_by_side(reports: &[Report], format: Format) -> String {
     }
 }
 
-fn rendered(report: &Report, format: Format) -> String {
-    match format {
-        Format::Table => render::comparison::table(report),
+fn rendered(report: &Report, args: &CompareArgs) -> String {
+    match args.format {
+        Format::Markdown if args.short => render::comparison::short_markdown(report),
+        Format::Table => render::comparison::table(report, &screen()),
         Format::Json => report.json() + "\n",
         Format::Markdown => render::comparison::markdown(report),
         Format::Csv => render::comparison::csv(report),

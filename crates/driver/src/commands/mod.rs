@@ -3,6 +3,7 @@
 mod ab;
 mod check;
 mod compare;
+mod completions;
 mod diff;
 mod generate;
 mod history;
@@ -41,6 +42,8 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
+        Some(Command::Completions { shell }) => completions::completions(*shell),
+        Some(Command::Man) => completions::man(),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     }
 }

@@ -37,6 +37,7 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
     let files = vec![
         (REPORT.to_owned(), report.json().into_bytes()),
         ("report.md".to_owned(), render::comparison::markdown(report).into_bytes()),
+        ("summary.md".to_owned(), render::comparison::short_markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
     ];
     Outputs::new(files, render::page::run(report, &gaps_ms(evidence)))
@@ -64,7 +65,7 @@ pub(super) fn save(
     for (name, contents) in &outputs.files {
         results.write(name, contents);
     }
-    let unsaved = results.finish().or_else(|| outputs.missing);
+    let unsaved = results.finish().or(outputs.missing);
     let study = report.plan.request.as_ref().map(|request| request.study.name.as_str());
     let study = study.filter(|name| !name.is_empty());
     let kept = ::history::append(&history.join(HISTORY), &records::records(report, study));

@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::measured::results_dir;
 use crate::cli::{Format, ParityArgs};
-use crate::output::print;
+use crate::output::{print, screen};
 
 /// Timed processes of each framework: the smallest number that shows variation between them.
 const PROCESSES: u32 = 3;
@@ -37,7 +37,7 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     print(&match args.format {
         Format::Json => report.json() + "\n",
         Format::Markdown => document::markdown(&report),
-        Format::Table | Format::Csv => document::table(&report),
+        Format::Table | Format::Csv => document::table(&report, &screen()),
     })?;
     match unsaved {
         Some(reason) => Err(Failure::failed(reason)),

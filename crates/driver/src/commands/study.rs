@@ -15,7 +15,7 @@ use plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
 use super::measured::{self, Destination, results_dir};
 use super::shards::Shard;
 use crate::cli::{CompareArgs, Format, Places};
-use crate::output::print;
+use crate::output::{print, screen};
 
 use store::{Asked, Store};
 pub(crate) use store::{CELLS, Computer, Part, read_part, unfinished};
@@ -185,7 +185,7 @@ pub(crate) fn study_report(
 /// Prints a study in the requested format.
 pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
     match format {
-        Format::Table => render::study::table(report),
+        Format::Table => render::study::table(report, &screen()),
         Format::Json => saved::pretty(report) + "\n",
         Format::Markdown => render::study::markdown(report),
         Format::Csv => render::study::csv(report),

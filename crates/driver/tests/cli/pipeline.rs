@@ -302,12 +302,13 @@ pub(crate) fn children(pid: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// User and system time of a process that has not ended, as `/proc` has them (proc_pid_stat(5)).
+/// User and system time of a process that has neither ended nor was stopped, as `/proc` has them (proc_pid_stat(5)). One
+/// that waits for its turn is stopped, and does not hang.
 #[cfg(target_os = "linux")]
 fn cpu_ticks(pid: &str) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    (*fields.first()? != "Z").then(|| fields.get(11..13).map(|times| times.join(" ")))?
+    (!["Z", "T"].contains(fields.first()?)).then(|| fields.get(11..13).map(|times| times.join(" ")))?
 }
 
 pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {

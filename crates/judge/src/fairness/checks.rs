@@ -129,11 +129,12 @@ pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     own.or_else(|| Threads::new(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
 }
 
-/// Departures from the thread budget that give nobody an advantage.
+/// Departures from the thread budget that give nobody an advantage: fewer threads, and threads that crowd.
 pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
-    own.or_else(|| Threads::new(judged.plan, judged.evidence, label).shortfall())
+    let threads = || Threads::new(judged.plan, judged.evidence, label);
+    own.or_else(|| threads().shortfall()).or_else(|| threads().crowding())
 }
 
 /// A variable of the configuration that sets a number of threads, whatever its runtime's name, and is `departing`.

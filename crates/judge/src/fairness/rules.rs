@@ -55,8 +55,8 @@ pub(super) const RULES: [Rule; 16] = [
     Rule {
         id: "R5",
         sentence: "Same thread budget, verified from observed threads and CPU time",
-        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds, the threads that ran or waited for a CPU, the CPUs allowed and what the framework says are held against it, and so are thread variables of the engine's configuration. More than the budget strikes; less is a note, being nobody's advantage.",
-        remedy: "take the thread setting out of configs/engines, or give everyone the same with --threads",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests, the CPUs allowed and what the framework says are held against it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Less is a note, and so are pools that crowd one another within the budget of CPU time: neither is anybody's advantage.",
+        remedy: "take the thread setting out of its configuration, or give all as many threads with --threads",
         check: OfEach(same_threads),
     },
     Rule {

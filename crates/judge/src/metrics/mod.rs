@@ -3,7 +3,9 @@
 //! A metric of a request comes from the samples of that request. A metric of a process comes, by the same formula, from
 //! the samples of all its measured requests. The figure of a round is that of the contender's process in that round.
 
+mod amount;
 mod table;
+mod told;
 
 use std::collections::BTreeMap;
 
@@ -15,8 +17,10 @@ use crate::evidence::Evidence;
 use crate::run::{Run, Turn};
 use plan::{Plan, Schedule};
 
+pub use amount::detectable;
 use table::ENTRIES;
 pub use table::Metric;
+use told::{Amount, Told};
 
 /// The definition of one metric.
 struct Entry {
@@ -46,8 +50,8 @@ struct Entry {
     place_of_prompt: Option<usize>,
     /// The form in which the size of a difference is given.
     amount: Amount,
-    /// The sentence for a difference, from the better contender, the amount and the other contender.
-    difference: Option<fn(&str, &str, &str) -> String>,
+    /// The words for a difference, if it has words of its own.
+    told: Option<Told>,
 }
 
 /// The source of a metric's figures.
@@ -56,15 +60,6 @@ enum Source {
     Samples(fn(&Samples<'_>) -> Option<f64>),
     /// Values that a process reports beside its samples, or figures computed from others.
     Process(fn(&Run, Work) -> Option<f64>),
-}
-
-/// The form in which the size of a difference is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Amount {
-    /// A factor: "1.9x".
-    Times,
-    /// A saving: "21 %".
-    Less,
 }
 
 /// The samples that one figure is computed from.
@@ -249,42 +244,11 @@ impl Metric {
             Source::Process(figure) => figure(run, work),
         }
     }
-
-    /// The sentence for a difference, as in "a loads 1.9x faster than b". `ratio` says how many times better `a` is.
-    pub fn difference(self, a: &str, b: &str, ratio: f64) -> String {
-        let amount = match self.entry().amount {
-            Amount::Times => times(ratio),
-            Amount::Less => format!("{} %", less(ratio)),
-        };
-        match self.entry().difference {
-            Some(sentence) => sentence(a, &amount, b),
-            None => format!("{a} has {amount} better {} than {b}", self.title()),
-        }
-    }
-
-    /// The ends of an interval, "1.85–1.95", in the form in which [`Metric::difference`] gives its amount.
-    pub fn interval(self, (low, high): (f64, f64)) -> String {
-        match self.entry().amount {
-            Amount::Times => format!("{low:.2}–{high:.2}"),
-            Amount::Less => format!("{}–{} %", less(low), less(high)),
-        }
-    }
 }
 
 /// The name in sentences of the metric with this key. A metric of a newer version keeps its key as its name.
 pub fn words(key: &str) -> String {
     Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
-}
-
-/// A factor, "1.9x", with a second decimal if one would round the difference away.
-fn times(ratio: f64) -> String {
-    if ratio < 1.1 { format!("{ratio:.2}x") } else { format!("{ratio:.1}x") }
-}
-
-/// The saving in percent of needing `ratio` times less, with a decimal if none would round it away.
-fn less(ratio: f64) -> String {
-    let percent = 100.0 * (1.0 - 1.0 / ratio);
-    if percent < 10.0 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
 /// The work behind figures of work per time: the work of one iteration, or of one request.

@@ -8,7 +8,8 @@ use protocol::CaseSample;
 use serde::{Deserialize, Serialize};
 use statistics::quantile;
 
-use super::{Amount, Entry, Samples, Source};
+use super::told::{Amount, Told};
+use super::{Entry, Samples, Source};
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
 #[derive(
@@ -20,7 +21,7 @@ pub enum Metric {
     Load,
     /// First request after load → its first token, milliseconds.
     ColdStart,
-    /// Median gap between successive tokens after warm-up, milliseconds.
+    /// Decode time ÷ decoded tokens of one sequence after warm-up, milliseconds.
     Latency,
     /// Decoded tokens ÷ decode time, tokens per second.
     Throughput,
@@ -34,14 +35,20 @@ pub enum Metric {
     FirstToken,
     /// Prompt tokens ÷ time to first token, tokens per second.
     PrefillThroughput,
+    /// Median gap between successive tokens, milliseconds.
+    LatencyP50,
     /// 90th percentile of the gaps, milliseconds.
     LatencyP90,
     /// 99th percentile of the gaps, milliseconds.
     LatencyP99,
     /// Warm request → last token, milliseconds.
     Total,
+    /// Throughput of the fastest request, tokens per second.
+    PeakThroughput,
     /// Throughput ÷ peak memory, tokens per second and gigabyte.
     Efficiency,
+    /// Peak memory ÷ sequences of the batch, megabytes (10⁶ bytes).
+    MemoryPerSequence,
 }
 
 /// The common values of most metrics. An entry gives only its own differences.
@@ -61,7 +68,7 @@ const PLAIN: Entry = Entry {
     depends_on_speed: true,
     place_of_prompt: None,
     amount: Amount::Times,
-    difference: None,
+    told: None,
 };
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -74,7 +81,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "s",
         source: Source::Process(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)),
         in_table: true,
-        difference: Some(|a, times, b| format!("{a} loads {times} faster than {b}")),
+        told: Some(Told { does: "loads", how: "faster", brief: "faster", most: "loads fastest" }),
         ..PLAIN
     },
     Entry {
@@ -85,8 +92,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "cold start",
         source: Source::Process(|run, _| Some(ms(run.cold_start()?.first_token_ns))),
         in_table: true,
-        difference: Some(|a, times, b| {
-            format!("{a} gives its first token {times} sooner after loading than {b}")
+        told: Some(Told {
+            does: "gives its first token after loading",
+            how: "sooner",
+            brief: "sooner",
+            most: "gives its first token soonest after loading",
         }),
         ..PLAIN
     },
@@ -96,7 +106,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Steady-State Latency (ms)",
         short_title: Some("Latency (ms)"),
         words: "latency",
-        source: Source::Samples(|samples| gap(samples, 0.5)),
+        source: Source::Samples(|samples| {
+            let gaps = samples.gaps_ns();
+            (!gaps.is_empty()).then(|| ms(gaps.iter().sum::<u64>()) / gaps.len() as f64)
+        }),
         in_table: true,
         without_decoding: Some(Metric::FirstToken),
         follows: Some(Metric::Throughput),
@@ -111,16 +124,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "throughput",
         unit: "tok/s",
         higher_is_better: true,
-        source: Source::Samples(|samples| {
-            let gaps = samples.gaps_ns();
-            let seconds = gaps.iter().sum::<u64>() as f64 / 1e9;
-            (!gaps.is_empty()).then(|| (gaps.len() * samples.batch) as f64 / seconds)
-        }),
+        source: Source::Samples(|samples| decoded_a_second(&samples.gaps_ns(), samples.batch)),
         in_table: true,
         decides: true,
         without_decoding: Some(Metric::PrefillThroughput),
         place_of_prompt: Some(2),
-        difference: Some(|a, times, b| format!("{a} decodes {times} faster than {b}")),
+        told: Some(Told { does: "decodes", how: "faster", brief: "faster", most: "is fastest" }),
         ..PLAIN
     },
     Entry {
@@ -134,7 +143,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         in_table: true,
         depends_on_speed: false,
         amount: Amount::Less,
-        difference: Some(|a, share, b| format!("{a} needs {share} less memory than {b}")),
+        told: Some(Told { does: "needs", how: "less memory", brief: "less", most: "needs the least memory" }),
         ..PLAIN
     },
     Entry {
@@ -176,7 +185,15 @@ pub(super) const ENTRIES: &[Entry] = &[
             (!samples.cases.is_empty()).then(|| samples.prompt_tokens as f64 / seconds)
         }),
         place_of_prompt: Some(3),
-        difference: Some(|a, times, b| format!("{a} reads a prompt {times} faster than {b}")),
+        told: Some(Told { does: "reads a prompt", how: "faster", brief: "faster", most: "is fastest" }),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::LatencyP50,
+        key: "latency_p50",
+        title: "Latency p50 (ms)",
+        words: "latency p50",
+        source: Source::Samples(|samples| gap(samples, 0.5)),
         ..PLAIN
     },
     Entry {
@@ -204,6 +221,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..PLAIN
     },
     Entry {
+        metric: Metric::PeakThroughput,
+        key: "peak_throughput",
+        title: "Peak Throughput (tok/s)",
+        short_title: Some("Peak (tok/s)"),
+        words: "peak throughput",
+        unit: "tok/s",
+        higher_is_better: true,
+        source: Source::Samples(|samples| {
+            let of_request = |case: &&CaseSample| decoded_a_second(&case.gaps_ns, samples.batch);
+            samples.cases.iter().filter_map(of_request).reduce(f64::max)
+        }),
+        ..PLAIN
+    },
+    Entry {
         metric: Metric::Efficiency,
         key: "efficiency",
         title: "Efficiency (tok/s per GB)",
@@ -217,7 +248,27 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
         ..PLAIN
     },
+    Entry {
+        metric: Metric::MemoryPerSequence,
+        key: "memory_per_sequence",
+        title: "Peak Memory per Sequence (MB)",
+        short_title: Some("MB a sequence"),
+        words: "peak memory per sequence",
+        unit: "MB",
+        source: Source::Process(|run, work| {
+            Some(run.usage()?.peak_bytes? as f64 / 1e6 / work.batch.max(1) as f64)
+        }),
+        depends_on_speed: false,
+        amount: Amount::Less,
+        ..PLAIN
+    },
 ];
+
+/// Tokens of all sequences together per second of decoding; `None` without gaps.
+fn decoded_a_second(gaps_ns: &[u64], batch: usize) -> Option<f64> {
+    let seconds = gaps_ns.iter().sum::<u64>() as f64 / 1e9;
+    (!gaps_ns.is_empty()).then(|| (gaps_ns.len() * batch) as f64 / seconds)
+}
 
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6

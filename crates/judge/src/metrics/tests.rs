@@ -13,11 +13,13 @@ fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {
 }
 
 #[test]
-fn throughput_is_work_over_time_and_latency_a_median() {
+fn throughput_is_work_over_time_and_latency_its_reciprocal() {
     let run = run(vec![case(50, &[10, 10, 10]), case(30, &[10, 50, 10])]);
     let work = Work { batch: 2, prompt_tokens: 40 };
-    assert_eq!(Metric::Latency.of_process(&run, work), Some(10.0));
+    assert_eq!(Metric::Latency.of_process(&run, work), Some(100.0 / 6.0));
+    assert_eq!(Metric::LatencyP50.of_process(&run, work), Some(10.0));
     assert_eq!(Metric::Throughput.of_process(&run, work), Some(6.0 * 2.0 / 0.1));
+    assert_eq!(Metric::PeakThroughput.of_process(&run, work), Some(3.0 * 2.0 / 0.03));
     assert_eq!(Metric::FirstToken.of_process(&run, work), Some(40.0));
     assert_eq!(Metric::PrefillThroughput.of_process(&run, work), Some(40.0 / 0.08));
 }
@@ -73,14 +75,4 @@ fn one_token_is_tested_by_what_prefill_gives() {
     assert_eq!((Metric::deciding(2), Metric::deciding(1)), (Metric::Throughput, Metric::PrefillThroughput));
     let decide = Metric::ALL.iter().filter(|metric| metric.entry().decides);
     assert_eq!(decide.count(), 1);
-}
-
-#[test]
-fn a_difference_is_told_in_the_words_of_its_metric() {
-    let told = |metric: Metric| metric.difference("a", "b", 1.25);
-    assert_eq!(told(Metric::Load), "a loads 1.2x faster than b");
-    assert_eq!(told(Metric::PeakMemory), "a needs 20 % less memory than b");
-    assert_eq!(told(Metric::Total), "a has 1.2x better Total Time (ms) than b");
-    assert_eq!(Metric::PeakMemory.interval((1.02, 1.25)), "2.0–20 %");
-    assert_eq!(Metric::Throughput.interval((1.02, 1.25)), "1.02–1.25");
 }

@@ -12,7 +12,7 @@ pub struct Finding {
     pub case: String,
     pub metric: String,
     pub unit: String,
-    /// Medians over processes.
+    /// Geometric means over rounds.
     pub baseline: Option<f64>,
     pub current: Option<f64>,
     /// Current ÷ baseline as a ratio of geometric means, and its 95 % interval.

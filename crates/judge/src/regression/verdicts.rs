@@ -144,15 +144,16 @@ fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> 
         None => (Verdict::NotMeasurable, missing(subject)),
         Some(evidence) => judge(evidence, threshold, subject, bar),
     };
-    let median = |figure: Option<&Figure>| figure.map(|figure| figure.median);
+    // The change is a ratio of geometric means, and so are the two figures beside it.
+    let shown = |figure: Option<&Figure>| statistics::geometric_mean(&known(figure)).or(Some(figure?.median));
     let raw = |worse: f64| if subject.higher_is_better() { 1.0 / worse } else { worse };
     let mut finding = Finding {
         framework: subject.pair.current.framework.clone(),
         case: case::in_full(&subject.pair.current.case),
         metric: subject.metric.clone(),
         unit: subject.current.or(subject.baseline).map_or_else(String::new, |figure| figure.unit.clone()),
-        baseline: median(subject.baseline),
-        current: median(subject.current),
+        baseline: shown(subject.baseline),
+        current: shown(subject.current),
         ratio: evidence.as_ref().map(|evidence| raw(evidence.worse)),
         interval: evidence.as_ref().map(|evidence| {
             let (low, high) = evidence.interval;

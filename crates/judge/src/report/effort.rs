@@ -14,17 +14,14 @@ const OF_ROUNDS: [Stage; 6] =
 
 /// The lines for people.
 pub(super) fn details(report: &Report) -> Vec<String> {
-    let lines = [schedule(&report.plan), blocks(report), components(report), time(&report.time)];
+    let lines = [blocks(report), components(report), time(&report.time)];
     lines.into_iter().flatten().collect()
 }
 
-fn schedule(plan: &Plan) -> Option<String> {
-    let reason = plan.schedule_reason.as_ref()?;
-    let name = match plan.schedule {
-        Schedule::Interleaved => "interleaved",
-        Schedule::Sequential => "sequential: one framework after another in each round",
-    };
-    Some(format!("schedule: {name} ({reason})"))
+/// What departs from turns, with the reason.
+pub(super) fn schedule(plan: &Plan) -> Option<String> {
+    let reason = plan.schedule_reason.as_ref().filter(|_| plan.schedule == Schedule::Sequential)?;
+    Some(format!("sequential: one framework after another in each round ({reason})"))
 }
 
 fn blocks(report: &Report) -> Option<String> {

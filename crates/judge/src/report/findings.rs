@@ -1,34 +1,15 @@
-//! The sentences below the table: reasons, verdicts, details, warnings.
+//! The report in words: its heading and the details of what was measured.
 
-use super::{Facts, Report, Row, Spread, State, Summary, effort};
-use crate::evidence::{End, Evidence};
-use crate::fairness::RuleState;
+use super::{Report, Row, Spread, Summary, answer, effort, sentences};
+use crate::evidence::End;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
-use crate::run::Run;
-use crate::verdicts::{Comparison, Verdict};
-use plan::{Contender, Plan, Rounds};
+use plan::Rounds;
 
-/// The verdicts, and other findings.
-pub fn findings(report: &Report) -> (Vec<String>, Vec<String>) {
-    let mut lines = Vec::new();
-    for row in &report.rows {
-        if row.state == State::Measured {
-            continue;
-        }
-        let word = row.state.words();
-        lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
-    }
-    let told = summary(report);
-    lines.extend(told.verdicts);
-    lines
-        .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
-    let warnings = report.warnings.iter().map(|warning| format!("warning: {warning}"));
-    (lines, told.details.into_iter().chain(warnings).collect())
-}
-
-pub(super) fn summary(report: &Report) -> Summary {
-    let mut details = quantisation(report).into_iter().collect::<Vec<_>>();
+/// The report in words.
+pub fn summary(report: &Report) -> Summary {
+    let mut details = sentences::open_sentences(report);
+    details.extend(quantisation(report));
     details.extend(loads(report));
     details.extend(limits(report));
     details.extend(memory(report));
@@ -37,54 +18,17 @@ pub(super) fn summary(report: &Report) -> Summary {
     details.extend(effort::details(report));
     details.extend(libraries(report));
     Summary {
+        answer: answer::answer(report),
+        next: answer::next(report),
         heading: heading(report),
-        verdicts: sentences(report).into_iter().chain(floor(report)).collect(),
+        verdicts: sentences::clear(report).into_iter().chain(impossible(report)).collect(),
+        open: sentences::open(report),
         details,
     }
 }
 
-/// The deciding metric for every pair; for the others the best contender against each of the rest. A metric that
-/// follows another, as latency follows throughput, stays in the JSON.
-fn sentences(report: &Report) -> Vec<String> {
-    let compared = &report.comparisons;
-    if let Some(reason) = report.noise() {
-        return vec![format!("not measurable: {reason}")];
-    }
-    let rounds = report.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
-    let fewest = statistics::MIN_ROUNDS;
-    if !compared.is_empty() && rounds < fewest {
-        return vec![format!(
-            "inconclusive: a verdict takes {fewest} rounds, and there were {rounds} (--rounds)"
-        )];
-    }
-    let mut sentences = Vec::new();
-    let deciding = Metric::deciding(usize::MAX);
-    let told = Metric::TABLE.into_iter().filter(|&metric| metric != deciding && metric.follows().is_none());
-    for metric in [deciding].into_iter().chain(told) {
-        let mut of_metric: Vec<&Comparison> = compared.iter().filter(|c| c.metric == metric).collect();
-        of_metric.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
-        let best = of_metric.first().map(|c| c.a.clone());
-        let told = of_metric.into_iter().filter(|c| {
-            metric == deciding || best.as_deref() == Some(&c.a) || c.verdict == Verdict::NotMeasurable
-        });
-        sentences.extend(told.map(|comparison| comparison.sentence.clone()));
-    }
-    sentences
-}
-
-fn floor(report: &Report) -> Option<String> {
-    let first = report.floor.first()?;
-    let of = |metric: Metric| {
-        let worst = report.floor.iter().filter(|f| f.metric == metric).map(|f| f.share).reduce(f64::max)?;
-        Some(format!("{:.1} % in {}", worst * 100.0, metric.title()))
-    };
-    let shares: Vec<String> = Metric::TABLE.into_iter().filter_map(of).collect();
-    Some(format!(
-        "A/A floor: {} and {} are the same; differences up to {} can be chance here",
-        first.a,
-        first.b,
-        shares.join(", ")
-    ))
+fn impossible(report: &Report) -> impl Iterator<Item = String> {
+    report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding))
 }
 
 /// Share from which on a page cache counts as warm: the missing part is read in a millisecond or two.
@@ -243,89 +187,6 @@ fn libraries(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
 }
 
-pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
-    let Facts { plan, evidence, model, .. } = facts;
-    let mut warnings = Vec::new();
-    if evidence.end == End::Interrupted {
-        warnings.push("interrupted: the figures are those of the rounds that were done".into());
-    }
-    if evidence.end == End::Killed {
-        warnings.push("the run was ended before it could save its report: the figures are those of the processes that were saved".into());
-    }
-    if model.config.is_none() {
-        warnings.push("these results do not hold the model's shapes: shares of the limit and memory by part are not available".into());
-    }
-    if let Some(reason) = &evidence.no_reference {
-        warnings.push(format!("no reference for parity: {reason}"));
-    }
-    warnings.extend(evidence.no_probe.clone());
-    for (label, score) in &evidence.texts {
-        warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
-    }
-    warnings.extend(unsettled(plan, evidence));
-    warnings.extend(rows.iter().filter_map(unsteady));
-    let notes = |rule: &RuleState| {
-        let id = &rule.id;
-        let note =
-            |breach: &crate::fairness::Breach| format!("{}: {} ({id})", breach.framework, breach.finding);
-        rule.notes.iter().map(note).collect::<Vec<_>>()
-    };
-    warnings.extend(rules.iter().flat_map(notes));
-    let machine = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (&rule.id, breach)));
-    let accepted = machine.filter(|(_, b)| b.framework == crate::fairness::MACHINE && plan.accept_noise);
-    warnings.extend(accepted.map(|(id, breach)| format!("{id}: {}", breach.finding)));
-    if !plan.accept_noise && !evidence.complaints.is_empty() && !matches!(evidence.end, End::Noisy { .. }) {
-        let last = evidence.complaints.last().map_or("", |s| s);
-        let times = match evidence.complaints.len() {
-            1 => "once".to_owned(),
-            count => format!("{count} times"),
-        };
-        let quiet = |run: &&Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
-        let starts = match evidence.runs.iter().filter(|run| !quiet(run)).count() {
-            0 => String::new(),
-            1 => "; 1 start stayed disturbed, and its load and cold start are not compared".to_owned(),
-            count => {
-                format!("; {count} starts stayed disturbed, and their load and cold start are not compared")
-            }
-        };
-        warnings
-            .push(format!("the machine was noisy {times}; what could be measured again was{starts}; {last}"));
-    }
-    let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
-    warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
-    warnings
-}
-
-/// Contenders whose warm-up ended before they had settled.
-fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
-    // Where its length was fixed, settling was not what ended it.
-    if plan.warmup.min_iterations == plan.warmup.max_iterations {
-        return Vec::new();
-    }
-    let warning = |contender: &Contender| {
-        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
-        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        (unsettled > 0).then(|| {
-            format!(
-                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes",
-                contender.label, evidence.rounds
-            )
-        })
-    };
-    plan.contenders.iter().filter_map(warning).collect()
-}
-
-/// The reason why most processes of a row show no steady state, if that is so.
-fn unsteady(row: &Row) -> Option<String> {
-    let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
-    (2 * unsteady > row.rounds).then(|| {
-        format!(
-            "{}: {unsteady} of {} processes slowed down or reached no steady state",
-            row.framework, row.rounds
-        )
-    })
-}
-
 pub(super) fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
@@ -339,8 +200,9 @@ pub(super) fn heading(report: &Report) -> String {
         (End::Planned, Rounds::Auto { .. }) => " (automatic: the most there are)",
         _ => "",
     };
+    let schedule = effort::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     format!(
-        "{} on {} with {}: {tokens}{batch}, {}{why}",
+        "{} on {} with {}: {tokens}{batch}, {}{why}{schedule}",
         plan.model,
         report.environment.processor(&plan.device),
         count(plan.threads, "thread"),

@@ -1,13 +1,17 @@
 //! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
 //! is computed while rendering. `docs/results.md` describes the JSON.
 
+mod answer;
 mod changes;
 mod effort;
 mod facts;
+mod figure;
 mod findings;
 pub mod layer_parity;
 pub mod prompts;
 mod row;
+mod sentences;
+mod warnings;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,8 +30,9 @@ use plan::Plan;
 
 pub use changes::changes;
 pub use facts::{Facts, Prepared};
-pub use findings::findings;
-pub use row::{Energy, Figure, Loads, Requested, Row, State};
+pub use figure::Figure;
+pub use findings::summary;
+pub use row::{Energy, Loads, Requested, Row, State};
 
 use prompts::PromptFigures;
 
@@ -41,7 +46,10 @@ pub const READ: [u32; 3] = [2, 3, SCHEMA];
 pub fn read(mut value: Value) -> Result<Report, String> {
     reading::schema(&value, &READ)?;
     value["schema"] = SCHEMA.into();
-    reading::typed(value, "the report of a comparison")
+    let report: Report = reading::typed(value, "the report of a comparison")?;
+    // An older version had no answer in words. Its facts are enough for one.
+    let summary = if report.summary.answer.is_empty() { summary(&report) } else { report.summary.clone() };
+    Ok(Report { summary, ..report })
 }
 
 /// The outcome of a comparison.
@@ -81,9 +89,19 @@ pub struct Report {
 /// The same in words: what stands above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
+    /// The answer in one to three sentences, which every output begins with.
+    #[serde(default)]
+    pub answer: Vec<String>,
+    /// What to do next, if the answer is open.
+    #[serde(default)]
+    pub next: Option<String>,
     /// The subject of the measurement in one line: the work, the hardware, the rounds.
     pub heading: String,
+    /// Why rows have no figures or no part in verdicts, then the verdicts, clear ones first.
     pub verdicts: Vec<String>,
+    /// The inconclusive ones in one line.
+    #[serde(default)]
+    pub open: Option<String>,
     /// Further findings.
     pub details: Vec<String>,
 }
@@ -183,7 +201,7 @@ impl Report {
             time: evidence.time.clone(),
             end: evidence.end.clone(),
             floor: floor::floors(plan, &comparisons),
-            warnings: findings::warnings(facts, &rows, &rules),
+            warnings: warnings::warnings(facts, &rows, &rules),
             rows,
             prompts: prompts::prompts(plan, evidence),
             comparisons,

@@ -4,9 +4,9 @@
 use protocol::{Event, Iteration};
 use serde::{Deserialize, Serialize};
 
-use super::row::{self, Figure};
+use super::Figure;
 use crate::evidence::Evidence;
-use crate::metrics::Metric;
+use crate::metrics::{self, Metric};
 use crate::run::Run;
 use plan::Plan;
 
@@ -37,7 +37,12 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
         let runs = evidence.runs.iter().map(|run| restricted(run, case)).collect();
         let evidence = Evidence { runs, ..Evidence::default() };
         let figures = |label: &str| {
-            METRICS.iter().map(|&metric| row::figure(metric, &plan, &evidence, label)).collect()
+            METRICS
+                .iter()
+                .map(|&metric| {
+                    Figure::new(metric, metrics::by_round(metric, &plan, &evidence, label), Vec::new())
+                })
+                .collect()
         };
         let of_contender = |label: &String| PromptRow { framework: label.clone(), metrics: figures(label) };
         PromptFigures {

@@ -5,14 +5,14 @@ use protocol::{Hello, InEffect};
 use serde::{Deserialize, Serialize};
 use statistics::{Components, median};
 
-use super::Facts;
+use super::{Facts, Figure};
 use crate::agreement::Agreement;
 use crate::components;
 use crate::evidence::Evidence;
 use crate::fairness::RuleState;
 use crate::limit::Limit;
 use crate::memory::{self, Parts};
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::run::{FailureKind, Run};
 use crate::steady::{self, Steadiness};
 use crate::text::TextScore;
@@ -76,30 +76,6 @@ pub struct Requested {
     pub observed: Option<String>,
 }
 
-/// A metric of one contender: the median over its processes, and each of them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    pub metric: Metric,
-    pub unit: String,
-    /// `null`: not available.
-    pub median: Option<f64>,
-    pub min: Option<f64>,
-    pub max: Option<f64>,
-    /// By round.
-    pub values: Vec<Option<f64>>,
-    /// By round, where others are what is held against another contender's: means over blocks, and no load or cold
-    /// start of a disturbed start.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub compared: Vec<Option<f64>>,
-}
-
-impl Figure {
-    /// What is held against another contender's figure, by round.
-    pub fn compared(&self) -> &[Option<f64>] {
-        if self.compared.is_empty() { &self.values } else { &self.compared }
-    }
-}
-
 /// Loading, by what the page cache held before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
@@ -143,7 +119,10 @@ impl Row {
                 observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
             },
             rounds: complete.len(),
-            metrics: Metric::ALL.iter().map(|&metric| whole(metric, plan, evidence, label)).collect(),
+            metrics: Metric::ALL
+                .iter()
+                .map(|&metric| Figure::of_row(metric, plan, evidence, label))
+                .collect(),
             load: loads(plan, evidence, label, &complete),
             limit,
             memory: model
@@ -162,13 +141,35 @@ impl Row {
         }
     }
 
-    /// The median of a metric over processes, in its unit.
-    pub fn median(&self, metric: Metric) -> Option<f64> {
-        self.metrics.iter().find(|figure| figure.metric == metric)?.median
+    pub fn figure(&self, metric: Metric) -> Option<&Figure> {
+        self.metrics.iter().find(|figure| figure.metric == metric)
+    }
+
+    /// The figure of a metric that every output shows, in its unit.
+    pub fn typical(&self, metric: Metric) -> Option<f64> {
+        self.figure(metric)?.typical()
     }
 }
 
 impl Row {
+    /// For people: its name, and the rule that it broke if it was struck: "candle ✗ R5".
+    pub fn title(&self) -> String {
+        match self.state {
+            State::Struck => format!(
+                "{} ✗{}",
+                self.framework,
+                self.rule().map_or_else(String::new, |rule| format!(" {rule}"))
+            ),
+            _ => self.framework.clone(),
+        }
+    }
+
+    /// The first rule that it broke. Reasons begin with it.
+    fn rule(&self) -> Option<&str> {
+        let (rule, _) = self.reasons.first()?.split_once(':')?;
+        (rule.starts_with('R') && rule[1..].parse::<u8>().is_ok()).then_some(rule)
+    }
+
     /// For people: what it ran in, and what was asked for if that is something else.
     pub fn precision_words(&self) -> String {
         let requested = self.precision.requested.name();
@@ -256,28 +257,6 @@ fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
     let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs);
     let (a, b) = (rank(a), rank(b));
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-}
-
-/// A figure of the table, with what is compared of it.
-fn whole(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
-    let figure = figure(metric, plan, evidence, label);
-    let compared = metrics::to_compare(metric, plan, evidence, label);
-    let is_tested = Metric::tested(plan.new_tokens).contains(&metric);
-    Figure { compared: if is_tested && compared != figure.values { compared } else { Vec::new() }, ..figure }
-}
-
-pub(super) fn figure(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
-    let values = metrics::by_round(metric, plan, evidence, label);
-    let known: Vec<f64> = values.iter().copied().flatten().collect();
-    Figure {
-        metric,
-        unit: metric.unit().to_owned(),
-        median: median(&known),
-        min: known.iter().copied().reduce(f64::min),
-        max: known.iter().copied().reduce(f64::max),
-        values,
-        compared: Vec::new(),
-    }
 }
 
 fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Loads {

@@ -30,7 +30,7 @@ pub struct Outcome {
     pub parity: [String; 2],
 }
 
-/// The figures of one side: medians over processes.
+/// The figures of one side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     pub contender: String,
@@ -65,9 +65,9 @@ fn outcome(cell: &Cell) -> Outcome {
         Some((speedup, interval, verdict)) => (speedup, interval, Some(verdict)),
         None => (None, None, None),
     };
-    let peak = |row: Option<&CellRow>| row?.median(Metric::PeakMemory);
+    let peak = |row: Option<&CellRow>| row?.typical(Metric::PeakMemory);
     // One round cannot separate a difference from chance, but it gives this estimate.
-    let rate = |row: Option<&CellRow>| row?.median(Metric::Throughput);
+    let rate = |row: Option<&CellRow>| row?.typical(Metric::Throughput);
     let speedup = speedup.or_else(|| Some(rate(a)? / rate(b)?));
     let (tokens, same_tokens) = same(a, b);
     let reasons =
@@ -91,9 +91,9 @@ fn side(row: &CellRow) -> Side {
     Side {
         contender: row.framework.clone(),
         precision: row.precision.clone(),
-        throughput: row.median(Metric::Throughput),
-        total_ms: row.median(Metric::Total),
-        peak_memory: row.median(Metric::PeakMemory),
+        throughput: row.typical(Metric::Throughput),
+        total_ms: row.typical(Metric::Total),
+        peak_memory: row.typical(Metric::PeakMemory),
     }
 }
 
@@ -140,7 +140,8 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     all
 }
 
-/// The change of each framework's speed-up with the number of new tokens, one sentence each.
+/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only what has a verdict
+/// changes: an estimate from a round or two is noise.
 pub fn sentences(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut frameworks: Vec<&Setting> = Vec::new();
@@ -155,6 +156,9 @@ pub fn sentences(outcomes: &[Outcome]) -> Vec<String> {
         let along: Vec<(&Setting, f64)> = outcomes
             .iter()
             .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
+            .filter(|outcome| {
+                matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent))
+            })
             .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))
             .collect();
         if let [(first, least), .., (last, most)] = along[..] {

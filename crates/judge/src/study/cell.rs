@@ -48,7 +48,7 @@ pub struct CellRow {
     /// The row's state in short, as in the table of a comparison.
     pub parity: String,
     pub precision: String,
-    /// Medians over processes, in each metric's unit.
+    /// In each metric's unit.
     pub metrics: BTreeMap<Metric, Figure>,
     pub memory: Option<Parts>,
     pub agreement: Option<Agreement>,
@@ -58,9 +58,12 @@ pub struct CellRow {
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
 }
 
-/// A metric over processes: its median, and the least and largest.
+/// A metric over processes: what outputs show, the median, and the least and largest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
+    /// Geometric mean over rounds; `null` in a study of an older version.
+    #[serde(default)]
+    pub typical: Option<f64>,
     pub median: f64,
     pub min: f64,
     pub max: f64,
@@ -140,7 +143,8 @@ fn is_of_study(warning: &str) -> bool {
 impl CellRow {
     fn new(row: &Row) -> CellRow {
         let figure = |figure: &crate::report::Figure| {
-            let values = Figure { median: figure.median?, min: figure.min?, max: figure.max? };
+            let (median, min, max) = (figure.median?, figure.min?, figure.max?);
+            let values = Figure { typical: figure.typical(), median, min, max };
             Some((figure.metric, values))
         };
         CellRow {
@@ -158,9 +162,10 @@ impl CellRow {
         }
     }
 
-    /// The median of a metric over processes, in its unit.
-    pub fn median(&self, metric: Metric) -> Option<f64> {
-        Some(self.metrics.get(&metric)?.median)
+    /// The figure of a metric that every output shows, in its unit.
+    pub fn typical(&self, metric: Metric) -> Option<f64> {
+        let figure = self.metrics.get(&metric)?;
+        figure.typical.or(Some(figure.median))
     }
 }
 

@@ -136,7 +136,7 @@ impl Column {
     /// The value as a number; `None` if it is not one.
     pub fn value(self, cell: &Cell, row: &CellRow) -> Option<f64> {
         match self {
-            Column::Metric(metric) => row.median(metric),
+            Column::Metric(metric) => row.typical(metric),
             Column::Memory(part) => Some(part.bytes(row.memory.as_ref()?)? / 1e6),
             Column::Perplexity => Some(row.text?.perplexity),
             Column::Kl => row.text?.mean_kl,

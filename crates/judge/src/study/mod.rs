@@ -2,6 +2,7 @@
 //! rules and verdicts; a study only puts them side by side.
 
 pub mod ab;
+mod answer;
 pub mod cell;
 pub mod columns;
 pub mod report;

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::cell::{self, Cell, CellRow};
 use super::scaling::Scaling;
-use super::{Outcome, ab};
-use crate::metrics::Metric;
+use super::{Outcome, ab, answer};
 use crate::reading;
 use crate::report::{self, State, Summary};
+use crate::verdicts::Verdict;
 
 /// The outcome as one value. The table, Markdown, CSV and JSON are made from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,12 +45,19 @@ pub fn read(mut value: Value) -> Result<StudyReport, String> {
         value["view"] = serde_json::to_value(view).map_err(|error| error.to_string())?;
         value["schema"] = report::SCHEMA.into();
     }
-    reading::typed(value, "the report of a study")
+    let report: StudyReport = reading::typed(value, "the report of a study")?;
+    let summary = if report.summary.answer.is_empty() { summary(&report) } else { report.summary.clone() };
+    Ok(StudyReport { summary, ..report })
 }
 
 /// The summary in words. The study's own statements about cells are not split any further.
 pub fn summary(document: &StudyReport) -> Summary {
-    Summary { heading: heading(document), verdicts: Vec::new(), details: findings(document) }
+    Summary {
+        answer: answer::answer(&document.view, &document.cells, &document.outcomes),
+        heading: heading(document),
+        details: findings(document),
+        ..Summary::default()
+    }
 }
 
 fn heading(document: &StudyReport) -> String {
@@ -164,19 +171,26 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
             "inconclusive: a verdict takes {fewest} rounds in each cell, and there were {rounds} (--rounds {fewest})"
         )];
     }
-    let deciding = match kind {
-        SweepKind::Forward => Metric::PrefillThroughput,
-        SweepKind::Memory => Metric::PeakMemory,
-        _ => Metric::Throughput,
-    };
+    let deciding = answer::deciding(kind);
     let axes = axes(document);
-    let of_cell = |cell: &Cell| {
+    let (mut clear, mut open) = (Vec::new(), Vec::new());
+    for cell in &document.cells {
         let name = cell::name(&cell.settings, &axes);
-        let name = if name.is_empty() { name } else { format!("{name}: ") };
-        let compared = cell.verdicts.iter().filter(move |verdict| verdict.metric == deciding);
-        compared.map(|verdict| format!("{name}{}", verdict.sentence)).collect::<Vec<_>>()
-    };
-    document.cells.iter().flat_map(of_cell).collect()
+        for verdict in cell.verdicts.iter().filter(|verdict| verdict.metric == deciding) {
+            if verdict.verdict == Verdict::Inconclusive {
+                let pair = format!("{} and {}", verdict.a, verdict.b);
+                open.push(if name.is_empty() { pair } else { format!("{name} ({pair})") });
+            } else if name.is_empty() {
+                clear.push(verdict.sentence.clone());
+            } else {
+                clear.push(format!("{name}: {}", verdict.sentence));
+            }
+        }
+    }
+    if !open.is_empty() {
+        clear.push(format!("inconclusive: {}", open.join("; ")));
+    }
+    clear
 }
 
 fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {

@@ -68,7 +68,7 @@ pub fn along(kind: SweepKind, cells: &[Cell]) -> Vec<Scaling> {
             for framework in &frameworks {
                 let along = cells.iter().filter(|cell| without(&cell.settings, axis) == rest);
                 let points = along.filter_map(|cell| {
-                    let figure = find(cell, framework)?.median(metric)?;
+                    let figure = find(cell, framework)?.typical(metric)?;
                     Some((value(cell, axis)?, figure))
                 });
                 all.extend(scaling(framework, axis, rest.clone(), metric, &points.collect::<Vec<_>>()));

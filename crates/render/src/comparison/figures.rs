@@ -6,8 +6,22 @@ use judge::report::{Figure, Report, Row};
 use crate::table::Table;
 use crate::words;
 
-const TITLES: [&str; 10] =
-    ["framework", "state", "precision", "metric", "unit", "median", "min", "max", "rounds", "prompt"];
+const TITLES: [&str; 14] = [
+    "framework",
+    "state",
+    "precision",
+    "metric",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "rounds",
+    "prompt",
+    "typical",
+    "mean",
+    "standard_deviation",
+    "coefficient_of_variation",
+];
 
 /// The figures as CSV, for spreadsheets.
 pub fn csv(report: &Report) -> String {
@@ -23,13 +37,13 @@ pub(super) fn table(reports: &[Report]) -> Table {
     table
 }
 
-fn lines(report: &Report) -> Vec<[String; 10]> {
+fn lines(report: &Report) -> Vec<[String; 14]> {
     let mut lines = Vec::new();
     for row in &report.rows {
         lines.extend(row.metrics.iter().map(|figure| of_figure(row, figure, "")));
         let Some(limit) = &row.limit else { continue };
         for (name, share) in [("decode_share", &limit.decode), ("prefill_share", &limit.prefill)] {
-            lines.push(line(row, name, "of limit", share.as_ref().map_or([None; 3], spread), ""));
+            lines.push(line(row, name, "of limit", share.as_ref().map_or([None; 7], spread), ""));
         }
     }
     // The figures of a single prompt are those above.
@@ -42,14 +56,22 @@ fn lines(report: &Report) -> Vec<[String; 10]> {
 }
 
 /// The line of one figure; `prompt` is empty for all prompts together.
-fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 10] {
-    let figures = [figure.median, figure.min, figure.max];
+fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 14] {
+    let figures = [
+        figure.median,
+        figure.min,
+        figure.max,
+        figure.typical(),
+        figure.mean,
+        figure.standard_deviation,
+        figure.coefficient_of_variation,
+    ];
     line(row, figure.metric.name(), &figure.unit, figures, prompt)
 }
 
-fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 3], prompt: &str) -> [String; 10] {
+fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 7], prompt: &str) -> [String; 14] {
     let precision = row.precision.observed.as_deref().unwrap_or(row.precision.requested.name());
-    let [median, min, max] = figures.map(words::exact);
+    let [median, min, max, typical, mean, deviation, variation] = figures.map(words::exact);
     [
         row.framework.clone(),
         row.state.name().to_owned(),
@@ -61,11 +83,16 @@ fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 3], prompt: 
         max,
         row.rounds.to_string(),
         prompt.to_owned(),
+        typical,
+        mean,
+        deviation,
+        variation,
     ]
 }
 
-/// Median, least and largest figure.
-fn spread(share: &Share) -> [Option<f64>; 3] {
+/// Median, least and largest figure, and nothing of the others.
+fn spread(share: &Share) -> [Option<f64>; 7] {
     let known = || share.values.iter().copied().flatten();
-    [Some(share.median), known().reduce(f64::min), known().reduce(f64::max)]
+    let (least, most) = (known().reduce(f64::min), known().reduce(f64::max));
+    [Some(share.median), least, most, None, None, None, None]
 }

@@ -1,65 +1,128 @@
 //! A comparison: its main table, and every figure as CSV.
 
+#[cfg(test)]
+mod answers;
 mod figures;
 pub mod precisions;
 #[cfg(test)]
 mod tests;
 
 use judge::metrics::Metric;
-use judge::report::{Report, Row, findings, number};
+use judge::report::{Figure, Report, Row, State, Summary, number};
 
+use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
 use crate::words;
 
 pub use figures::csv;
 
-/// The comparison as text for a terminal.
-pub fn table(report: &Report) -> String {
-    let mut text = format!("{}\n\n{}\n", report.summary.heading, grid(report, false).terminal());
-    if let Some(by_prompt) = by_prompt(report) {
-        text += &format!("{}\n", by_prompt.terminal());
+/// Warnings that everyone should read. Whoever asks for more sees all.
+const WARNINGS: usize = 3;
+
+/// The comparison as text for a terminal: the answer, the table, the verdicts, and what matters of the rest.
+pub fn table(report: &Report, screen: &Screen) -> String {
+    let mut text = answer(&report.summary, screen);
+    text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &report.summary.heading));
+    text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
+    text += &verdicts(&report.summary, screen);
+    let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
+    for warning in report.warnings.iter().take(shown) {
+        text += &screen.lines(Tone::Warning, &format!("warning: {warning}"));
     }
-    let (findings, rest) = findings(report);
-    for line in findings.iter().chain(&rest) {
-        text += &format!("{line}\n");
+    if screen.verbose {
+        text += &rest(report, screen);
+    } else {
+        text += &screen.lines(Tone::Faint, &more(report));
+    }
+    text + "\n" + &screen.lines(Tone::Plain, &format!("Every sample, and report.html: {}", report.results))
+}
+
+/// The answer, and what would settle it.
+pub(crate) fn answer(summary: &Summary, screen: &Screen) -> String {
+    let answer = screen.paragraph(Tone::Strong, &summary.answer.join(" "));
+    answer + &summary.next.as_ref().map_or_else(String::new, |next| screen.paragraph(Tone::Plain, next))
+}
+
+/// Clear verdicts a line each, open ones in one.
+pub(crate) fn verdicts(summary: &Summary, screen: &Screen) -> String {
+    let clear = summary.verdicts.iter().map(|line| screen.lines(tone(line), line));
+    clear.chain(summary.open.iter().map(|open| screen.lines(Tone::Faint, open))).collect()
+}
+
+fn tone(line: &str) -> Tone {
+    let starts = |words: [&str; 4]| words.iter().any(|word| line.contains(word));
+    match line {
+        _ if starts([" struck: ", " failed: ", "impossible: ", "not measurable: "]) => Tone::Struck,
+        _ if line.contains("95 % interval") => Tone::Clear,
+        _ => Tone::Plain,
+    }
+}
+
+/// What `-v` would add.
+fn more(report: &Report) -> String {
+    let hidden = report.warnings.len().saturating_sub(WARNINGS);
+    let warnings = match hidden {
+        0 => String::new(),
+        1 => "1 more warning, ".into(),
+        count => format!("{count} more warnings, "),
+    };
+    format!("{warnings}figures by prompt, memory by part, versions and time: -v, or report.html")
+}
+
+/// What only those see who ask for it.
+fn rest(report: &Report, screen: &Screen) -> String {
+    let mut text = String::new();
+    for table in by_prompt(report).into_iter().chain([spread(report)]) {
+        text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
+    }
+    text += "\n";
+    for line in &report.summary.details {
+        text += &screen.lines(Tone::Plain, line);
     }
     // The analysis of the default suite need not be repeated each time.
-    if let Some(analysis) =
-        analysis(report).filter(|_| report.plan.suite.as_deref() != Some(configs::DEFAULT_SUITE))
-    {
-        text += &format!("\n{}\n", words::wrapped(&analysis));
+    let is_usual = report.plan.suite.as_deref() == Some(configs::DEFAULT_SUITE);
+    match analysis(report).filter(|_| !is_usual) {
+        Some(analysis) => text + "\n" + &screen.paragraph(Tone::Plain, &analysis),
+        None => text,
     }
-    text += &format!("\nEvery sample, and report.html: {}\n", report.results);
-    text
 }
 
 /// The comparison as Markdown, for README files and pull requests.
 pub fn markdown(report: &Report) -> String {
-    let mut text = format!("{}\n\n{}\n\n", report.summary.heading, grid(report, false).markdown());
-    if let Some(by_prompt) = by_prompt(report) {
-        text += &format!("{}\n\n", by_prompt.markdown());
-    }
-    let (findings, rest) = findings(report);
-    for line in &findings {
+    let mut text = short_markdown(report) + "\n";
+    let summary = &report.summary;
+    for line in summary.verdicts.iter().chain(&summary.open) {
         text += &format!("- {line}\n");
     }
-    if !rest.is_empty() {
-        let warnings = match report.warnings.len() {
-            0 => String::new(),
-            1 => "1 warning, and ".into(),
-            count => format!("{count} warnings, and "),
-        };
-        // GitHub renders Markdown inside, after a blank line.
-        text += &format!("\n<details>\n<summary>{warnings}what else was measured</summary>\n\n");
-        for line in &rest {
-            text += &format!("- {line}\n");
-        }
-        text += "\n</details>\n";
+    for warning in report.warnings.iter().take(WARNINGS) {
+        text += &format!("- warning: {warning}\n");
     }
+    // GitHub renders Markdown inside, after a blank line.
+    text += "\n<details>\n<summary>What else was measured</summary>\n\n";
+    for table in by_prompt(report).into_iter().chain([spread(report)]) {
+        text += &format!("{}:\n\n{}\n\n", table.caption, table.markdown());
+    }
+    for line in &summary.details {
+        text += &format!("- {line}\n");
+    }
+    for warning in report.warnings.iter().skip(WARNINGS) {
+        text += &format!("- warning: {warning}\n");
+    }
+    text += "\n</details>\n";
     if let Some(analysis) = analysis(report) {
         text += &format!("\n{}\n", words::wrapped(&analysis));
     }
     text
+}
+
+/// The answer and the table alone.
+pub fn short_markdown(report: &Report) -> String {
+    let Summary { answer, next, heading, .. } = &report.summary;
+    let mut text = format!("**{}**", answer.join(" "));
+    if let Some(next) = next {
+        text += &format!(" {next}");
+    }
+    format!("{text}\n\n{heading}\n\n{}\n", grid(report, false).markdown())
 }
 
 /// The analysis by the suite, or by the file of prompts.
@@ -69,43 +132,70 @@ fn analysis(report: &Report) -> Option<String> {
     (!plan.analysis.is_empty()).then(|| format!("{name}: {}", plan.analysis))
 }
 
-/// The main table: a row for each metric, a column for each framework. On request, the 95 % intervals of the medians
-/// are below them.
+/// The main table: a row for each metric, a column for each framework. On request, the 95 % intervals of the figures
+/// are below them; below six rounds, least and most.
 pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
-    let labels = report.rows.iter().map(|row| Column::right(row.framework.clone()));
-    let mut table = Table::new([Column::left("")].into_iter().chain(labels));
-    let mut add = |title: &str, cell: &dyn Fn(&Row) -> Cell| {
-        table.add([Cell::from(title)].into_iter().chain(report.rows.iter().map(cell)));
+    let mut table = by_row(report);
+    let mut add = |title: Cell, cell: &dyn Fn(&Row) -> Cell| {
+        let struck = |row: &Row| if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
+        let cells = report.rows.iter().map(|row| cell(row).toned(struck(row)));
+        table.add([title].into_iter().chain(cells));
     };
     for metric in Metric::TABLE {
-        add(metric.title(), &|row| median(row, metric, intervals));
+        let title = Cell::from(metric.title()).short(metric.short_title());
+        add(title, &|row| with_interval(row, metric, intervals));
     }
-    add("Precision", &|row| row.precision_words().into());
-    add("Parity", &|row| row.parity_words().into());
+    add("Precision".into(), &|row| row.precision_words().into());
+    add("Parity".into(), &|row| row.parity_words().into());
     table
+}
+
+/// A table with a column for each framework, still without rows.
+fn by_row(report: &Report) -> Table {
+    let labels = report.rows.iter().map(|row| Column::right(row.title()));
+    Table::new([Column::left("")].into_iter().chain(labels))
 }
 
 /// The metrics that the main table has no room for, one row each.
 pub(crate) fn further_metrics(report: &Report) -> Table {
-    let labels = report.rows.iter().map(|row| Column::right(row.framework.clone()));
-    let mut table = Table::new([Column::left("")].into_iter().chain(labels));
+    let mut table = by_row(report);
     for metric in Metric::ALL.into_iter().filter(|metric| !Metric::TABLE.contains(metric)) {
-        let medians = report.rows.iter().map(|row| median(row, metric, true));
-        table.add([Cell::from(metric.title())].into_iter().chain(medians));
+        let figures = report.rows.iter().map(|row| with_interval(row, metric, true));
+        table.add([Cell::from(metric.title())].into_iter().chain(figures));
     }
     table
 }
 
-/// The median over processes; on request, its 95 % interval is below it.
-fn median(row: &Row, metric: Metric, interval: bool) -> Cell {
-    let own = row.metrics.iter().find(|figure| figure.metric == metric);
-    let interval = own.filter(|_| interval).and_then(words::interval);
+/// How much each figure varies between processes: arithmetic mean ± standard deviation, and the coefficient of
+/// variation below.
+pub(crate) fn spread(report: &Report) -> Table {
+    let mut table = by_row(report);
+    for metric in Metric::ALL {
+        let title = Cell::from(metric.title()).short(metric.short_title());
+        let cells =
+            report.rows.iter().map(|row| row.figure(metric).map_or_else(|| words::DASH.into(), moments));
+        table.add([title].into_iter().chain(cells));
+    }
+    table.captioned("Between processes: mean ± standard deviation, coefficient of variation")
+}
+
+fn moments(figure: &Figure) -> Cell {
+    let (Some(mean), Some(deviation)) = (figure.mean, figure.standard_deviation) else {
+        return words::DASH.into();
+    };
+    let variation = figure.coefficient_of_variation.map(|share| format!("{:.1} %", 100.0 * share));
+    Cell::with_small(format!("{} ± {}", number(mean), number(deviation)), variation.unwrap_or_default())
+}
+
+/// The figure; on request, its 95 % interval is below it.
+fn with_interval(row: &Row, metric: Metric, interval: bool) -> Cell {
+    let interval = row.figure(metric).filter(|_| interval).and_then(words::interval);
     Cell::with_small(figure(row, metric), words::range(interval))
 }
 
 /// A dash replaces what was not measured; the reason is below the table.
 fn figure(row: &Row, metric: Metric) -> String {
-    match row.median(metric) {
+    match row.typical(metric) {
         None if row.rounds == 0 => words::DASH.into(),
         None => "not available".into(),
         Some(value) => number(value),
@@ -117,14 +207,15 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;
     }
-    let figures = Metric::OF_A_PROMPT.map(|metric| Column::right(metric.title()));
+    let figures = Metric::OF_A_PROMPT
+        .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
     let mut table = Table::new(["Prompt", "Framework"].map(Column::left).into_iter().chain(figures));
     for prompt in &report.prompts {
-        for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.median.is_some())) {
+        for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.typical().is_some())) {
             let start = [format!("{} ({} tokens)", prompt.name, prompt.tokens), row.framework.clone()];
-            let figures = row.metrics.iter().map(|figure| words::or_dash(figure.median, number));
+            let figures = row.metrics.iter().map(|figure| words::or_dash(figure.typical(), number));
             table.add(start.into_iter().chain(figures));
         }
     }
-    (!table.rows.is_empty()).then(|| table.captioned("Median over processes, of each prompt's samples alone"))
+    (!table.rows.is_empty()).then(|| table.captioned("By prompt, from its samples alone"))
 }

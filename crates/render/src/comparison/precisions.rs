@@ -4,7 +4,8 @@ use judge::metrics::Metric;
 use judge::report::{Report, Row, SCHEMA};
 
 use super::{figure, figures};
-use crate::table::{Column, Table};
+use crate::screen::{Screen, Tone};
+use crate::table::{Cell, Column, Table};
 use crate::words::DASH;
 
 const METRICS: [Metric; 4] =
@@ -13,8 +14,8 @@ const NOTE: &str = "Precisions were measured one after another: a difference bet
                     tested; verdicts are those of each comparison above.";
 
 /// The table as text for a terminal, below the tables of the comparisons.
-pub fn table(reports: &[Report]) -> String {
-    format!("{}\n{NOTE}\n", grid(reports).terminal())
+pub fn table(reports: &[Report], screen: &Screen) -> String {
+    format!("{}\n{}", grid(reports).terminal(screen), screen.paragraph(Tone::Plain, NOTE))
 }
 
 pub fn markdown(reports: &[Report]) -> String {
@@ -32,13 +33,13 @@ pub fn csv(reports: &[Report]) -> String {
 }
 
 fn grid(reports: &[Report]) -> Table {
-    let figures = METRICS.map(|metric| Column::right(metric.title()));
+    let figures = METRICS.map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
     let ends = ["Parity", "Top-1 of f32", "KL from f32"].map(Column::right);
     let start = ["Precision", "Framework"].map(Column::left);
     let mut table = Table::new(start.into_iter().chain(figures).chain(ends));
     for row in reports.iter().flat_map(|report| &report.rows) {
         let (top1, kl) = loss(row);
-        let start = [row.precision_words(), row.framework.clone()];
+        let start = [row.precision_words(), row.title()];
         let figures = METRICS.map(|metric| figure(row, metric));
         table.add(start.into_iter().chain(figures).chain([row.parity_words(), top1, kl]));
     }

@@ -2,15 +2,17 @@
 
 use insta::assert_snapshot;
 use judge::memory::{KvCaches, Parts};
-use judge::report::State;
 use judge::report::prompts::{PromptFigures, PromptRow};
+use judge::report::{State, summary};
 
 use super::*;
-use crate::testing::{figure, report};
+use crate::testing::{WIDE, figure, report};
 
 #[test]
 fn the_table_has_the_rows_people_rely_on() {
-    assert_snapshot!(table(&report()), @r#"
+    assert_snapshot!(table(&report(), &WIDE), @r"
+    ort is fastest: it decodes 1.9x faster than candle (1.8–2.0x). tch failed; odd cannot run this.
+
     a-model on A Processor with 2 threads: prompts of 16 tokens, 32 new tokens each, 6 rounds
 
     ┌────────────────────────────┬───────────────┬─────────────┬────────┬─────────────┐
@@ -27,17 +29,19 @@ fn the_table_has_the_rows_people_rely_on() {
     tch failed: it was ended by signal 9
     odd unsupported: no bf16 kernels
     ort decodes 1.9x faster than candle
-    ort and candle: inconclusive in Model Load (s)
-    Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
+    inconclusive: load: ort and candle (1.8–2.0x)
     warning: odd: it kept 1.0 of 2 threads busy (R5)
+    figures by prompt, memory by part, versions and time: -v, or report.html
 
     Every sample, and report.html: results/x
-    "#);
+    ");
 }
 
 #[test]
 fn markdown_is_the_same_table() {
-    assert_snapshot!(markdown(&report()), @r#"
+    assert_snapshot!(markdown(&report()), @r"
+    **ort is fastest: it decodes 1.9x faster than candle (1.8–2.0x). tch failed; odd cannot run this.**
+
     a-model on A Processor with 2 threads: prompts of 16 tokens, 32 new tokens each, 6 rounds
 
     |                            |        candle |         ort |    tch |         odd |
@@ -53,31 +57,56 @@ fn markdown_is_the_same_table() {
     - tch failed: it was ended by signal 9
     - odd unsupported: no bf16 kernels
     - ort decodes 1.9x faster than candle
-    - ort and candle: inconclusive in Model Load (s)
-
-    <details>
-    <summary>1 warning, and what else was measured</summary>
-
-    - Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
+    - inconclusive: load: ort and candle (1.8–2.0x)
     - warning: odd: it kept 1.0 of 2 threads busy (R5)
 
+    <details>
+    <summary>What else was measured</summary>
+
+    Between processes: mean ± standard deviation, coefficient of variation:
+
+    |                               |                candle |                   ort | tch | odd |
+    |-------------------------------|-----------------------|-----------------------|-----|-----|
+    | Model Load (s)                | 0.210 ± 0.000 (0.0 %) | 0.588 ± 0.000 (0.0 %) |   – |   – |
+    | Cold Start (ms)               |  79.8 ± 0.000 (0.0 %) |  9.99 ± 0.000 (0.0 %) |   – |   – |
+    | Steady-State Latency (ms)     |  17.7 ± 0.000 (0.0 %) |  1.25 ± 0.000 (0.0 %) |   – |   – |
+    | Average Throughput (tok/s)    |   156 ± 0.000 (0.0 %) |  47.2 ± 0.000 (0.0 %) |   – |   – |
+    | Peak Memory (GB)              |                     – | 0.690 ± 0.000 (0.0 %) |   – |   – |
+    | Start-up (ms)                 |                     – |                     – |   – |   – |
+    | Spawn to First Token (ms)     |                     – |                     – |   – |   – |
+    | Time to First Token (ms)      |                     – |                     – |   – |   – |
+    | Prefill Throughput (tok/s)    |                     – |                     – |   – |   – |
+    | Latency p50 (ms)              |                     – |                     – |   – |   – |
+    | Latency p90 (ms)              |                     – |                     – |   – |   – |
+    | Latency p99 (ms)              |                     – |                     – |   – |   – |
+    | Total Time (ms)               |                     – |                     – |   – |   – |
+    | Peak Throughput (tok/s)       |                     – |                     – |   – |   – |
+    | Efficiency (tok/s per GB)     |                     – |                     – |   – |   – |
+    | Peak Memory per Sequence (MB) |                     – |                     – |   – |   – |
+
+    - ort and candle: inconclusive in Model Load (s)
+    - Model Load is from a warm page cache (100 % of the weights resident before); from a cold one: candle 0.50 s (0 % resident), ort 0.50 s (0 % resident)
+
     </details>
-    "#);
+    ");
 }
 
 #[test]
 fn csv_has_a_line_for_each_figure() {
     let text = csv(&report());
     let start: Vec<_> = text.lines().take(6).collect();
-    assert_snapshot!(start.join("\n"), @r#"
-    framework,state,precision,metric,unit,median,min,max,rounds,prompt
-    candle,measured,f32,load,s,0.21,0.21,0.21,6,
-    candle,measured,f32,cold_start,ms,79.84,79.84,79.84,6,
-    candle,measured,f32,latency,ms,17.7,17.7,17.7,6,
-    candle,measured,f32,throughput,tok/s,155.6,155.6,155.6,6,
-    candle,measured,f32,peak_memory,GB,,,,6,
-    "#);
+    assert_snapshot!(start.join("\n"), @r"
+    framework,state,precision,metric,unit,median,min,max,rounds,prompt,typical,mean,standard_deviation,coefficient_of_variation
+    candle,measured,f32,load,s,0.21,0.21,0.21,6,,0.21,0.21,0,0
+    candle,measured,f32,cold_start,ms,79.84,79.84,79.84,6,,79.84,79.84000000000002,0.00000000000001556721137788958,0.00000000000000019498010242847667
+    candle,measured,f32,latency,ms,17.7,17.7,17.7,6,,17.7,17.7,0,0
+    candle,measured,f32,throughput,tok/s,155.6,155.6,155.6,6,,155.60000000000008,155.6,0,0
+    candle,measured,f32,peak_memory,GB,,,,6,,,,,
+    ");
 }
+
+/// A terminal that shows everything.
+const ALL: Screen = Screen { verbose: true, width: 400, colour: false };
 
 /// A report of two prompts, of which candle has figures and tch has none.
 fn two_prompts() -> Report {
@@ -109,15 +138,17 @@ fn several_prompts_have_a_table_of_their_own() {
     | short (5 tokens)  | candle    |                     20.4 |                      9.87 |                        101 |                        245 |
     | long (512 tokens) | candle    |                      803 |                      11.2 |                          – |                        638 |
     ");
-    assert!(table(&report).contains("long (512 tokens)") && markdown(&report).contains("long (512 tokens)"));
+    assert!(
+        table(&report, &ALL).contains("long (512 tokens)") && markdown(&report).contains("long (512 tokens)")
+    );
     let lines = csv(&report);
     let lines: Vec<_> =
-        lines.lines().filter(|line| line.ends_with("long") && line.starts_with("c")).collect();
+        lines.lines().filter(|line| line.contains(",long,") && line.starts_with("c")).collect();
     assert_snapshot!(lines.join("\n"), @r"
-    candle,measured,f32,first_token,ms,803,803,803,6,long
-    candle,measured,f32,latency,ms,11.2,11.2,11.2,6,long
-    candle,measured,f32,throughput,tok/s,,,,6,long
-    candle,measured,f32,prefill_throughput,tok/s,637.6,637.6,637.6,6,long
+    candle,measured,f32,first_token,ms,803,803,803,6,long,803.0000000000007,803,0,0
+    candle,measured,f32,latency,ms,11.2,11.2,11.2,6,long,11.199999999999998,11.200000000000001,0.0000000000000019459014222361975,0.00000000000000017374119841394619
+    candle,measured,f32,throughput,tok/s,,,,6,long,,,,
+    candle,measured,f32,prefill_throughput,tok/s,637.6,637.6,637.6,6,long,637.6000000000001,637.6,0,0
     ");
 }
 
@@ -135,11 +166,11 @@ fn what_a_suite_shows_stands_below_unless_it_is_the_usual_one() {
         let mut report = report();
         report.plan.suite = suite.map(str::to_owned);
         report.plan.analysis = "It shows this, and not that. ".repeat(4).trim_end().into();
-        (table(&report), markdown(&report))
+        (table(&report, &ALL), markdown(&report))
     };
     let (terminal, markup) = told(Some("smoke"));
     let expected = "\nSuite smoke: It shows this, and not that. It shows this, and not that. It shows this, and not that.\nIt shows this";
-    assert!(terminal.contains(expected) && markup.contains(expected), "{terminal}");
+    assert!(terminal.contains("\nSuite smoke: It shows this") && markup.contains(expected), "{terminal}");
     let (terminal, markup) = told(Some("default"));
     assert!(!terminal.contains("It shows") && markup.contains("Suite default: It shows"), "{terminal}");
     assert!(told(None).0.contains("These prompts: It shows"));
@@ -168,7 +199,8 @@ fn memory_is_one_line_that_adds_up() {
     };
     report.rows[0].memory = Some(parts(40e6));
     report.rows[1].memory = Some(parts(-7e6));
-    let text = table(&report);
+    report.summary = summary(&report);
+    let text = table(&report, &ALL);
     let line = text.lines().find(|line| line.starts_with("peak memory by part")).unwrap();
     assert_snapshot!(line, @"peak memory by part (MB): candle 10 framework + 500 parameters + 2 KV cache + 5 activations + 40 remainder = 557; ort 10 framework + 500 parameters + 2 KV cache + 5 activations − 7 remainder = 510");
 }
@@ -179,7 +211,8 @@ fn too_few_rounds_are_one_sentence() {
     for row in &mut report.rows {
         row.rounds = row.rounds.min(1);
     }
-    let text = table(&report);
+    report.summary = summary(&report);
+    let text = table(&report, &WIDE);
     assert!(text.contains("inconclusive: a verdict takes 6 rounds, and there were 1"), "{text}");
     assert!(!text.contains("faster"), "{text}");
 }

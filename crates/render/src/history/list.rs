@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::flat;
 use crate::Format;
+use crate::screen::Screen;
 use crate::table::{Column, Table};
 use crate::words::{self, or_dash};
 
@@ -15,13 +16,19 @@ const METRICS: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Load,
 
 /// The records, one by one. Tables show these `metrics`, or the default ones if there are none. The other formats show
 /// all.
-pub fn list(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format: Format) -> String {
+pub fn list(
+    records: &[Record],
+    skipped: &[Skipped],
+    metrics: &[Metric],
+    format: Format,
+    screen: &Screen,
+) -> String {
     // The default fits a terminal: only the most important metric has its interval.
     let (metrics, intervals) = if metrics.is_empty() { (&METRICS[..], 1) } else { (metrics, metrics.len()) };
     let table = || table(records, metrics, intervals);
     match format {
         Format::Table if records.is_empty() => String::new(),
-        Format::Table => format!("{}\n", table().terminal()),
+        Format::Table => format!("{}\n", table().terminal(screen)),
         Format::Markdown => format!("{}\n", table().markdown()),
         Format::Json => document("records", &records, skipped),
         Format::Csv => flat::table(&records.iter().map(flat::line).collect::<Vec<_>>()).csv(),

@@ -7,6 +7,7 @@ use judge::regression::testing::record;
 
 use super::*;
 use crate::Format;
+use crate::testing::WIDE;
 
 /// Two runs, of which the second has local changes and another framework that failed.
 fn records() -> Vec<Record> {
@@ -22,7 +23,7 @@ fn records() -> Vec<Record> {
 
 #[test]
 fn records_are_listed_one_by_one() {
-    assert_snapshot!(list(&records(), &[], &[], Format::Markdown), @r"
+    assert_snapshot!(list(&records(), &[], &[], Format::Markdown, &WIDE), @r"
     | Time (UTC)       | Framework | Model   | Precision | Prompts → new tokens | throughput (tok/s) | latency (ms) | load (s) | peak_memory (GB) | Parity      | Commit    |
     |------------------|-----------|---------|-----------|----------------------|--------------------|--------------|----------|------------------|-------------|-----------|
     | 2026-01-01 00:00 | one       | a-model | f32       | 16 → 32, 2 threads   |                100 |         10.0 |    0.500 |                – | not checked | 01234567  |
@@ -33,7 +34,7 @@ fn records_are_listed_one_by_one() {
 
 #[test]
 fn a_trend_goes_from_the_first_run_to_the_last() {
-    assert_snapshot!(trend(&records(), &[], &[], Format::Table), @r"
+    assert_snapshot!(trend(&records(), &[], &[], Format::Table, &WIDE), @r"
     ┌───────────┬─────────┬───────────┬──────────────────────┬────────────────────┬──────┬──────────────┬──────────────────┬────────────────┬───────┐
     │ Framework ┆ Model   ┆ Precision ┆ Prompts → new tokens ┆ Metric             ┆ Runs ┆ First → last ┆           Change ┆ 95 % intervals ┆ Trend │
     ╞═══════════╪═════════╪═══════════╪══════════════════════╪════════════════════╪══════╪══════════════╪══════════════════╪════════════════╪═══════╡
@@ -41,33 +42,37 @@ fn a_trend_goes_from_the_first_run_to_the_last() {
     └───────────┴─────────┴───────────┴──────────────────────┴────────────────────┴──────┴──────────────┴──────────────────┴────────────────┴───────┘
     Runs of different times: intervals that do not meet are a reason to look, not yet a verdict.
     ");
-    assert_eq!(trend(&records()[2..], &[], &[], Format::Table), "", "a framework that failed has no trend");
+    assert_eq!(
+        trend(&records()[2..], &[], &[], Format::Table, &WIDE),
+        "",
+        "a framework that failed has no trend"
+    );
 }
 
 #[test]
 fn the_machine_is_told_where_there_are_several() {
     let mut records = records();
     records[1].machine.fingerprint = "0123456789".into();
-    let told = list(&records, &[], &[Metric::Throughput], Format::Markdown);
+    let told = list(&records, &[], &[Metric::Throughput], Format::Markdown, &WIDE);
     assert!(told.contains("| Machine") && told.contains("host (01234567)"), "{told}");
-    assert!(trend(&records, &[], &[], Format::Markdown).contains("host (01234567)"));
+    assert!(trend(&records, &[], &[], Format::Markdown, &WIDE).contains("host (01234567)"));
 }
 
 #[test]
 fn programs_get_every_figure_and_what_was_passed_over() {
     let skipped = [Skipped { line: 7, reason: "cut off".into() }];
     let json: serde_json::Value =
-        serde_json::from_str(&list(&records(), &skipped, &[], Format::Json)).unwrap();
+        serde_json::from_str(&list(&records(), &skipped, &[], Format::Json, &WIDE)).unwrap();
     assert_eq!(
         (json["records"][0]["framework"].as_str(), json["skipped"][0]["line"].as_u64()),
         (Some("one"), Some(7))
     );
-    let csv = list(&records(), &[], &[], Format::Csv);
+    let csv = list(&records(), &[], &[], Format::Csv, &WIDE);
     let lines: Vec<&str> = csv.lines().collect();
     assert!(lines[0].starts_with("time,run,study,framework,state,") && lines.len() == 4, "{csv}");
-    let csv = trend(&records(), &[], &[], Format::Csv);
+    let csv = trend(&records(), &[], &[], Format::Csv, &WIDE);
     assert!(csv.lines().nth(1).unwrap().contains(",throughput,tok/s,2026-01-01T00:00:00Z,"), "{csv}");
-    assert_eq!(list(&[], &[], &[], Format::Csv), "");
+    assert_eq!(list(&[], &[], &[], Format::Csv, &WIDE), "");
 }
 
 #[test]

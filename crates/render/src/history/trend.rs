@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{flat, list};
 use crate::Format;
+use crate::screen::{Screen, Tone};
 use crate::table::{Column, Table};
 use crate::words::{self, DASH, or_dash};
 
@@ -43,12 +44,20 @@ struct Point<'a> {
 }
 
 /// The trends of the given metrics, or of throughput if there are none.
-pub fn trend(records: &[Record], skipped: &[Skipped], metrics: &[Metric], format: Format) -> String {
+pub fn trend(
+    records: &[Record],
+    skipped: &[Skipped],
+    metrics: &[Metric],
+    format: Format,
+    screen: &Screen,
+) -> String {
     let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
     let trends = trends(records, metrics);
     match format {
         Format::Table if trends.is_empty() => String::new(),
-        Format::Table => format!("{}\n{CAUTION}\n", table(&trends).terminal()),
+        Format::Table => {
+            format!("{}\n{}", table(&trends).terminal(screen), screen.paragraph(Tone::Plain, CAUTION))
+        }
         Format::Markdown => format!("{}\n\n{CAUTION}\n", table(&trends).markdown()),
         Format::Json => list::document("trends", &trends, skipped),
         Format::Csv => flat::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),

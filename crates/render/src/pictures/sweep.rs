@@ -109,7 +109,7 @@ fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
 fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(String, Panel)> {
     let (columns, rows) = (values(report, x), values(report, y));
     let names = frameworks(report);
-    let median = |cell: &Cell, name: &str| row(cell, name)?.median(metric);
+    let median = |cell: &Cell, name: &str| row(cell, name)?.typical(metric);
     let all = || names.iter().flat_map(|name| report.cells.iter().filter_map(|cell| median(cell, name)));
     let range = Some((all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max)));
     let texts = |values: &[f64]| values.iter().map(f64::to_string).collect();
@@ -136,7 +136,7 @@ fn bars(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
     let bar = |row: &CellRow| Bar {
         label: row.framework.clone(),
         colour: colours.get(&row.framework).copied().unwrap_or(GREY),
-        value: row.median(metric),
+        value: row.typical(metric),
         interval: None,
         points: Vec::new(),
         note: absent(row.state).to_owned(),

@@ -1,14 +1,18 @@
 //! Annotations of a GitHub workflow, and its job summary.
 
+use crate::screen::Screen;
 use judge::metrics;
 use judge::regression::{Document, Verdict};
+
+/// Columns of a log, which folds nothing.
+const LOG: usize = 120;
 
 /// The table for the log, then an annotation for each important finding.
 ///
 /// The syntax is in GitHub's documentation, "Workflow commands for GitHub Actions". The escapes are those of
 /// `@actions/core`.
 pub fn github(document: &Document) -> String {
-    let mut text = super::table(document);
+    let mut text = super::table(document, &Screen::plain(LOG));
     for broken in &document.failures {
         text += &annotation("error", &format!("{} failed", broken.framework), &broken.reason);
     }

@@ -3,12 +3,13 @@
 mod annotations;
 mod junit;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use judge::metrics;
 use judge::regression::{Document, Finding, Kind, Verdict, interval_words, percent};
 use judge::report::number;
 
+use crate::screen::{Screen, Tone};
 use crate::table::{Column, Table};
 use crate::words::{self, or_dash};
 
@@ -16,15 +17,16 @@ pub use annotations::{github, job_summary, refusal};
 pub use junit::junit;
 
 /// The document as text for a terminal.
-pub fn table(document: &Document) -> String {
-    let mut text = format!("{}\n", heading(document).join("\n"));
+pub fn table(document: &Document, screen: &Screen) -> String {
+    let mut text: String = heading(document).iter().map(|line| screen.lines(Tone::Plain, line)).collect();
     if !document.findings.is_empty() {
-        text += &format!("\n{}\n", grid(document).terminal());
+        text += &format!("\n{}\n", grid(document).terminal(screen));
     }
     for line in lines(document) {
-        text += &format!("{line}\n");
+        let tone = if line.starts_with("warning: ") { Tone::Warning } else { Tone::Plain };
+        text += &screen.lines(tone, &line);
     }
-    text + &format!("\n{}\n", document.conclusion())
+    text + "\n" + &screen.paragraph(Tone::Strong, &document.conclusion())
 }
 
 /// The document as Markdown, for pull requests.

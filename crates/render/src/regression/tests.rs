@@ -8,9 +8,10 @@ use judge::regression::{Bar, Broken, Side, Subject, pairing, verdicts};
 use time::OffsetDateTime;
 
 use super::*;
+use crate::testing::WIDE;
 
 /// One framework, 8 % slower.
-fn slower() -> Document {
+pub(crate) fn slower() -> Document {
     let (baseline, current) = ([record("one", 100.0)], [record("one", 100.0 / 1.08)]);
     let pairs = pairing::pair(&baseline, &current, false).pairs;
     let subjects: Vec<Subject<'_>> =
@@ -24,7 +25,7 @@ fn slower() -> Document {
 
 #[test]
 fn the_terminal() {
-    assert_snapshot!(table(&slower()), @r##"
+    assert_snapshot!(table(&slower(), &WIDE), @r"
     current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
     baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
 
@@ -32,19 +33,19 @@ fn the_terminal() {
     │ Framework ┆ Metric     ┆  Baseline ┆    Current ┆ Change ┆    95 % interval ┆ Rounds ┆ Verdict    │
     ╞═══════════╪════════════╪═══════════╪════════════╪════════╪══════════════════╪════════╪════════════╡
     │ one       ┆ load       ┆   0.500 s ┆    0.500 s ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
-    │ one       ┆ latency    ┆   10.0 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
+    │ one       ┆ latency    ┆  10.00 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
     │ one       ┆ throughput ┆ 100 tok/s ┆ 92.6 tok/s ┆ -7.4 % ┆ -7.9 % to -6.9 % ┆      6 ┆ REGRESSION │
     └───────────┴────────────┴───────────┴────────────┴────────┴──────────────────┴────────┴────────────┘
     one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
     one: latency says what throughput says
 
     regression: throughput of one
-    "##);
+    ");
 }
 
 #[test]
 fn the_pull_request() {
-    assert_snapshot!(markdown(&slower()), @r##"
+    assert_snapshot!(markdown(&slower()), @r"
     **regression: throughput of one**
 
     - current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
@@ -53,12 +54,12 @@ fn the_pull_request() {
     | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
     |-----------|------------|-----------|------------|--------|------------------|--------|------------|
     | one       | load       |   0.500 s |    0.500 s | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
-    | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
+    | one       | latency    |  10.00 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
     | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |
 
     - one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %
     - one: latency says what throughput says
-    "##);
+    ");
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn annotations() {
 #[test]
 fn junit_reports() {
     let now = OffsetDateTime::UNIX_EPOCH;
-    assert_snapshot!(junit(&slower(), now), @r##"
+    assert_snapshot!(junit(&slower(), now), @r#"
     <?xml version="1.0" encoding="UTF-8"?>
     <testsuites name="photofinish" tests="3" failures="2" errors="0">
         <testsuite name="one" tests="3" disabled="0" errors="0" failures="2" skipped="0" timestamp="1970-01-01T00:00:00Z">
@@ -78,14 +79,14 @@ fn junit_reports() {
                 <system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 s (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out>
             </testcase>
             <testcase name="latency" classname="one">
-                <failure message="one: latency regressed: +8.0 %, 10.8 against 10.0 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
+                <failure message="one: latency regressed: +8.0 %, 10.8 against 10.00 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
             </testcase>
             <testcase name="throughput" classname="one">
                 <failure message="one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
             </testcase>
         </testsuite>
     </testsuites>
-    "##);
+    "#);
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn what_differs_and_what_failed_is_told_everywhere() {
     document.failures = vec![Broken { framework: "two".into(), reason: "it was ended by signal 9".into() }];
     document.unmeasurable = Some("other processes used 50 %".into());
     let document = document.concluded();
-    let terminal = table(&document);
+    let terminal = table(&document, &WIDE);
     assert!(
         terminal.contains("NOT THE SAME: processor: <A>") && terminal.ends_with("\nfailed: two\n"),
         "{terminal}"
@@ -128,6 +129,6 @@ fn a_spreadsheet_has_a_line_for_each_finding() {
     let start: Vec<&str> = text.lines().take(2).collect();
     assert_snapshot!(start.join("\n"), @r#"
     framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
-    one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
+    one,"a-model f32, 16 → 32, 2 threads",load,s,0.4999962499766872,0.4999962499766872,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
     "#);
 }

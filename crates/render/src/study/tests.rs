@@ -7,7 +7,7 @@ use plan::sweep::SweepKind;
 use plan::{Axis, Setting, Settings, StudyView};
 
 use super::*;
-use crate::testing::{cell, study};
+use crate::testing::{WIDE, cell, study};
 
 fn at(axis: Axis, value: u32) -> Settings {
     Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
@@ -22,7 +22,9 @@ fn sweep() -> StudyReport {
 
 #[test]
 fn a_sweep_has_a_row_for_each_cell_and_framework() {
-    assert_snapshot!(table(&sweep()), @r"
+    assert_snapshot!(table(&sweep(), &WIDE), @r"
+    ort is fastest in 2 of 2 cells.
+
     sweep generate: 3 cells, 6 rounds each
 
     ┌───────┬────────────┬───────────┬──────────────────┬─────────────────┬──────────────┬────────────────┬───────────┬───────────────────┬─────────────┐
@@ -65,6 +67,8 @@ fn with_and_without_stand_side_by_side() {
     let arms = ["fused".to_owned(), "base".to_owned()];
     let cells = vec![cell(at(Axis::PromptTokens, 16), [50.0, 40.0])];
     assert_snapshot!(markdown(&study("ab fused", StudyView::Ab(arms), cells)), @r"
+    **fused against base: slower in 1 of 1 cell (by 1.9x).**
+
     ab fused (prompt 16, new tokens 32): 1 cells, 6 rounds each
 
     | fused (tok/s) | base (tok/s) | Speed-up | 95 % interval | Verdict | Memory | Same tokens |      Parity |
@@ -95,6 +99,6 @@ fn a_study_of_warm_up_shows_its_iterations() {
     | 1         |                    60.0 |       30.0 |
     | 2         |                    40.0 |       20.0 |
     ");
-    assert!(table(&report).contains("ms a token") && markdown(&report).contains("ms a token"));
+    assert!(table(&report, &WIDE).contains("ms a token") && markdown(&report).contains("ms a token"));
     assert!(curve(&sweep()).is_none());
 }

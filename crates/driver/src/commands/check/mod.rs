@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 
 use super::measured::{self, Destination, results_dir};
 use crate::cli::check::{CheckArgs, Different, Output};
-use crate::output::print;
+use crate::output::{print, screen};
 use again::{again, says_what_to_measure};
 use source::{LATEST, Run, Runs};
 
@@ -280,7 +280,7 @@ pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
 pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
     use render::regression;
     let text = match output {
-        Output::Table => regression::table(document),
+        Output::Table => regression::table(document, &screen()),
         Output::Json => pretty(document) + "\n",
         Output::Markdown => regression::markdown(document),
         Output::Csv => regression::csv(document),

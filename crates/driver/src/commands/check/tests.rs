@@ -118,7 +118,9 @@ fn other_machines_and_settings_are_refused_unless_told() {
     let error = refused(machine, &[]).unwrap_err();
     assert!(error.contains("processor: A Processor (baseline), Another (current)"), "{error}");
     let allowed = refused(machine, &["--allow-different", "machine"]).unwrap();
-    assert!(render::regression::table(&allowed).contains("NOT THE SAME: processor"));
+    assert!(
+        render::regression::table(&allowed, &crate::output::screen()).contains("NOT THE SAME: processor")
+    );
     let iterations = |record: &mut Record| record.settings.iterations = 9;
     assert!(refused(iterations, &[]).unwrap_err().contains("iterations: 2 (baseline), 9 (current)"));
     let tokens = |record: &mut Record| record.case.new_tokens = 64;

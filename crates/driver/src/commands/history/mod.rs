@@ -11,7 +11,7 @@ use measure::results::write_whole;
 use plan::{Failure, Result};
 
 use crate::cli::history::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
-use crate::output::print;
+use crate::output::{print, screen};
 
 /// The result of a query of the history.
 struct Found {
@@ -28,7 +28,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             let ListArgs { filters, metrics, trend, format } = &args.list;
             let Found { records, skipped, .. } = find(filters)?;
             let rendered = if *trend { render::history::trend } else { render::history::list };
-            print(&rendered(&records, &skipped, metrics, (*format).into()))?;
+            print(&rendered(&records, &skipped, metrics, (*format).into(), &screen()))?;
         }
     }
     Ok(0)

@@ -133,7 +133,7 @@ impl Store {
         for (name, contents) in &outputs.files {
             self.results.write(name, contents);
         }
-        self.results.finish().or_else(|| outputs.missing)
+        self.results.finish().or(outputs.missing)
     }
 
     /// Removes a new directory in which nothing was measured.

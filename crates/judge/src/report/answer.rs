@@ -1,0 +1,279 @@
+//! The answer: the sentences that every output begins with, and what to do where it is open.
+
+use plan::{Plan, Rounds};
+use statistics::MIN_ROUNDS;
+
+use super::{Report, Row, State, number};
+use crate::metrics::{self, Metric};
+use crate::verdicts::{Comparison, Verdict};
+
+/// Longest time budget that is advised, in minutes. What takes longer is better settled on a quieter machine.
+const LONGEST_MIN: f64 = 60.0;
+
+/// One to three sentences: speed; then who takes no part, who needs the least memory, who starts first.
+pub(super) fn answer(report: &Report) -> Vec<String> {
+    let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
+    let speed = Standing::new(report, Metric::deciding(report.plan.new_tokens));
+    let first = match compared.as_slice() {
+        [] => nothing(report),
+        [only] => alone(report, only),
+        _ => match report.noise() {
+            Some(reason) => format!("No verdict, for the machine was too noisy: {reason}."),
+            None if rounds(report) < MIN_ROUNDS => first_look(report, &compared),
+            None => speed.sentence(report),
+        },
+    };
+    let mut sentences = vec![first];
+    if compared.len() > 1 {
+        sentences.extend(left_out(report));
+        let best = |metric: Metric| Standing::new(report, metric).best_sentence(report);
+        sentences.extend(best(Metric::PeakMemory));
+        sentences.extend(best(Metric::Load).or_else(|| best(Metric::ColdStart)));
+    }
+    sentences.truncate(3);
+    sentences
+}
+
+/// What would settle an open answer.
+pub(super) fn next(report: &Report) -> Option<String> {
+    let compared = report.rows.iter().filter(|row| row.state.takes_part()).count();
+    if compared < 2 || report.interrupted || report.noise().is_some() {
+        return None;
+    }
+    let speed = Standing::new(report, Metric::deciding(report.plan.new_tokens));
+    if rounds(report) < MIN_ROUNDS {
+        let is_quick = report.plan.request.as_ref().is_some_and(|request| request.quick);
+        let how = if is_quick { "leave out `--quick`".into() } else { format!("`--rounds {MIN_ROUNDS}`") };
+        return Some(format!("For a verdict: {how}."));
+    }
+    let open = speed.open();
+    let widest = open.iter().max_by(|a, b| needed(a, &report.plan).total_cmp(&needed(b, &report.plan)))?;
+    let who = format!("{} and {}", widest.a, widest.b);
+    let times = needed(widest, &report.plan);
+    Some(match report.plan.rounds {
+        Rounds::Auto { budget_s, max } => {
+            let minutes = (budget_s / 60.0 * times).ceil();
+            let rounds = (rounds(report) as f64 * times).ceil();
+            if minutes > LONGEST_MIN {
+                format!(
+                    "To settle {who}, this machine would take more than an hour: try one with less other activity."
+                )
+            } else if rounds > max as f64 {
+                format!("To settle {who}: `--rounds {rounds:.0}`.")
+            } else {
+                format!("To settle {who}: `--time-budget {minutes:.0}`.")
+            }
+        }
+        Rounds::Fixed(rounds) => {
+            format!("To settle {who}: `--rounds {:.0}`.", (rounds as f64 * times).ceil())
+        }
+    })
+}
+
+/// The most rounds that a contender completed.
+fn rounds(report: &Report) -> usize {
+    report.rows.iter().map(|row| row.rounds).max().unwrap_or(0)
+}
+
+/// How many times as many rounds would settle an open pair: an interval narrows with their square root, and has to
+/// leave out "no difference", or to lie within the margin.
+fn needed(comparison: &Comparison, plan: &Plan) -> f64 {
+    let (Some(ratio), Some((low, high))) = (comparison.advantage, comparison.interval) else {
+        return f64::INFINITY;
+    };
+    let (distance, half) = (ratio.ln().abs(), 0.5 * (high.ln() - low.ln()));
+    let margin = (1.0 + plan.margin).ln();
+    // Half as much again for what corrections for several comparisons and looks add.
+    let narrow = distance.max(margin - distance) / 1.5;
+    (half / narrow).powi(2).max(1.5)
+}
+
+/// The words of a comparative: [`Metric::than`], or briefer.
+type Than = fn(Metric, &str, f64, Option<(f64, f64)>) -> String;
+
+/// Who is better than whom in one metric.
+struct Standing<'a> {
+    metric: Metric,
+    compared: Vec<&'a Comparison>,
+}
+
+impl<'a> Standing<'a> {
+    fn new(report: &'a Report, metric: Metric) -> Standing<'a> {
+        let compared = report.comparisons.iter().filter(|comparison| comparison.metric == metric);
+        Standing { metric, compared: compared.collect() }
+    }
+
+    fn labels(&self) -> Vec<&'a str> {
+        let mut labels = Vec::new();
+        for label in self.compared.iter().flat_map(|found| [found.a.as_str(), found.b.as_str()]) {
+            if !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+        labels
+    }
+
+    /// Pairs in which `label` is better for certain, the smallest difference first.
+    fn beaten_by(&self, label: &str) -> Vec<&'a Comparison> {
+        let is_beaten = |found: &&&Comparison| found.verdict == Verdict::Faster && found.a == label;
+        let mut beaten: Vec<&Comparison> = self.compared.iter().filter(is_beaten).copied().collect();
+        beaten.sort_by(|x, y| x.advantage.unwrap_or(1.0).total_cmp(&y.advantage.unwrap_or(1.0)));
+        beaten
+    }
+
+    /// Those that nobody beats for certain.
+    fn leaders(&self) -> Vec<&'a str> {
+        let is_beaten =
+            |label: &str| self.compared.iter().any(|c| c.verdict == Verdict::Faster && c.b == label);
+        self.labels().into_iter().filter(|label| !is_beaten(label)).collect()
+    }
+
+    /// Open pairs among the leaders.
+    fn open(&self) -> Vec<&'a Comparison> {
+        let leaders = self.leaders();
+        let is_open = |found: &&&Comparison| {
+            found.verdict == Verdict::Inconclusive
+                && leaders.contains(&found.a.as_str())
+                && leaders.contains(&found.b.as_str())
+        };
+        self.compared.iter().filter(is_open).copied().collect()
+    }
+
+    /// The one that is better than all others for certain.
+    fn best(&self) -> Option<&'a str> {
+        let others = self.labels().len().checked_sub(1)?;
+        self.labels().into_iter().find(|label| self.beaten_by(label).len() == others)
+    }
+
+    /// "candle needs the least memory: 0.550 GB, 20 % less memory than tch (20–21 %)."
+    fn best_sentence(&self, report: &Report) -> Option<String> {
+        let best = self.best()?;
+        let row = report.rows.iter().find(|row| row.framework == best)?;
+        let figure = format!("{} {}", number(row.typical(self.metric)?), self.metric.unit());
+        Some(format!(
+            "{best} {}: {figure}, {}.",
+            self.metric.superlative(),
+            self.than(&self.beaten_by(best), Metric::than_briefly)
+        ))
+    }
+
+    /// Speed: one is the fastest, several are equally fast, or nobody is the fastest for certain.
+    fn sentence(&self, report: &Report) -> String {
+        if let Some(best) = self.best() {
+            let than = self.than(&self.beaten_by(best), Metric::than);
+            return format!("{best} {}: it {} {than}.", self.metric.superlative(), self.metric.does());
+        }
+        let leaders = self.leaders();
+        let mut told = self.of_leaders(report, &leaders);
+        // Who is behind, by the one of the leaders that shows it best.
+        let behind = leaders.iter().max_by_key(|label| self.beaten_by(label).len());
+        if let Some((ahead, beaten)) = behind.map(|label| (label, self.beaten_by(label)))
+            && !beaten.is_empty()
+        {
+            told += &format!("; {ahead} {} {}", self.metric.does(), self.than(&beaten, Metric::than));
+        }
+        told + "."
+    }
+
+    fn of_leaders(&self, report: &Report, leaders: &[&str]) -> String {
+        let names = listed(leaders);
+        let open = self.open();
+        let words = self.metric.words();
+        if leaders.is_empty() || self.compared.iter().any(|found| found.verdict == Verdict::NotMeasurable) {
+            return format!("No verdict on {words}: figures are missing");
+        }
+        if open.is_empty() && leaders.len() > 1 {
+            let margin = report.plan.margin * 100.0;
+            return format!("{names} are equally fast: {words} is equivalent within {margin} %");
+        }
+        let least = open.iter().filter_map(|found| found.statistics.as_ref()?.detectable).reduce(f64::max);
+        let shown = least.map_or(String::new(), |least| {
+            format!(": this run could only have shown differences above {}", metrics::detectable(least))
+        });
+        match leaders.len() {
+            1 => format!("{names} leads, but not for certain against all"),
+            _ => format!("Nobody is fastest for certain between {names}{shown}"),
+        }
+    }
+
+    /// "8 % faster than tch (3–14 %) and 19 % faster than ort (15–22 %)". Of many, the nearest and the farthest.
+    fn than(&self, beaten: &[&Comparison], told: Than) -> String {
+        let one = |found: &&Comparison| {
+            let ratio = found.advantage.unwrap_or(1.0);
+            let than = told(self.metric, &found.b, ratio, found.interval);
+            match found.interval {
+                Some(interval) => format!("{than} ({})", self.metric.interval(ratio, interval)),
+                None => than,
+            }
+        };
+        match beaten {
+            [first, .., last] if beaten.len() > 3 => {
+                format!("{}, the next, up to {}, the last", one(first), one(last))
+            }
+            _ => listed(&beaten.iter().map(one).collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// "a", "a and b", "a, b and c".
+fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+fn figure_of(report: &Report, row: &Row) -> String {
+    let metric = Metric::deciding(report.plan.new_tokens);
+    row.typical(metric)
+        .map_or_else(|| "no figure".into(), |value| format!("{} {}", number(value), metric.unit()))
+}
+
+fn first_look(report: &Report, compared: &[&Row]) -> String {
+    let figures: Vec<String> =
+        compared.iter().map(|row| format!("{} {}", row.framework, figure_of(report, row))).collect();
+    let rounds = rounds(report);
+    let count = if rounds == 1 { "1 round decides".to_owned() } else { format!("{rounds} rounds decide") };
+    format!("A first look: {}. {count} nothing; a verdict takes {MIN_ROUNDS}.", figures.join(", "))
+}
+
+fn alone(report: &Report, only: &Row) -> String {
+    let metric = Metric::deciding(report.plan.new_tokens);
+    let others = match left_out(report) {
+        Some(reasons) => format!(" {reasons}"),
+        None => String::new(),
+    };
+    format!(
+        "{} {} {}; there is nothing to compare it with.{others}",
+        only.framework,
+        metric.does(),
+        figure_of(report, only)
+    )
+}
+
+fn nothing(report: &Report) -> String {
+    match left_out(report) {
+        Some(reasons) => format!("Nothing can be compared. {reasons}"),
+        None => "Nothing was measured.".into(),
+    }
+}
+
+/// Those that were asked for and take no part, with the reason in a word.
+fn left_out(report: &Report) -> Option<String> {
+    let of = |state: State| -> Vec<&Row> { report.rows.iter().filter(|row| row.state == state).collect() };
+    let told = |state: State, words: &str| {
+        let names: Vec<String> = of(state).into_iter().map(Row::title).collect();
+        let were = if names.len() == 1 { "was" } else { "were" };
+        (!names.is_empty()).then(|| format!("{} {}", listed(&names), words.replace("were", were)))
+    };
+    let all = [
+        told(State::Struck, "were struck: figures without part in any verdict"),
+        told(State::Failed, "failed"),
+        told(State::Unsupported, "cannot run this"),
+        told(State::NotRun, "were not run"),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    (!all.is_empty()).then(|| format!("{}.", all.join("; ")))
+}

@@ -1,0 +1,108 @@
+//! A metric of one contender over the rounds.
+
+use serde::{Deserialize, Serialize};
+use statistics::{Moments, geometric_interval, geometric_mean, median};
+
+use crate::evidence::Evidence;
+use crate::metrics::{self, Metric};
+use plan::Plan;
+
+/// A metric of one contender. What outputs show is [`Figure::typical`]: the geometric mean over rounds, so that the
+/// ratio of two contenders' figures is the ratio that the verdict tests, and throughput is the reciprocal of latency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    pub metric: Metric,
+    pub unit: String,
+    /// Geometric mean over rounds of what is compared. `null`: not available, or written before schema 4 had it.
+    #[serde(default)]
+    pub typical: Option<f64>,
+    /// 95 % interval of the geometric mean; `null` below six rounds.
+    #[serde(default, deserialize_with = "crate::reading::interval")]
+    pub interval: Option<(f64, f64)>,
+    /// Median over processes. `null`: not available.
+    pub median: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    /// Arithmetic mean over processes.
+    #[serde(default)]
+    pub mean: Option<f64>,
+    /// Between processes, with n − 1.
+    #[serde(default)]
+    pub standard_deviation: Option<f64>,
+    /// Standard deviation ÷ mean.
+    #[serde(default)]
+    pub coefficient_of_variation: Option<f64>,
+    /// By round.
+    pub values: Vec<Option<f64>>,
+    /// By round, where others are what is held against another contender's: means over blocks, and no load or cold
+    /// start of a disturbed start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<Option<f64>>,
+}
+
+impl Figure {
+    /// From the values of each round, and from those that are compared where these are others.
+    pub fn new(metric: Metric, values: Vec<Option<f64>>, compared: Vec<Option<f64>>) -> Figure {
+        let known: Vec<f64> = values.iter().copied().flatten().collect();
+        let of_compared: Vec<f64> = compared.iter().copied().flatten().collect();
+        let shown = if of_compared.is_empty() { &known } else { &of_compared };
+        let moments = Moments::new(&known);
+        Figure {
+            metric,
+            unit: metric.unit().to_owned(),
+            typical: geometric_mean(shown).or_else(|| median(shown)),
+            interval: geometric_interval(shown),
+            median: median(&known),
+            min: known.iter().copied().reduce(f64::min),
+            max: known.iter().copied().reduce(f64::max),
+            mean: moments.map(|moments| moments.mean),
+            standard_deviation: moments.map(|moments| moments.standard_deviation),
+            coefficient_of_variation: moments.and_then(Moments::coefficient_of_variation),
+            values,
+            compared,
+        }
+    }
+
+    /// A figure of the table, with what is compared of it.
+    pub(super) fn of_row(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+        let values = metrics::by_round(metric, plan, evidence, label);
+        let compared = metrics::to_compare(metric, plan, evidence, label);
+        Figure::new(metric, values.clone(), if compared == values { Vec::new() } else { compared })
+    }
+
+    /// What every output shows. A report of an older version has only the median.
+    pub fn typical(&self) -> Option<f64> {
+        self.typical.or(self.median)
+    }
+
+    /// What is held against another contender's figure, by round.
+    pub fn compared(&self) -> &[Option<f64>] {
+        if self.compared.is_empty() { &self.values } else { &self.compared }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_one_row_agree() {
+        let gaps = [10.0, 12.0, 11.0, 10.0, 13.0, 10.5].map(Some);
+        let latency = Figure::new(Metric::Latency, gaps.to_vec(), Vec::new());
+        let rates = gaps.map(|gap| gap.map(|gap: f64| 1000.0 / gap));
+        let throughput = Figure::new(Metric::Throughput, rates.to_vec(), Vec::new());
+        let product = latency.typical().unwrap() * throughput.typical().unwrap();
+        assert!((product - 1000.0).abs() < 1e-9, "{product}");
+        let (low, high) = latency.interval.unwrap();
+        assert!(low < latency.typical().unwrap() && latency.typical().unwrap() < high);
+    }
+
+    #[test]
+    fn what_is_compared_is_what_is_shown() {
+        let figure = Figure::new(Metric::Load, vec![Some(9.0), Some(1.0)], vec![None, Some(1.0)]);
+        assert_eq!((figure.typical(), figure.median), (Some(1.0), Some(5.0)));
+        let disturbed = Figure::new(Metric::Load, vec![Some(2.0)], vec![None]);
+        assert_eq!(disturbed.typical(), Some(2.0), "a figure that nothing is compared with is still one");
+        assert_eq!(disturbed.interval, None);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a reader should know before trusting the figures, the gravest first, each with what to do about it.
+
+use super::{Facts, Row};
+use crate::evidence::{End, Evidence};
+use crate::fairness::{Breach, MACHINE, RuleState};
+use crate::metrics::Metric;
+use crate::run::Run;
+use plan::{Contender, Plan};
+
+/// Coefficient of variation above which figures of one contender are too different for their mean to say much.
+const VARIES: f64 = 0.10;
+
+pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
+    let Facts { plan, evidence, model, .. } = facts;
+    let mut warnings = ending(&evidence.end);
+    if let Some(reason) = &evidence.no_reference {
+        warnings.push(format!("no reference for parity: {reason}; name another with --reference"));
+    }
+    warnings.extend(accepted_noise(plan, rules));
+    warnings.extend(disturbed(plan, evidence));
+    warnings.extend(varies(rows));
+    warnings.extend(rows.iter().filter_map(unsteady));
+    warnings.extend(unsettled(plan, evidence));
+    for (label, score) in &evidence.texts {
+        warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
+    }
+    let note = |rule: &RuleState| {
+        let id = rule.id.clone();
+        let of = move |breach: &Breach| format!("{}: {} ({id})", breach.framework, breach.finding);
+        rule.notes.iter().map(of).collect::<Vec<_>>()
+    };
+    warnings.extend(rules.iter().flat_map(note));
+    let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
+    warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
+    warnings.extend(evidence.no_probe.clone());
+    if model.config.is_none() {
+        warnings.push("these results do not hold the model's shapes: shares of the limit and memory by part are not available".into());
+    }
+    warnings
+}
+
+fn ending(end: &End) -> Vec<String> {
+    let told = match end {
+        End::Interrupted => {
+            "interrupted: the figures are those of the rounds that were done; run it again for a verdict"
+        }
+        End::Killed => {
+            "the run was ended before it could save its report: the figures are those of the processes that were saved; run it again for a verdict"
+        }
+        _ => return Vec::new(),
+    };
+    vec![told.to_owned()]
+}
+
+/// Noise that was accepted, and by which flag.
+fn accepted_noise(plan: &Plan, rules: &[RuleState]) -> Vec<String> {
+    let broken = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (&rule.id, breach)));
+    let accepted = broken.filter(|(_, breach)| breach.framework == MACHINE && plan.accept_noise);
+    let told = accepted.map(|(id, breach)| {
+        format!("{id}: {}; on a quiet machine, leave out --accept-noise or --quick", breach.finding)
+    });
+    told.collect()
+}
+
+/// Disturbances of which the figures that stand are free.
+fn disturbed(plan: &Plan, evidence: &Evidence) -> Option<String> {
+    let last = evidence.complaints.last()?;
+    if plan.accept_noise || matches!(evidence.end, End::Noisy { .. }) {
+        return None;
+    }
+    let times = match evidence.complaints.len() {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
+    let quiet = |run: &&Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
+    let starts = match evidence.runs.iter().filter(|run| !quiet(run)).count() {
+        0 => String::new(),
+        1 => "; 1 start stayed disturbed, and its load and cold start are not compared".to_owned(),
+        count => {
+            format!("; {count} starts stayed disturbed, and their load and cold start are not compared")
+        }
+    };
+    Some(format!(
+        "the machine was noisy {times}; what could be measured again was{starts}; {last}; a quieter machine gives \
+         narrower intervals"
+    ))
+}
+
+/// Contenders whose throughput differs much from process to process.
+fn varies(rows: &[Row]) -> Option<String> {
+    let share = |row: &Row| {
+        let share = row.figure(Metric::Throughput)?.coefficient_of_variation?;
+        (share > VARIES && row.state.takes_part())
+            .then(|| format!("{} {:.0} %", row.framework, 100.0 * share))
+    };
+    let known: Vec<String> = rows.iter().filter_map(share).collect();
+    (!known.is_empty()).then(|| {
+        format!(
+            "throughput varies by more than {:.0} % from process to process: {}; trust the interval and not the figure, \
+             and measure on a quieter machine",
+            100.0 * VARIES,
+            known.join(", ")
+        )
+    })
+}
+
+/// Contenders whose warm-up ended before they had settled.
+fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
+    // Where its length was fixed, settling was not what ended it.
+    if plan.warmup.min_iterations == plan.warmup.max_iterations {
+        return Vec::new();
+    }
+    let warning = |contender: &Contender| {
+        let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
+        let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
+        (unsettled > 0).then(|| {
+            format!(
+                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes; make it longer with --warmup",
+                contender.label, evidence.rounds
+            )
+        })
+    };
+    plan.contenders.iter().filter_map(warning).collect()
+}
+
+/// The reason why most processes of a row show no steady state, if that is so.
+fn unsteady(row: &Row) -> Option<String> {
+    let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
+    (2 * unsteady > row.rounds).then(|| {
+        format!(
+            "{}: {unsteady} of {} processes slowed down or reached no steady state; look at its curve in report.html, or measure longer with --new-tokens",
+            row.framework, row.rounds
+        )
+    })
+}

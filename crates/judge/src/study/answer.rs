@@ -1,0 +1,126 @@
+//! The answer of a study: the sentences that every output begins with.
+
+use std::collections::BTreeMap;
+
+use plan::StudyView;
+use plan::sweep::SweepKind;
+use statistics::MIN_ROUNDS;
+
+use super::ab::Outcome;
+use super::cell::Cell;
+use crate::metrics::{self, Metric};
+use crate::verdicts::Verdict;
+
+/// The metric that a sweep is about.
+pub(super) fn deciding(kind: SweepKind) -> Metric {
+    match kind {
+        SweepKind::Forward => Metric::PrefillThroughput,
+        SweepKind::Memory => Metric::PeakMemory,
+        _ => Metric::Throughput,
+    }
+}
+
+/// One sentence, or two where cells are open.
+pub(super) fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> Vec<String> {
+    let measured: Vec<&Cell> = cells.iter().filter(|cell| cell.rounds > 0).collect();
+    let Some(rounds) = measured.iter().map(|cell| cell.rounds).max() else {
+        return vec!["Nothing was measured.".into()];
+    };
+    if rounds < MIN_ROUNDS {
+        let each = if rounds == 1 { "One round decides".into() } else { format!("{rounds} rounds decide") };
+        return vec![format!(
+            "A first look at {}. {each} nothing; a verdict takes {MIN_ROUNDS} in each cell (`--rounds {MIN_ROUNDS}`).",
+            counted(measured.len())
+        )];
+    }
+    match view {
+        StudyView::Sweep(kind) => sweep(&measured, deciding(*kind)),
+        StudyView::Ab(arms) => ab(outcomes, arms),
+    }
+}
+
+fn counted(count: usize) -> String {
+    if count == 1 { "1 cell".into() } else { format!("{count} cells") }
+}
+
+/// "ort is fastest in 5 of 8 cells, candle in 1. In 2 nobody is for certain."
+fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
+    let compared: Vec<&&Cell> = measured.iter().filter(|cell| cell.rows.len() > 1).collect();
+    if compared.is_empty() {
+        return vec![format!(
+            "{} of one framework: there is nothing to compare it with.",
+            counted(measured.len())
+        )];
+    }
+    let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
+    for best in compared.iter().filter_map(|cell| best(cell, metric)) {
+        *wins.entry(best).or_default() += 1;
+    }
+    let open = compared.len() - wins.values().sum::<usize>();
+    let mut ranked: Vec<(&str, usize)> = wins.into_iter().collect();
+    ranked.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    let all = counted(compared.len());
+    let told: Vec<String> = ranked
+        .iter()
+        .enumerate()
+        .map(|(place, (name, count))| match place {
+            0 => format!("{name} {} in {count} of {all}", metric.superlative()),
+            _ => format!("{name} in {count}"),
+        })
+        .collect();
+    if told.is_empty() {
+        return vec![format!("In none of {all} one framework is the best for certain.")];
+    }
+    let mut answer = vec![format!("{}.", told.join(", "))];
+    if open > 0 {
+        answer.push(format!("In {open} nobody is for certain."));
+    }
+    answer
+}
+
+/// Who is better than all others for certain in a cell.
+fn best(cell: &Cell, metric: Metric) -> Option<&str> {
+    let verdicts = || cell.verdicts.iter().filter(|verdict| verdict.metric == metric);
+    let names: std::collections::BTreeSet<&str> =
+        verdicts().flat_map(|verdict| [verdict.a.as_str(), verdict.b.as_str()]).collect();
+    let beaten = |name: &str| verdicts().filter(|v| v.verdict == Verdict::Faster && v.a == name).count();
+    names.iter().copied().find(|name| beaten(name) + 1 == names.len())
+}
+
+/// "fused is faster than base in 6 of 9 cells (5 % to 12x), slower in 1; 2 are open."
+fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
+    let outcomes: Vec<_> = outcomes.iter().filter(|outcome| outcome.speedup.is_some()).collect();
+    let of = |verdict: Verdict| -> Vec<f64> {
+        let found = outcomes.iter().filter(|outcome| outcome.verdict == Some(verdict));
+        found.filter_map(|outcome| outcome.speedup).collect()
+    };
+    let range = |ratios: &[f64]| {
+        let (least, most) = (
+            ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            ratios.iter().copied().fold(0.0, f64::max),
+        );
+        let [least, most] = [least, most].map(metrics::detectable);
+        if least == most { format!("by {least}") } else { format!("by {least} to {most}") }
+    };
+    let (faster, slower, same) = (of(Verdict::Faster), of(Verdict::Slower), of(Verdict::Equivalent));
+    let inverse: Vec<f64> = slower.iter().map(|ratio| 1.0 / ratio).collect();
+    let all = counted(outcomes.len());
+    let groups = [
+        ("faster", faster.len(), range(&faster)),
+        ("slower", slower.len(), range(&inverse)),
+        ("equally fast", same.len(), String::new()),
+    ];
+    let mut told: Vec<String> = Vec::new();
+    for (word, count, range) in groups.into_iter().filter(|(_, count, _)| *count > 0) {
+        let of_all = if told.is_empty() { format!(" of {all}") } else { String::new() };
+        let range = if range.is_empty() { range } else { format!(" ({range})") };
+        told.push(format!("{word} in {count}{of_all}{range}"));
+    }
+    let open = outcomes.len() - faster.len() - slower.len() - same.len();
+    let rest = match (told.is_empty(), open) {
+        (_, 0) => String::new(),
+        (true, _) => format!("neither faster nor slower for certain in any of {all}"),
+        (false, open) => format!("; {open} open"),
+    };
+    vec![format!("{with} against {without}: {}{rest}.", told.join(", "))]
+}

@@ -1,0 +1,109 @@
+//! The first lines of every kind of outcome, as people read them.
+
+use insta::assert_snapshot;
+use judge::report::{Report, State, summary};
+use judge::verdicts::{Comparison, Verdict};
+
+use super::*;
+use crate::testing::{self, WIDE, row};
+
+/// The answer, and what to do next, of three contenders with these verdicts on throughput.
+fn told(verdicts: &[(&str, &str, Verdict, f64)], change: impl FnOnce(&mut Report)) -> String {
+    let like = testing::report().comparisons.remove(0);
+    let comparison = |&(a, b, verdict, advantage): &(&str, &str, Verdict, f64)| Comparison {
+        a: a.into(),
+        b: b.into(),
+        verdict,
+        verdict_of_b: if verdict == Verdict::Faster { Verdict::Slower } else { verdict },
+        advantage: Some(advantage),
+        interval: Some((advantage / 1.03, advantage * 1.03)),
+        ..like.clone()
+    };
+    let figures = |rate: f64| [0.2, 50.0, 1000.0 / rate, rate, 0.55].map(Some);
+    let mut report = Report {
+        rows: ["candle", "tch", "ort"]
+            .into_iter()
+            .zip([80.0, 75.0, 70.0])
+            .map(|(name, rate)| row(name, State::Measured, figures(rate), &[]))
+            .collect(),
+        comparisons: verdicts.iter().map(comparison).collect(),
+        ..testing::report()
+    };
+    change(&mut report);
+    report.summary = summary(&report);
+    answer(&report.summary, &WIDE)
+}
+
+#[test]
+fn one_is_fastest() {
+    let verdicts = [
+        ("candle", "tch", Verdict::Faster, 1.08),
+        ("candle", "ort", Verdict::Faster, 1.9),
+        ("tch", "ort", Verdict::Inconclusive, 1.01),
+    ];
+    assert_snapshot!(told(&verdicts, |_| {}), @"candle is fastest: it decodes 8 % faster than tch (5–11 %) and 1.9x faster than ort (1.8–2.0x).");
+}
+
+#[test]
+fn two_lead_and_are_open_between_them() {
+    let verdicts = [
+        ("candle", "tch", Verdict::Inconclusive, 1.02),
+        ("candle", "ort", Verdict::Faster, 1.12),
+        ("tch", "ort", Verdict::Faster, 1.10),
+    ];
+    assert_snapshot!(told(&verdicts, |_| {}), @r"
+    Nobody is fastest for certain between candle and tch; tch decodes 10 % faster than ort (7–13 %).
+    To settle candle and tch: `--rounds 31`.
+    ");
+}
+
+#[test]
+fn all_are_alike() {
+    let pairs = [("candle", "tch"), ("candle", "ort"), ("tch", "ort")];
+    let verdicts = pairs.map(|(a, b)| (a, b, Verdict::Equivalent, 1.001));
+    assert_snapshot!(told(&verdicts, |_| {}), @"candle, tch and ort are equally fast: throughput is equivalent within 2 %.");
+}
+
+#[test]
+fn nothing_is_certain() {
+    let pairs = [("candle", "tch"), ("candle", "ort"), ("tch", "ort")];
+    let verdicts = pairs.map(|(a, b)| (a, b, Verdict::Inconclusive, 1.02));
+    assert_snapshot!(told(&verdicts, |_| {}), @r"
+    Nobody is fastest for certain between candle, tch and ort.
+    To settle tch and ort: `--rounds 31`.
+    ");
+}
+
+#[test]
+fn one_was_struck() {
+    let struck = |report: &mut Report| {
+        report.rows[2].state = State::Struck;
+        report.rows[2].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; remedy".into()];
+    };
+    assert_snapshot!(told(&[("candle", "tch", Verdict::Faster, 1.08)], struck), @"candle is fastest: it decodes 8 % faster than tch (5–11 %). ort ✗ R5 was struck: figures without part in any verdict.");
+}
+
+#[test]
+fn one_is_alone_and_one_failed() {
+    let alone = |report: &mut Report| {
+        report.rows.truncate(2);
+        report.rows[1].state = State::Failed;
+        report.rows[1].rounds = 0;
+    };
+    assert_snapshot!(told(&[], alone), @"candle decodes 80.0 tok/s; there is nothing to compare it with. tch failed.");
+}
+
+#[test]
+fn all_failed() {
+    let failed = |report: &mut Report| report.rows.iter_mut().for_each(|row| row.state = State::Failed);
+    assert_snapshot!(told(&[], failed), @"Nothing can be compared. candle, tch and ort failed.");
+}
+
+#[test]
+fn two_rounds_are_a_first_look() {
+    let few = |report: &mut Report| report.rows.iter_mut().for_each(|row| row.rounds = 2);
+    assert_snapshot!(told(&[("candle", "tch", Verdict::Inconclusive, 1.08)], few), @r"
+    A first look: candle 80.0 tok/s, tch 75.0 tok/s, ort 70.0 tok/s. 2 rounds decide nothing; a verdict takes 6.
+    For a verdict: `--rounds 6`.
+    ");
+}

@@ -1,0 +1,94 @@
+use insta::assert_snapshot;
+
+use super::*;
+
+fn table() -> Table {
+    let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
+    table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
+    table.add(["two", "–"]);
+    table.captioned("How fast")
+}
+
+#[test]
+fn a_terminal_has_small_text_below() {
+    assert_snapshot!(table().terminal(&Screen::plain(80)), @r"
+    ┌──────────┬───────┐
+    │ Who      ┆ Speed │
+    │          ┆ tok/s │
+    ╞══════════╪═══════╡
+    │ one, <b> ┆  1.50 │
+    │          ┆ 1 – 2 │
+    │ two      ┆     – │
+    └──────────┴───────┘
+    ");
+}
+
+#[test]
+fn markdown_has_a_row_a_line() {
+    assert_snapshot!(table().markdown(), @r"
+    | Who      | Speed: tok/s |
+    |----------|--------------|
+    | one, <b> | 1.50 (1 – 2) |
+    | two      |            – |
+    ");
+}
+
+#[test]
+fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
+    assert_eq!(table().csv(), "Who,Speed\n\"one, <b>\",1.50\ntwo,–\n");
+    assert_eq!(Table::default().csv(), "");
+}
+
+#[test]
+fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
+    let html = table().render().into_string();
+    for part in [
+        "<table class=\"figures\"><caption>How fast</caption>",
+        "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
+        "<th scope=\"row\">one, &lt;b&gt;</th><td class=\"figure\">1.50<small>1 – 2</small></td>",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+}
+
+/// Two contenders, of which one was struck.
+fn wide() -> Table {
+    let title = |name: &str| Column::right(Cell::from(name));
+    let mut table = Table::new([Column::left(""), title("candle"), title("tch ✗ R5")]);
+    let head = Cell::from("Average Throughput (tok/s)").short("Decode (tok/s)");
+    table.add([head, Cell::from("101"), Cell::from("97.5").toned(Tone::Struck)]);
+    table
+}
+
+#[test]
+fn a_narrow_terminal_has_short_titles_and_a_narrower_one_a_block_for_each_row() {
+    assert_snapshot!(wide().terminal(&Screen::plain(60)), @r"
+    ┌────────────────────────────┬────────┬──────────┐
+    │                            ┆ candle ┆ tch ✗ R5 │
+    ╞════════════════════════════╪════════╪══════════╡
+    │ Average Throughput (tok/s) ┆    101 ┆   (97.5) │
+    └────────────────────────────┴────────┴──────────┘
+    ");
+    assert_snapshot!(wide().terminal(&Screen::plain(40)), @r"
+    ┌────────────────┬────────┬──────────┐
+    │                ┆ candle ┆ tch ✗ R5 │
+    ╞════════════════╪════════╪══════════╡
+    │ Decode (tok/s) ┆    101 ┆   (97.5) │
+    └────────────────┴────────┴──────────┘
+    ");
+    assert_snapshot!(wide().terminal(&Screen::plain(24)), @r"
+    Average Throughput (tok/
+      s)
+      candle    101
+      tch ✗ R5  (97.5)
+    ");
+}
+
+#[test]
+fn what_is_struck_looks_struck_everywhere() {
+    assert!(wide().markdown().contains("~~97.5~~"));
+    assert!(wide().render().into_string().contains("<s>97.5</s>"));
+    assert!(wide().csv().contains(",97.5"), "programs have the column of states");
+    let coloured = wide().terminal(&Screen { colour: true, ..Screen::plain(80) });
+    assert!(coloured.contains("\u{1b}[") && !coloured.contains("(97.5)"), "{coloured:?}");
+}

@@ -1,0 +1,52 @@
+//! Nothing is wider than the terminal: every table and every sentence, at several widths.
+
+use judge::regression::testing::record;
+use judge::study::Cell;
+use plan::sweep::SweepKind;
+use plan::{Axis, Setting, Settings, StudyView};
+
+use crate::screen::{Screen, width};
+use crate::testing::{cell, report, study};
+use crate::{Format, comparison, history, regression};
+
+const WIDTHS: [usize; 4] = [60, 80, 100, 120];
+
+fn at(axis: Axis, value: u32) -> Settings {
+    Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
+}
+
+fn cells() -> Vec<Cell> {
+    vec![cell(at(Axis::Batch, 1), [50.0, 40.0]), cell(at(Axis::Batch, 4), [100.0, 160.0])]
+}
+
+/// Every text for a terminal, by name.
+fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
+    let sweep = study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells());
+    let memory = study("sweep memory", StudyView::Sweep(SweepKind::Memory), cells());
+    let ab = study("ab fused", StudyView::Ab(["fused".to_owned(), "base".to_owned()]), cells());
+    let records = vec![record("candle", 100.0), record("candle-transformers-q4_1", 108.0)];
+    let reports = [report(), report()];
+    vec![
+        ("compare", comparison::table(&reports[0], screen)),
+        ("quantize", comparison::precisions::table(&reports, screen)),
+        ("sweep", crate::study::table(&sweep, screen)),
+        ("sweep memory", crate::study::table(&memory, screen)),
+        ("ab", crate::study::table(&ab, screen)),
+        ("check", regression::table(&regression::tests::slower(), screen)),
+        ("history", history::list(&records, &[], &[], Format::Table, screen)),
+        ("trend", history::trend(&records, &[], &[], Format::Table, screen)),
+    ]
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for columns in WIDTHS {
+        for verbose in [false, true] {
+            let screen = Screen { verbose, ..Screen::plain(columns) };
+            for (name, text) in texts(&screen) {
+                assert!(width(&text) <= columns, "{name} at {columns} columns:\n{text}");
+                assert!(text.lines().count() > 2, "{name} is empty: {text}");
+            }
+        }
+    }
+}
