@@ -37,6 +37,7 @@ pub(super) fn summary(report: &Report) -> Summary {
     details.extend(effort::details(report));
     details.extend(libraries(report));
     Summary {
+        answer: Vec::new(),
         heading: heading(report),
         verdicts: sentences(report).into_iter().chain(floor(report)).collect(),
         details,

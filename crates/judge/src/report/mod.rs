@@ -81,6 +81,9 @@ pub struct Report {
 /// The same in words: what stands above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
+    /// One to three plain sentences that stand first everywhere.
+    #[serde(default)]
+    pub answer: Vec<String>,
     /// The subject of the measurement in one line: the work, the hardware, the rounds.
     pub heading: String,
     pub verdicts: Vec<String>,

@@ -178,6 +178,16 @@ impl Row {
         }
     }
 
+    /// Its name for people: "candle", or "candle ✗ R5" when it is struck.
+    pub fn title(&self) -> String {
+        let rule = self.reasons.first().and_then(|reason| Some(reason.split_once(':')?.0));
+        match (self.state, rule) {
+            (State::Struck, Some(rule)) => format!("{} ✗ {rule}", self.framework),
+            (State::Struck, None) => format!("{} ✗", self.framework),
+            _ => self.framework.clone(),
+        }
+    }
+
     /// For people: whether it computed what the reference computed.
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {

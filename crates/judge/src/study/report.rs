@@ -50,7 +50,12 @@ pub fn read(mut value: Value) -> Result<StudyReport, String> {
 
 /// The summary in words. The study's own statements about cells are not split any further.
 pub fn summary(document: &StudyReport) -> Summary {
-    Summary { heading: heading(document), verdicts: Vec::new(), details: findings(document) }
+    Summary {
+        answer: Vec::new(),
+        heading: heading(document),
+        verdicts: Vec::new(),
+        details: findings(document),
+    }
 }
 
 fn heading(document: &StudyReport) -> String {

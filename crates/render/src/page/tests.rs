@@ -56,7 +56,12 @@ fn evil() -> Report {
     report.rows[2].reasons = vec![evil()];
     report.warnings = vec![evil()];
     report.comparisons[0].sentence = evil();
-    report.summary = Summary { heading: evil(), verdicts: vec![evil()], details: vec![evil()] };
+    report.summary = Summary {
+        answer: vec![evil()],
+        heading: evil(),
+        verdicts: vec![evil()],
+        details: vec![evil()],
+    };
     let breach = Breach { framework: evil(), finding: evil(), remedy: evil() };
     report.rules = vec![RuleState { sentence: evil(), broken_by: vec![breach], ..rule("R1") }];
     report
