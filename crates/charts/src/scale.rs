@@ -50,6 +50,11 @@ impl Scale {
         Scale { low: low - room, high: high + room, log: false, from, to }
     }
 
+    /// Shares from `least` to 1, logarithmic.
+    pub(crate) fn shares(least: f64, from: i32, to: i32) -> Scale {
+        Scale { low: least.clamp(f64::MIN_POSITIVE, 0.5), high: 1.0, log: true, from, to }
+    }
+
     pub(crate) fn pixel(&self, value: f64) -> i32 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()

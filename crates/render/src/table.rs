@@ -1,8 +1,7 @@
-//! One table, rendered four ways: for a terminal, in Markdown, as CSV and in HTML.
+//! One table, rendered for a terminal, in Markdown and as CSV here, and in HTML by `page`.
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, TableStyle};
-use maud::{Markup, Render, html};
 
 /// Titles above rows of cells. The first column heads the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -116,43 +115,6 @@ impl Table {
     }
 }
 
-impl Render for Cell {
-    fn render(&self) -> Markup {
-        html! { (self.main) @if !self.small.is_empty() { small { (self.small) } } }
-    }
-}
-
-impl Render for Table {
-    fn render(&self) -> Markup {
-        let class = |align: Align| (align == Align::Right).then_some("figure");
-        let has_figures = self.columns.iter().any(|column| column.align == Align::Right);
-        html! {
-            div class="scroll" tabindex="0" role="region" aria-label=(self.caption) {
-                table class=[has_figures.then_some("figures")] {
-                    caption { (self.caption) }
-                    thead {
-                        tr {
-                            @for column in &self.columns {
-                                th class=[class(column.align)] scope="col" { (column.title) }
-                            }
-                        }
-                    }
-                    tbody {
-                        @for row in &self.rows {
-                            tr {
-                                @for (index, (cell, column)) in row.iter().zip(&self.columns).enumerate() {
-                                    @if index == 0 { th class=[class(column.align)] scope="row" { (cell) } }
-                                    @else { td class=[class(column.align)] { (cell) } }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use insta::assert_snapshot;
@@ -194,17 +156,5 @@ mod tests {
     fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
         assert_eq!(table().csv(), "Who,Speed\n\"one, <b>\",1.50\ntwo,–\n");
         assert_eq!(Table::default().csv(), "");
-    }
-
-    #[test]
-    fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
-        let html = table().render().into_string();
-        for part in [
-            "<table class=\"figures\"><caption>How fast</caption>",
-            "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
-            "<th scope=\"row\">one, &lt;b&gt;</th><td class=\"figure\">1.50<small>1 – 2</small></td>",
-        ] {
-            assert!(html.contains(part), "{part}: {html}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Small pieces of text that several outputs share.
 
 use history::Record;
-use judge::report::Figure;
+use judge::report::{Figure, State};
 
 /// The text in place of a missing figure.
 pub(crate) const DASH: &str = "–";
@@ -30,6 +30,15 @@ pub(crate) fn known(figure: &Figure) -> Vec<f64> {
 /// The 95 % interval of the median over processes.
 pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
     statistics::median_interval(&known(figure))
+}
+
+/// The name of a row for people: "candle", or "candle ✗ R5" where the first of the reasons is that rule R5 struck it.
+pub(crate) fn titled(framework: &str, state: State, reasons: &[String]) -> String {
+    let rule = reasons.first().and_then(|reason| Some(reason.split_once(':')?.0));
+    match (state, rule) {
+        (State::Struck, rule) => format!("{framework} ✗ {}", rule.unwrap_or_default()).trim_end().to_owned(),
+        _ => framework.to_owned(),
+    }
 }
 
 /// The names, each once, in the order of first appearance.
