@@ -170,7 +170,7 @@ impl Line {
             }
         }
         if places.len() > 1 {
-            pen.line(&places, ink.mix(0.8), 2)?;
+            pen.line(&places, ink, 2)?;
         }
         let crowded = places.len() > 60;
         for &place in &places {

@@ -27,7 +27,6 @@ pub(super) fn prompts(report: &Report) -> Markup {
                 (html::details("Figures of each prompt", &html! { (table) }))
             }
             (html::details("The prompts", &html! { (texts.captioned("What was asked")) }))
-            (html::paragraph(&plan.analysis))
         }
     }
 }

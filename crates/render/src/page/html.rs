@@ -93,7 +93,7 @@ pub(super) struct Chart {
 const CHART_WIDTH: u32 = 460;
 
 /// Height in pixels of a row of a chart.
-const LINE: u32 = 30;
+const LINE: u32 = 28;
 
 impl Chart {
     /// The height of what it shows.

@@ -39,8 +39,9 @@ pub(super) fn html(
         (html::warnings(&warnings(report)))
         (html::section("Side by side", &html::charts(&side_by_side(report, &pictures))?))
         (html::section("Request by request", &over_time(report, &pictures, gaps, curves)?))
-        (html::section("Memory by part", &memory(report, &pictures)?))
         (html::section("What it rests on", &html! {
+            (html::paragraph(&report.plan.analysis))
+            (html::details("Memory by part", &memory(report, &pictures)?))
             (html::details("Every verdict", &html::list(&summary.verdicts)))
             (facts::rules(report))
             (facts::prompts(report))
@@ -77,7 +78,13 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let count = report.comparisons.iter().filter(|found| Some(found.metric) == deciding).count();
     let shown = if count <= FEW { charts.len() } else { charts.len().min(1) };
     let (shown, folded) = charts.split_at(shown);
+    let caption = format!(
+        "How many times better the first of two is, with the 95 % interval, on a logarithmic axis. The grey band, within \
+         {} %, counts as no difference. Only pairs that are decided have a colour.",
+        report.plan.margin * 100.0
+    );
     Ok(html! {
+        @if !shown.is_empty() { p class="caption" { (caption) } }
         (html::charts(shown)?)
         (html::details("Every pair in the other metrics", &html::charts(folded)?))
     })
@@ -274,5 +281,5 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     };
     let table = table.captioned("Peak memory by part (MB); the parts add up to the peak");
     let look = Look { struck_rows: struck, ..Look::default() };
-    Ok(html! { (html::charts(&[chart])?) (html::details("Figures", &table::looking(&table, &look))) })
+    Ok(html! { (html::charts(&[chart])?) (table::looking(&table, &look)) })
 }

@@ -51,7 +51,7 @@ pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
 /// Height in pixels of a panel by itself, title and axis included, at which its texts do not touch. `line` is that of
 /// one row.
 pub(crate) fn panel_height(panel: &Panel, line: u32) -> u32 {
-    let rows = |rows: usize| 66 + line * rows.clamp(1, 160) as u32;
+    let rows = |rows: usize| 60 + line * rows.clamp(1, 160) as u32;
     match panel {
         Panel::Dots(dots) => rows(dots.lines()),
         Panel::Forest(forest) => rows(forest.lines()),
@@ -61,7 +61,7 @@ pub(crate) fn panel_height(panel: &Panel, line: u32) -> u32 {
         }
         Panel::Stack(stack) => 54 + rows(stack.rows.len()),
         Panel::Heatmap(heatmap) => 40 + rows(heatmap.values.len()),
-        Panel::Lines(_) | Panel::Strands(_) | Panel::Survival(_) => 280,
+        Panel::Lines(_) | Panel::Strands(_) | Panel::Survival(_) => 260,
     }
 }
 

@@ -105,7 +105,7 @@ impl<'a> Pictures<'a> {
         let margin = self.report.plan.margin;
         Forest {
             title: metric.title().into(),
-            hint: format!("times better; grey: within {} %", margin * 100.0),
+            hint: "how many times better".into(),
             groups: vec![ForestGroup { label: String::new(), pairs }],
             band: Some((1.0 / (1.0 + margin), 1.0 + margin)),
         }
