@@ -68,7 +68,7 @@ impl Mark {
     }
 }
 
-/// The text with signs that the font has: "✗" is in few fonts.
+/// The text with signs that the font of bitmaps has.
 fn drawable(text: &str) -> String {
     text.replace('✗', "✕")
 }
@@ -94,7 +94,8 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         ink: RGBColor,
         (horizontal, vertical): (HPos, VPos),
     ) -> Drawn<DB> {
-        let text = &drawable(text);
+        // In SVG the reader's fonts have it.
+        let text = if self.scale > 1 { &drawable(text) } else { text };
         let style = self.style(size, false, ink).pos(Pos::new(horizontal, vertical));
         let (x, mut y) = self.at(at);
         // In bitmaps plotters centres the line's box, whose ink lies in its upper part.

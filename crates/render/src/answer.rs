@@ -9,6 +9,9 @@ use judge::verdicts::Verdict;
 use plan::StudyView;
 use plan::sweep::SweepKind;
 
+/// Greatest number of findings that an answer names.
+const MOST: usize = 3;
+
 pub(crate) fn of_run(report: &Report) -> Vec<String> {
     if !report.summary.answer.is_empty() {
         return report.summary.answer.clone();
@@ -20,8 +23,11 @@ pub(crate) fn of_run(report: &Report) -> Vec<String> {
     let deciding = Metric::deciding(report.plan.new_tokens);
     let compared: Vec<_> = report.comparisons.iter().filter(|found| found.metric == deciding).collect();
     let is_clear = |verdict: Verdict| matches!(verdict, Verdict::Faster | Verdict::Equivalent);
-    let clear = compared.iter().filter(|found| is_clear(found.verdict));
-    answers.extend(clear.map(|found| found.sentence.clone()));
+    let clear: Vec<_> = compared.iter().filter(|found| is_clear(found.verdict)).collect();
+    answers.extend(clear.iter().take(MOST).map(|found| found.sentence.clone()));
+    if clear.len() > MOST {
+        answers.push(format!("{} more pairs are decided.", clear.len() - MOST));
+    }
     if compared.iter().all(|found| found.verdict == Verdict::Inconclusive) && !compared.is_empty() {
         answers.push("Inconclusive: these figures do not support a claim that one is faster.".to_owned());
     } else if compared.iter().any(|found| found.verdict == Verdict::NotMeasurable) {
@@ -88,9 +94,9 @@ fn sweep(report: &StudyReport, kind: SweepKind) -> Vec<String> {
         let cells = if all == 1 { "1 cell".to_owned() } else { format!("{all} cells") };
         format!("{a} and {b}, {} in {cells}: {}.", deciding.words(), told.join(", "))
     };
-    let mut answers: Vec<String> = pairs.iter().take(3).map(sentence).collect();
-    if pairs.len() > 3 {
-        answers.push(format!("{} more pairs are in the findings.", pairs.len() - 3));
+    let mut answers: Vec<String> = pairs.iter().take(MOST).map(sentence).collect();
+    if pairs.len() > MOST {
+        answers.push(format!("{} more pairs are in the findings.", pairs.len() - MOST));
     }
     answers
 }
@@ -115,8 +121,8 @@ fn ab(report: &StudyReport) -> Vec<String> {
     if clear.is_empty() {
         return vec!["Inconclusive: too little evidence for a verdict in any cell.".into()];
     }
-    if clear.len() > 3 {
-        let more = clear.split_off(3).len();
+    if clear.len() > MOST {
+        let more = clear.split_off(MOST).len();
         clear.push(format!("{more} more clear outcomes are in the table."));
     }
     clear

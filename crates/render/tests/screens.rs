@@ -223,7 +223,7 @@ fn sweep() -> String {
 
 fn ab() -> String {
     let place = |name: &str, tokens: u32| {
-        let mut place = at(Axis::NewTokens, tokens);
+        let mut place = at(Axis::PromptTokens, tokens);
         place.insert(Axis::Framework, Setting::Name(name.into()));
         place
     };

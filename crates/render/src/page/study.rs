@@ -23,7 +23,7 @@ pub(super) fn html(report: &StudyReport) -> Result<String, String> {
         (html::header(&title, &report.summary.heading, &report.started, &answer::of_study(report)))
         (html::warnings(&warnings))
         // An A/B study is about its speed-ups: their picture comes before the table.
-        @if is_ab { (html::section("Every pair", &charts)) }
+        @if is_ab { (html::section("What it is worth", &charts)) }
         (html::section(table, &figures(report)))
         @if !is_ab { (html::section("Charts", &charts)) }
         (html::section("What it rests on", &html! {

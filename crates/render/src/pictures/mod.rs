@@ -51,7 +51,7 @@ pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
 /// Height in pixels of a panel by itself, title and axis included, at which its texts do not touch. `line` is that of
 /// one row.
 pub(crate) fn panel_height(panel: &Panel, line: u32) -> u32 {
-    let rows = |rows: usize| 60 + line * rows.clamp(1, 160) as u32;
+    let rows = |rows: usize| 60 + line * rows.clamp(2, 160) as u32;
     match panel {
         Panel::Dots(dots) => rows(dots.lines()),
         Panel::Forest(forest) => rows(forest.lines()),

@@ -25,6 +25,7 @@ pub(crate) fn title(report: &Report) -> String {
     let names: Vec<&str> = report.rows.iter().map(|row| row.framework.as_str()).collect();
     let names = match names.as_slice() {
         [] => "No framework".to_owned(),
+        many if many.len() > 5 => format!("{} and {} more", many[..3].join(", "), many.len() - 3),
         [one] => (*one).to_owned(),
         [others @ .., last] => format!("{} and {last}", others.join(", ")),
     };

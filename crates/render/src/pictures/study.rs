@@ -49,7 +49,9 @@ fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
         sides(Metric::Total, |side| side.total_ms),
         sides(Metric::PeakMemory, |side| side.peak_memory),
     ];
-    let drawn = panels.into_iter().filter(|(_, dots)| !dots.groups.is_empty());
+    let is_known =
+        |dots: &Dots| dots.groups.iter().flat_map(|group| &group.rows).any(|row| row.median.is_some());
+    let drawn = panels.into_iter().filter(|(_, dots)| is_known(dots));
     let drawn = drawn.map(|(id, dots)| (id, Panel::Dots(dots)));
     [("speedup".to_owned(), Panel::Forest(speedups(report)))].into_iter().chain(drawn).collect()
 }
