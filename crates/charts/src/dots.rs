@@ -109,6 +109,9 @@ impl DotsRow {
     ) -> Drawn<DB> {
         let Some(median) = self.known() else { return Ok(()) };
         let ink = RGBColor::from(self.colour);
+        if self.points.len() <= 1 && self.ends().is_none() {
+            return pen.dot((scale.pixel(median), middle), 5, ink.to_rgba());
+        }
         let (above, below) =
             if tall >= ROOMY { (middle - tall / 6, middle + tall / 4) } else { (middle, middle) };
         let radius = if tall >= 20 { 3 } else { 2 };

@@ -12,6 +12,11 @@ use plan::sweep::SweepKind;
 /// Greatest number of findings that an answer names.
 const MOST: usize = 3;
 
+/// "1 pair", "2 pairs".
+fn count(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 pub(crate) fn of_run(report: &Report) -> Vec<String> {
     if !report.summary.answer.is_empty() {
         return report.summary.answer.clone();
@@ -26,7 +31,7 @@ pub(crate) fn of_run(report: &Report) -> Vec<String> {
     let clear: Vec<_> = compared.iter().filter(|found| is_clear(found.verdict)).collect();
     answers.extend(clear.iter().take(MOST).map(|found| found.sentence.clone()));
     if clear.len() > MOST {
-        answers.push(format!("{} more pairs are decided.", clear.len() - MOST));
+        answers.push(format!("{} more decided.", count(clear.len() - MOST, "pair")));
     }
     if compared.iter().all(|found| found.verdict == Verdict::Inconclusive) && !compared.is_empty() {
         answers.push("Inconclusive: these figures do not support a claim that one is faster.".to_owned());
@@ -91,12 +96,11 @@ fn sweep(report: &StudyReport, kind: SweepKind) -> Vec<String> {
         let told = counts.iter().zip(words).filter(|(count, _)| **count > 0);
         let told: Vec<String> = told.map(|(count, words)| format!("{words} in {count}")).collect();
         let all: usize = counts.iter().sum();
-        let cells = if all == 1 { "1 cell".to_owned() } else { format!("{all} cells") };
-        format!("{a} and {b}, {} in {cells}: {}.", deciding.words(), told.join(", "))
+        format!("{a} and {b}, {} in {}: {}.", deciding.words(), count(all, "cell"), told.join(", "))
     };
     let mut answers: Vec<String> = pairs.iter().take(MOST).map(sentence).collect();
     if pairs.len() > MOST {
-        answers.push(format!("{} more pairs are in the findings.", pairs.len() - MOST));
+        answers.push(format!("{} more in the findings.", count(pairs.len() - MOST, "pair")));
     }
     answers
 }
@@ -123,7 +127,7 @@ fn ab(report: &StudyReport) -> Vec<String> {
     }
     if clear.len() > MOST {
         let more = clear.split_off(MOST).len();
-        clear.push(format!("{more} more clear outcomes are in the table."));
+        clear.push(format!("{} more in the table.", count(more, "clear outcome")));
     }
     clear
 }

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_path_leaves_its_name() {
-        let (line, local) = told("photofinish --model /home/somebody/tiny/ --prompts=../p.txt", None);
+        let (line, local) = told("photofinish --model ~/models/tiny/ --prompts=../p.txt", None);
         assert_eq!(line, "cargo xtask compare --model tiny --prompts=p.txt");
         assert_eq!(local, ["tiny", "p.txt"]);
     }
