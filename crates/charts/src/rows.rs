@@ -70,7 +70,7 @@ impl Layout {
     /// Lines across all rows, and the values of the axis below them.
     pub(crate) fn axis<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, scale: &Scale, unit: &str) -> Drawn<DB> {
         let mut free = i32::MIN;
-        for at in scale.ticks(56) {
+        for at in scale.ticks(44) {
             let x = scale.pixel(at);
             pen.line(&[(x, self.frame.top), (x, self.end)], GRID, 1)?;
             let text = tick(at) + unit;

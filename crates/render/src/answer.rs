@@ -91,7 +91,7 @@ fn sweep(report: &StudyReport, kind: SweepKind) -> Vec<String> {
             format!("{a} is better"),
             format!("{b} is better"),
             "they are equivalent".into(),
-            "it is open".into(),
+            "undecided".into(),
         ];
         let told = counts.iter().zip(words).filter(|(count, _)| **count > 0);
         let told: Vec<String> = told.map(|(count, words)| format!("{words} in {count}")).collect();

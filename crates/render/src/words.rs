@@ -41,6 +41,20 @@ pub(crate) fn titled(framework: &str, state: State, reasons: &[String]) -> Strin
     }
 }
 
+/// Whether a word is a path, as opposed to a name such as `hf:owner/name`.
+pub(crate) fn is_path(word: &str) -> bool {
+    word.starts_with(['/', '~', '.']) || word.get(1..3).is_some_and(|drive| drive == ":\\")
+}
+
+/// The last part of a path; any other word as it is.
+pub(crate) fn without_directories(word: &str) -> String {
+    if !is_path(word) {
+        return word.to_owned();
+    }
+    let last = word.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next();
+    last.filter(|last| !last.is_empty()).unwrap_or(word).to_owned()
+}
+
 /// The names, each once, in the order of first appearance.
 pub(crate) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();

@@ -126,11 +126,16 @@ pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
 
 /// Commands, one a line, quoted for a shell.
 pub(super) fn commands(lines: &[Vec<String>]) -> Markup {
-    // A word with a NUL cannot be quoted for a shell.
-    let quoted = |words: &Vec<String>| {
-        shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || "-_.,=:/+@%".contains(c);
+    let quoted = |word: &String| match shlex::try_quote(word) {
+        // A list of names stays bare, since people read it.
+        _ if !word.is_empty() && word.chars().all(is_bare) => word.clone(),
+        Ok(quoted) => quoted.into_owned(),
+        // A word with a NUL cannot be quoted for a shell.
+        Err(_) => word.clone(),
     };
-    let text = lines.iter().map(quoted).collect::<Vec<_>>().join("\n");
+    let line = |words: &Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    let text = lines.iter().map(line).collect::<Vec<_>>().join("\n");
     html! { pre tabindex="0" { code { (text) } } }
 }
 
@@ -181,9 +186,12 @@ mod tests {
     fn what_comes_from_outside_stays_text() {
         assert_eq!(paragraph("<script>'\"&").0, "<p>&lt;script&gt;'&quot;&amp;</p>");
         assert_eq!(without_controls("a\u{0}\u{1b}\n"), "a\u{FFFD}\u{FFFD}\n");
-        let words = ["photofinish", "--prompt", "it's <b>"].map(str::to_owned);
+        let words = ["photofinish", "--frameworks", "one,two", "--prompt", "it's <b>"].map(str::to_owned);
         let line = commands(&[words.into()]).0;
-        assert!(line.contains("photofinish --prompt &quot;it's &lt;b&gt;&quot;"), "{line}");
+        assert!(
+            line.contains("photofinish --frameworks one,two --prompt &quot;it's &lt;b&gt;&quot;"),
+            "{line}"
+        );
     }
 
     #[test]

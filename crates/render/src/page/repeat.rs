@@ -4,6 +4,7 @@
 use maud::{Markup, html};
 
 use super::html;
+use crate::words;
 
 /// Flags that say where things are on one machine.
 const OF_A_MACHINE: [&str; 5] = ["--configs", "--workers", "--results-dir", "--resume", "--export"];
@@ -28,7 +29,7 @@ pub(super) fn section(words: &[String], source: Source<'_>) -> Markup {
             (html::paragraph("Files differed from that commit: the changes are not part of this page."))
         }
         @if source.commit.is_none() && !words.is_empty() {
-            (html::paragraph("It ran outside a checkout, so no commit is known: take the version named above."))
+            (html::paragraph("No commit is known that all of it ran at: take the version named above."))
         }
     }
 }
@@ -55,7 +56,7 @@ pub(super) fn command(words: &[String], source: Source<'_>) -> Markup {
 
 /// The command for another machine, and the last parts of paths that it named.
 fn elsewhere(command: &[String], seed: Option<u64>) -> (Vec<String>, Vec<String>) {
-    let (mut words, mut local) = (Vec::new(), Vec::new());
+    let (mut told, mut local) = (Vec::new(), Vec::new());
     let mut given = command.iter().skip(1);
     while let Some(word) = given.next() {
         let (name, value) =
@@ -64,37 +65,32 @@ fn elsewhere(command: &[String], seed: Option<u64>) -> (Vec<String>, Vec<String>
             if value.is_none() {
                 given.next();
             }
-        } else if let Some(path) = value.filter(|value| is_local(value)) {
-            words.push(format!("{name}={}", last(path, &mut local)));
-        } else if is_local(word) {
-            words.push(last(word, &mut local));
+        } else if let Some(path) = value.filter(|value| words::is_path(value)) {
+            told.push(format!("{name}={}", last(path, &mut local)));
+        } else if words::is_path(word) {
+            told.push(last(word, &mut local));
         } else {
-            words.push(word.clone());
+            told.push(word.clone());
         }
     }
     if let Some(seed) =
-        seed.filter(|_| !words.iter().any(|word| word == "--seed" || word.starts_with("--seed=")))
+        seed.filter(|_| !told.iter().any(|word| word == "--seed" || word.starts_with("--seed=")))
     {
-        words.extend(["--seed".to_owned(), seed.to_string()]);
+        told.extend(["--seed".to_owned(), seed.to_string()]);
     }
-    let start: &[&str] = match words.first().map(String::as_str) {
+    let start: &[&str] = match told.first().map(String::as_str) {
         Some(first) if COMMANDS.contains(&first) => &["cargo", "run", "--release", "-p", "driver", "--"],
         Some("compare") => {
-            words.remove(0);
+            told.remove(0);
             &["cargo", "xtask", "compare"]
         }
         _ => &["cargo", "xtask", "compare"],
     };
-    (start.iter().map(|&word| word.to_owned()).chain(words).collect(), local)
-}
-
-/// Whether a word is a path that only one machine has.
-fn is_local(word: &str) -> bool {
-    word.starts_with(['/', '~', '.']) || word.get(1..3).is_some_and(|drive| drive == ":\\")
+    (start.iter().map(|&word| word.to_owned()).chain(told).collect(), local)
 }
 
 fn last(path: &str, local: &mut Vec<String>) -> String {
-    let name = path.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
+    let name = words::without_directories(path);
     local.push(name.clone());
     name
 }
@@ -134,7 +130,7 @@ mod tests {
         let command = ["photofinish".to_owned(), "--quick".to_owned()];
         let page = section(&command, Source { commit: Some("abc"), modified: true, seed: Some(1) }).0;
         assert!(page.contains("git checkout abc") && page.contains("Files differed"), "{page}");
-        assert!(section(&command, Source::default()).0.contains("outside a checkout"));
+        assert!(section(&command, Source::default()).0.contains("No commit is known"));
         assert_eq!(section(&[], Source::default()).0, "");
     }
 }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::html::{self, Chart};
 use super::repeat::{self, Source};
 use super::table::{Look, looking};
-use crate::pictures::study::{panels, title};
+use crate::pictures::study::{panels, subtitle, title};
 use crate::{answer, study};
 
 pub(super) fn html(report: &StudyReport) -> Result<String, String> {
@@ -20,7 +20,7 @@ pub(super) fn html(report: &StudyReport) -> Result<String, String> {
     let charts = html::charts(&charts(report))?;
     let is_ab = !report.outcomes.is_empty();
     let body = html! {
-        (html::header(&title, &report.summary.heading, &report.started, &answer::of_study(report)))
+        (html::header(&title, &subtitle(report), &report.started, &answer::of_study(report)))
         (html::warnings(&warnings))
         // An A/B study is about its speed-ups: their picture comes before the table.
         @if is_ab { (html::section("What it is worth", &charts)) }
@@ -40,12 +40,19 @@ pub(super) fn html(report: &StudyReport) -> Result<String, String> {
     Ok(html::document(&title, &body))
 }
 
-/// The command. The commit and the seeds are those of the cells, whose pages name them.
+/// The command, with the commit and the seed where all cells have one.
 fn repetition(report: &StudyReport) -> Markup {
+    let measured = || report.cells.iter().filter(|cell| cell.results.is_some()).map(|cell| &cell.origin);
+    let first = measured().next();
+    let commit = first.and_then(|origin| origin.git_commit.as_deref());
+    let commit = commit.filter(|_| measured().all(|origin| origin.git_commit.as_deref() == commit));
+    let seed = first.and_then(|origin| origin.seed);
+    let seed = seed.filter(|_| measured().all(|origin| origin.seed == seed));
+    let modified = measured().any(|origin| origin.git_modified == Some(true));
     html! {
-        (repeat::command(&report.command, Source::default()))
-        @if !report.command.is_empty() {
-            (html::paragraph("The page of each cell names its commit and its seed."))
+        (repeat::section(&report.command, Source { commit, modified, seed }))
+        @if seed.is_none() && !report.command.is_empty() {
+            (html::paragraph("Each cell has a seed of its own: its page names it."))
         }
     }
 }

@@ -241,4 +241,22 @@ fn a_sweep_groups_its_rows_and_begins_with_its_headline_and_its_warnings() {
     assert!(place("ort and candle, throughput in 2 cells: ort is better in 2.") < place("<h2>Warnings</h2>"));
     assert!(place("<h2>Warnings</h2>") < place("<h2>Figures</h2>"));
     assert_eq!(page.matches("<tr class=\"group\">").count(), 2, "{page}");
+    assert!(
+        page.contains(&format!("cargo xtask compare --seed {}", crate::testing::report().plan.seed)),
+        "{page}"
+    );
+    let picture = pictures::study::comparison(&report).unwrap();
+    assert!(picture.note.contains("Photofinish 0 · 2026-01-01"), "{}", picture.note);
+}
+
+#[test]
+fn no_directory_of_a_machine_is_in_the_title_of_a_study() {
+    let mut place = Settings::from([(Axis::PromptTokens, Setting::Number(4))]);
+    place.insert(Axis::Model, Setting::Name("~/models/tiny".into()));
+    let cells = vec![cell(place, [50.0, 40.0])];
+    let page =
+        study::html(&crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells));
+    let page = page.unwrap();
+    let (header, _) = page.split_once("</header>").unwrap();
+    assert!(header.contains("<h1>sweep generate on tiny</h1>") && !header.contains("~/models"), "{header}");
 }

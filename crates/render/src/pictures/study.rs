@@ -11,12 +11,22 @@ use plan::Axis;
 use super::{better, colours, sweep};
 use crate::{answer, words};
 
+/// The models by name, and as they were asked for.
+fn models(report: &StudyReport) -> Vec<(String, String)> {
+    let asked = report.planned.iter().filter_map(|settings| settings.get(&Axis::Model));
+    let asked = words::distinct(asked.map(ToString::to_string));
+    asked.into_iter().map(|model| (words::without_directories(&model), model)).collect()
+}
+
 pub(crate) fn title(report: &StudyReport) -> String {
-    let names = report.planned.iter().filter_map(|settings| settings.get(&Axis::Model));
-    let mut models: Vec<String> = names.map(ToString::to_string).collect();
-    models.dedup();
-    let on = if models.is_empty() { String::new() } else { format!(" on {}", models.join(", ")) };
-    format!("{}{on}", report.study)
+    let names: Vec<String> = models(report).into_iter().map(|(name, _)| name).collect();
+    if names.is_empty() { report.study.clone() } else { format!("{} on {}", report.study, names.join(", ")) }
+}
+
+/// The heading of the summary, with no directory of the machine that measured.
+pub(crate) fn subtitle(report: &StudyReport) -> String {
+    let heading = report.summary.heading.clone();
+    models(report).iter().fold(heading, |heading, (name, asked)| heading.replace(asked, name))
 }
 
 /// Every panel, with an id of its own.
@@ -30,14 +40,21 @@ pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
     (!panels.is_empty()).then(|| Figure {
         title: title(report),
         answer: answer::of_study(report),
-        subtitle: report.summary.heading.clone(),
+        subtitle: subtitle(report),
         columns: if panels.len() > 1 { 2 } else { 1 },
         panels,
-        note: format!(
-            "Medians of the processes. Photofinish · {}.",
-            report.started.chars().take(10).collect::<String>()
-        ),
+        note: note(report),
     })
+}
+
+/// What was measured, by what and when.
+fn note(report: &StudyReport) -> String {
+    let origins = || report.cells.iter().map(|cell| &cell.origin);
+    let version = origins().map(|origin| origin.driver_version.as_str()).find(|version| !version.is_empty());
+    let mut said = vec![format!("Photofinish {}", version.unwrap_or_default()).trim_end().to_owned()];
+    said.push(report.started.chars().take(10).collect());
+    said.extend(words::distinct(origins().flat_map(|origin| origin.libraries.clone())));
+    format!("Medians of the processes. {}.", said.join(" · "))
 }
 
 fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
