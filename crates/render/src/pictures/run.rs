@@ -106,7 +106,7 @@ impl<'a> Pictures<'a> {
         let margin = self.report.plan.margin;
         Forest {
             title: metric.title().into(),
-            hint: "how many times better".into(),
+            hint: "times better".into(),
             groups: vec![ForestGroup { label: String::new(), pairs }],
             band: Some((1.0 / (1.0 + margin), 1.0 + margin)),
         }
