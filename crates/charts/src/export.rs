@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::bars::{Bar, Bars, Group};
 use crate::figure::{Figure, Panel};
-use crate::palette::{Colour, assign};
+use crate::palette::{Colour, GREY, assign};
 
 /// One run, or one framework of one.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,11 +64,12 @@ pub fn optimisation_comparison(runs: &[Measured], case: &str, known: &[&str]) ->
         panels: panels.into_iter().map(panel).collect(),
         columns: 2,
         note: "Bar: the best run; dot: every run.".into(),
+        ..Figure::default()
     }
 }
 
 /// The colour of what is not optimised.
-const PLAIN: Colour = Colour(0xA8, 0xAD, 0xB4);
+const PLAIN: Colour = GREY;
 
 fn colours(runs: &[Measured], known: &[&str]) -> BTreeMap<String, Colour> {
     let mut names: Vec<String> = runs.iter().map(|run| run.framework.clone()).collect();

@@ -1,26 +1,34 @@
 //! A figure: panels on a grid under a title, rendered as SVG or PNG.
 
+use std::ops::Range;
+
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::drawing::IntoDrawingArea;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use crate::bars::Bars;
+use crate::dots::Dots;
 use crate::font;
+use crate::forest::Forest;
 use crate::heatmap::Heatmap;
 use crate::lines::Lines;
+use crate::palette;
 use crate::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
-use crate::spread::{Ecdf, Spread};
 use crate::stack::Stack;
+use crate::strands::Strands;
+use crate::survival::Survival;
 
 #[derive(Debug, Clone, Default)]
 pub struct Figure {
     /// Above all panels; may be empty.
     pub title: String,
+    /// The answer, one to three sentences below the title, in ink and never cut.
+    pub answer: Vec<String>,
     /// What was measured, on what; may be empty.
     pub subtitle: String,
     pub panels: Vec<Panel>,
-    /// Panels side by side.
+    /// Panels side by side. Where that leaves a gap, the first panel is as wide as the figure.
     pub columns: usize,
     /// Below all panels: how to read it; may be empty.
     pub note: String,
@@ -29,9 +37,11 @@ pub struct Figure {
 #[derive(Debug, Clone)]
 pub enum Panel {
     Bars(Bars),
+    Dots(Dots),
+    Forest(Forest),
     Lines(Lines),
-    Spread(Spread),
-    Ecdf(Ecdf),
+    Strands(Strands),
+    Survival(Survival),
     Stack(Stack),
     Heatmap(Heatmap),
 }
@@ -51,6 +61,11 @@ pub struct Error(String);
 const OVERSAMPLED: u32 = 2;
 const LARGEST: u32 = 8192;
 
+/// Size of the answer's text, and the gaps between panels, in pixels.
+const ANSWER: i32 = 17;
+const BETWEEN: i32 = 24;
+const BESIDE: i32 = 36;
+
 impl Figure {
     /// A figure of one panel, without a title of its own.
     pub fn single(panel: Panel) -> Figure {
@@ -64,7 +79,7 @@ impl Figure {
     }
 
     /// An element for a page: it scales with its box, takes its inks from the style variables `--ink`, `--muted`,
-    /// `--grid` and `--surface`, and is told to screen readers by `title` and `description`. `id` is unique in the page.
+    /// `--grid` and `--surface` and its colours from [`crate::variables`], and is told to screen readers by `title` and `description`. `id` is unique in the page.
     pub fn inline_svg(&self, size: Size, id: &str, title: &str, description: &str) -> Result<String, Error> {
         let text = self.drawn_svg(size)?;
         let body = text.split_once('>').map_or("", |(_, body)| body);
@@ -74,6 +89,7 @@ impl Figure {
             body = body
                 .replace(&format!("\"#{red:02X}{green:02X}{blue:02X}\""), &format!("\"var(--{variable})\""));
         }
+        body = palette::with_variables(body);
         body = body.replace(&format!("font-family=\"{}\" ", font::FAMILY), "");
         let Size { width, height } = size;
         let (title, description) = (escaped(title), escaped(description));
@@ -132,12 +148,18 @@ impl Figure {
             pen.bold(&title, (edge, top), FIGURE_TITLE)?;
             top += FIGURE_TITLE + 8;
         }
+        for line in
+            self.answer.iter().flat_map(|line| pen.wrapped(line, ANSWER, width - 2 * edge, usize::MAX))
+        {
+            pen.text(&line, (edge, top), ANSWER, INK, (HPos::Left, VPos::Top))?;
+            top += ANSWER + 7;
+        }
         for line in pen.wrapped(&self.subtitle, SMALL, width - 2 * edge, 2) {
             pen.text(&line, (edge, top), SMALL, MUTED, (HPos::Left, VPos::Top))?;
             top += SMALL + 5;
         }
         let mut bottom = height - edge;
-        let note = pen.wrapped(&self.note, SMALL, width - 2 * edge, 2);
+        let note = pen.wrapped(&self.note, SMALL, width - 2 * edge, 3);
         bottom -= note.len() as i32 * (SMALL + 5);
         for (index, line) in note.iter().enumerate() {
             let y = bottom + 5 + index as i32 * (SMALL + 5);
@@ -147,30 +169,61 @@ impl Figure {
             top += 12;
             bottom -= 6;
         }
-        let columns = self.columns.clamp(1, self.panels.len().max(1)) as i32;
-        let rows = (self.panels.len() as i32 + columns - 1) / columns;
-        let gap = 36;
-        let (wide, high) = (
-            (width - 2 * edge - gap * (columns - 1)) / columns,
-            (bottom - top - 24 * (rows - 1)) / rows.max(1),
-        );
-        for (index, panel) in self.panels.iter().enumerate() {
-            let (column, row) = (index as i32 % columns, index as i32 / columns);
-            let left = edge + column * (wide + gap);
-            let above = top + row * (high + 24);
-            panel.draw(pen, Frame { left, top: above, right: left + wide, bottom: above + high })?;
+        self.draw_panels(pen, Frame { left: edge, top, right: width - edge, bottom })
+    }
+
+    /// The panels of each row, by their places. The first row is one panel where the others are then full.
+    pub fn rows(&self) -> Vec<Range<usize>> {
+        let (count, columns) = (self.panels.len(), self.columns.clamp(1, self.panels.len().max(1)));
+        let alone = usize::from(columns > 1 && count % columns == 1);
+        let first = (alone == 1).then_some(0..1);
+        let rest = (alone..count).step_by(columns).map(|start| start..(start + columns).min(count));
+        first.into_iter().chain(rest).collect()
+    }
+
+    fn draw_panels<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
+        let rows = self.rows();
+        let weight =
+            |row: &Range<usize>| self.panels[row.clone()].iter().map(Panel::lines).max().unwrap_or(1);
+        let all: i32 = rows.iter().map(weight).sum::<i32>().max(1);
+        let free = frame.height() - BETWEEN * (rows.len() as i32 - 1);
+        let mut top = frame.top;
+        for row in &rows {
+            let high = free * weight(row) / all;
+            let count = row.len() as i32;
+            // A last row that is not full keeps the width of the others.
+            let columns = if count == 1 && row.start == 0 { 1 } else { self.columns.max(1) as i32 };
+            let wide = (frame.width() - BESIDE * (columns - 1)) / columns;
+            for (column, panel) in self.panels[row.clone()].iter().enumerate() {
+                let left = frame.left + column as i32 * (wide + BESIDE);
+                panel.draw(pen, Frame { left, top, right: left + wide, bottom: top + high })?;
+            }
+            top += high + BETWEEN;
         }
         Ok(())
     }
 }
 
 impl Panel {
+    /// How much height it takes beside other panels, about one for each line of it.
+    fn lines(&self) -> i32 {
+        let lines = match self {
+            Panel::Dots(dots) => dots.lines(),
+            Panel::Forest(forest) => forest.lines(),
+            _ => return 8,
+        };
+        // Title and axis.
+        lines as i32 + 2
+    }
+
     fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
         match self {
             Panel::Bars(bars) => bars.draw(pen, frame),
+            Panel::Dots(dots) => dots.draw(pen, frame),
+            Panel::Forest(forest) => forest.draw(pen, frame),
             Panel::Lines(lines) => lines.draw(pen, frame),
-            Panel::Spread(spread) => spread.draw(pen, frame),
-            Panel::Ecdf(ecdf) => ecdf.draw(pen, frame),
+            Panel::Strands(strands) => strands.draw(pen, frame),
+            Panel::Survival(survival) => survival.draw(pen, frame),
             Panel::Stack(stack) => stack.draw(pen, frame),
             Panel::Heatmap(heatmap) => heatmap.draw(pen, frame),
         }

@@ -5,24 +5,31 @@
 //! Text is laid out and rasterised with a font that this crate brings, so a machine without fonts draws the same.
 
 mod bars;
+mod dots;
 mod export;
 mod figure;
 mod font;
+mod forest;
 mod heatmap;
 mod legend;
 mod lines;
 mod palette;
 mod pen;
+mod rows;
 mod scale;
-mod spread;
 mod stack;
+mod strands;
+mod survival;
 
 pub use bars::{Bar, Bars, Group};
+pub use dots::{Dots, DotsGroup, DotsRow};
 pub use export::{Measured, optimisation_comparison};
 pub use figure::{Error, Figure, Panel, Size};
+pub use forest::{Forest, ForestGroup, Pair};
 pub use heatmap::Heatmap;
 pub use lines::{Line, LineAxis, Lines, Point};
-pub use palette::{Colour, assign};
+pub use palette::{Colour, GREY, INK, Theme, assign, variables};
 pub use scale::number;
-pub use spread::{Ecdf, Sample, Spread};
 pub use stack::{Stack, StackRow};
+pub use strands::{Strand, Strands};
+pub use survival::{Sample, Survival};

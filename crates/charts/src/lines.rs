@@ -6,7 +6,7 @@ use plotters::style::{Color, RGBColor};
 
 use crate::legend;
 use crate::palette::Colour;
-use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL};
+use crate::pen::{DrawError, Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL};
 use crate::scale::{Scale, tick, times};
 
 #[derive(Debug, Clone, Default)]
@@ -50,13 +50,27 @@ pub struct Point {
 
 impl Lines {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
+        let Some((x, y)) = self.draw_axes_and_legend(pen, frame)? else { return Ok(()) };
+        for (index, line) in self.series.iter().enumerate() {
+            line.draw(pen, &x, &y, Mark::for_series(index))?;
+        }
+        Ok(())
+    }
+
+    /// Everything but the lines. `None` where there is nothing to draw.
+    pub(crate) fn draw_axes_and_legend<DB: DrawingBackend>(
+        &self,
+        pen: &Pen<'_, DB>,
+        frame: Frame,
+    ) -> Result<Option<(Scale, Scale)>, DrawError<DB>> {
         let mut frame = pen.titled(frame, &self.title, &self.hint)?;
         let points = || {
             let all = self.series.iter().flat_map(|line| &line.points);
             all.filter(|point| point.x.is_finite() && point.y.is_finite())
         };
         if points().next().is_none() {
-            return pen.nothing(frame, "nothing to show");
+            pen.nothing(frame, "nothing to show")?;
+            return Ok(None);
         }
         if self.series.len() > 1 || self.series.iter().any(|line| !line.label.is_empty()) {
             let named = self.series.iter().enumerate().filter(|(_, line)| !line.points.is_empty());
@@ -90,10 +104,7 @@ impl Lines {
             false => Scale::around(xs, self.x.log, left, frame.right - 10),
         };
         self.draw_axes(pen, (&x, &y), &y_ticks, Frame { left, bottom, ..frame })?;
-        for (index, line) in self.series.iter().enumerate() {
-            line.draw(pen, &x, &y, Mark::for_series(index))?;
-        }
-        Ok(())
+        Ok(Some((x, y)))
     }
 
     fn draw_axes<DB: DrawingBackend>(
@@ -159,7 +170,7 @@ impl Line {
             }
         }
         if places.len() > 1 {
-            pen.line(&places, ink.mix(0.8), 2)?;
+            pen.line(&places, ink, 2)?;
         }
         let crowded = places.len() > 60;
         for &place in &places {

@@ -8,14 +8,14 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, RGBAColor, RGBColor, ShapeStyle, TextStyle};
 
 use crate::font::FAMILY;
-use crate::palette::Colour;
+use crate::palette::{self, Colour};
 
 pub(crate) type Area<DB> = DrawingArea<DB, Shift>;
 pub(crate) type DrawError<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 pub(crate) type Drawn<DB> = Result<(), DrawError<DB>>;
 
 /// Colours other than those of series. In an SVG for a page these are placeholders, put in as variables of its style.
-pub(crate) const INK: RGBColor = RGBColor(0x1C, 0x1E, 0x21);
+pub(crate) const INK: RGBColor = RGBColor(palette::INK.0, palette::INK.1, palette::INK.2);
 pub(crate) const MUTED: RGBColor = RGBColor(0x5B, 0x60, 0x66);
 pub(crate) const GRID: RGBColor = RGBColor(0xDF, 0xE2, 0xE6);
 pub(crate) const SURFACE: RGBColor = RGBColor(0xFE, 0xFE, 0xFE);
@@ -68,6 +68,11 @@ impl Mark {
     }
 }
 
+/// The text with signs that the font of bitmaps has.
+fn drawable(text: &str) -> String {
+    text.replace('✗', "✕")
+}
+
 impl<DB: DrawingBackend> Pen<'_, DB> {
     fn at(&self, (x, y): (i32, i32)) -> (i32, i32) {
         (x * self.scale, y * self.scale)
@@ -89,6 +94,8 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         ink: RGBColor,
         (horizontal, vertical): (HPos, VPos),
     ) -> Drawn<DB> {
+        // In SVG the reader's fonts have it.
+        let text = if self.scale > 1 { &drawable(text) } else { text };
         let style = self.style(size, false, ink).pos(Pos::new(horizontal, vertical));
         let (x, mut y) = self.at(at);
         // In bitmaps plotters centres the line's box, whose ink lies in its upper part.
@@ -105,7 +112,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
 
     /// Width of a line of text, in pixels.
     pub(crate) fn width(&self, text: &str, size: i32, bold: bool) -> i32 {
-        let extent = self.area.estimate_text_size(text, &self.style(size, bold, INK));
+        let extent = self.area.estimate_text_size(&drawable(text), &self.style(size, bold, INK));
         extent.map_or(0, |(width, _)| width as i32 / self.scale + 1)
     }
 
@@ -189,6 +196,12 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
 
     pub(crate) fn dot(&self, at: (i32, i32), radius: i32, ink: RGBAColor) -> Drawn<DB> {
         self.area.draw(&Circle::new(self.at(at), radius * self.scale, ink.filled()))
+    }
+
+    /// A circle with nothing of the axis in it.
+    pub(crate) fn ring(&self, at: (i32, i32), radius: i32, ink: impl Color) -> Drawn<DB> {
+        self.dot(at, radius, SURFACE.to_rgba())?;
+        self.area.draw(&Circle::new(self.at(at), radius * self.scale, self.stroke(ink, 2)))
     }
 
     pub(crate) fn mark(&self, mark: Mark, (x, y): (i32, i32), radius: i32, colour: Colour) -> Drawn<DB> {

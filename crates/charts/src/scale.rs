@@ -50,6 +50,11 @@ impl Scale {
         Scale { low: low - room, high: high + room, log: false, from, to }
     }
 
+    /// Shares from `least` to 1, logarithmic.
+    pub(crate) fn shares(least: f64, from: i32, to: i32) -> Scale {
+        Scale { low: least.clamp(f64::MIN_POSITIVE, 0.5), high: 1.0, log: true, from, to }
+    }
+
     pub(crate) fn pixel(&self, value: f64) -> i32 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()
@@ -64,14 +69,17 @@ impl Scale {
     pub(crate) fn ticks(&self, spacing: i32) -> Vec<f64> {
         let count = ((self.to - self.from).abs() / spacing.max(1)).clamp(2, 10);
         if self.log && self.high / self.low >= 4.0 {
-            let sparse = [1.0, 10.0];
-            let dense = [1.0, 2.0, 5.0, 10.0];
             let decades = (self.high / self.low).log10();
-            let steps: &[f64] = if decades * 3.0 > f64::from(count) { &sparse[..1] } else { &dense[..3] };
-            let first = self.low.log10().floor() as i32;
-            let last = self.high.log10().ceil() as i32;
-            let all = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
-            return all.filter(|tick| (self.low..=self.high).contains(tick)).collect();
+            let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+            let ticks = |steps: &[f64]| -> Vec<f64> {
+                let all =
+                    (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+                all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+            };
+            // Powers of ten alone where more would be too many, unless there is just one.
+            let sparse = ticks(&[1.0]);
+            let is_enough = decades * 3.0 > f64::from(count) && sparse.len() > 1;
+            return if is_enough { sparse } else { ticks(&[1.0, 2.0, 5.0]) };
         }
         let step = round_step((self.high - self.low) / f64::from(count));
         let first = (self.low / step).ceil() as i64;
@@ -176,6 +184,8 @@ mod tests {
         assert_eq!(ticks, [0.0, 10.0, 20.0, 30.0, 40.0]);
         let ticks = Scale::around([1.0, 500.0].into_iter(), true, 0, 400).ticks(40);
         assert_eq!(ticks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
+        let ticks = Scale::around([0.42, 5.97].into_iter(), true, 0, 100).ticks(56);
+        assert_eq!(ticks, [0.5, 1.0, 2.0, 5.0]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What is drawn: every label and value, in well-formed SVG and in a bitmap of the size asked for.
 
 use charts::{
-    Bar, Bars, Colour, Ecdf, Figure, Group, Heatmap, Line, LineAxis, Lines, Measured, Panel, Point, Sample,
-    Size, Spread, Stack, StackRow,
+    Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, Group, Heatmap, Line, LineAxis,
+    Lines, Measured, Pair, Panel, Point, Sample, Size, Stack, StackRow, Strand, Strands, Survival,
 };
 
 const SIZE: Size = Size { width: 600, height: 400 };
@@ -30,6 +30,33 @@ fn sample(values: &[f64]) -> Sample {
 fn line(points: &[(f64, f64)]) -> Line {
     let points = points.iter().map(|&(x, y)| Point { x, y, interval: Some((y * 0.9, y * 1.1)) }).collect();
     Line { label: "candle".into(), colour: BLUE, points }
+}
+
+fn dots(medians: &[Option<f64>]) -> Panel {
+    let row = |&median: &Option<f64>| DotsRow {
+        label: "candle".into(),
+        colour: BLUE,
+        points: median.into_iter().flat_map(|median| [median, median * 1.1]).collect(),
+        median,
+        interval: median.map(|median| (median * 0.9, median * 1.1)),
+        note: "struck: not compared".into(),
+    };
+    let groups = vec![DotsGroup { label: String::new(), rows: medians.iter().map(row).collect() }];
+    Panel::Dots(Dots { title: "Dots".into(), hint: "higher is better".into(), groups })
+}
+
+fn pair(ratio: Option<f64>, interval: Option<(f64, f64)>) -> Pair {
+    Pair { label: "candle vs ort".into(), ratio, interval, colour: Some(BLUE), note: "struck".into() }
+}
+
+fn forest(pairs: &[Pair]) -> Panel {
+    let groups = vec![ForestGroup { label: "batch 4".into(), pairs: pairs.to_vec() }];
+    Panel::Forest(Forest { title: "Pairs".into(), groups, band: Some((0.98, 1.02)), ..Forest::default() })
+}
+
+fn strands(lines: &[Vec<(f64, f64)>]) -> Panel {
+    let series = vec![Strand { label: "candle".into(), colour: BLUE, lines: lines.to_vec() }];
+    Panel::Strands(Strands { title: "Iterations".into(), series, ..Strands::default() })
 }
 
 /// One panel of every kind.
@@ -60,10 +87,12 @@ fn panels() -> Vec<Panel> {
         lines(LineAxis::default()),
         lines(LineAxis { log: true, ..LineAxis::default() }),
         lines(LineAxis { time: true, ..LineAxis::default() }),
-        Panel::Spread(Spread { samples: vec![sample(&[1.0, 1.1, 1.1, 30.0])], ..Spread::default() }),
-        Panel::Ecdf(Ecdf { samples: vec![sample(&[1.0, 1.1, 1.1, 30.0])], ..Ecdf::default() }),
+        Panel::Survival(Survival { samples: vec![sample(&[1.0, 1.1, 1.1, 30.0])], ..Survival::default() }),
         Panel::Stack(stack),
         Panel::Heatmap(heatmap),
+        dots(&[Some(41.5), None]),
+        forest(&[pair(Some(1.2), Some((1.1, 1.3))), pair(None, None)]),
+        strands(&[vec![(1.0, 3.0), (2.0, 2.0), (3.0, 2.1)], vec![(1.0, 4.0)]]),
     ]
 }
 
@@ -123,8 +152,16 @@ fn what_is_absent_or_no_number_is_not_drawn_as_one() {
     let mut panels = vec![bars(strange.to_vec()), bars(Vec::new()), bars(vec![bar("zero", Some(0.0))])];
     panels.push(Panel::Lines(Lines { series: vec![line(&[(f64::NAN, 1.0)])], ..Lines::default() }));
     panels.push(Panel::Lines(Lines { series: vec![line(&[(5.0, 5.0)])], ..Lines::default() }));
-    panels.push(Panel::Spread(Spread { samples: vec![sample(&odd)], ..Spread::default() }));
-    panels.push(Panel::Ecdf(Ecdf { samples: vec![sample(&[]), sample(&[2.0])], ..Ecdf::default() }));
+    panels.push(Panel::Survival(Survival { samples: vec![sample(&odd)], ..Survival::default() }));
+    panels.push(Panel::Survival(Survival {
+        samples: vec![sample(&[]), sample(&[2.0])],
+        ..Survival::default()
+    }));
+    panels.push(dots(&odd.map(Some)));
+    panels.push(dots(&[]));
+    panels.push(forest(&odd.map(|value| pair(Some(value), Some((value, 1.0))))));
+    panels.push(forest(&[pair(Some(0.0), None), pair(Some(-1.0), None), pair(Some(2.0), Some((0.0, 3.0)))]));
+    panels.push(strands(&[odd.map(|value| (value, value)).to_vec(), Vec::new()]));
     panels.push(Panel::Heatmap(Heatmap { values: vec![vec![Some(f64::NAN)]], ..Heatmap::default() }));
     for panel in panels {
         let svg = Figure::single(panel).svg(SIZE).unwrap();
@@ -150,16 +187,58 @@ fn an_inline_chart_takes_its_inks_from_the_page_and_tells_itself() {
         "aria-labelledby=\"c1-title c1-description\"",
         "var(--ink)",
         "var(--surface)",
-        "#0072B2",
+        "var(--contender-1)",
     ] {
         assert!(svg.contains(part), "{part} is not in {svg}");
     }
-    assert!(!svg.contains("font-family") && !svg.contains("#1C1E21"), "{svg}");
+    assert!(!svg.contains("font-family") && !svg.contains("#1C1E21") && !svg.contains("#0072B2"), "{svg}");
+}
+
+#[test]
+fn a_forest_tells_ratio_and_interval_and_draws_nothing_of_who_has_none() {
+    let pairs = [pair(Some(1.184), Some((1.152, 1.217))), pair(None, Some((1.0, 2.0)))];
+    let texts = parsed(&Figure::single(forest(&pairs)).svg(SIZE).unwrap());
+    for told in ["candle vs ort", "1.18× (1.15–1.22)", "struck", "batch 4"] {
+        assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
+    }
+    let alone = Figure::single(forest(&[pair(None, Some((1.0, 2.0)))])).svg(SIZE).unwrap();
+    assert!(!alone.contains("#0072B2"), "{alone}");
+}
+
+#[test]
+fn who_is_struck_has_no_mark_among_the_dots() {
+    let svg = Figure::single(dots(&[None])).svg(SIZE).unwrap();
+    assert!(svg.contains("struck: not compared") && !svg.contains("<circle"), "{svg}");
+}
+
+#[test]
+fn each_repetition_has_a_line_of_its_own() {
+    let lines = [vec![(1.0, 3.0), (2.0, 2.0)], vec![(1.0, 4.0), (2.0, 2.5), (3.0, 2.0)]];
+    let svg = Figure::single(strands(&lines)).svg(SIZE).unwrap();
+    let thin =
+        svg.matches("<polyline fill=\"none\" opacity=\"1\" stroke=\"#0072B2\" stroke-width=\"1\"").count();
+    assert_eq!(thin, 2, "{svg}");
+}
+
+#[test]
+fn the_answer_is_never_cut_and_a_panel_alone_in_its_row_is_wide() {
+    let long = "one word after another and no end of it ".repeat(12);
+    let figure = Figure {
+        title: "Title".into(),
+        answer: vec![long.clone()],
+        panels: vec![forest(&[pair(Some(1.2), None)]), dots(&[Some(1.0)]), dots(&[Some(2.0)])],
+        columns: 2,
+        ..Figure::default()
+    };
+    assert_eq!(figure.rows(), [0..1, 1..3]);
+    let texts = parsed(&figure.svg(SIZE).unwrap());
+    let told: Vec<&str> = texts.iter().flat_map(|text| text.split_whitespace()).collect();
+    assert_eq!(told.iter().filter(|word| **word == "another").count(), 12, "{texts:?}");
 }
 
 #[test]
 fn parts_that_give_back_still_end_at_the_total() {
-    let svg = Figure::single(panels().swap_remove(6)).svg(SIZE).unwrap();
+    let svg = Figure::single(panels().swap_remove(5)).svg(SIZE).unwrap();
     assert!(parsed(&svg).iter().any(|text| text == "480"), "{svg}");
 }
 

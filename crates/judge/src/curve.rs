@@ -1,10 +1,13 @@
 //! The times of a process's iterations from the first: the cost of the first, the iteration from which times are
 //! steady, and the result that a warm-up that is too short would give. `docs/measures.md` defines each.
 
+use std::collections::BTreeMap;
+
 use protocol::Iteration;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
+use crate::evidence::Evidence;
 use crate::run::Run;
 
 /// Figures of one iteration, medians over processes.
@@ -36,6 +39,21 @@ pub struct ShortWarmup {
     pub steady_tokens_per_second: f64,
     /// Difference of the first from the second, as a share of the second; below 0 if the first is too slow.
     pub error: f64,
+}
+
+/// The iterations of one process, the first one first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProcessCurve {
+    /// Number of iterations that were warm-up.
+    pub warmup: usize,
+    pub iterations: Vec<IterationTimes>,
+}
+
+/// The times of one iteration: mean time to first token and mean gap between tokens, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IterationTimes {
+    pub first_token_ms: Option<f64>,
+    pub gap_ms: Option<f64>,
 }
 
 const WARMUP_TOKENS: usize = 5;
@@ -79,18 +97,37 @@ fn whole_ns(iteration: &Iteration) -> f64 {
     cases.map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>()).sum::<u64>() as f64
 }
 
+fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
+    let (count, sum) = ns.fold((0_u64, 0), |(count, sum), ns| (count + 1, sum + ns));
+    (count > 0).then(|| sum as f64 / count as f64 / 1e6)
+}
+
+fn times(iteration: &Iteration) -> IterationTimes {
+    IterationTimes {
+        first_token_ms: mean_ms(iteration.cases.iter().map(|case| case.first_token_ns)),
+        gap_ms: mean_ms(iteration.cases.iter().flat_map(|case| case.gaps_ns.iter().copied())),
+    }
+}
+
+/// The curve of every process that counts and completed its job, by framework.
+pub fn by_process(evidence: &Evidence) -> BTreeMap<String, Vec<ProcessCurve>> {
+    let mut curves: BTreeMap<String, Vec<ProcessCurve>> = BTreeMap::new();
+    for run in evidence.runs.iter().filter(|run| run.is_complete()) {
+        let Series { warmup, iterations } = Series::new(run);
+        let curve = ProcessCurve { warmup, iterations: iterations.iter().map(times).collect() };
+        curves.entry(run.framework.clone()).or_default().push(curve);
+    }
+    curves
+}
+
 /// Times of iterations 1, 2, 3 …, medians over processes.
 pub fn curve(runs: &[&Run]) -> Vec<Point> {
     let series: Vec<Series> = runs.iter().map(|run| Series::new(run)).collect();
     let longest = series.iter().map(|series| series.iterations.len()).max().unwrap_or(0);
-    let mean = |values: Vec<u64>| {
-        (!values.is_empty()).then(|| values.iter().sum::<u64>() as f64 / values.len() as f64 / 1e6)
-    };
     let point = |index: usize| {
         let there = || series.iter().filter_map(|series| series.iterations.get(index));
-        let first = there().filter_map(|i| mean(i.cases.iter().map(|case| case.first_token_ns).collect()));
-        let gaps =
-            there().filter_map(|i| mean(i.cases.iter().flat_map(|case| case.gaps_ns.clone()).collect()));
+        let first = there().filter_map(|iteration| times(iteration).first_token_ms);
+        let gaps = there().filter_map(|iteration| times(iteration).gap_ms);
         let ratios = series.iter().filter_map(|series| series.ratio(index));
         Some(Point {
             iteration: index + 1,
@@ -181,6 +218,20 @@ mod tests {
         // 45 and 65 ms against 25 ms.
         assert_eq!(curve[0].ratio, Some((45.0 / 25.0 + 65.0 / 25.0) / 2.0));
         assert_eq!(settled_at(&curve), Some(2));
+    }
+
+    #[test]
+    fn every_process_has_a_curve_that_ends_where_it_ended() {
+        let even = |us: u64| iteration(&[us; 20]);
+        let runs =
+            vec![process(&[even(2000), even(1000)], &[even(1000)]), process(&[even(3000)], &[even(1000)])];
+        let curves = by_process(&Evidence { runs, ..Evidence::default() });
+        let told = |curve: &ProcessCurve| {
+            (curve.warmup, curve.iterations.iter().filter_map(|times| times.gap_ms).collect::<Vec<_>>())
+        };
+        let told: Vec<_> = curves["a"].iter().map(told).collect();
+        assert_eq!(told, [(2, vec![2.0, 1.0, 1.0]), (1, vec![3.0, 1.0])]);
+        assert_eq!(curves["a"][0].iterations[0].first_token_ms, Some(5.0));
     }
 
     #[test]

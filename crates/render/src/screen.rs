@@ -67,6 +67,10 @@ impl Screen {
     }
 }
 
+/// A terminal that everything fits.
+#[cfg(test)]
+pub(crate) const WIDE: Screen = Screen { width: 200, colour: false, verbose: false };
+
 /// Columns that the widest line of a text takes.
 pub(crate) fn width(text: &str) -> usize {
     text.lines().map(unicode_width::UnicodeWidthStr::width).max().unwrap_or(0)

@@ -1,8 +1,7 @@
-//! One table, rendered four ways: for a terminal of any width, in Markdown, as CSV and in HTML.
+//! One table, rendered for a terminal of any width, in Markdown and as CSV here, and in HTML by `page`.
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{Attribute, CellAlignment, Color, TableStyle};
-use maud::{Markup, Render, html};
 
 use crate::screen::{Screen, Tone, width};
 
@@ -212,46 +211,6 @@ fn in_tone(cell: comfy_table::Cell, tone: Tone) -> comfy_table::Cell {
         Tone::Warning => cell.fg(Color::Yellow),
         Tone::Struck => cell.add_attribute(Attribute::Dim).add_attribute(Attribute::CrossedOut),
         Tone::Faint => cell.add_attribute(Attribute::Dim),
-    }
-}
-
-impl Render for Cell {
-    fn render(&self) -> Markup {
-        html! {
-            @if self.tone == Tone::Struck { s { (self.main) } } @else { (self.main) }
-            @if !self.small.is_empty() { small { (self.small) } }
-        }
-    }
-}
-
-impl Render for Table {
-    fn render(&self) -> Markup {
-        let class = |align: Align| (align == Align::Right).then_some("figure");
-        let has_figures = self.columns.iter().any(|column| column.align == Align::Right);
-        html! {
-            div class="scroll" tabindex="0" role="region" aria-label=(self.caption) {
-                table class=[has_figures.then_some("figures")] {
-                    caption { (self.caption) }
-                    thead {
-                        tr {
-                            @for column in &self.columns {
-                                th class=[class(column.align)] scope="col" { (column.title) }
-                            }
-                        }
-                    }
-                    tbody {
-                        @for row in &self.rows {
-                            tr {
-                                @for (index, (cell, column)) in row.iter().zip(&self.columns).enumerate() {
-                                    @if index == 0 { th class=[class(column.align)] scope="row" { (cell) } }
-                                    @else { td class=[class(column.align)] { (cell) } }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
     }
 }
 

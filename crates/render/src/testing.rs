@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::screen::Screen;
 use bundle::Precision;
 use judge::report::{Figure, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
 use judge::steady::Steadiness;
@@ -11,9 +10,6 @@ use judge::study::{Cell, StudyReport, ab, scaling};
 use judge::verdicts::{Comparison, Verdict};
 use judge::{End, Environment, Metric, testing};
 use plan::{Plan, Settings, StudyView};
-
-/// A terminal that everything fits.
-pub(crate) const WIDE: Screen = Screen { width: 200, colour: false, verbose: false };
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure::new(metric, vec![median; 6], Vec::new())

@@ -1,7 +1,12 @@
 //! Small pieces of text that several outputs share.
 
 use history::Record;
-use judge::report::Figure;
+use judge::report::{Figure, Summary};
+
+/// The answer of a report, with what would settle it if it is open.
+pub(crate) fn answer(summary: &Summary) -> Vec<String> {
+    summary.answer.iter().chain(&summary.next).cloned().collect()
+}
 
 /// The text in place of a missing figure.
 pub(crate) const DASH: &str = "–";
@@ -30,6 +35,20 @@ pub(crate) fn known(figure: &Figure) -> Vec<f64> {
 /// The 95 % interval of a figure; below six rounds, least and most.
 pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
     figure.interval.or_else(|| figure.min.zip(figure.max).filter(|(least, most)| least < most))
+}
+
+/// Whether a word is a path, as opposed to a name such as `hf:owner/name`.
+pub(crate) fn is_path(word: &str) -> bool {
+    word.starts_with(['/', '~', '.']) || word.get(1..3).is_some_and(|drive| drive == ":\\")
+}
+
+/// The last part of a path; any other word as it is.
+pub(crate) fn without_directories(word: &str) -> String {
+    if !is_path(word) {
+        return word.to_owned();
+    }
+    let last = word.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next();
+    last.filter(|last| !last.is_empty()).unwrap_or(word).to_owned()
 }
 
 /// The names, each once, in the order of first appearance.

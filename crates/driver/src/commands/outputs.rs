@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use judge::curve::by_process;
 use judge::gaps::gaps_ms;
 use judge::records::{self, HISTORY};
 use judge::study::StudyReport;
@@ -40,7 +41,7 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
         ("summary.md".to_owned(), render::comparison::short_markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
     ];
-    Outputs::new(files, render::page::run(report, &gaps_ms(evidence)))
+    Outputs::new(files, render::page::run(report, &gaps_ms(evidence), &by_process(evidence)))
 }
 
 /// Every file of a study.

@@ -32,7 +32,7 @@ pub use changes::changes;
 pub use facts::{Facts, Prepared};
 pub use figure::Figure;
 pub use findings::summary;
-pub use row::{Energy, Loads, Requested, Row, State};
+pub use row::{Energy, Loads, Requested, Row, State, titled};
 
 use prompts::PromptFigures;
 

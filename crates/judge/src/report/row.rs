@@ -152,24 +152,6 @@ impl Row {
 }
 
 impl Row {
-    /// For people: its name, and the rule that it broke if it was struck: "candle ✗ R5".
-    pub fn title(&self) -> String {
-        match self.state {
-            State::Struck => format!(
-                "{} ✗{}",
-                self.framework,
-                self.rule().map_or_else(String::new, |rule| format!(" {rule}"))
-            ),
-            _ => self.framework.clone(),
-        }
-    }
-
-    /// The first rule that it broke. Reasons begin with it.
-    fn rule(&self) -> Option<&str> {
-        let (rule, _) = self.reasons.first()?.split_once(':')?;
-        (rule.starts_with('R') && rule[1..].parse::<u8>().is_ok()).then_some(rule)
-    }
-
     /// For people: what it ran in, and what was asked for if that is something else.
     pub fn precision_words(&self) -> String {
         let requested = self.precision.requested.name();
@@ -177,6 +159,11 @@ impl Row {
             Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
             _ => requested.to_owned(),
         }
+    }
+
+    /// Its name for people: "candle", or "candle ✗ R5" if it was struck.
+    pub fn title(&self) -> String {
+        titled(&self.framework, self.state, &self.reasons)
     }
 
     /// For people: whether it computed what the reference computed.
@@ -188,6 +175,15 @@ impl Row {
             (_, Some(agreement)) if agreement.max_abs == 0.0 => "ok, Δ = 0".into(),
             (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs),
         }
+    }
+}
+
+/// The name of a row for people: "candle", or "candle ✗ R5" where the first of the reasons is that rule R5 struck it.
+pub fn titled(framework: &str, state: State, reasons: &[String]) -> String {
+    let rule = reasons.first().and_then(|reason| Some(reason.split_once(':')?.0));
+    match (state, rule) {
+        (State::Struck, rule) => format!("{framework} ✗ {}", rule.unwrap_or_default()).trim_end().to_owned(),
+        _ => framework.to_owned(),
     }
 }
 

@@ -37,6 +37,22 @@ pub struct Cell {
     pub warnings: Vec<String>,
     /// Directory of the comparison.
     pub results: Option<String>,
+    /// What it was measured with. Empty in results that did not keep it yet.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// What a comparison was measured with, for whoever repeats it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Version of Photofinish.
+    pub driver_version: String,
+    pub git_commit: Option<String>,
+    /// Whether tracked files differed from the commit.
+    pub git_modified: Option<bool>,
+    pub seed: Option<u64>,
+    /// The contenders' libraries with their versions, each once.
+    pub libraries: Vec<String>,
 }
 
 /// One contender.
@@ -98,6 +114,7 @@ impl Cell {
             verdicts: report.comparisons.iter().map(CellVerdict::new).collect(),
             warnings: report.warnings.iter().filter(|text| !is_of_study(text)).cloned().collect(),
             results: Some(report.results.clone()),
+            origin: Origin::new(report),
         }
     }
 
@@ -118,6 +135,25 @@ impl Cell {
             verdicts: Vec::new(),
             warnings: Vec::new(),
             results: None,
+            origin: Origin::default(),
+        }
+    }
+}
+
+impl Origin {
+    fn new(report: &Report) -> Origin {
+        let mut libraries: Vec<String> = Vec::new();
+        for hello in report.rows.iter().filter_map(|row| row.hello.as_ref()) {
+            if !libraries.contains(&hello.library) {
+                libraries.push(hello.library.clone());
+            }
+        }
+        Origin {
+            driver_version: report.environment.driver_version.clone(),
+            git_commit: report.environment.git_commit.clone(),
+            git_modified: report.environment.git_modified,
+            seed: Some(report.plan.seed),
+            libraries,
         }
     }
 }

@@ -9,5 +9,5 @@ pub mod report;
 pub mod scaling;
 
 pub use ab::{Outcome, Side};
-pub use cell::{Cell, CellRow, CellVerdict};
+pub use cell::{Cell, CellRow, CellVerdict, Origin};
 pub use report::{StudyReport, read};

@@ -5,7 +5,8 @@ use judge::report::{Report, State, summary};
 use judge::verdicts::{Comparison, Verdict};
 
 use super::*;
-use crate::testing::{self, WIDE, row};
+use crate::screen::WIDE;
+use crate::testing::{self, row};
 
 /// The answer, and what to do next, of three contenders with these verdicts on throughput.
 fn told(verdicts: &[(&str, &str, Verdict, f64)], change: impl FnOnce(&mut Report)) -> String {

@@ -6,7 +6,8 @@ use judge::report::prompts::{PromptFigures, PromptRow};
 use judge::report::{State, summary};
 
 use super::*;
-use crate::testing::{WIDE, figure, report};
+use crate::screen::WIDE;
+use crate::testing::{figure, report};
 
 #[test]
 fn the_table_has_the_rows_people_rely_on() {

@@ -7,7 +7,7 @@ use judge::regression::testing::record;
 
 use super::*;
 use crate::Format;
-use crate::testing::WIDE;
+use crate::screen::WIDE;
 
 /// Two runs, of which the second has local changes and another framework that failed.
 fn records() -> Vec<Record> {

@@ -1,7 +1,8 @@
-//! The parts of a page beside figures: prompts, fairness rules, environment.
+//! The parts of a page beside figures: prompts, fairness rules, versions, environment.
 
+use judge::Metric;
 use judge::fairness::{Breach, RuleState};
-use judge::report::Report;
+use judge::report::{Report, Row};
 use maud::{Markup, html};
 use plan::Prompt;
 use serde_json::Value;
@@ -9,6 +10,7 @@ use serde_json::Value;
 use super::html;
 use crate::comparison;
 use crate::table::{Cell, Column, Table};
+use crate::words::DASH;
 
 pub(super) fn prompts(report: &Report) -> Markup {
     let plan = &report.plan;
@@ -21,9 +23,10 @@ pub(super) fn prompts(report: &Report) -> Markup {
     }
     html! {
         @if !plan.prompts.is_empty() {
-            @if let Some(table) = comparison::by_prompt(report) { (table) }
+            @if let Some(table) = comparison::by_prompt(report) {
+                (html::details("Figures of each prompt", &html! { (table) }))
+            }
             (html::details("The prompts", &html! { (texts.captioned("What was asked")) }))
-            (html::paragraph(&plan.analysis))
         }
     }
 }
@@ -49,7 +52,54 @@ pub(super) fn rules(report: &Report) -> Markup {
     } else {
         "Best effort: broken rules are only labelled"
     };
-    html! { @if !table.rows.is_empty() { (table.captioned(lane)) } }
+    let summary = rules_summary(&report.rules);
+    html! { @if !table.rows.is_empty() { (html::details(&summary, &html! { (table.captioned(lane)) })) } }
+}
+
+/// "14 of 16 rules hold; broken: R5; not verified: R6".
+fn rules_summary(rules: &[RuleState]) -> String {
+    let is_broken = |rule: &&RuleState| !rule.broken_by.is_empty();
+    let is_open = |rule: &&RuleState| rule.broken_by.is_empty() && rule.unverified.is_some();
+    let ids = |rules: Vec<&RuleState>| rules.iter().map(|rule| rule.id.clone()).collect::<Vec<_>>();
+    let (broken, open) =
+        (ids(rules.iter().filter(is_broken).collect()), ids(rules.iter().filter(is_open).collect()));
+    let hold = rules.len() - broken.len() - open.len();
+    let mut summary = format!("{hold} of {} rules hold", rules.len());
+    for (words, ids) in [("broken", broken), ("not verified", open)] {
+        if !ids.is_empty() {
+            summary += &format!("; {words}: {}", ids.join(", "));
+        }
+    }
+    summary
+}
+
+/// What each contender is made of: the one place where versions stand.
+pub(super) fn versions(report: &Report) -> Markup {
+    let titles = ["Contender", "Library", "Binding", "Built by", "Kernels"];
+    let mut table = Table::new(titles.map(Column::left));
+    for row in &report.rows {
+        let Some(hello) = &row.hello else { continue };
+        let built = format!("{} {}", hello.build.rustc, hello.build.rustflags).trim().to_owned();
+        let kernels = row.in_effect.as_ref().map(|in_effect| in_effect.kernels.join("; "));
+        let [library, binding] = [&hello.library, &hello.binding].map(String::clone);
+        let or_dash = |text: String| if text.is_empty() { DASH.to_owned() } else { text };
+        table.add([row.title(), library, binding, or_dash(built), or_dash(kernels.unwrap_or_default())]);
+    }
+    html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers told them")) } }
+}
+
+/// The sentences that the page has no place of its own for: versions and memory by part stand in tables.
+pub(super) fn further_findings(report: &Report) -> Vec<String> {
+    let peak = Metric::PeakMemory.words();
+    let elsewhere = ["versions: ".to_owned(), format!("{peak} by part"), format!("{peak} against weights")];
+    let is_elsewhere = |line: &&String| elsewhere.iter().any(|start| line.starts_with(start.as_str()));
+    report.summary.details.iter().filter(|line| !is_elsewhere(line)).cloned().collect()
+}
+
+/// Places of the rows that are struck.
+pub(super) fn struck(rows: &[Row]) -> Vec<usize> {
+    let places = rows.iter().enumerate().filter(|(_, row)| row.state == judge::State::Struck);
+    places.map(|(place, _)| place).collect()
 }
 
 pub(super) fn environment(report: &Report) -> Table {

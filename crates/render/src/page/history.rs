@@ -41,8 +41,11 @@ fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
         height: 300,
         table: None,
     };
+    let is_known =
+        |metric: &&Metric| group.records.iter().any(|record| record.metrics.contains_key(metric.name()));
     // One run is not a development over time; its figures are in the table.
-    let charts: Vec<Chart> = METRICS.iter().filter(|_| group.runs() > 1).map(chart).collect();
+    let charts: Vec<Chart> =
+        METRICS.iter().filter(|_| group.runs() > 1).filter(is_known).map(chart).collect();
     let body = html! {
         (html::paragraph(&place(group.machine)))
         (html::charts(&charts)?)

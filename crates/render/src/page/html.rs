@@ -1,9 +1,10 @@
 //! The pieces of a page. `maud` writes every piece and escapes everything that comes from outside.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use charts::{Figure, Size};
+use charts::{Figure, Size, Theme};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::pictures::panel_height;
 use crate::table::Table;
 
 const STYLE: &str = include_str!("page.css");
@@ -19,12 +20,22 @@ pub(super) fn document(title: &str, body: &Markup) -> String {
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
                 title { (title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(style())) }
             }
             body { main { (body) } }
         }
     };
     without_controls(&document.into_string())
+}
+
+/// The style sheet, with the colours of charts for either theme.
+fn style() -> String {
+    let variables = |theme: Theme| format!(":root {{ {} }}", charts::variables(theme));
+    format!(
+        "{STYLE}\n{}\n@media (prefers-color-scheme: dark) {{ {} }}\n",
+        variables(Theme::Light),
+        variables(Theme::Dark)
+    )
 }
 
 /// Replaces control characters, which a document may not contain.
@@ -81,9 +92,14 @@ pub(super) struct Chart {
 /// Width of a chart in pixels: narrow, so that its text stays legible on a phone.
 const CHART_WIDTH: u32 = 460;
 
-/// Height in pixels for this number of bars.
-pub(super) fn bars_height(bars: usize) -> u32 {
-    70 + 42 * bars.clamp(1, 40) as u32
+/// Height in pixels of a row of a chart.
+const LINE: u32 = 28;
+
+impl Chart {
+    /// The height of what it shows.
+    pub(super) fn height(figure: &Figure) -> u32 {
+        figure.panels.iter().map(|panel| panel_height(panel, LINE)).sum()
+    }
 }
 
 /// Charts side by side if there is room.
@@ -108,11 +124,33 @@ pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
     })
 }
 
-/// A command, quoted for a shell.
-pub(super) fn command(words: &[String]) -> Markup {
-    // A word with a NUL cannot be quoted for a shell.
-    let line = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
-    html! { @if !words.is_empty() { pre tabindex="0" { code { (line) } } } }
+/// Commands, one a line, quoted for a shell.
+pub(super) fn commands(lines: &[Vec<String>]) -> Markup {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || "-_.,=:/+@%".contains(c);
+    let quoted = |word: &String| match shlex::try_quote(word) {
+        // A list of names stays bare, since people read it.
+        _ if !word.is_empty() && word.chars().all(is_bare) => word.clone(),
+        Ok(quoted) => quoted.into_owned(),
+        // A word with a NUL cannot be quoted for a shell.
+        Err(_) => word.clone(),
+    };
+    let line = |words: &Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    let text = lines.iter().map(line).collect::<Vec<_>>().join("\n");
+    html! { pre tabindex="0" { code { (text) } } }
+}
+
+/// Warnings and what else qualifies the figures: the first three, the rest folded.
+pub(super) fn warnings(lines: &[String]) -> Markup {
+    let (first, more) = lines.split_at(lines.len().min(3));
+    html! {
+        @if !lines.is_empty() {
+            section class="warnings" {
+                h2 { "Warnings" }
+                (list(first))
+                (details(&format!("{} more", more.len()), &list(more)))
+            }
+        }
+    }
 }
 
 /// Largest report in bytes that is embedded; a larger one is only linked to.
@@ -148,9 +186,12 @@ mod tests {
     fn what_comes_from_outside_stays_text() {
         assert_eq!(paragraph("<script>'\"&").0, "<p>&lt;script&gt;'&quot;&amp;</p>");
         assert_eq!(without_controls("a\u{0}\u{1b}\n"), "a\u{FFFD}\u{FFFD}\n");
-        let words = ["photofinish", "--prompt", "it's <b>"].map(str::to_owned);
-        let line = command(&words).0;
-        assert!(line.contains("photofinish --prompt &quot;it's &lt;b&gt;&quot;"), "{line}");
+        let words = ["photofinish", "--frameworks", "one,two", "--prompt", "it's <b>"].map(str::to_owned);
+        let line = commands(&[words.into()]).0;
+        assert!(
+            line.contains("photofinish --frameworks one,two --prompt &quot;it's &lt;b&gt;&quot;"),
+            "{line}"
+        );
     }
 
     #[test]

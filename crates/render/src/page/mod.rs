@@ -3,8 +3,10 @@
 mod facts;
 mod history;
 mod html;
+mod repeat;
 mod run;
 mod study;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +14,7 @@ use std::collections::BTreeMap;
 
 use ::history::Record;
 use judge::Report;
+use judge::curve::ProcessCurve;
 use judge::study::StudyReport;
 
 use crate::pictures::{self, over_time};
@@ -20,9 +23,13 @@ use crate::pictures::{self, over_time};
 type Files = Vec<(String, Vec<u8>)>;
 
 /// The page `report.html` of a run, and its picture for sharing. `gaps` has every time between two tokens by framework,
-/// in milliseconds.
-pub fn run(report: &Report, gaps: &BTreeMap<String, Vec<f64>>) -> Result<Files, String> {
-    let mut files = vec![("report.html".to_owned(), run::html(report, gaps)?.into_bytes())];
+/// in milliseconds, and `curves` the iterations of every process.
+pub fn run(
+    report: &Report,
+    gaps: &BTreeMap<String, Vec<f64>>,
+    curves: &BTreeMap<String, Vec<ProcessCurve>>,
+) -> Result<Files, String> {
+    let mut files = vec![("report.html".to_owned(), run::html(report, gaps, curves)?.into_bytes())];
     files.extend(pictures::files("comparison", &pictures::run::Pictures::new(report).comparison())?);
     Ok(files)
 }

@@ -1,94 +1,120 @@
-//! The page of a study.
+//! The page of a study: the answer, warnings, the table with its rows grouped by place, the pictures.
 
 use charts::{Figure, Panel};
-use judge::study::report::varied;
+use judge::report::State;
+use judge::study::report::{axes, varied};
 use judge::study::{Cell, StudyReport, cell};
-use judge::verdicts::Verdict;
 use maud::{Markup, html};
 
 use super::html::{self, Chart};
-use crate::pictures::study::{panels, title};
+use super::repeat::{self, Source};
+use super::table::{Look, looking};
+use crate::pictures::study::{panels, subtitle, title};
 use crate::study;
+use crate::words;
 
 pub(super) fn html(report: &StudyReport) -> Result<String, String> {
     let title = title(report);
     let json = serde_json::to_string(report).expect("a report has string keys and no failing serialiser");
     let table = if report.outcomes.is_empty() { "Figures" } else { "With and without" };
+    let (warnings, findings) = split(report);
+    let charts = html::charts(&charts(report))?;
+    let is_ab = !report.outcomes.is_empty();
     let body = html! {
-        (html::header(&title, &report.summary.heading, &report.started, &answers(report)))
-        (html::section(table, &html! { (study::grid(report, true)) }))
-        (html::section("Charts", &html::charts(&charts(report))?))
-        @if let Some(curve) = study::curve(report) { (html::section("Iterations", &html! { (curve) })) }
-        (html::section("Findings", &html! {
-            (html::list(study::findings(report)))
+        (html::header(&title, &subtitle(report), &report.started, &words::answer(&report.summary)))
+        (html::warnings(&warnings))
+        // An A/B study is about its speed-ups: their picture comes before the table.
+        @if is_ab { (html::section("What it is worth", &charts)) }
+        (html::section(table, &figures(report)))
+        @if !is_ab { (html::section("Charts", &charts)) }
+        (html::section("What it rests on", &html! {
             (html::paragraph(&report.analysis))
+            (html::details("Findings", &html::list(&findings)))
+            @if let Some(curve) = study::curve(report) {
+                (html::details("Iterations", &html! { (curve) }))
+            }
+            (cells(report))
         }))
-        (html::section("Cells", &cells(report)))
-        (html::section("To repeat it", &html::command(&report.command)))
+        (html::section("To repeat it", &repetition(report)))
         (html::section("Raw data", &html::data(&json)))
     };
     Ok(html::document(&title, &body))
 }
 
-fn answers(report: &StudyReport) -> Vec<String> {
-    if report.cells.len() < report.planned.len() {
-        return vec![format!("{} of {} cells are done.", report.cells.len(), report.planned.len())];
+/// The command, with the commit and the seed where all cells have one.
+fn repetition(report: &StudyReport) -> Markup {
+    let measured = || report.cells.iter().filter(|cell| cell.results.is_some()).map(|cell| &cell.origin);
+    let first = measured().next();
+    let commit = first.and_then(|origin| origin.git_commit.as_deref());
+    let commit = commit.filter(|_| measured().all(|origin| origin.git_commit.as_deref() == commit));
+    let seed = first.and_then(|origin| origin.seed);
+    let seed = seed.filter(|_| measured().all(|origin| origin.seed == seed));
+    let modified = measured().any(|origin| origin.git_modified == Some(true));
+    html! {
+        (repeat::section(&report.command, Source { commit, modified, seed }))
+        @if seed.is_none() && !report.command.is_empty() {
+            (html::paragraph("Each cell has a seed of its own: its page names it."))
+        }
     }
-    if report.outcomes.is_empty() {
-        return Vec::new();
+}
+
+/// Warnings and everything that qualifies the figures, and the other sentences.
+fn split(report: &StudyReport) -> (Vec<String>, Vec<String>) {
+    const STARTS: [&str; 3] = ["warning: ", "too noisy: ", "interrupted: "];
+    let reasons = |cell: &Cell| -> Vec<String> {
+        let rows = cell.rows.iter().filter(|row| row.state != State::Measured);
+        let of_rows = rows.flat_map(|row| row.reasons.iter().map(|why| format!("{}: {why}", row.framework)));
+        of_rows.chain(cell.refused.iter().map(|why| format!("not run: {why}"))).collect()
+    };
+    let reasons: Vec<String> = report.cells.iter().flat_map(reasons).collect();
+    let qualifies = |line: &String| {
+        STARTS.iter().any(|start| line.starts_with(start)) || reasons.iter().any(|why| line.ends_with(why))
+    };
+    let (warnings, findings): (Vec<String>, Vec<String>) =
+        study::findings(report).cloned().partition(qualifies);
+    let plain = |line: &String| line.strip_prefix("warning: ").unwrap_or(line).to_owned();
+    (warnings.iter().map(plain).collect(), findings)
+}
+
+/// The main table; the rows of one place stand together below its name.
+fn figures(report: &StudyReport) -> Markup {
+    let table = study::grid(report, true);
+    if !report.outcomes.is_empty() {
+        return html! { (table) };
     }
-    let axes = varied(&report.planned);
-    let clear = report.outcomes.iter().filter_map(|outcome| {
-        let is_clear =
-            |verdict: &Verdict| matches!(verdict, Verdict::Faster | Verdict::Slower | Verdict::Equivalent);
-        let verdict = outcome.verdict.filter(is_clear)?;
-        let (a, b) = (&outcome.a.as_ref()?.contender, &outcome.b.as_ref()?.contender);
-        let place = cell::name(&outcome.settings, &axes);
-        let place = if place.is_empty() { place } else { format!("{place}: ") };
-        Some(match (verdict, outcome.speedup) {
-            (Verdict::Equivalent, _) => format!("{place}{a} and {b} are equivalent"),
-            (_, Some(speedup)) => format!("{place}{a} decodes {speedup:.2} times as fast as {b}"),
-            (verdict, None) => format!("{place}{a} is {} than {b}", verdict.words()),
-        })
+    // Lines of the table: a row for each contender of each cell, and one for a cell that was refused.
+    let lines = report.cells.iter().flat_map(|cell| {
+        let refused = cell.refused.iter().map(|_| false);
+        cell.rows.iter().map(|row| row.state == State::Struck).chain(refused)
     });
-    let clear: Vec<String> = clear.collect();
-    if clear.is_empty() {
-        return vec!["Inconclusive: too little evidence for a verdict in any cell.".into()];
-    }
-    clear
+    let struck = lines.enumerate().filter(|(_, is_struck)| *is_struck).map(|(line, _)| line).collect();
+    looking(&table, &Look { struck_rows: struck, grouped: axes(report).len(), ..Look::default() })
 }
 
 fn charts(report: &StudyReport) -> Vec<Chart> {
-    let chart = |(id, panel): (String, Panel)| Chart {
-        id,
-        title: panel_title(&panel).to_owned(),
-        description: "Medians over processes, for each framework; the table above has the figures",
-        height: height(&panel),
-        figure: Figure::single(panel),
-        table: None,
+    let chart = |(id, panel): (String, Panel)| {
+        let title = panel_title(&panel).to_owned();
+        let figure = Figure::single(panel);
+        Chart {
+            id,
+            title,
+            description: "Geometric means over rounds, for each framework; the table has the figures",
+            height: Chart::height(&figure),
+            figure,
+            table: None,
+        }
     };
     panels(report).into_iter().map(chart).collect()
-}
-
-fn height(panel: &Panel) -> u32 {
-    match panel {
-        Panel::Bars(bars) => {
-            let count: usize = bars.groups.iter().map(|group| group.bars.len()).sum();
-            let headings = bars.groups.iter().filter(|group| !group.label.is_empty()).count() as u32;
-            html::bars_height(count) + 20 * headings
-        }
-        Panel::Stack(stack) => 120 + 42 * stack.rows.len() as u32,
-        Panel::Heatmap(heatmap) => 100 + 40 * heatmap.values.len() as u32,
-        _ => 300,
-    }
 }
 
 fn panel_title(panel: &Panel) -> &str {
     match panel {
         Panel::Bars(bars) => &bars.title,
+        Panel::Dots(dots) => &dots.title,
+        Panel::Forest(forest) => &forest.title,
         Panel::Lines(lines) => &lines.title,
-        Panel::Spread(spread) => &spread.title,
-        Panel::Ecdf(ecdf) => &ecdf.title,
+        Panel::Strands(strands) => &strands.title,
+        Panel::Survival(survival) => &survival.title,
         Panel::Stack(stack) => &stack.title,
         Panel::Heatmap(heatmap) => &heatmap.title,
     }
@@ -109,7 +135,7 @@ fn cells(report: &StudyReport) -> Markup {
     };
     html! {
         @if !report.cells.is_empty() {
-            (html::details("Each is a whole comparison with a page of its own", &html! { ul { (items) } }))
+            (html::details("Each cell is a whole comparison with a page of its own", &html! { ul { (items) } }))
         }
     }
 }

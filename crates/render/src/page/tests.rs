@@ -1,7 +1,7 @@
 //! Pages of reports that no run here would make.
 
 use judge::fairness::{Breach, RuleState};
-use judge::report::{State, Summary};
+use judge::report::{State, Summary, summary};
 use judge::study::Cell;
 use judge::verdicts::Verdict;
 use judge::{Metric, regression};
@@ -12,7 +12,7 @@ use super::*;
 use crate::testing::{cell, report, row};
 
 fn html(report: &Report) -> String {
-    run::html(report, &BTreeMap::new()).unwrap()
+    run::html(report, &BTreeMap::new(), &BTreeMap::new()).unwrap()
 }
 
 /// Tags that are open at the end, and every attribute in quotes.
@@ -71,7 +71,9 @@ fn evil() -> Report {
 
 #[test]
 fn everything_that_a_page_opens_it_closes_and_what_comes_from_outside_opens_nothing() {
-    let page = run::html(&evil(), &BTreeMap::from([(EVIL.to_owned(), vec![1.0, 2.0, 3.0])])).unwrap();
+    let page =
+        run::html(&evil(), &BTreeMap::from([(EVIL.to_owned(), vec![1.0, 2.0, 3.0])]), &BTreeMap::new())
+            .unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     assert!(!page.contains("<script") && !page.contains('\u{1b}'), "{page}");
     assert!(page.contains("R1 ") && page.contains("✗ broken"), "{page}");
@@ -79,9 +81,11 @@ fn everything_that_a_page_opens_it_closes_and_what_comes_from_outside_opens_noth
 
 #[test]
 fn a_report_with_nothing_in_it_is_a_page_that_says_so() {
-    let page = html(&Report { rows: Vec::new(), comparisons: Vec::new(), ..report() });
+    let mut report = Report { rows: Vec::new(), comparisons: Vec::new(), ..report() };
+    report.summary = summary(&report);
+    let page = html(&report);
     assert_eq!(left_open(&page), [""; 0]);
-    assert!(page.contains("Nothing could be measured."), "{page}");
+    assert!(page.contains("Nothing was measured."), "{page}");
 }
 
 #[test]
@@ -90,13 +94,15 @@ fn the_answer_claims_what_the_verdict_does() {
         let mut report = report();
         report.comparisons.truncate(1);
         report.comparisons[0].verdict = verdict;
+        report.summary = summary(&report);
         html(&report)
     };
-    let answer = "<p class=\"answer\">ort decodes 1.9x faster than candle</p>";
+    let answer = "<p class=\"answer\">ort is fastest: it decodes 1.9x faster than candle (1.8–2.0x).</p>";
     assert!(with(Verdict::Faster).contains(answer));
     let inconclusive = with(Verdict::Inconclusive);
-    assert!(!inconclusive.contains(answer) && inconclusive.contains("do not support a claim"));
-    assert!(with(Verdict::NotMeasurable).contains("too noisy for a verdict"));
+    assert!(!inconclusive.contains(answer) && inconclusive.contains("Nobody is fastest for certain"));
+    assert!(inconclusive.contains("To settle ort and candle"), "{inconclusive}");
+    assert!(with(Verdict::NotMeasurable).contains("No verdict on throughput"));
 }
 
 #[test]
@@ -126,7 +132,7 @@ fn a_page_calls_metrics_by_their_titles_and_carries_its_report() {
 #[test]
 fn a_run_has_a_page_and_a_picture_in_two_forms() {
     let one = row("one", State::Measured, [Some(1.0); 5], &[]);
-    let files = run(&Report { rows: vec![one], ..report() }, &BTreeMap::new()).unwrap();
+    let files = run(&Report { rows: vec![one], ..report() }, &BTreeMap::new(), &BTreeMap::new()).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["report.html", "comparison.png", "comparison.svg"]);
     assert!(files[1].1.starts_with(b"\x89PNG") && files[2].1.starts_with(b"<?xml"));
@@ -177,5 +183,93 @@ fn what_an_optimisation_is_worth_is_answered() {
     let page = study::html(&report).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     assert!(page.contains("<h2>With and without</h2>") && page.contains("fused (tok/s)"), "{page}");
-    assert!(page.contains("<p class=\"answer\">candle decodes 0.53 times as fast as ort</p>"), "{page}");
+    assert!(
+        page.contains("<p class=\"answer\">fused against base: slower in 1 of 1 cell (by 1.9x).</p>"),
+        "{page}"
+    );
+}
+
+#[test]
+fn who_is_struck_looks_struck_and_has_no_mark_no_verdict_and_no_rank() {
+    let mut report = report();
+    report.rows[0].state = State::Struck;
+    report.rows[0].reasons = vec!["R5: it kept 3.1 CPUs busy; set its threads".into()];
+    report.comparisons.clear();
+    let page = html(&report);
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(page.contains("<th class=\"figure struck\" scope=\"col\">candle ✗ R5</th>"), "{page}");
+    assert!(page.contains("struck: not compared"), "{page}");
+    let pictures = pictures::run::Pictures::new(&report);
+    let dots = pictures.dots(Metric::Throughput);
+    let struck = &dots.groups[0].rows[0];
+    assert_eq!((struck.label.as_str(), struck.median, struck.points.len()), ("candle ✗ R5", None, 0));
+    let forest = pictures.forest(Metric::Throughput);
+    let pairs: Vec<_> =
+        forest.groups[0].pairs.iter().map(|pair| (&*pair.label, pair.ratio, &*pair.note)).collect();
+    assert_eq!(pairs, [("candle ✗ R5", None, "struck: no verdict")]);
+}
+
+#[test]
+fn only_what_is_decided_has_a_colour() {
+    let with = |verdict: Verdict| {
+        let mut report = report();
+        report.comparisons.truncate(1);
+        report.comparisons[0].verdict = verdict;
+        let forest = pictures::run::Pictures::new(&report).forest(Metric::Throughput);
+        let pair = &forest.groups[0].pairs[0];
+        (pair.ratio.is_some(), pair.colour)
+    };
+    let ort = pictures::colours(&["ort".to_owned()])["ort"];
+    assert_eq!(with(Verdict::Faster), (true, Some(ort)));
+    assert_eq!(with(Verdict::Equivalent), (true, Some(charts::INK)));
+    assert_eq!(with(Verdict::Inconclusive), (true, None));
+    assert_eq!(with(Verdict::NotMeasurable), (false, None));
+}
+
+#[test]
+fn a_picture_that_is_pasted_alone_has_the_answer_the_versions_and_the_date() {
+    let mut report = report();
+    report.summary.answer = vec!["ort is fastest.".into()];
+    let figure = pictures::run::Pictures::new(&report).comparison();
+    assert_eq!(figure.answer, ["ort is fastest."]);
+    assert!(figure.note.contains("Photofinish 0 · 2026-01-01"), "{}", figure.note);
+}
+
+#[test]
+fn the_rules_that_hold_are_counted_in_one_line() {
+    let open = RuleState { unverified: Some("no GPU figures".into()), ..rule("R6") };
+    let breach = Breach { framework: "x".into(), finding: "f".into(), remedy: "r".into() };
+    let broken = RuleState { broken_by: vec![breach], ..rule("R5") };
+    let page = html(&Report { rules: vec![rule("R1"), broken, open], ..report() });
+    assert!(page.contains("<summary>1 of 3 rules hold; broken: R5; not verified: R6</summary>"), "{page}");
+}
+
+#[test]
+fn a_sweep_groups_its_rows_and_begins_with_its_headline_and_its_warnings() {
+    let at = |tokens: u32| Settings::from([(Axis::PromptTokens, Setting::Number(tokens))]);
+    let cells = [4, 8].map(|tokens| cell(at(tokens), [50.0, 40.0]));
+    let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells.into());
+    let page = study::html(&report).unwrap();
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+    assert!(place("ort is fastest in 2 of 2 cells.") < place("<h2>Warnings</h2>"));
+    assert!(place("<h2>Warnings</h2>") < place("<h2>Figures</h2>"));
+    assert_eq!(page.matches("<tr class=\"group\">").count(), 2, "{page}");
+    assert!(
+        page.contains(&format!("cargo xtask compare --seed {}", crate::testing::report().plan.seed)),
+        "{page}"
+    );
+    let picture = pictures::study::comparison(&report).unwrap();
+    assert!(picture.note.contains("Photofinish 0 · 2026-01-01"), "{}", picture.note);
+}
+
+#[test]
+fn no_directory_of_a_machine_is_in_the_title_of_a_study() {
+    let mut place = Settings::from([(Axis::PromptTokens, Setting::Number(4))]);
+    place.insert(Axis::Model, Setting::Name("~/models/tiny".into()));
+    let cells = vec![cell(place, [50.0, 40.0])];
+    let page =
+        study::html(&crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells));
+    let page = page.unwrap();
+    let (header, _) = page.split_once("</header>").unwrap();
+    assert!(header.contains("<h1>sweep generate on tiny</h1>") && !header.contains("~/models"), "{header}");
 }

@@ -13,8 +13,6 @@ use judge::metrics::Metric;
 
 /// Frameworks with a colour of their own, the same in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
-/// The colour of all other frameworks.
-pub(crate) const GREY: Colour = Colour(0x8C, 0x8C, 0x8C);
 
 /// Size in pixels of a picture for issues and slides.
 const PASTED: Size = Size { width: 1200, height: 675 };
@@ -50,19 +48,35 @@ pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
     })
 }
 
-/// Height in pixels at which the texts of a figure's bars do not touch, row by row of its panels.
-fn height(figure: &Figure) -> u32 {
-    let panel = |panel: &Panel| match panel {
+/// Height in pixels of a panel by itself, title and axis included, at which its texts do not touch. `line` is that of
+/// one row.
+pub(crate) fn panel_height(panel: &Panel, line: u32) -> u32 {
+    let rows = |rows: usize| 60 + line * rows.clamp(2, 160) as u32;
+    match panel {
+        Panel::Dots(dots) => rows(dots.lines()),
+        Panel::Forest(forest) => rows(forest.lines()),
         Panel::Bars(bars) => {
             let headings = bars.groups.iter().filter(|group| !group.label.is_empty()).count();
-            60 + 24 * bars.groups.iter().map(|group| group.bars.len()).sum::<usize>() + 22 * headings
+            rows(headings + bars.groups.iter().map(|group| group.bars.len()).sum::<usize>())
         }
-        Panel::Stack(stack) => 120 + 24 * stack.rows.len(),
-        _ => 240,
+        Panel::Stack(stack) => 54 + rows(stack.rows.len()),
+        Panel::Heatmap(heatmap) => 40 + rows(heatmap.values.len()),
+        Panel::Lines(_) | Panel::Strands(_) | Panel::Survival(_) => 260,
+    }
+}
+
+/// Characters of the answer that fit on a line of a picture.
+const ANSWER_LINE: usize = 100;
+
+/// Height in pixels at which the texts of a figure do not touch.
+fn height(figure: &Figure) -> u32 {
+    let of_row = |row: &std::ops::Range<usize>| {
+        let panels = figure.panels[row.clone()].iter();
+        panels.map(|panel| panel_height(panel, 26)).max().unwrap_or(0) + 24
     };
-    let rows = figure.panels.chunks(figure.columns.max(1));
-    let rows: usize = rows.map(|row| row.iter().map(panel).max().unwrap_or(0) + 24).sum();
-    140 + rows as u32
+    let rows: u32 = figure.rows().iter().map(of_row).sum();
+    let answer: usize = figure.answer.iter().map(|line| line.chars().count() / ANSWER_LINE + 1).sum();
+    170 + 24 * answer as u32 + rows
 }
 
 /// A picture for sharing; higher if it has many bars.

@@ -98,5 +98,6 @@ pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
         note: format!(
             "Point: median of a run's processes; whisker: its 95 % interval, where there are rounds enough.{more}"
         ),
+        ..Figure::default()
     }
 }

@@ -3,27 +3,29 @@
 use std::collections::BTreeMap;
 
 use charts::{
-    Bar, Bars, Colour, Ecdf, Figure, Group, Line, LineAxis, Lines, Panel, Point, Sample, Spread, Stack,
+    Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, LineAxis, Pair, Panel, Sample,
+    Stack, Strand, Strands, Survival,
 };
 use judge::Metric;
-use judge::curve::Point as CurvePoint;
+use judge::curve::{IterationTimes, ProcessCurve};
 use judge::report::{Report, Row, State};
+use judge::verdicts::{Comparison, Verdict};
 
-use super::GREY;
 use crate::words;
-
-/// The four main metrics of a comparison.
-pub(crate) const FOUR: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Total, Metric::PeakMemory];
 
 pub(crate) struct Pictures<'a> {
     report: &'a Report,
     colours: BTreeMap<String, Colour>,
 }
 
+/// The curves of every process, by framework.
+pub(crate) type Curves = BTreeMap<String, Vec<ProcessCurve>>;
+
 pub(crate) fn title(report: &Report) -> String {
     let names: Vec<&str> = report.rows.iter().map(|row| row.framework.as_str()).collect();
     let names = match names.as_slice() {
         [] => "No framework".to_owned(),
+        many if many.len() > 5 => format!("{} and {} more", many[..3].join(", "), many.len() - 3),
         [one] => (*one).to_owned(),
         [others @ .., last] => format!("{} and {last}", others.join(", ")),
     };
@@ -37,7 +39,11 @@ pub(crate) fn subtitle(report: &Report) -> String {
 
 /// The text in place of a missing figure.
 pub(crate) fn absent(state: State) -> &'static str {
-    if state.has_figures() { "not available" } else { state.words() }
+    match state {
+        State::Struck => "struck: not compared",
+        state if state.has_figures() => "not available",
+        state => state.words(),
+    }
 }
 
 impl<'a> Pictures<'a> {
@@ -46,98 +52,165 @@ impl<'a> Pictures<'a> {
         Pictures { report, colours: super::colours(&labels) }
     }
 
-    fn colour(&self, framework: &str) -> Colour {
-        self.colours.get(framework).copied().unwrap_or(GREY)
+    fn colour(&self, row: &Row) -> Colour {
+        let own = self.colours.get(&row.framework).filter(|_| row.state != State::Struck);
+        own.copied().unwrap_or(GREY)
     }
 
-    pub(crate) fn bars(&self, metric: Metric) -> Bars {
-        let bar = |row: &Row| {
+    /// The metrics with a picture of their own. The first is the one that decides.
+    pub(crate) fn four(&self) -> [Metric; 4] {
+        let deciding = Metric::deciding(self.report.plan.new_tokens);
+        [deciding, Metric::FirstToken, Metric::Load, Metric::PeakMemory]
+    }
+
+    /// A dot for each process, the median and its interval. Nothing is drawn of who is struck.
+    pub(crate) fn dots(&self, metric: Metric) -> Dots {
+        let of_row = |row: &Row| {
             let figure = row.metrics.iter().find(|figure| figure.metric == metric);
-            Bar {
-                label: row.framework.clone(),
-                colour: self.colour(&row.framework),
-                value: figure.and_then(|figure| figure.median),
+            let figure = figure.filter(|_| row.state != State::Struck);
+            DotsRow {
+                label: row.title(),
+                colour: self.colour(row),
+                median: figure.and_then(|figure| figure.typical()),
                 interval: figure.and_then(words::interval),
                 points: figure.map(words::known).unwrap_or_default(),
                 note: absent(row.state).to_owned(),
             }
         };
-        let bars = self.report.rows.iter().map(bar).collect();
-        Bars {
+        let rows = self.report.rows.iter().map(of_row).collect();
+        let groups = vec![DotsGroup { label: String::new(), rows }];
+        Dots { title: metric.title().into(), hint: super::better(metric), groups }
+    }
+
+    /// The metrics that are compared in pairs: first the one that decides. What follows another is left out.
+    pub(crate) fn compared(&self) -> Vec<Metric> {
+        let deciding = Metric::deciding(self.report.plan.new_tokens);
+        let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
+        let tested = Metric::tested(self.report.plan.new_tokens).into_iter();
+        let others = tested.filter(|&metric| metric != deciding && metric.follows().is_none());
+        [deciding].into_iter().chain(others).filter(is_compared).collect()
+    }
+
+    /// Every pair of contenders in one metric; the largest difference comes first.
+    pub(crate) fn forest(&self, metric: Metric) -> Forest {
+        let comparisons = self.report.comparisons.iter().filter(|found| found.metric == metric);
+        let mut compared: Vec<&Comparison> = comparisons.collect();
+        compared.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
+        let struck = self.report.rows.iter().filter(|row| row.state == State::Struck);
+        let struck = struck.map(|row| Pair {
+            label: row.title(),
+            note: "struck: no verdict".into(),
+            ..Pair::default()
+        });
+        let pairs = compared.into_iter().map(|found| self.pair(found)).chain(struck).collect();
+        let margin = self.report.plan.margin;
+        Forest {
             title: metric.title().into(),
-            hint: super::better(metric),
-            groups: vec![Group { label: String::new(), bars }],
-            ..Bars::default()
+            hint: "times better".into(),
+            groups: vec![ForestGroup { label: String::new(), pairs }],
+            band: Some((1.0 / (1.0 + margin), 1.0 + margin)),
         }
     }
 
-    /// The four charts in one picture for sharing.
+    fn pair(&self, found: &Comparison) -> Pair {
+        let measurable = found.verdict != Verdict::NotMeasurable;
+        Pair {
+            label: format!("{} vs {}", found.a, found.b),
+            ratio: found.advantage.filter(|_| measurable),
+            interval: found.interval.filter(|_| measurable),
+            colour: match found.verdict {
+                Verdict::Faster => self.colours.get(&found.a).copied(),
+                Verdict::Equivalent => Some(INK),
+                _ => None,
+            },
+            note: found.verdict.words().into(),
+        }
+    }
+
+    /// The answer, the pairs and the four charts in one picture for sharing. It says all that it takes to read it.
     pub(crate) fn comparison(&self) -> Figure {
-        let mut figures = self.report.rows.iter().flat_map(|row| &row.metrics);
-        let whiskers = if figures.any(|figure| words::interval(figure).is_some()) {
-            ", whisker: 95 % interval of it"
-        } else {
-            "; too few rounds for an interval"
-        };
+        let compared = self.compared().into_iter().take(1);
+        let pairs = compared.map(|metric| Panel::Forest(self.forest(metric)));
+        let four = self.four().into_iter().map(|metric| Panel::Dots(self.dots(metric)));
         Figure {
             title: title(self.report),
+            answer: self.report.summary.answer.clone(),
             subtitle: subtitle(self.report),
-            panels: FOUR.iter().map(|&metric| Panel::Bars(self.bars(metric))).collect(),
+            panels: pairs.chain(four).collect(),
             columns: 2,
-            note: format!("Bar: median of the processes, dot: one process{whiskers}."),
+            note: self.note(),
         }
     }
 
-    pub(crate) fn curve(&self, title: &str, value: fn(&CurvePoint) -> Option<f64>) -> Lines {
-        let rows = &self.report.rows;
-        let line = |row: &Row| Line {
-            label: row.framework.clone(),
-            colour: self.colour(&row.framework),
-            points: points(&row.steadiness.curve, value),
+    /// How to read it, and what was measured, by what and when.
+    fn note(&self) -> String {
+        let Report { environment, rows, .. } = self.report;
+        let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.clone()));
+        let mut said = vec![format!("Photofinish {}", environment.driver_version)];
+        said.push(environment.started.chars().take(10).collect());
+        said.extend(words::distinct(versions));
+        let mut figures = rows.iter().flat_map(|row| &row.metrics);
+        let intervals = if figures.any(|figure| words::interval(figure).is_some()) {
+            "line: its 95 % interval"
+        } else {
+            "too few rounds for an interval"
         };
+        let marks = format!(
+            "Dot: one process; upright bar: geometric mean; {intervals}. Coloured pairs are decided."
+        );
+        format!("{marks} {}.", said.join(" · "))
+    }
+
+    /// The times of the iterations of every process.
+    pub(crate) fn curve(
+        &self,
+        curves: &Curves,
+        title: &str,
+        value: fn(&IterationTimes) -> Option<f64>,
+    ) -> Strands {
+        let line = |curve: &ProcessCurve| -> Vec<(f64, f64)> {
+            let places = curve.iterations.iter().enumerate();
+            places.filter_map(|(index, times)| Some(((index + 1) as f64, value(times)?))).collect()
+        };
+        let strand = |row: &Row| {
+            let own = curves.get(&row.framework)?;
+            let lines: Vec<_> = own.iter().map(line).filter(|line| !line.is_empty()).collect();
+            Some(Strand { label: row.title(), colour: self.colour(row), lines })
+        };
+        let series = self.report.rows.iter().filter_map(strand).filter(|strand| !strand.lines.is_empty());
         // Iterations that were warm-up in every process of every framework.
-        let warm = |row: &Row| {
-            let is_warm = |point: &&CurvePoint| point.warmup > 0 && point.warmup == point.processes;
-            row.steadiness.curve.iter().take_while(is_warm).count()
-        };
-        let curves = rows.iter().filter(|row| !row.steadiness.curve.is_empty());
-        let shaded = curves.map(warm).min().filter(|&warm| warm > 0);
-        let points = rows.iter().flat_map(|row| &row.steadiness.curve);
-        let last = points.map(|point| point.iteration).max().unwrap_or(1);
+        let warm = curves.values().flatten().map(|curve| curve.warmup).min().filter(|&warm| warm > 0);
+        let last = curves.values().flatten().map(|curve| curve.iterations.len()).max().unwrap_or(1);
         let ticks = (1..=last).map(|iteration| iteration as f64).filter(|_| last <= 12);
-        Lines {
+        Strands {
             title: title.to_owned(),
-            hint: String::new(),
+            hint: "one line a process".into(),
             x: LineAxis { label: ITERATION.into(), ticks: ticks.collect(), ..LineAxis::default() },
             y: LineAxis { from_zero: true, ..LineAxis::default() },
-            series: rows.iter().map(line).filter(|line| !line.points.is_empty()).collect(),
-            shaded: shaded.map(|last| (last as f64 + 0.5, "warm-up".to_owned())),
+            series: series.collect(),
+            shaded: warm.map(|last| (last as f64 + 0.5, "warm-up".to_owned())),
         }
     }
 
-    pub(crate) fn latencies(&self, gaps: &BTreeMap<String, Vec<f64>>) -> (Spread, Ecdf) {
+    /// The tail of the gaps between tokens.
+    pub(crate) fn tail(&self, gaps: &BTreeMap<String, Vec<f64>>) -> Survival {
         let sample = |row: &Row| {
             let values = gaps.get(&row.framework).filter(|values| !values.is_empty())?.clone();
-            Some(Sample { label: row.framework.clone(), colour: self.colour(&row.framework), values })
+            Some(Sample { label: row.title(), colour: self.colour(row), values })
         };
-        let samples: Vec<Sample> = self.report.rows.iter().filter_map(sample).collect();
-        let spread =
-            Spread { title: "Every gap between tokens".into(), hint: "ms".into(), samples: samples.clone() };
-        let ecdf = Ecdf { title: "Share of tokens within a time".into(), hint: "ms".into(), samples };
-        (spread, ecdf)
+        Survival {
+            title: "Gaps between tokens".into(),
+            hint: "ms; share that takes longer".into(),
+            samples: self.report.rows.iter().filter_map(sample).collect(),
+        }
     }
 
+    /// The parts of the peak of everyone who is not struck.
     pub(crate) fn memory(&self) -> Option<Stack> {
-        let rows = self.report.rows.iter();
-        let row = |row: &Row| Some(super::stacked(row.framework.clone(), row.memory.as_ref()?));
+        let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
+        let row = |row: &Row| Some(super::stacked(row.title(), row.memory.as_ref()?));
         super::stack(rows.filter_map(row).collect())
     }
 }
 
 pub(super) const ITERATION: &str = "iteration of the process";
-
-pub(super) fn points(curve: &[CurvePoint], value: impl Fn(&CurvePoint) -> Option<f64>) -> Vec<Point> {
-    let point =
-        |found: &CurvePoint| Some(Point { x: found.iteration as f64, y: value(found)?, interval: None });
-    curve.iter().filter_map(point).collect()
-}

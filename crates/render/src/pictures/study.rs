@@ -1,23 +1,32 @@
 //! The charts of a study. Those of an A/B study are here, those of a sweep in `sweep`.
 
-use charts::{Bar, Bars, Colour, Figure, Group, Panel};
+use charts::{Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, Pair, Panel};
 use judge::Metric;
+use judge::report::State;
 use judge::study::report::varied;
-use judge::study::{Outcome, Side, StudyReport, cell};
+use judge::study::{Cell, Outcome, Side, StudyReport, cell};
+use judge::verdicts::Verdict;
 use plan::Axis;
 
-use super::{GREY, better, colours, sweep};
+use super::{better, colours, sweep};
 use crate::words;
 
-/// The colour of the side with the optimisation off.
-const WITHOUT: Colour = Colour(0xA8, 0xAD, 0xB4);
+/// The models by name, and as they were asked for.
+fn models(report: &StudyReport) -> Vec<(String, String)> {
+    let asked = report.planned.iter().filter_map(|settings| settings.get(&Axis::Model));
+    let asked = words::distinct(asked.map(ToString::to_string));
+    asked.into_iter().map(|model| (words::without_directories(&model), model)).collect()
+}
 
 pub(crate) fn title(report: &StudyReport) -> String {
-    let names = report.planned.iter().filter_map(|settings| settings.get(&Axis::Model));
-    let mut models: Vec<String> = names.map(ToString::to_string).collect();
-    models.dedup();
-    let on = if models.is_empty() { String::new() } else { format!(" on {}", models.join(", ")) };
-    format!("{}{on}", report.study)
+    let names: Vec<String> = models(report).into_iter().map(|(name, _)| name).collect();
+    if names.is_empty() { report.study.clone() } else { format!("{} on {}", report.study, names.join(", ")) }
+}
+
+/// The heading of the summary, with no directory of the machine that measured.
+pub(crate) fn subtitle(report: &StudyReport) -> String {
+    let heading = report.summary.heading.clone();
+    models(report).iter().fold(heading, |heading, (name, asked)| heading.replace(asked, name))
 }
 
 /// Every panel, with an id of its own.
@@ -30,11 +39,22 @@ pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
     let panels: Vec<Panel> = panels(report).into_iter().map(|(_, panel)| panel).take(4).collect();
     (!panels.is_empty()).then(|| Figure {
         title: title(report),
-        subtitle: report.summary.heading.clone(),
+        answer: report.summary.answer.clone(),
+        subtitle: subtitle(report),
         columns: if panels.len() > 1 { 2 } else { 1 },
         panels,
-        note: "Medians of the processes.".into(),
+        note: note(report),
     })
+}
+
+/// What was measured, by what and when.
+fn note(report: &StudyReport) -> String {
+    let origins = || report.cells.iter().map(|cell| &cell.origin);
+    let version = origins().map(|origin| origin.driver_version.as_str()).find(|version| !version.is_empty());
+    let mut said = vec![format!("Photofinish {}", version.unwrap_or_default()).trim_end().to_owned()];
+    said.push(report.started.chars().take(10).collect());
+    said.extend(words::distinct(origins().flat_map(|origin| origin.libraries.clone())));
+    format!("Geometric means over rounds. {}.", said.join(" · "))
 }
 
 fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
@@ -42,13 +62,15 @@ fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
         (metric.name().to_owned(), sides(report, metric, value))
     };
     let panels = [
-        ("speedup".to_owned(), speedups(report)),
         sides(Metric::Throughput, |side| side.throughput),
         sides(Metric::Total, |side| side.total_ms),
         sides(Metric::PeakMemory, |side| side.peak_memory),
     ];
-    let drawn = panels.into_iter().filter(|(_, bars)| !bars.groups.is_empty());
-    drawn.map(|(id, bars)| (id, Panel::Bars(bars))).collect()
+    let is_known =
+        |dots: &Dots| dots.groups.iter().flat_map(|group| &group.rows).any(|row| row.median.is_some());
+    let drawn = panels.into_iter().filter(|(_, dots)| is_known(dots));
+    let drawn = drawn.map(|(id, dots)| (id, Panel::Dots(dots)));
+    [("speedup".to_owned(), Panel::Forest(speedups(report)))].into_iter().chain(drawn).collect()
 }
 
 fn framework(outcome: &Outcome) -> String {
@@ -60,53 +82,73 @@ fn frameworks(report: &StudyReport) -> Vec<String> {
     words::distinct(report.outcomes.iter().map(framework))
 }
 
-fn speedups(report: &StudyReport) -> Bars {
+/// The row of a cell that was struck, if there is one: then nothing in the cell is compared.
+fn struck(cell: &Cell) -> Option<String> {
+    let row = cell.rows.iter().find(|row| row.state == State::Struck)?;
+    Some(judge::report::titled(&row.framework, row.state, &row.reasons))
+}
+
+/// Every speed-up on a logarithmic axis around "no change".
+fn speedups(report: &StudyReport) -> Forest {
     let colours = colours(&frameworks(report));
     let axes: Vec<Axis> =
         varied(&report.planned).into_iter().filter(|axis| *axis != Axis::Framework).collect();
-    let mut groups: Vec<Group> = Vec::new();
-    for outcome in &report.outcomes {
+    let mut groups: Vec<ForestGroup> = Vec::new();
+    // Outcomes are those of the cells, in their order.
+    for (outcome, cell) in report.outcomes.iter().zip(&report.cells) {
         let (label, name) = (cell::name(&outcome.settings, &axes), framework(outcome));
-        let bar = Bar {
-            colour: colours.get(&name).copied().unwrap_or(GREY),
+        let struck = struck(cell);
+        let is_decided = outcome.interval.is_some() && struck.is_none();
+        let pair = Pair {
+            colour: match outcome.verdict.filter(|_| is_decided) {
+                Some(Verdict::Faster | Verdict::Slower) => colours.get(&name).copied(),
+                Some(Verdict::Equivalent) => Some(INK),
+                _ => None,
+            },
             label: name,
-            value: outcome.speedup,
+            ratio: outcome.speedup.filter(|_| struck.is_none()),
             interval: outcome.interval,
-            points: Vec::new(),
-            note: "not measured".into(),
+            note: struck.map_or("not measured".into(), |who| format!("{who}: no verdict")),
         };
         match groups.iter_mut().find(|group| group.label == label) {
-            Some(group) => group.bars.push(bar),
-            None => groups.push(Group { label, bars: vec![bar] }),
+            Some(group) => group.pairs.push(pair),
+            None => groups.push(ForestGroup { label, pairs: vec![pair] }),
         }
     }
-    Bars {
+    Forest {
         title: "Speed-up".into(),
         hint: "throughput with ÷ without; the line is no change".into(),
         groups,
-        baseline: Some(1.0),
-        suffix: "×".into(),
+        band: None,
     }
 }
 
 /// Both sides of each outcome.
-fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) -> Bars {
+fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) -> Dots {
     let colours = colours(&frameworks(report));
     let axes = varied(&report.planned);
-    let group = |outcome: &Outcome| {
+    let group = |(outcome, cell): (&Outcome, &Cell)| {
         let colour = colours.get(&framework(outcome)).copied().unwrap_or(GREY);
-        let bar = |(side, colour): (&Side, Colour)| Bar {
-            label: side.contender.clone(),
-            colour,
-            value: value(side),
-            interval: None,
-            points: Vec::new(),
-            note: "not available".into(),
+        let row = |(side, colour): (&Side, Colour)| {
+            let own = cell.rows.iter().find(|row| row.framework == side.contender);
+            let is_struck = own.is_some_and(|row| row.state == State::Struck);
+            DotsRow {
+                label: own.map_or_else(
+                    || side.contender.clone(),
+                    |row| judge::report::titled(&row.framework, row.state, &row.reasons),
+                ),
+                colour,
+                median: value(side).filter(|_| !is_struck),
+                interval: None,
+                points: value(side).into_iter().collect(),
+                note: if is_struck { "struck: not compared" } else { "not available" }.into(),
+            }
         };
         let with = outcome.a.iter().map(|side| (side, colour));
-        let both = with.chain(outcome.b.iter().map(|side| (side, WITHOUT)));
-        Group { label: cell::name(&outcome.settings, &axes), bars: both.map(bar).collect() }
+        let both = with.chain(outcome.b.iter().map(|side| (side, GREY)));
+        DotsGroup { label: cell::name(&outcome.settings, &axes), rows: both.map(row).collect() }
     };
-    let groups = report.outcomes.iter().map(group).filter(|group| !group.bars.is_empty()).collect();
-    Bars { title: metric.title().into(), hint: better(metric), groups, ..Bars::default() }
+    let groups = report.outcomes.iter().zip(&report.cells).map(group);
+    let groups = groups.filter(|group| !group.rows.is_empty()).collect();
+    Dots { title: metric.title().into(), hint: better(metric), groups }
 }

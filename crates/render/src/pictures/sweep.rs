@@ -1,14 +1,15 @@
-//! The charts of a sweep: lines over one number, heatmaps over two, bars over names.
+//! The charts of a sweep: lines over one number, heatmaps over two, dots over names.
 
-use charts::{Bar, Bars, Group, Heatmap, Line, LineAxis, Lines, Panel, Point};
+use charts::{Dots, DotsGroup, DotsRow, GREY, Heatmap, Line, LineAxis, Lines, Panel, Point, Strand, Strands};
 use judge::Metric;
+use judge::report::State;
 use judge::study::report::varied;
 use judge::study::{Cell, CellRow, StudyReport, cell};
 use plan::sweep::SweepKind;
 use plan::{Axis, Setting, StudyView};
 
-use super::run::{ITERATION, absent, points};
-use super::{GREY, better, colours};
+use super::run::{ITERATION, absent};
+use super::{better, colours};
 use crate::words;
 
 /// The metrics of a sweep, the main one first; the others follow if there is room.
@@ -34,8 +35,9 @@ fn frameworks(report: &StudyReport) -> Vec<String> {
     words::distinct(report.cells.iter().flat_map(|cell| &cell.rows).map(|row| row.framework.clone()))
 }
 
+/// The row of a contender that is not struck.
 fn row<'a>(cell: &'a Cell, framework: &str) -> Option<&'a CellRow> {
-    cell.rows.iter().find(|row| row.framework == framework)
+    cell.rows.iter().find(|row| row.framework == framework && row.state != State::Struck)
 }
 
 fn number(cell: &Cell, axis: Axis) -> Option<f64> {
@@ -71,7 +73,7 @@ pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
         (2, &[x, y]) => {
             panels.extend(metrics.into_iter().take(2).flat_map(|metric| heatmaps(report, [y, x], metric)));
         }
-        _ => panels.extend(metrics.iter().map(|m| named(m, bars(report, &axes, *m)))),
+        _ => panels.extend(metrics.iter().map(|m| named(m, dots(report, &axes, *m)))),
     }
     if report.view == StudyView::Sweep(SweepKind::Memory) {
         panels.extend(stack(report, &axes));
@@ -86,7 +88,7 @@ fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
         let point = |cell: &Cell| {
             let figure = row(cell, &name)?.metrics.get(&metric)?;
             let interval = (figure.min < figure.max).then_some((figure.min, figure.max));
-            Some(Point { x: number(cell, axis)?, y: figure.median, interval })
+            Some(Point { x: number(cell, axis)?, y: figure.typical.unwrap_or(figure.median), interval })
         };
         let mut points: Vec<Point> = report.cells.iter().filter_map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -131,25 +133,28 @@ fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(Str
     names.iter().enumerate().map(heatmap).collect()
 }
 
-fn bars(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
+/// The median of each contender, with the least and the most of its processes, on one scale.
+fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
     let colours = colours(&frameworks(report));
-    let bar = |row: &CellRow| Bar {
-        label: row.framework.clone(),
-        colour: colours.get(&row.framework).copied().unwrap_or(GREY),
-        value: row.typical(metric),
-        interval: None,
-        points: Vec::new(),
-        note: absent(row.state).to_owned(),
+    let dots = |row: &CellRow| {
+        let figure = row.metrics.get(&metric).filter(|_| row.state != State::Struck);
+        DotsRow {
+            label: judge::report::titled(&row.framework, row.state, &row.reasons),
+            colour: colours.get(&row.framework).copied().unwrap_or(GREY),
+            median: row.typical(metric).filter(|_| row.state != State::Struck),
+            interval: None,
+            points: figure.map_or_else(Vec::new, |figure| vec![figure.min, figure.median, figure.max]),
+            note: absent(row.state).to_owned(),
+        }
     };
-    let group = |cell: &Cell| Group {
+    let group = |cell: &Cell| DotsGroup {
         label: cell::name(&cell.settings, axes),
-        bars: cell.rows.iter().map(bar).collect(),
+        rows: cell.rows.iter().map(dots).collect(),
     };
-    Panel::Bars(Bars {
+    Panel::Dots(Dots {
         title: metric.title().into(),
         hint: better(metric),
-        groups: report.cells.iter().map(group).collect(),
-        ..Bars::default()
+        groups: report.cells.iter().filter(|cell| !cell.rows.is_empty()).map(group).collect(),
     })
 }
 
@@ -159,23 +164,31 @@ fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
         let label: Vec<String> = label.into_iter().filter(|part| !part.is_empty()).collect();
         Some(super::stacked(label.join(", "), row.memory.as_ref()?))
     };
-    let bars = report.cells.iter().flat_map(|cell| cell.rows.iter().filter_map(move |row| bar(cell, row)));
+    let shown = |row: &&CellRow| row.state != State::Struck;
+    let bars = report
+        .cells
+        .iter()
+        .flat_map(|cell| cell.rows.iter().filter(shown).filter_map(move |row| bar(cell, row)));
     Some(("parts".into(), Panel::Stack(super::stack(bars.collect())?)))
 }
 
+/// The iterations of each contender in each cell: medians over its processes, since a study keeps no more.
 fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     let rows = report.cells.iter().flat_map(|cell| {
         let place = cell::name(&cell.settings, axes);
         cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
     });
-    let rows: Vec<_> = rows.filter(|(_, row)| row.steadiness.curve.len() > 1).collect();
+    let rows: Vec<_> =
+        rows.filter(|(_, row)| row.state != State::Struck && row.steadiness.curve.len() > 1).collect();
     let colours = colours(&rows.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
-    let series = rows.iter().map(|(name, row)| Line {
-        label: name.clone(),
-        colour: colours.get(name).copied().unwrap_or(GREY),
-        points: points(&row.steadiness.curve, |point| point.gap_ms.or(Some(point.first_token_ms))),
+    let series = rows.iter().map(|(name, row)| {
+        let points = row.steadiness.curve.iter();
+        let points =
+            points.map(|point| (point.iteration as f64, point.gap_ms.unwrap_or(point.first_token_ms)));
+        let colour = colours.get(name).copied().unwrap_or(GREY);
+        Strand { label: name.clone(), colour, lines: vec![points.collect()] }
     });
-    let panel = Panel::Lines(Lines {
+    let panel = Panel::Strands(Strands {
         title: Metric::Latency.short_title().to_owned(),
         hint: "by iteration".into(),
         x: LineAxis { label: ITERATION.into(), ..LineAxis::default() },

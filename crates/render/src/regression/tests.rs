@@ -8,7 +8,7 @@ use judge::regression::{Bar, Broken, Side, Subject, pairing, verdicts};
 use time::OffsetDateTime;
 
 use super::*;
-use crate::testing::WIDE;
+use crate::screen::WIDE;
 
 /// One framework, 8 % slower.
 pub(crate) fn slower() -> Document {

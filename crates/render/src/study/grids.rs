@@ -1,7 +1,7 @@
 //! The tables of a study.
 
 use judge::metrics::Metric;
-use judge::report::number;
+use judge::report::{State, number, titled};
 use judge::study::cell::{Cell, CellRow};
 use judge::study::columns::{self, Column as Shown};
 use judge::study::report::axes;
@@ -9,6 +9,7 @@ use judge::study::{Outcome, Side, StudyReport};
 use plan::sweep::SweepKind;
 use plan::{Axis, Settings, StudyView};
 
+use crate::screen::Tone;
 use crate::table::{self, Column, Table};
 use crate::words::{self, DASH, or_dash};
 
@@ -34,17 +35,19 @@ fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Table {
                 let small = range(*column, row).filter(|_| ranges);
                 table::Cell::with_small(column.text(cell, row, &report.scaling), words::range(small))
             };
-            let start = places(&axes, &cell.settings).into_iter().chain([row.framework.as_str().into()]);
-            table.add(start.chain(shown.iter().map(figure)));
+            let tone = if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
+            let name = titled(&row.framework, row.state, &row.reasons);
+            let start = places(&axes, &cell.settings).into_iter().chain([name.into()]);
+            table.add(start.chain(shown.iter().map(|column| figure(column).toned(tone))));
         }
         if cell.refused.is_some() {
             table.add(refused(cell, &axes, shown.len()));
         }
     }
     table.captioned(if ranges {
-        "Median over processes; below it the least and the most"
+        "Geometric means over rounds; below them the least and the most"
     } else {
-        "Median over processes"
+        "Geometric means over rounds"
     })
 }
 

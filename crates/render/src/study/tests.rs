@@ -7,7 +7,8 @@ use plan::sweep::SweepKind;
 use plan::{Axis, Setting, Settings, StudyView};
 
 use super::*;
-use crate::testing::{WIDE, cell, study};
+use crate::screen::WIDE;
+use crate::testing::{cell, study};
 
 fn at(axis: Axis, value: u32) -> Settings {
     Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])

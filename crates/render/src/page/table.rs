@@ -1,0 +1,161 @@
+//! Tables in a page. On a narrow screen each row is a card: every cell carries its column's title, and the style sheet
+//! puts it in front.
+
+use maud::{Markup, Render, html};
+
+use crate::table::{Align, Cell, Column, Table};
+
+/// What a page shows of a table beyond its cells.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// Places of columns and rows that belong to somebody who is struck.
+    pub(super) struck_columns: Vec<usize>,
+    pub(super) struck_rows: Vec<usize>,
+    /// So many columns at the left become a heading above the rows that share them.
+    pub(super) grouped: usize,
+    /// Classes of the frame.
+    pub(super) class: &'static str,
+}
+
+impl Render for Cell {
+    fn render(&self) -> Markup {
+        html! { (self.main) @if !self.small.is_empty() { small { (self.small) } } }
+    }
+}
+
+impl Render for Table {
+    fn render(&self) -> Markup {
+        looking(self, &Look::default())
+    }
+}
+
+/// A table whose columns, after the first, are contenders: on a narrow screen it is one card a contender.
+pub(super) fn of_contenders(table: &Table, struck: &[usize]) -> Markup {
+    let columns = struck.iter().map(|place| place + 1).collect();
+    let wide = Look { struck_columns: columns, class: "wide", ..Look::default() };
+    let narrow = Look { struck_rows: struck.to_vec(), class: "narrow", ..Look::default() };
+    html! { (looking(table, &wide)) (looking(&transposed(table), &narrow)) }
+}
+
+pub(super) fn looking(table: &Table, look: &Look) -> Markup {
+    let has_figures = table.columns.iter().any(|column| column.align == Align::Right);
+    // With one column beside its heading, a cell needs no title.
+    let pairs = table.columns.len() == look.grouped + 2;
+    let classes = [(has_figures, "figures"), (pairs, "pairs")];
+    let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
+    let shown = table.columns.iter().enumerate().skip(look.grouped);
+    html! {
+        div class=(format!("scroll {}", look.class).trim()) tabindex="0" role="region" aria-label=(table.caption) {
+            table class=[(!classes.is_empty()).then(|| classes.join(" "))] {
+                caption { (table.caption) }
+                thead {
+                    tr {
+                        @for (index, column) in shown {
+                            th class=[class(column, look.struck_columns.contains(&index))] scope="col" { (column.title) }
+                        }
+                    }
+                }
+                tbody { (rows(table, look)) }
+            }
+        }
+    }
+}
+
+fn rows(table: &Table, look: &Look) -> Markup {
+    let heading = |row: &[Cell]| row.iter().take(look.grouped).cloned().collect::<Vec<_>>();
+    let is_new = |index: usize| index == 0 || heading(&table.rows[index]) != heading(&table.rows[index - 1]);
+    let width = table.columns.len().saturating_sub(look.grouped);
+    html! {
+        @for (index, row) in table.rows.iter().enumerate() {
+            @if look.grouped > 0 && is_new(index) {
+                tr class="group" { th colspan=(width) scope="rowgroup" { (place(table, &heading(row))) } }
+            }
+            @let struck = look.struck_rows.contains(&index);
+            tr class=[struck.then_some("struck")] {
+                @for (place, (cell, column)) in row.iter().zip(&table.columns).enumerate().skip(look.grouped) {
+                    @let class = class(column, look.struck_columns.contains(&place));
+                    @if place == look.grouped { th class=[class] scope="row" { (cell) } }
+                    @else { td class=[class] data-label=(label(column)) { span { (cell) } } }
+                }
+            }
+        }
+    }
+}
+
+fn class(column: &Column, struck: bool) -> Option<String> {
+    let classes = [(column.align == Align::Right, "figure"), (struck, "struck")];
+    let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
+    (!classes.is_empty()).then(|| classes.join(" "))
+}
+
+fn label(column: &Column) -> String {
+    let Cell { main, small, .. } = &column.title;
+    format!("{main} {small}").trim().to_owned()
+}
+
+/// "Batch 4, Threads 2".
+fn place(table: &Table, cells: &[Cell]) -> String {
+    let named =
+        table.columns.iter().zip(cells).map(|(column, cell)| format!("{} {}", label(column), cell.main));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// Rows as columns.
+fn transposed(table: &Table) -> Table {
+    let titles = table.rows.iter().map(|row| row.first().cloned().unwrap_or_default());
+    let heads = table.columns.iter().take(1).map(|column| Column::left(column.title.clone()));
+    let mut turned = Table::new(heads.chain(titles.map(|title| Column { title, align: Align::Right })));
+    for (index, column) in table.columns.iter().enumerate().skip(1) {
+        let cells = table.rows.iter().map(|row| row.get(index).cloned().unwrap_or_default());
+        turned.add([column.title.clone()].into_iter().chain(cells));
+    }
+    turned.captioned(table.caption.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
+        table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
+        table.add(["two", "–"]);
+        table.captioned("How fast")
+    }
+
+    #[test]
+    fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
+        let html = table().render().into_string();
+        for part in [
+            "<caption>How fast</caption>",
+            "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
+            "<th scope=\"row\">one, &lt;b&gt;</th>",
+            "<td class=\"figure\" data-label=\"Speed tok/s\"><span>1.50<small>1 – 2</small></span></td>",
+        ] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_screen_has_a_card_for_each_contender_and_what_is_struck_is_marked_in_both() {
+        let mut table = Table::new(["", "one", "two ✗ R5"].map(Column::left));
+        table.add(["Load", "1", "2"]);
+        let html = of_contenders(&table, &[1]).into_string();
+        let (wide, narrow) = html.split_once("narrow").unwrap();
+        assert!(wide.contains("<th class=\"struck\" scope=\"col\">two ✗ R5</th>"), "{wide}");
+        assert!(narrow.contains("<tr class=\"struck\"><th scope=\"row\">two ✗ R5</th>"), "{narrow}");
+        assert!(narrow.contains("<td class=\"figure\" data-label=\"Load\"><span>2</span></td>"), "{narrow}");
+    }
+
+    #[test]
+    fn rows_that_share_a_place_stand_below_its_heading() {
+        let mut table = Table::new(["Batch", "Framework", "Speed"].map(Column::left));
+        for (batch, framework) in [("1", "one"), ("1", "two"), ("4", "one")] {
+            table.add([batch, framework, "x"]);
+        }
+        let html = looking(&table, &Look { grouped: 1, ..Look::default() }).into_string();
+        assert_eq!(html.matches("class=\"group\"").count(), 2, "{html}");
+        assert!(html.contains("<th colspan=\"2\" scope=\"rowgroup\">Batch 4</th>"), "{html}");
+        assert!(!html.contains(">Batch</th>"), "{html}");
+    }
+}
