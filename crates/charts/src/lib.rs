@@ -18,7 +18,7 @@ mod spread;
 mod stack;
 
 pub use bars::{Bar, Bars, Group};
-pub use export::{Measured, optimisation_comparison};
+pub use export::{Arm, Estimate, Optimised, optimisation_comparison};
 pub use figure::{Error, Figure, Panel, Size};
 pub use heatmap::Heatmap;
 pub use lines::{Line, LineAxis, Lines, Point};

@@ -13,6 +13,7 @@ pub mod study;
 pub mod table;
 #[cfg(test)]
 mod testing;
+mod trends;
 mod words;
 
 /// The output formats of an answer without a page.

@@ -122,6 +122,12 @@ pub(crate) struct CompareArgs {
     /// Format of the output on stdout
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+    /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history export`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) export: Option<PathBuf>,
+    /// Show below the figures the text that each framework chose in its last measured requests (only compare)
+    #[arg(long)]
+    pub(crate) show_text: bool,
     #[command(flatten)]
     pub(crate) here: HereArgs,
 }

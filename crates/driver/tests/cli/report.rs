@@ -211,3 +211,19 @@ fn half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off() {
     let ran = report(&installation, &[directory.to_str().unwrap()]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
+
+#[test]
+fn text_is_shown_when_asked_for_and_only_where_it_can_be() {
+    let installation = two();
+    let show = |more: &[&str]| {
+        installation.run(&[&["--frameworks", "quick,slow", "--rounds", "1", "--show-text"], more].concat())
+    };
+    let ids = show(&[]);
+    assert!(ids.stdout.contains("quick, slow:\n    tokens "), "the model has no tokenizer: {}", ids.stdout);
+    crate::parity::add_tokenizer(&installation);
+    let text = show(&["--format", "markdown"]);
+    assert!(text.stdout.contains("quick, slow:\n\n~~~text\n\""), "{}", text.stdout);
+    show(&["--format", "json"]).refused(&["--format table or markdown"]);
+    let sweep = ["sweep", "forward", "--frameworks", "quick", "--batch", "1", "--seq", "4", "--show-text"];
+    installation.run(&sweep).refused(&["not for a study"]);
+}

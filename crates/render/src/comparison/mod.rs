@@ -4,6 +4,7 @@ mod figures;
 pub mod precisions;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 use judge::metrics::Metric;
 use judge::report::{Report, Row, findings, number};
@@ -12,6 +13,7 @@ use crate::table::{Cell, Column, Table};
 use crate::words;
 
 pub use figures::csv;
+pub use texts::texts;
 
 /// The comparison as text for a terminal.
 pub fn table(report: &Report) -> String {

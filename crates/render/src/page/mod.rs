@@ -38,8 +38,10 @@ pub fn study(report: &StudyReport) -> Result<Files, String> {
 
 /// The page `history.html` and its picture. `skipped` is the number of history lines that could not be read.
 pub fn history(records: &[Record], skipped: usize) -> Result<Files, String> {
-    let groups = over_time::groups(&records.iter().collect::<Vec<_>>());
-    let mut files = vec![("history.html".to_owned(), history::html(&groups, skipped)?.into_bytes())];
+    let (apart, records): (Vec<&Record>, Vec<&Record>) =
+        records.iter().partition(|record| !record.apart().is_empty());
+    let groups = over_time::groups(&records);
+    let mut files = vec![("history.html".to_owned(), history::html(&groups, &apart, skipped)?.into_bytes())];
     files.extend(pictures::files("performance_over_time", &over_time::picture(&groups))?);
     Ok(files)
 }
