@@ -15,7 +15,7 @@ use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
 pub(crate) use history::HistoryArgs;
-pub(crate) use outcomes::{DiffArgs, ReportArgs};
+pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
-    /// Write the page and pictures of an earlier run again, or of the whole history
+    /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
     Report(ReportArgs),
     /// Divide a study into jobs for many machines
     Plan(PlanArgs),

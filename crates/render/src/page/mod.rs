@@ -1,5 +1,6 @@
 //! Self-contained pages of a run, of a study and of the history, with the charts as files beside them.
 
+mod collection;
 mod facts;
 mod history;
 mod html;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 
 use ::history::Record;
 use judge::Report;
+use judge::collection::Entry;
 use judge::study::StudyReport;
 
 use crate::pictures::{self, over_time};
@@ -34,6 +36,15 @@ pub fn study(report: &StudyReport) -> Result<Files, String> {
         files.extend(pictures::files("comparison", &figure)?);
     }
     Ok(files)
+}
+
+/// The page `index.html` of many results, and `collection.csv` with a line for each contender of each.
+pub fn collection(entries: &[Entry]) -> Files {
+    let page = collection::html(entries).into_bytes();
+    vec![
+        ("index.html".to_owned(), page),
+        ("collection.csv".to_owned(), collection::csv(entries).into_bytes()),
+    ]
 }
 
 /// The page `history.html` and its picture. `skipped` is the number of history lines that could not be read.
