@@ -32,6 +32,8 @@ pub struct LineAxis {
     pub from_zero: bool,
     /// Values that are written beside it, where they are few and known.
     pub ticks: Vec<f64>,
+    /// Values that it shows in any case, so that a small range is not drawn as a large one.
+    pub shown: Vec<f64>,
     /// What is written beside the values 0, 1, 2 …, in place of numbers: places in an order, such as commits.
     pub names: Vec<String>,
     /// Lines across the chart, each with a short name at its top: where something else changed.
@@ -83,7 +85,7 @@ impl Lines {
                 frame.top + 4,
             )
         } else {
-            Scale::around(values(), self.y.log, bottom, frame.top + 4)
+            Scale::around(values().chain(self.y.shown.iter().copied()), self.y.log, bottom, frame.top + 4)
         };
         let y_ticks = y.ticks(40);
         let labels = y_ticks.iter().map(|&at| pen.width(&tick(at), SMALL, false)).max().unwrap_or(0);

@@ -202,3 +202,19 @@ fn base_and_optimised_stand_together_under_what_the_optimisation_is_worth() {
         assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
     }
 }
+
+#[test]
+fn an_axis_of_named_places_has_names_and_marks_and_shows_what_it_is_told_to() {
+    let x = LineAxis {
+        names: vec!["3f2a9c41".into(), "a81b5e0f".into()],
+        marks: vec![(1.0, "library".into())],
+        ..LineAxis::default()
+    };
+    let y = LineAxis { shown: vec![0.0, 1000.0], ..LineAxis::default() };
+    let series = vec![line(&[(0.0, 500.0), (1.0, 501.0)])];
+    let texts =
+        parsed(&Figure::single(Panel::Lines(Lines { x, y, series, ..Lines::default() })).svg(SIZE).unwrap());
+    for told in ["3f2a9c41", "a81b5e0f", "library", "1000"] {
+        assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
+    }
+}

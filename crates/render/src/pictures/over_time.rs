@@ -119,6 +119,8 @@ impl<'a> Group<'a> {
             let name = &trend.last().framework;
             Line { label: name.clone(), colour: colours[name], points: points.collect() }
         };
+        let drawn = self.drawn(metric);
+        let figures = || drawn.iter().flat_map(|trend| &trend.points).map(|point| point.figure.median);
         let mut marks: Vec<(f64, String)> = Vec::new();
         for (index, event) in self.events().into_iter().enumerate() {
             let (place, number) = (event.place as f64, (index + 1).to_string());
@@ -136,8 +138,12 @@ impl<'a> Group<'a> {
                 marks,
                 ..LineAxis::default()
             },
-            y: LineAxis::default(),
-            series: self.drawn(metric).iter().map(line).collect(),
+            // A change of one per cent is not to look like one of fifty.
+            y: LineAxis {
+                shown: figures().flat_map(|figure| [figure * 0.9, figure * 1.1]).collect(),
+                ..LineAxis::default()
+            },
+            series: drawn.iter().map(line).collect(),
             shaded: None,
         }
     }

@@ -24,8 +24,8 @@ const STYLE: &str = include_str!("style.css");
 /// Hides what is not asked for. The form is shown by it, so that a page without scripts has no idle controls.
 const SCRIPT: &str = include_str!("filter.js");
 
-const METRICS: [Metric; 5] =
-    [Metric::Throughput, Metric::FirstToken, Metric::Latency, Metric::Load, Metric::PeakMemory];
+/// Latency is the reciprocal of throughput: the CSV has it.
+const METRICS: [Metric; 4] = [Metric::Throughput, Metric::FirstToken, Metric::Load, Metric::PeakMemory];
 
 pub(super) fn html(entries: &[Entry]) -> String {
     let machines = machines(entries);
@@ -138,15 +138,15 @@ fn row(named: Named<'_>, record: &Record) -> Markup {
             }
             td {
                 (named.entry.name)
-                small {
+                small class="when" {
                     (words::minute(&record.time)) (commit.unwrap_or_default())
                     @if let Some(study) = &record.study { "; a cell of " (study) }
                     @if let Some(schema) = schema { "; written in schema " (schema) }
                 }
             }
-            td { (state(record)) @if let Some(why) = why { small { (why) } } }
+            td class=[why.map(|_| "why")] { (state(record)) @if let Some(why) = why { small { (why) } } }
             @for metric in METRICS {
-                td class="figure" {
+                td class="figure" data-label=(metric.short_title()) {
                     @if let Some(figure) = value(metric) {
                         @if is_struck { s { (number(figure.median)) } } @else { (number(figure.median)) }
                         @if !is_struck { small { (words::range(figure.interval)) } }
