@@ -71,7 +71,7 @@ impl Bars {
         let mut y = frame.top;
         for group in &self.groups {
             if !group.label.is_empty() {
-                let label = pen.fitted(&group.label, SMALL, false, labels.max(frame.width() / 2));
+                let label = pen.fitted(&group.label, SMALL, false, frame.width() - 4);
                 let right = frame.left + pen.width(&label, SMALL, false) + 4;
                 let behind = Frame { left: frame.left, top: y, right, bottom: y + SMALL + 5 };
                 pen.fill(behind, SURFACE)?;

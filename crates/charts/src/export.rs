@@ -1,4 +1,4 @@
-//! Figures that scripts of this field expect beside their tables.
+//! The figure that scripts of this field expect beside their tables.
 
 use std::collections::BTreeMap;
 
@@ -6,72 +6,96 @@ use crate::bars::{Bar, Bars, Group};
 use crate::figure::{Figure, Panel};
 use crate::palette::{Colour, GREY, assign};
 
-/// One run, or one framework of one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
-    /// What both arms have in common, all but the optimisation: "candle, f32".
-    pub name: String,
-    /// The framework, of which the colour is.
+/// A framework, with its optimisation and without it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Optimised {
     pub framework: String,
-    pub optimised: bool,
-    pub tokens_per_second: Option<f64>,
-    pub ms_per_token: Option<f64>,
-    pub total_seconds: Option<f64>,
-    pub memory_mb: Option<f64>,
+    pub base: Option<Arm>,
+    pub optimised: Option<Arm>,
+    /// How many times as fast the optimised arm is.
+    pub speedup: Option<Estimate>,
+    /// The share of the base's memory that it saves; below zero, it needs more.
+    pub memory_saved: Option<Estimate>,
 }
 
-type Value = fn(&Measured) -> Option<f64>;
+/// One arm: medians.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Arm {
+    pub tokens_per_second: Option<Estimate>,
+    pub memory_mb: Option<Estimate>,
+}
 
-/// Four panels: the best figure of each name with the optimisation and without it. `case` says what was run.
-pub fn optimisation_comparison(runs: &[Measured], case: &str, known: &[&str]) -> Figure {
-    let panels: [(&str, &str, bool, Value); 4] = [
-        ("Tokens per second", "higher is better", true, |run| run.tokens_per_second),
-        ("Time per token", "ms, lower is better", false, |run| run.ms_per_token),
-        ("Total time", "s, lower is better", false, |run| run.total_seconds),
-        ("Memory", "MB, lower is better", false, |run| run.memory_mb),
-    ];
+/// A figure with its 95 % interval, where there is one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    pub value: f64,
+    pub interval: Option<(f64, f64)>,
+}
+
+type Value = fn(&Arm) -> Option<Estimate>;
+
+/// Two panels, throughput and memory. In each, base and optimised of a framework stand together, under what the
+/// optimisation is worth. `case` says what was run, `note` where the figures are from.
+pub fn optimisation_comparison(runs: &[Optimised], case: &str, note: &str, known: &[&str]) -> Figure {
     let colours = colours(runs, known);
-    let panel = |(title, hint, higher, value): (&str, &str, bool, Value)| {
-        let mut names: Vec<(&str, &str)> = Vec::new();
-        for run in runs {
-            let name = (run.name.as_str(), run.framework.as_str());
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let group = |(name, framework): (&str, &str)| {
-            let bar = |optimised: bool| {
-                let of_arm = || runs.iter().filter(|run| run.name == name && run.optimised == optimised);
-                let best = of_arm().filter_map(value).filter(|value| value.is_finite());
-                let own = colours.get(framework).copied().unwrap_or(PLAIN);
-                of_arm().next().map(|_| Bar {
-                    label: if optimised { "optimised".into() } else { "base".into() },
-                    colour: if optimised { own } else { PLAIN },
-                    value: best.reduce(if higher { f64::max } else { f64::min }),
-                    interval: None,
-                    points: of_arm().filter_map(value).collect(),
+    let panel = |title: &str, hint: &str, value: Value, worth: fn(&Optimised) -> Option<String>| {
+        let group = |run: &Optimised| {
+            let own = colours.get(&run.framework).copied().unwrap_or(PLAIN);
+            let arms = [("base", PLAIN, &run.base), ("optimised", own, &run.optimised)];
+            let bars = arms.into_iter().filter_map(|(label, colour, arm)| {
+                let estimate = value(arm.as_ref()?).filter(|estimate| estimate.value.is_finite());
+                Some(Bar {
+                    label: label.into(),
+                    colour,
+                    value: estimate.map(|estimate| estimate.value),
+                    interval: estimate.and_then(|estimate| estimate.interval),
+                    points: Vec::new(),
                     note: "not available".into(),
                 })
-            };
-            Group { label: name.to_owned(), bars: [false, true].into_iter().filter_map(bar).collect() }
+            });
+            let worth = worth(run).map_or_else(String::new, |worth| format!(": {worth}"));
+            Group { label: format!("{}{worth}", run.framework), bars: bars.collect() }
         };
-        let groups = names.into_iter().map(group).collect();
+        let groups = runs.iter().map(group).collect();
         Panel::Bars(Bars { title: title.into(), hint: hint.into(), groups, ..Bars::default() })
     };
     Figure {
         title: "Base and optimised".into(),
         subtitle: case.to_owned(),
-        panels: panels.into_iter().map(panel).collect(),
+        panels: vec![
+            panel("Tokens per second", "higher is better", |arm| arm.tokens_per_second, speedup),
+            panel("Memory", "MB, lower is better", |arm| arm.memory_mb, memory),
+        ],
         columns: 2,
-        note: "Bar: the best run; dot: every run.".into(),
+        note: note.to_owned(),
         ..Figure::default()
     }
+}
+
+/// "1.42× as fast (1.38–1.46)".
+fn speedup(run: &Optimised) -> Option<String> {
+    let found = run.speedup.filter(|found| found.value.is_finite())?;
+    let interval = found.interval.map_or_else(String::new, |(low, high)| format!(" ({low:.2}–{high:.2})"));
+    Some(format!("{:.2}× as fast{interval}", found.value))
+}
+
+/// "21 % less memory (20–21 %)".
+fn memory(run: &Optimised) -> Option<String> {
+    let found = run.memory_saved.filter(|found| found.value.is_finite())?;
+    let (word, sign) = if found.value < 0.0 { ("more", -1.0) } else { ("less", 1.0) };
+    let decimals = usize::from(found.value.abs() < 0.1);
+    let percent = |share: f64| format!("{:.decimals$}", share * sign * 100.0);
+    let interval = found.interval.map_or_else(String::new, |(low, high)| {
+        let (low, high) = if sign < 0.0 { (high, low) } else { (low, high) };
+        format!(" ({}–{} %)", percent(low), percent(high))
+    });
+    Some(format!("{} % {word} memory{interval}", percent(found.value)))
 }
 
 /// The colour of what is not optimised.
 const PLAIN: Colour = GREY;
 
-fn colours(runs: &[Measured], known: &[&str]) -> BTreeMap<String, Colour> {
+fn colours(runs: &[Optimised], known: &[&str]) -> BTreeMap<String, Colour> {
     let mut names: Vec<String> = runs.iter().map(|run| run.framework.clone()).collect();
     names.sort();
     names.dedup();

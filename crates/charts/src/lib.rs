@@ -23,7 +23,7 @@ mod survival;
 
 pub use bars::{Bar, Bars, Group};
 pub use dots::{Dots, DotsGroup, DotsRow};
-pub use export::{Measured, optimisation_comparison};
+pub use export::{Arm, Estimate, Optimised, optimisation_comparison};
 pub use figure::{Error, Figure, Panel, Size};
 pub use forest::{Forest, ForestGroup, Pair};
 pub use heatmap::Heatmap;

@@ -32,6 +32,12 @@ pub struct LineAxis {
     pub from_zero: bool,
     /// Values that are written beside it, where they are few and known.
     pub ticks: Vec<f64>,
+    /// Values that it shows in any case, so that a small range is not drawn as a large one.
+    pub shown: Vec<f64>,
+    /// What is written beside the values 0, 1, 2 …, in place of numbers: places in an order, such as commits.
+    pub names: Vec<String>,
+    /// Lines across the chart, each with a short name at its top: where something else changed.
+    pub marks: Vec<(f64, String)>,
 }
 
 #[derive(Debug, Clone)]
@@ -93,7 +99,7 @@ impl Lines {
                 frame.top + 4,
             )
         } else {
-            Scale::around(values(), self.y.log, bottom, frame.top + 4)
+            Scale::around(values().chain(self.y.shown.iter().copied()), self.y.log, bottom, frame.top + 4)
         };
         let y_ticks = y.ticks(40);
         let labels = y_ticks.iter().map(|&at| pen.width(&tick(at), SMALL, false)).max().unwrap_or(0);
@@ -123,6 +129,11 @@ impl Lines {
             let foot = (frame.left + 5, frame.bottom - SMALL - 4);
             pen.text(text, foot, SMALL, MUTED, (HPos::Left, VPos::Top))?;
         }
+        for (at, name) in &self.x.marks {
+            let place = x.pixel(*at);
+            pen.line(&[(place, frame.top), (place, frame.bottom)], MUTED.mix(0.5), 1)?;
+            pen.text(name, (place + 3, frame.top), SMALL, MUTED, (HPos::Left, VPos::Top))?;
+        }
         for &at in y_ticks {
             let height = y.pixel(at);
             pen.line(&[(frame.left, height), (frame.right, height)], GRID, 1)?;
@@ -131,6 +142,8 @@ impl Lines {
         pen.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], MUTED, 1)?;
         let ticks: Vec<(f64, String)> = if self.x.time {
             times(x, 120)
+        } else if !self.x.names.is_empty() {
+            self.x.names.iter().enumerate().map(|(place, name)| (place as f64, name.clone())).collect()
         } else if self.x.ticks.is_empty() {
             x.ticks(56).into_iter().map(|at| (at, tick(at))).collect()
         } else {

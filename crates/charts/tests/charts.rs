@@ -1,8 +1,9 @@
 //! What is drawn: every label and value, in well-formed SVG and in a bitmap of the size asked for.
 
 use charts::{
-    Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, Group, Heatmap, Line, LineAxis,
-    Lines, Measured, Pair, Panel, Point, Sample, Size, Stack, StackRow, Strand, Strands, Survival,
+    Arm, Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Estimate, Figure, Forest, ForestGroup, Group, Heatmap,
+    Line, LineAxis, Lines, Optimised, Pair, Panel, Point, Sample, Size, Stack, StackRow, Strand, Strands,
+    Survival,
 };
 
 const SIZE: Size = Size { width: 600, height: 400 };
@@ -252,20 +253,48 @@ fn sizes_that_nobody_can_want_are_refused() {
 }
 
 #[test]
-fn an_export_has_a_bar_for_each_arm() {
-    let run = |optimised, tokens| Measured {
-        name: "tch, f32".into(),
+fn base_and_optimised_stand_together_under_what_the_optimisation_is_worth() {
+    let of = |value, interval| Some(Estimate { value, interval });
+    let run = Optimised {
         framework: "tch".into(),
-        optimised,
-        tokens_per_second: Some(tokens),
-        ms_per_token: Some(1000.0 / tokens),
-        total_seconds: None,
-        memory_mb: Some(700.0),
+        base: Some(Arm { tokens_per_second: of(20.0, None), memory_mb: of(700.0, None) }),
+        optimised: Some(Arm { tokens_per_second: of(44.4, Some((44.0, 45.0))), memory_mb: None }),
+        speedup: of(2.22, Some((2.1, 2.3))),
+        memory_saved: of(-0.25, Some((-0.3, -0.2))),
     };
-    let runs = [run(false, 20.0), run(true, 44.4)];
+    let alone = Optimised { framework: "ort".into(), base: run.base, ..Optimised::default() };
     let size = Size { width: 1200, height: 675 };
-    let texts = parsed(&charts::optimisation_comparison(&runs, "a case", &["tch"]).svg(size).unwrap());
-    for told in ["a case", "tch, f32", "base", "optimised", "44.4", "20.0", "700", "not available"] {
+    let figure = charts::optimisation_comparison(&[run, alone], "a case", "a note", &["tch"]);
+    assert_eq!(figure.panels.len(), 2);
+    let texts = parsed(&figure.svg(size).unwrap());
+    for told in [
+        "a case",
+        "a note",
+        "tch: 2.22× as fast (2.10–2.30)",
+        "tch: 25 % more memory (20–30 %)",
+        "ort",
+        "base",
+        "optimised",
+        "44.4",
+        "700",
+        "not available",
+    ] {
+        assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
+    }
+}
+
+#[test]
+fn an_axis_of_named_places_has_names_and_marks_and_shows_what_it_is_told_to() {
+    let x = LineAxis {
+        names: vec!["3f2a9c41".into(), "a81b5e0f".into()],
+        marks: vec![(1.0, "library".into())],
+        ..LineAxis::default()
+    };
+    let y = LineAxis { shown: vec![0.0, 1000.0], ..LineAxis::default() };
+    let series = vec![line(&[(0.0, 500.0), (1.0, 501.0)])];
+    let texts =
+        parsed(&Figure::single(Panel::Lines(Lines { x, y, series, ..Lines::default() })).svg(SIZE).unwrap());
+    for told in ["3f2a9c41", "a81b5e0f", "library", "1000"] {
         assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
     }
 }

@@ -142,6 +142,12 @@ pub struct Settings {
     pub margin: f64,
     pub seed: u64,
     pub accept_noise: bool,
+    /// What disturbed the run, where that was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_accepted: Option<String>,
+    /// Whether this was only a first look (`--quick`, or a suite of that kind); older records do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quick: Option<bool>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

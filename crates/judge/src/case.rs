@@ -27,6 +27,11 @@ pub fn in_full(case: &Case) -> String {
     format!("{} {}, {}", case.model, case.precision, in_short(case))
 }
 
+/// The case that arms of an A/B study share: what an optimisation switches is on.
+pub fn shared_by_arms(case: &Case) -> Case {
+    Case { jit: true, kv_cache: "on".into(), ..case.clone() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

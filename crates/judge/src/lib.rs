@@ -5,6 +5,7 @@
 
 pub mod agreement;
 pub mod case;
+pub mod collection;
 mod components;
 pub mod continuation;
 pub mod curve;

@@ -127,6 +127,11 @@ fn settings(report: &Report) -> Settings {
         margin: plan.margin,
         seed: plan.seed,
         accept_noise: plan.accept_noise,
+        noise_accepted: report.noise_accepted(),
+        quick: plan.request.as_ref().map(|request| {
+            // A suite for first looks accepts noise that nobody asked to accept.
+            request.quick || (plan.accept_noise && !request.accept_noise)
+        }),
         other: Default::default(),
     }
 }

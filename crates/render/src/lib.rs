@@ -14,6 +14,7 @@ pub mod study;
 pub mod table;
 #[cfg(test)]
 mod testing;
+mod trends;
 #[cfg(test)]
 mod widths;
 mod words;

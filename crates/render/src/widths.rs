@@ -33,8 +33,8 @@ fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
         ("sweep memory", crate::study::table(&memory, screen)),
         ("ab", crate::study::table(&ab, screen)),
         ("check", regression::table(&regression::tests::slower(), screen)),
-        ("history", history::list(&records, &[], &[], Format::Table, screen)),
-        ("trend", history::trend(&records, &[], &[], Format::Table, screen)),
+        ("history", history::list(&records, (&[], &[]), &[], Format::Table, screen)),
+        ("trend", history::trend(&records, (&[], &[]), &[], Format::Table, screen)),
     ]
 }
 

@@ -27,6 +27,11 @@ pub(crate) fn range(interval: Option<(f64, f64)>) -> String {
         .map_or_else(String::new, |(low, high)| format!("{} – {}", charts::number(low), charts::number(high)))
 }
 
+/// A change as "+11.0 %".
+pub(crate) fn change(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0).replace("-0.0 %", "+0.0 %")
+}
+
 /// The figures of the processes that have one.
 pub(crate) fn known(figure: &Figure) -> Vec<f64> {
     figure.values.iter().copied().flatten().collect()
@@ -62,6 +67,11 @@ pub(crate) fn second(time: &str) -> String {
     time.split('.').next().unwrap_or_default().trim_end_matches('Z').replace('T', " ")
 }
 
+/// An RFC 3339 time as "2026-01-01".
+pub(crate) fn day(time: &str) -> String {
+    time.get(..10).unwrap_or(time).to_owned()
+}
+
 /// An RFC 3339 time as "2026-01-01 00:00".
 pub(crate) fn minute(time: &str) -> String {
     time.get(..16).unwrap_or(time).replace('T', " ")
@@ -81,5 +91,10 @@ pub(crate) fn machine(record: &Record) -> String {
 
 /// Lines of at most 100 columns; a longer word has a line of its own.
 pub(crate) fn wrapped(text: &str) -> String {
-    textwrap::fill(text, textwrap::Options::new(100).break_words(false))
+    wrapped_at(text, 100)
+}
+
+/// Lines of at most `width` columns; a longer word has a line of its own.
+pub(crate) fn wrapped_at(text: &str, width: usize) -> String {
+    textwrap::fill(text, textwrap::Options::new(width).break_words(false))
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ::history::{Apart, Filter};
 use clap::{Args, Subcommand};
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
@@ -21,7 +22,7 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum HistoryCommand {
-    /// Write inference_metrics.json and inference_metrics.csv, in the layout that other tools of this field read
+    /// Write inference_metrics.json and .csv, in the layout that other tools of this field read, and pictures
     Export {
         /// Directory to write to; it is created if it does not exist
         #[arg(value_name = "DIR")]
@@ -35,10 +36,10 @@ pub(crate) enum HistoryCommand {
 pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
-    /// Metrics to show for each record [default: throughput,latency,load,peak_memory; with --trend: throughput]
+    /// Metrics to show for each record, with their intervals [default: throughput,peak-memory; with --trend: throughput]
     #[arg(long, alias = "metric", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
     pub(crate) metrics: Vec<Metric>,
-    /// Show the change from the first run to the last: a line for each machine, framework and case
+    /// Show a figure from commit to commit, with what changed: a table for each machine, framework and case
     #[arg(long)]
     pub(crate) trend: bool,
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -68,6 +69,9 @@ pub(crate) struct FilterArgs {
     /// Cells of studies: sweep, "sweep forward", ab
     #[arg(long, value_name = "NAME")]
     pub(crate) study: Option<String>,
+    /// Show also, marked, what is kept apart: runs that were noisy, quick or struck, and cells of studies
+    #[arg(long)]
+    pub(crate) all: bool,
     /// The last N of the runs that match
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
@@ -76,6 +80,29 @@ pub(crate) struct FilterArgs {
     pub(crate) results_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) places: Places,
+}
+
+impl FilterArgs {
+    /// The filter; `this` is the fingerprint of this machine. Without --all, records with a reason of `apart` are kept
+    /// apart.
+    pub(crate) fn filter(&self, this: &str, apart: &[Apart]) -> Filter {
+        let machine = match self.machine.as_str() {
+            "all" => "",
+            "this" => this,
+            fingerprint => fingerprint,
+        };
+        Filter {
+            frameworks: self.frameworks.clone(),
+            models: self.model.clone(),
+            precisions: self.precision.clone(),
+            machine: machine.to_owned(),
+            since: self.since,
+            commit: self.commit.clone(),
+            study: self.study.clone(),
+            last: self.last,
+            keep_apart: if self.all { Vec::new() } else { apart.to_vec() },
+        }
+    }
 }
 
 fn parse_metric(text: &str) -> Result<Metric, String> {

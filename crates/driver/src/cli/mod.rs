@@ -16,7 +16,7 @@ use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
 pub(crate) use history::HistoryArgs;
-pub(crate) use outcomes::{DiffArgs, ReportArgs};
+pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
-    /// Write the page and pictures of an earlier run again, or of the whole history
+    /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
     Report(ReportArgs),
     /// Divide a study into jobs for many machines
     Plan(PlanArgs),
@@ -171,6 +171,12 @@ pub(crate) struct CompareArgs {
     /// With --format markdown: the answer and the table alone
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) short: bool,
+    /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history export`
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    pub(crate) export: Option<PathBuf>,
+    /// Show below the figures the text that each framework chose in its last measured requests (only compare)
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) show_text: bool,
     #[command(flatten)]
     pub(crate) here: HereArgs,
 }

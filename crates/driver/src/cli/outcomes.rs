@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use judge::regression::thresholds::{parse_metric, parse_share};
 
 use super::Places;
@@ -29,8 +29,12 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) places: Places,
 }
+
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ReportArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ReportCommand>,
     /// A results directory; latest: the newest one; history: all runs over time
     #[arg(value_name = "DIR|latest|history", default_value = "latest")]
     pub(crate) what: PathBuf,
@@ -45,4 +49,17 @@ pub(crate) struct ReportArgs {
     pub(crate) results_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) places: Places,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ReportCommand {
+    /// Make one page and one CSV of many results directories, a table for each machine and case
+    Collection {
+        /// Results directories, or directories of such
+        #[arg(value_name = "DIR", required = true)]
+        directories: Vec<PathBuf>,
+        /// Directory to write index.html and collection.csv to; it is created if it does not exist
+        #[arg(long, value_name = "DIR", default_value = "collection")]
+        out: PathBuf,
+    },
 }

@@ -2,9 +2,10 @@
 
 use plan::Result;
 
-use super::study;
+use super::{compare, study};
 use crate::cli::AbArgs;
 
 pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
+    compare::no_text(&args.compare)?;
     study::run(&args.study(), &study::Options::new(&args.compare, args.resume.clone()))
 }

@@ -1,13 +1,16 @@
 //! `photofinish compare`: plan, measure, judge, report.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use bundle::Bundle;
 use clap::Parser;
 use configs::Suite;
 use judge::Report;
 use measure::{Places, interrupt};
+use plan::prompts::Text;
 use plan::{Failure, Request, Result, StudyRequest};
 
+use super::history::{export_runs, prepare_export};
 use super::measured::{Destination, ended, measure, results_dir};
 use super::study;
 use crate::cli::{Cli, Command, CompareArgs, Format, RequestArgs, first_line};
@@ -15,21 +18,58 @@ use crate::output::{print, screen};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
+    if args.show_text && !matches!(args.format, Format::Table | Format::Markdown) {
+        return Err(Failure::usage(
+            "--show-text writes text: take --format table or markdown; report.json has the tokens",
+        ));
+    }
+    prepare_export(args.export.as_deref())?;
     let places = args.here.places.find()?;
     if let Some(name) = &args.request.suite {
         let suite = configs::suite(&places.configs, name)?;
         if !suite.command.is_empty() {
+            no_text(args)?;
             let options = study::Options { can_resume: false, ..study::Options::new(args, None) };
             return study::run(&suite_study(name, &suite, &args.request)?, &options);
         }
     }
     let request = args.request.request();
     if request.quantize.is_empty() {
-        let (report, unsaved) = measure(&request, &places, &destination(args, &places).borrowed())?;
+        let destination = destination(args, &places);
+        let (report, unsaved) = measure(&request, &places, &destination.borrowed())?;
         print(&rendered(&report, args))?;
+        finish(std::slice::from_ref(&report), args, &destination)?;
         return ended(&report, unsaved);
     }
     precisions(&request, args, &places)
+}
+
+/// Shows the text that was asked for, and exports the records.
+fn finish(reports: &[Report], args: &CompareArgs, destination: &Owned) -> Result<()> {
+    for report in reports.iter().filter(|_| args.show_text) {
+        print(&texts(report, args.format)?)?;
+    }
+    let runs: Vec<String> = reports.iter().map(|report| report.results.clone()).collect();
+    export_runs(&runs, &destination.results, args.export.as_deref())
+}
+
+/// The chosen tokens as text. Nothing measures any more, so that the tokenizer disturbs nobody.
+fn texts(report: &Report, format: Format) -> Result<String> {
+    let bundle = Bundle::open(Path::new(&report.model.bundle))
+        .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;
+    let text = Text::open(&bundle)?;
+    let decoded = |tokens: &[u32]| text.decode(tokens).ok().flatten();
+    Ok(render::comparison::texts(report, &decoded, format.into()))
+}
+
+/// Refuses --show-text for studies.
+pub(super) fn no_text(args: &CompareArgs) -> Result<()> {
+    if args.show_text {
+        return Err(Failure::usage(
+            "--show-text is for one comparison, not for a study: use it with `photofinish compare`",
+        ));
+    }
+    Ok(())
 }
 
 /// Runs a suite that names a study: its command, with the typed flags applied to it.
@@ -94,6 +134,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
     }
     if !reports.is_empty() {
         print(&side_by_side(&reports, args.format))?;
+        finish(&reports, args, &destination(args, places))?;
     }
     failure.map_or(Ok(worst), Err)
 }

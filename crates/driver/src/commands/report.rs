@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use judge::Evidence;
 use judge::records::HISTORY;
 use judge::report::{changes, layer_parity};
-use judge::{Evidence, Report};
 use measure::results::write_whole;
 use measure::saved::{self, REPORT, SAMPLES};
 use plan::{Failure, Result};
@@ -12,12 +12,18 @@ use serde_json::Value;
 
 use super::outputs::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
-use crate::cli::ReportArgs;
+use crate::cli::{ReportArgs, ReportCommand};
 use crate::output::print;
 
 const PARITY: &str = "parity.json";
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
+    if let Some(ReportCommand::Collection { directories, out }) = &args.command {
+        let files = render::page::collection(&measure::collection::read(directories)?);
+        std::fs::create_dir_all(out)
+            .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
+        return written(out, Outputs { files, missing: None });
+    }
     let results = || match &args.results_dir {
         Some(directory) => Ok(directory.clone()),
         None => args.places.find().map(|places| places.results()),
@@ -105,24 +111,8 @@ fn unfinished(directory: &Path) -> Result<Outputs> {
     if let Some(report) = study::unfinished(directory)? {
         return Ok(study_outputs(&report));
     }
-    let (report, evidence) = judged(directory)?;
+    let (report, evidence) = measure::collection::judged(directory)?;
     Ok(report_outputs(&report, &evidence))
-}
-
-/// Judges the facts of a directory. A missing file is a warning.
-fn judged(directory: &Path) -> Result<(Report, Evidence)> {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    if name.ends_with("-parity") || directory.join(PARITY).is_file() {
-        return Err(Failure::usage(format!(
-            "{} is of `photofinish parity`, whose samples alone are no comparison",
-            directory.display()
-        )));
-    }
-    let (mut facts, missing) = saved::facts(directory)?;
-    facts.evidence = facts.evidence.rejudged(&facts.plan);
-    let mut report = Report::new(&facts);
-    report.warnings.extend(missing.into_iter().map(|what| format!("missing here: {what}")));
-    Ok((report, facts.evidence))
 }
 
 /// Judges a run again, and lists what changed.
@@ -133,7 +123,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
             directory.display()
         )));
     }
-    let (report, evidence) = judged(directory)?;
+    let (report, evidence) = measure::collection::judged(directory)?;
     let recorded = match saved::json(&directory.join(REPORT))? {
         Some(value) => Some(judge::report::read(value).map_err(|reason| {
             Failure::usage(format!("{} cannot be read: {reason}", directory.join(REPORT).display()))

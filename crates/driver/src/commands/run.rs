@@ -41,6 +41,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         format: args.format,
         quiet: args.quiet,
         places: args.places.clone(),
+        export: None,
         shard: Some(Shard::new(plan, args.shard)),
     };
     study::run_cells(&asked, cells, whole, &options, &places)

@@ -12,6 +12,7 @@ use measure::interrupt;
 use measure::saved;
 use plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
 
+use super::history::{export_runs, prepare_export};
 use super::measured::{self, Destination, results_dir};
 use super::shards::Shard;
 use crate::cli::{CompareArgs, Format, Places};
@@ -29,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) format: Format,
     pub(crate) quiet: bool,
     pub(crate) places: Places,
+    /// Directory of an export.
+    pub(crate) export: Option<PathBuf>,
     /// The part of the plan to run.
     pub(crate) shard: Option<Shard>,
 }
@@ -42,6 +45,7 @@ impl Options {
             format: args.format,
             quiet: args.here.quiet,
             places: args.here.places.clone(),
+            export: args.export.clone(),
             shard: None,
         }
     }
@@ -74,6 +78,7 @@ pub(crate) fn run_cells(
 ) -> Result<u8> {
     let asked_now = Asked::new(asked, &plan, options.shard.clone(), places);
     let parent = results_dir(options.results_dir.as_ref(), places);
+    prepare_export(options.export.as_deref())?;
     let (mut store, done) = Store::open(asked_now, &parent, options.resume.as_deref())?;
     let outcome = measure_cells(&plan, &whole, done, &mut store, options, places);
     // A usage error in every cell is an error of the request itself.
@@ -93,6 +98,7 @@ pub(crate) fn run_cells(
     );
     let unsaved = store.finish(&report);
     print(&rendered(&report, options.format))?;
+    export_runs(std::slice::from_ref(&report.results), &parent, options.export.as_deref())?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && options.can_resume
     {
         eprintln!("to continue: run the same command with --resume {}", store.directory().display());

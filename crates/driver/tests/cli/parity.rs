@@ -27,7 +27,7 @@ fn rows(installation: &Installation, frameworks: &str, code: i32) -> Vec<Value> 
 }
 
 /// Adds the tokenizer to the model and to its manifest.
-fn add_tokenizer(installation: &Installation) {
+pub(crate) fn add_tokenizer(installation: &Installation) {
     let path = installation.path("model/tokenizer.json");
     std::fs::write(&path, TOKENIZER).unwrap();
     let manifest = installation.path("model").join(bundle::MANIFEST);

@@ -211,3 +211,74 @@ fn half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off() {
     let ran = report(&installation, &[directory.to_str().unwrap()]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
+
+/// Copies a results directory, as one that came from another machine.
+fn copied(from: &Path, to: &Path, cpu: &str) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+    let mut report = read(&to.join("report.json"));
+    report["environment"]["cpu"] = json!(cpu);
+    write(&to.join("report.json"), &report);
+}
+
+#[test]
+fn results_of_many_machines_are_one_page_and_one_table() {
+    let installation = two();
+    let directory = measured(&installation);
+    let all = installation.path("all");
+    copied(&directory, &all.join("a/run"), "Processor A");
+    copied(&directory, &all.join("b/run"), "Processor <b>");
+    copied(&directory, &all.join("c/run"), "Processor C");
+    write(&all.join("c/run/report.json"), &json!({"schema": 99}));
+    let out = installation.path("new/page");
+    let collection = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
+        command.args(["report", "collection"]).args(arguments).current_dir(installation.directory.path());
+        Ran::from(command.output().unwrap())
+    };
+    let ran = collection(&[all.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("new/page/index.html") && ran.stdout.contains("collection.csv"),
+        "{}",
+        ran.stdout
+    );
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    for told in
+        ["Processor A", "Processor &lt;b&gt;", "2 runs on 2 machines", "quick decodes", "its schema is 99"]
+    {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    let csv = std::fs::read_to_string(out.join("collection.csv")).unwrap();
+    assert_eq!(
+        csv::Reader::from_reader(csv.as_bytes()).records().count(),
+        5,
+        "two runs of two, and one unreadable"
+    );
+    assert!(
+        !page.contains(all.to_str().unwrap()) && !csv.contains(all.to_str().unwrap()),
+        "no path of this machine"
+    );
+    assert_eq!(collection(&["all"]).code, Some(0));
+    assert!(installation.path("collection/index.html").is_file(), "the default place");
+    collection(&["configs"]).refused(&["configs holds no results"]);
+}
+
+#[test]
+fn text_is_shown_when_asked_for_and_only_where_it_can_be() {
+    let installation = two();
+    let show = |more: &[&str]| {
+        installation.run(&[&["--frameworks", "quick,slow", "--rounds", "1", "--show-text"], more].concat())
+    };
+    let ids = show(&[]);
+    assert!(ids.stdout.contains("quick, slow:\n    tokens "), "the model has no tokenizer: {}", ids.stdout);
+    crate::parity::add_tokenizer(&installation);
+    let text = show(&["--format", "markdown"]);
+    assert!(text.stdout.contains("quick, slow:\n\n~~~text\n\""), "{}", text.stdout);
+    show(&["--format", "json"]).refused(&["--format table or markdown"]);
+    let sweep = ["sweep", "forward", "--frameworks", "quick", "--batch", "1", "--seq", "4", "--show-text"];
+    installation.run(&sweep).refused(&["not for a study"]);
+}

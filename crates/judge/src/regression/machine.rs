@@ -2,6 +2,8 @@
 
 use history::{Machine, Record};
 
+use super::pairing::{self, Difference};
+
 /// The change that the machine may account for, as factors on a time: the current run's conditions against the
 /// baseline's. A framework waits for memory, for arithmetic or for neither. The machine's effect on it is therefore
 /// between nothing and the larger of the two.
@@ -70,6 +72,12 @@ fn interval(machine: &Machine, probe: &str) -> Option<(f64, f64)> {
 }
 
 impl Change {
+    /// The change in a few words: "memory bandwidth 33 → 20 GB/s".
+    pub fn in_short(&self) -> String {
+        let Change { what, unit, baseline, current, .. } = self;
+        format!("{what} {:.0} → {:.0} {unit}", baseline / 1e9, current / 1e9)
+    }
+
     /// The change in one sentence.
     pub fn sentence(&self) -> String {
         let Change { what, unit, baseline, current, .. } = self;
@@ -83,14 +91,18 @@ impl Change {
 
 /// The differences of two machines, in words; empty if there are none.
 pub fn differences(baseline: &Record, current: &Record) -> Vec<String> {
-    let (a, b) = (&baseline.machine, &current.machine);
+    pairing::in_words(hardware(&baseline.machine, &current.machine))
+}
+
+/// What the two are made of, where that differs.
+pub(super) fn hardware(a: &Machine, b: &Machine) -> Vec<Difference> {
     if a.fingerprint == b.fingerprint {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    let mut note = |what: &str, a: String, b: String| {
+    let mut found: Vec<Difference> = Vec::new();
+    let mut note = |what: &'static str, a: String, b: String| {
         if a != b {
-            found.push(format!("{what}: {a} (baseline), {b} (current)"));
+            found.push((what, a, b));
         }
     };
     note("processor", a.cpu.clone(), b.cpu.clone());
@@ -100,7 +112,7 @@ pub fn differences(baseline: &Record, current: &Record) -> Vec<String> {
     note("memory", gib(a.memory_bytes), gib(b.memory_bytes));
     note("GPUs", a.gpus.join(", "), b.gpus.join(", "));
     if found.is_empty() {
-        found.push(format!("machine: {} (baseline), {} (current)", a.fingerprint, b.fingerprint));
+        found.push(("machine", a.fingerprint.clone(), b.fingerprint.clone()));
     }
     found
 }

@@ -4,6 +4,7 @@ pub mod document;
 mod finding;
 pub mod machine;
 pub mod pairing;
+pub mod since;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod thresholds;

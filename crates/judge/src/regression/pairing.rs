@@ -64,7 +64,7 @@ fn take<'a>(
 }
 
 /// Whether the weights are the same: by their hash if both have it, because names of models are arbitrary.
-fn is_same(a: &Case, b: &Case) -> bool {
+pub fn is_same(a: &Case, b: &Case) -> bool {
     let unnamed = |case: &Case| Case {
         model: String::new(),
         weights_sha256: None,
@@ -78,15 +78,27 @@ fn is_same(a: &Case, b: &Case) -> bool {
     same_weights && unnamed(a) == unnamed(b)
 }
 
+/// One setting in which two records differ: its name, and its value in each.
+pub(super) type Difference = (&'static str, String, String);
+
 /// The differences of the settings, in words.
 pub fn differences(pair: &Pair<'_>) -> Vec<String> {
+    in_words(settings(pair.baseline, pair.current))
+}
+
+pub(super) fn in_words(differences: Vec<Difference>) -> Vec<String> {
+    let words = |(what, a, b): Difference| format!("{what}: {a} (baseline), {b} (current)");
+    differences.into_iter().map(words).collect()
+}
+
+/// The settings in which two records differ.
+pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     let mut found = Vec::new();
-    let mut note = |what: &str, a: String, b: String| {
+    let mut note = |what: &'static str, a: String, b: String| {
         if a != b {
-            found.push(format!("{what}: {a} (baseline), {b} (current)"));
+            found.push((what, a, b));
         }
     };
-    let (a, b) = (pair.baseline, pair.current);
     if !is_same(&a.case, &b.case) {
         note("case", case::in_full(&a.case), case::in_full(&b.case));
         note("weights", hash(&a.case), hash(&b.case));

@@ -19,7 +19,7 @@ use statistics::median;
 
 use crate::environment::Environment;
 use crate::evidence::{BlocksChosen, End, Evidence, Probe, Stages};
-use crate::fairness::{self, MACHINE, RuleState};
+use crate::fairness::{self, Breach, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
 use crate::noise::Noise;
@@ -226,6 +226,12 @@ impl Report {
         noise(&self.plan, &self.rules)
     }
 
+    /// What disturbed the run, where that was accepted.
+    pub fn noise_accepted(&self) -> Option<String> {
+        let of_machine = breaches_of_machine(&self.rules).filter(|_| self.plan.accept_noise);
+        of_machine.map(|breach| breach.finding.clone()).next()
+    }
+
     /// 0 when everything asked for was measured, or cannot be had by its nature; 1 when a framework
     /// failed, was struck, or nothing could be measured; 3 when the machine was too noisy.
     pub fn exit_code(&self) -> u8 {
@@ -240,10 +246,15 @@ impl Report {
     }
 }
 
+fn breaches_of_machine(rules: &[RuleState]) -> impl Iterator<Item = &Breach> {
+    rules.iter().flat_map(|rule| &rule.broken_by).filter(|breach| breach.framework == MACHINE)
+}
+
 fn noise(plan: &Plan, rules: &[RuleState]) -> Option<String> {
-    let breaches = rules.iter().flat_map(|rule| &rule.broken_by);
-    let of_machine = breaches.filter(|breach| breach.framework == MACHINE && !plan.accept_noise);
-    of_machine.map(|breach| format!("{}; {}", breach.finding, breach.remedy)).next()
+    breaches_of_machine(rules)
+        .filter(|_| !plan.accept_noise)
+        .map(|breach| format!("{}; {}", breach.finding, breach.remedy))
+        .next()
 }
 
 /// Three significant digits, but never fewer than the unit.

@@ -6,6 +6,7 @@ mod figures;
 pub mod precisions;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 use judge::metrics::Metric;
 use judge::report::{Figure, Report, Row, State, Summary, number};
@@ -15,6 +16,7 @@ use crate::table::{Cell, Column, Table};
 use crate::words;
 
 pub use figures::csv;
+pub use texts::texts;
 
 /// Warnings that everyone should read. Whoever asks for more sees all.
 const WARNINGS: usize = 3;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use charts::Measured;
-use history::Record;
-use judge::case;
+use ::history::Record;
 use judge::metrics::Metric;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::flat::{self, Line};
+use super::optimised::{self, is_optimised};
 use crate::pictures::{self, over_time};
 
 /// One object of `runs`, its keys in the order of the columns.
@@ -21,17 +20,15 @@ impl Serialize for Run {
     }
 }
 
-/// The files of the layout with its pictures, by name.
+/// The files of the layout with its pictures, by name. `records` stand in the order of their times.
 pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
-    let (case, compared) = compared(records);
-    let runs: Vec<Measured> = compared.iter().map(|record| measured(record)).collect();
-    let optimised = charts::optimisation_comparison(&runs, &case, &pictures::KNOWN);
+    let optimised = pictures::png(&optimised::picture(records))?;
+    let over_time: Vec<&Record> =
+        records.iter().copied().filter(|record| record.apart().is_empty()).collect();
+    let over_time = pictures::png(&over_time::picture(&over_time::groups(&over_time)))?;
     let mut files = layout(records);
-    files.push(("optimization_comparison.png", pictures::png(&optimised)?));
-    files.push((
-        "performance_over_time.png",
-        pictures::png(&over_time::picture(&over_time::groups(records)))?,
-    ));
+    files.push(("optimization_comparison.png", optimised));
+    files.push(("performance_over_time.png", over_time));
     Ok(files)
 }
 
@@ -39,47 +36,6 @@ pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, Strin
 pub fn is_exported(record: &Record) -> bool {
     ["measured", "labelled"].contains(&record.state.as_str())
         && record.metrics.contains_key(Metric::Throughput.name())
-}
-
-/// The records of one machine and case for the picture, with a description. It is the case with the most records among
-/// those that ran with and without optimisations, or else among all. Figures of different cases do not belong in one
-/// picture.
-fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
-    let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
-    for record in records {
-        let machine = &record.machine;
-        let title = format!("{}; {} ({})", case::in_full(&record.case), machine.cpu, machine.fingerprint);
-        match groups.iter_mut().find(|(earlier, _)| *earlier == title) {
-            Some((_, group)) => group.push(record),
-            None => groups.push((title, vec![record])),
-        }
-    }
-    let rank = |group: &[&Record]| {
-        let optimised = group.iter().filter(|record| is_optimised(record)).count();
-        (optimised > 0 && optimised < group.len(), group.len())
-    };
-    groups.into_iter().max_by_key(|(_, group)| rank(group)).unwrap_or_default()
-}
-
-/// The framework's name in the layout. Variants and arms of a framework share it; only "optimised or not" separates
-/// them.
-fn measured(record: &Record) -> Measured {
-    let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.median);
-    let framework = record.framework.split(['-', ' ', '@']).next().unwrap_or_default();
-    Measured {
-        name: framework.to_owned(),
-        framework: framework.to_owned(),
-        optimised: is_optimised(record),
-        tokens_per_second: median(Metric::Throughput),
-        ms_per_token: median(Metric::Latency),
-        total_seconds: median(Metric::Total).map(|ms| ms / 1e3),
-        memory_mb: median(Metric::PeakMemory).map(|gigabytes| gigabytes * 1e3),
-    }
-}
-
-/// Whether everything was on that scripts of this field call optimisation: graph or JIT, fused kernels, KV cache.
-fn is_optimised(record: &Record) -> bool {
-    record.optimised.unwrap_or(record.case.jit) && record.case.kv_cache != "off"
 }
 
 /// The layout's tables by name, oldest record first.

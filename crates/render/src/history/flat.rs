@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::table::Table;
 
 /// Names with their values, in order.
-pub(super) type Line = Vec<(String, Value)>;
+pub(crate) type Line = Vec<(String, Value)>;
 
 /// The fields that identify a measurement, then `metric`, `metric_low` and `metric_high` of each metric.
-pub(super) fn line(record: &Record) -> Line {
+pub(crate) fn line(record: &Record) -> Line {
     let plain = [run(record), case(record), settings(record), machine(record), outcome(record)].concat();
     let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
     let parts = PARTS.map(|part| (format!("memory_{part}"), json!(record.memory.get(part))));
@@ -29,6 +29,7 @@ fn run(record: &Record) -> Plain {
         ("rounds", json!(record.rounds)),
         ("interrupted", json!(record.interrupted)),
         ("noise", json!(record.noise)),
+        ("apart", json!(record.apart().iter().map(|reason| reason.words()).collect::<Vec<_>>().join("+"))),
     ]
 }
 
@@ -61,6 +62,7 @@ fn settings(record: &Record) -> Plain {
         ("margin", json!(settings.margin)),
         ("seed", json!(settings.seed)),
         ("accept_noise", json!(settings.accept_noise)),
+        ("noise_accepted", json!(settings.noise_accepted)),
         ("library", json!(record.library)),
         ("binding", json!(record.binding)),
         ("driver_version", json!(record.driver_version)),
@@ -116,7 +118,7 @@ fn metrics(record: &Record) -> Line {
 const PARTS: [&str; 6] = ["framework", "parameters", "kv_cache", "activations", "remainder", "peak"];
 
 /// A table with a column for every name that occurs in a line.
-pub(super) fn table(lines: &[Line]) -> Table {
+pub(crate) fn table(lines: &[Line]) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in lines.iter().flatten() {
         if !names.contains(&name.as_str()) {

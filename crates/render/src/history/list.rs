@@ -1,6 +1,6 @@
-//! The list of records.
+//! The list of records: a table for each machine and case.
 
-use history::{Figure, Record, Skipped};
+use ::history::{Figure, Record, Skipped, counted};
 use judge::case;
 use judge::metrics::Metric;
 use judge::report::number;
@@ -9,84 +9,119 @@ use serde_json::json;
 use super::flat;
 use crate::Format;
 use crate::screen::Screen;
-use crate::table::{Column, Table};
+use crate::table::{Cell, Column, Table};
 use crate::words::{self, or_dash};
 
-const METRICS: [Metric; 4] = [Metric::Throughput, Metric::Latency, Metric::Load, Metric::PeakMemory];
+/// Two metrics leave room for the rest in a terminal of 80 columns; the other formats have all.
+const METRICS: [Metric; 2] = [Metric::Throughput, Metric::PeakMemory];
 
-/// The records, one by one. Tables show these `metrics`, or the default ones if there are none. The other formats show
-/// all.
+/// The records, one by one. Tables show these `metrics` with their intervals, or the default ones without. The other
+/// formats show all. `apart` are the records that match too, but are kept apart.
 pub fn list(
     records: &[Record],
-    skipped: &[Skipped],
+    (apart, skipped): (&[Record], &[Skipped]),
     metrics: &[Metric],
     format: Format,
     screen: &Screen,
 ) -> String {
-    // The default fits a terminal: only the most important metric has its interval.
-    let (metrics, intervals) = if metrics.is_empty() { (&METRICS[..], 1) } else { (metrics, metrics.len()) };
-    let table = || table(records, metrics, intervals);
     match format {
-        Format::Table if records.is_empty() => String::new(),
-        Format::Table => format!("{}\n", table().terminal(screen)),
-        Format::Markdown => format!("{}\n", table().markdown()),
-        Format::Json => document("records", &records, skipped),
+        Format::Table | Format::Markdown => tables(records, metrics, (format, screen)),
+        Format::Json => document("records", &records, apart, skipped),
         Format::Csv => flat::table(&records.iter().map(flat::line).collect::<Vec<_>>()).csv(),
     }
 }
 
-/// A JSON document of the form `{"schema": 1, NAME: .., "skipped": ..}`.
-pub(super) fn document(name: &str, content: &impl serde::Serialize, skipped: &[Skipped]) -> String {
-    let document = json!({"schema": history::SCHEMA, name: content, "skipped": skipped});
+/// A JSON document of the form `{"schema": 1, NAME: .., "kept_apart": .., "skipped": ..}`.
+pub(super) fn document(
+    name: &str,
+    content: &impl serde::Serialize,
+    apart: &[Record],
+    skipped: &[Skipped],
+) -> String {
+    let apart: Vec<_> = apart
+        .iter()
+        .map(|record| json!({"run": record.run, "framework": record.framework, "apart": record.apart()}))
+        .collect();
+    let document =
+        json!({"schema": ::history::SCHEMA, name: content, "kept_apart": apart, "skipped": skipped});
     format!("{document:#}\n")
 }
 
-/// The table; only the first `intervals` metrics show theirs.
-fn table(records: &[Record], metrics: &[Metric], intervals: usize) -> Table {
-    let several = several_machines(records.iter().map(|record| record.machine.fingerprint.as_str()));
-    let start = ["Time (UTC)", "Framework", "Model", "Precision", "Prompts → new tokens"].map(Column::left);
-    let figures =
-        metrics.iter().map(|&metric| Column::right(format!("{} ({})", metric.name(), metric.unit())));
-    let end = ["Parity", "Commit"].into_iter().chain(several.then_some("Machine")).map(Column::left);
-    let mut table = Table::new(start.into_iter().chain(figures).chain(end));
+/// How many records are kept apart, and how to see them; `None` if there are none.
+pub fn kept_apart(apart: &[Record]) -> Option<String> {
+    let records = if apart.len() == 1 { "1 record is" } else { "records are" };
+    let count = if apart.len() == 1 { String::new() } else { format!("{} ", apart.len()) };
+    let counted = counted(apart.iter());
+    (!apart.is_empty()).then(|| format!("{count}{records} kept apart ({counted}); --all shows them too"))
+}
+
+/// A heading and a table for each machine and case, in the order of their first runs.
+fn tables(records: &[Record], metrics: &[Metric], (format, screen): (Format, &Screen)) -> String {
+    let several = several_machines(records.iter());
+    let places = words::distinct(records.iter().map(|record| place(record, several)));
+    let section = |place_of_section: &String| {
+        let own = records.iter().filter(|record| place(record, several) == *place_of_section);
+        let table = table(own, metrics);
+        match format {
+            Format::Markdown => format!("**{place_of_section}**\n\n{}\n", table.markdown()),
+            _ => {
+                format!("{}\n{}\n", words::wrapped_at(place_of_section, screen.width), table.terminal(screen))
+            }
+        }
+    };
+    places.iter().map(section).collect::<Vec<_>>().join("\n")
+}
+
+/// The case, with its machine if there are several.
+pub(super) fn place(record: &Record, several: bool) -> String {
+    let machine = if several { format!(" on {}", words::machine(record)) } else { String::new() };
+    format!("{}{machine}", case::in_full(&record.case))
+}
+
+fn table<'a>(records: impl Iterator<Item = &'a Record>, asked: &[Metric]) -> Table {
+    let metrics = if asked.is_empty() { &METRICS[..] } else { asked };
+    let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
+    let title = |metric: &Metric| {
+        let short = metric.short_title();
+        match short.rsplit_once(" (") {
+            Some((name, unit)) => Column::right(Cell::with_small(name, unit.trim_end_matches(')'))),
+            None => Column::right(short),
+        }
+    };
+    let figures = metrics.iter().map(title);
+    let mut table = Table::new(start.into_iter().chain(figures).chain([Column::left("State")]));
     for record in records {
-        let case = &record.case;
-        let start = [
-            words::minute(&record.time),
-            record.framework.clone(),
-            case.model.clone(),
-            case.precision.clone(),
-            case::in_short(case),
-        ];
-        let figures = metrics.iter().enumerate().map(|(at, metric)| {
-            or_dash(record.metrics.get(metric.name()), |found| figure(found, at < intervals))
+        let start = [words::minute(&record.time), words::commit(record), record.framework.clone()];
+        let figures = metrics.iter().map(|metric| {
+            or_dash(record.metrics.get(metric.name()), |found| figure(found, !asked.is_empty()))
         });
-        let end = [parity(record), words::commit(record)];
-        let machine = several.then(|| words::machine(record));
-        table.add(start.into_iter().chain(figures).chain(end).chain(machine));
+        table.add(start.into_iter().chain(figures).chain([state(record)]));
     }
     table
 }
 
-pub(super) fn several_machines<'a>(mut fingerprints: impl Iterator<Item = &'a str>) -> bool {
-    let first = fingerprints.next();
-    fingerprints.any(|fingerprint| Some(fingerprint) != first)
+pub(super) fn several_machines<'a>(mut records: impl Iterator<Item = &'a Record>) -> bool {
+    let first = records.next();
+    records.any(|record| first.is_some_and(|first| first.machine.fingerprint != record.machine.fingerprint))
 }
 
 fn figure(figure: &Figure, with_interval: bool) -> String {
     match figure.interval.filter(|_| with_interval) {
-        Some((low, high)) => format!("{} ({} … {})", number(figure.median), number(low), number(high)),
+        Some((low, high)) => format!("{} ({}–{})", number(figure.median), number(low), number(high)),
         None => number(figure.median),
     }
 }
 
-/// The result of parity, or the reason why there is none.
-fn parity(record: &Record) -> String {
-    let found = record.parity.as_ref().map(|parity| parity.text.as_str());
-    let interrupted = if record.interrupted { ", interrupted" } else { "" };
-    match (record.state.as_str(), found) {
-        ("measured", found) => format!("{}{interrupted}", found.unwrap_or("not checked")),
-        (state @ ("struck" | "labelled"), Some(found)) => format!("{state}: {found}{interrupted}"),
-        (state, _) => format!("{}{interrupted}", state.replace('_', " ")),
-    }
+/// What became of it: the result of parity, or the reason why there is none; and why it is kept apart.
+pub(crate) fn state(record: &Record) -> String {
+    let parity = record.parity.as_ref().map(|parity| if parity.agrees { "ok" } else { "BROKEN" });
+    let state = match record.state.as_str() {
+        "measured" => parity.unwrap_or("unchecked").to_owned(),
+        state => state.replace('_', " "),
+    };
+    let apart = record.apart().into_iter().map(|reason| reason.words()).filter(|word| *word != state);
+    let interrupted = record.interrupted.then_some("interrupted");
+    let mut words = vec![state.as_str()];
+    words.extend(apart.chain(interrupted));
+    words.join(", ")
 }

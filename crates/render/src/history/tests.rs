@@ -7,7 +7,13 @@ use judge::regression::testing::record;
 
 use super::*;
 use crate::Format;
-use crate::screen::WIDE;
+use crate::screen::Screen;
+
+/// The usual terminal.
+const SCREEN: Screen = Screen { width: 80, colour: false, verbose: false };
+
+/// Nothing is kept apart, and every line was read.
+const NOTHING: (&[Record], &[Skipped]) = (&[], &[]);
 
 /// Two runs, of which the second has local changes and another framework that failed.
 fn records() -> Vec<Record> {
@@ -22,72 +28,211 @@ fn records() -> Vec<Record> {
 }
 
 #[test]
-fn records_are_listed_one_by_one() {
-    assert_snapshot!(list(&records(), &[], &[], Format::Markdown, &WIDE), @r"
-    | Time (UTC)       | Framework | Model   | Precision | Prompts → new tokens | throughput (tok/s) | latency (ms) | load (s) | peak_memory (GB) | Parity      | Commit    |
-    |------------------|-----------|---------|-----------|----------------------|--------------------|--------------|----------|------------------|-------------|-----------|
-    | 2026-01-01 00:00 | one       | a-model | f32       | 16 → 32, 2 threads   |                100 |         10.0 |    0.500 |                – | not checked | 01234567  |
-    | 2026-01-02 00:00 | one       | a-model | f32       | 16 → 32, 2 threads   |                110 |         9.09 |    0.500 |                – | not checked | 01234567+ |
-    | 2026-01-02 00:00 | two       | a-model | f32       | 16 → 32, 2 threads   |                  – |            – |        – |                – | failed      | 01234567  |
+fn records_are_listed_by_case_oldest_first() {
+    assert_snapshot!(list(&records(), NOTHING, &[], Format::Table, &SCREEN), @r"
+    a-model f32, 16 → 32, 2 threads
+    ┌──────────────────┬───────────┬───────────┬────────┬──────┬───────────┐
+    │ Time (UTC)       ┆ Commit    ┆ Framework ┆ Decode ┆ Peak ┆ State     │
+    │                  ┆           ┆           ┆  tok/s ┆   GB ┆           │
+    ╞══════════════════╪═══════════╪═══════════╪════════╪══════╪═══════════╡
+    │ 2026-01-01 00:00 ┆ 01234567  ┆ one       ┆    100 ┆    – ┆ unchecked │
+    │ 2026-01-02 00:00 ┆ 01234567+ ┆ one       ┆    110 ┆    – ┆ unchecked │
+    │ 2026-01-02 00:00 ┆ 01234567  ┆ two       ┆      – ┆    – ┆ failed    │
+    └──────────────────┴───────────┴───────────┴────────┴──────┴───────────┘
+    ");
+    assert_snapshot!(list(&records(), NOTHING, &[Metric::Latency], Format::Markdown, &SCREEN), @r"
+    **a-model f32, 16 → 32, 2 threads**
+
+    | Time (UTC)       | Commit    | Framework | Latency: ms | State     |
+    |------------------|-----------|-----------|-------------|-----------|
+    | 2026-01-01 00:00 | 01234567  | one       |        10.0 | unchecked |
+    | 2026-01-02 00:00 | 01234567+ | one       |        9.09 | unchecked |
+    | 2026-01-02 00:00 | 01234567  | two       |           – | failed    |
     ");
 }
 
 #[test]
-fn a_trend_goes_from_the_first_run_to_the_last() {
-    assert_snapshot!(trend(&records(), &[], &[], Format::Table, &WIDE), @r"
-    ┌───────────┬─────────┬───────────┬──────────────────────┬────────────────────┬──────┬──────────────┬──────────────────┬────────────────┬───────┐
-    │ Framework ┆ Model   ┆ Precision ┆ Prompts → new tokens ┆ Metric             ┆ Runs ┆ First → last ┆           Change ┆ 95 % intervals ┆ Trend │
-    ╞═══════════╪═════════╪═══════════╪══════════════════════╪════════════════════╪══════╪══════════════╪══════════════════╪════════════════╪═══════╡
-    │ one       ┆ a-model ┆ f32       ┆ 16 → 32, 2 threads   ┆ throughput (tok/s) ┆    2 ┆    100 → 110 ┆ +10.0 % (better) ┆ –              ┆ ▁█    │
-    └───────────┴─────────┴───────────┴──────────────────────┴────────────────────┴──────┴──────────────┴──────────────────┴────────────────┴───────┘
-    Runs of different times: intervals that do not meet are a reason to look, not yet a verdict.
+fn what_is_kept_apart_is_marked_where_it_is_shown_and_counted_where_not() {
+    let [mut struck, mut cell, _] = <[Record; 3]>::try_from(records()).unwrap();
+    struck.state = "struck".into();
+    (cell.study, cell.noise) = (Some("sweep forward".into()), Some("others computed".into()));
+    let apart = [struck, cell];
+    assert_snapshot!(list(&apart, NOTHING, &[], Format::Table, &SCREEN), @r"
+    a-model f32, 16 → 32, 2 threads
+    2026-01-01 00:00 · 01234567 · one
+      Decode  100
+      Peak    –
+      State   struck
+    2026-01-02 00:00 · 01234567+ · one
+      Decode  110
+      Peak    –
+      State   unchecked, noisy, sweep
     ");
     assert_eq!(
-        trend(&records()[2..], &[], &[], Format::Table, &WIDE),
+        kept_apart(&apart).unwrap(),
+        "2 records are kept apart (1 struck, 1 noisy, 1 sweep); --all shows them too"
+    );
+    assert_eq!(kept_apart(&[]), None);
+    let json: serde_json::Value =
+        serde_json::from_str(&list(&[], (&apart, &[]), &[], Format::Json, &SCREEN)).unwrap();
+    assert_eq!(json["kept_apart"][1]["apart"], serde_json::json!(["noisy", "sweep"]));
+}
+
+/// Four runs of one case: a version changes before the third, and the fourth is measured in another way.
+fn four() -> Vec<Record> {
+    let of = |day: usize, throughput: f64| {
+        let mut record = record("one", throughput);
+        (record.run, record.time) = (format!("run {day}"), format!("2026-01-0{day}T00:00:00Z"));
+        record.git_commit = Some(format!("{day}123456789"));
+        for figure in record.metrics.values_mut() {
+            figure.interval = Some((figure.median * 0.98, figure.median * 1.02));
+        }
+        record
+    };
+    let mut four = vec![of(1, 100.0), of(2, 101.0), of(3, 110.0), of(4, 150.0)];
+    four[2].library = Some("lib 2".into());
+    four[3].library = Some("lib 2".into());
+    four[3].settings.schedule = Some("interleaved".into());
+    let mut few = of(4, 30.0);
+    few.framework = "two".into();
+    four.push(few);
+    four
+}
+
+#[test]
+fn a_trend_has_a_row_for_each_commit_with_its_interval_and_change() {
+    assert_snapshot!(trend(&four(), NOTHING, &[], Format::Table, &SCREEN), @r"
+    one: Average Throughput (tok/s), higher is better
+    a-model f32, 16 → 32, 2 threads
+    ┌──────────┬────────────┬───────┬──────────┬──────────┬──────┬────────────┐
+    │ Commit   ┆ Date       ┆ tok/s ┆     95 % ┆   Change ┆ Note ┆            │
+    ╞══════════╪════════════╪═══════╪══════════╪══════════╪══════╪════════════╡
+    │ 11234567 ┆ 2026-01-01 ┆   100 ┆ 98.0–102 ┆        – ┆      ┆ ●┤         │
+    │ 21234567 ┆ 2026-01-02 ┆   101 ┆ 99.0–103 ┆ ~ +1.0 % ┆      ┆ ●┤         │
+    │ 31234567 ┆ 2026-01-03 ┆   110 ┆  108–112 ┆   +8.9 % ┆ [1]  ┆   ●        │
+    │ 41234567 ┆ 2026-01-04 ┆   150 ┆  147–153 ┆        – ┆ [2]  ┆         ├● │
+    └──────────┴────────────┴───────┴──────────┴──────────┴──────┴────────────┘
+    [1] library: lib 1 → lib 2
+    [2] schedule: sequential → interleaved
+
+    ~: the intervals of the two runs meet, so that the change may be chance. Runs of
+    different times: intervals that do not meet are a reason to look, not yet a
+    verdict.
+
+    Fewer than 3 runs, so that no trend is shown:
+    a-model f32, 16 → 32, 2 threads
+      two: throughput 30.0 tok/s, 1 run
+    ");
+    assert_snapshot!(trend(&four(), NOTHING, &[], Format::Markdown, &SCREEN), @r"
+    **one: Average Throughput (tok/s), higher is better**
+
+    a-model f32, 16 → 32, 2 threads
+
+    | Commit   | Date       | tok/s |     95 % |   Change | Note |
+    |----------|------------|-------|----------|----------|------|
+    | 11234567 | 2026-01-01 |   100 | 98.0–102 |        – |      |
+    | 21234567 | 2026-01-02 |   101 | 99.0–103 | ~ +1.0 % |      |
+    | 31234567 | 2026-01-03 |   110 |  108–112 |   +8.9 % | [1]  |
+    | 41234567 | 2026-01-04 |   150 |  147–153 |        – | [2]  |
+
+    - [1] library: lib 1 → lib 2
+    - [2] schedule: sequential → interleaved
+
+    ~: the intervals of the two runs meet, so that the change may be chance. Runs of
+    different times: intervals that do not meet are a reason to look, not yet a
+    verdict.
+
+    Fewer than 3 runs, so that no trend is shown:
+
+    - a-model f32, 16 → 32, 2 threads
+      - two: throughput 30.0 tok/s, 1 run
+    ");
+    assert_eq!(
+        trend(&records()[2..], NOTHING, &[], Format::Table, &SCREEN),
         "",
         "a framework that failed has no trend"
     );
 }
 
 #[test]
+fn no_line_is_wider_than_a_terminal_of_80_columns() {
+    for text in [
+        list(&four(), NOTHING, &[], Format::Table, &SCREEN),
+        trend(&four(), NOTHING, &[], Format::Table, &SCREEN),
+    ] {
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
 fn the_machine_is_told_where_there_are_several() {
-    let mut records = records();
+    let mut records = four();
     records[1].machine.fingerprint = "0123456789".into();
-    let told = list(&records, &[], &[Metric::Throughput], Format::Markdown, &WIDE);
-    assert!(told.contains("| Machine") && told.contains("host (01234567)"), "{told}");
-    assert!(trend(&records, &[], &[], Format::Markdown, &WIDE).contains("host (01234567)"));
+    let told = list(&records, NOTHING, &[Metric::Throughput], Format::Markdown, &SCREEN);
+    assert!(told.contains("2 threads on host (01234567)**"), "{told}");
+    let told = trend(&records, NOTHING, &[], Format::Markdown, &SCREEN);
+    assert!(told.contains("2 threads on host (01234567)"), "{told}");
 }
 
 #[test]
 fn programs_get_every_figure_and_what_was_passed_over() {
     let skipped = [Skipped { line: 7, reason: "cut off".into() }];
     let json: serde_json::Value =
-        serde_json::from_str(&list(&records(), &skipped, &[], Format::Json, &WIDE)).unwrap();
+        serde_json::from_str(&list(&records(), (&[], &skipped), &[], Format::Json, &SCREEN)).unwrap();
     assert_eq!(
         (json["records"][0]["framework"].as_str(), json["skipped"][0]["line"].as_u64()),
         (Some("one"), Some(7))
     );
-    let csv = list(&records(), &[], &[], Format::Csv, &WIDE);
+    let csv = list(&records(), NOTHING, &[], Format::Csv, &SCREEN);
     let lines: Vec<&str> = csv.lines().collect();
     assert!(lines[0].starts_with("time,run,study,framework,state,") && lines.len() == 4, "{csv}");
-    let csv = trend(&records(), &[], &[], Format::Csv, &WIDE);
+    let csv = trend(&example(), NOTHING, &[], Format::Csv, &SCREEN);
+    let points = csv.lines().filter(|line| line.starts_with("quick,")).count();
+    assert_eq!(points, 3, "a line for each point: {csv}");
+    let csv = trend(&records(), NOTHING, &[], Format::Csv, &SCREEN);
     assert!(csv.lines().nth(1).unwrap().contains(",throughput,tok/s,2026-01-01T00:00:00Z,"), "{csv}");
-    assert_eq!(list(&[], &[], &[], Format::Csv, &WIDE), "");
+    assert_eq!(list(&[], NOTHING, &[], Format::Csv, &SCREEN), "");
+}
+
+/// The example of the documentation: two runs of the mock, some days and a speed-up apart.
+fn example() -> Vec<Record> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/history.jsonl");
+    ::history::read(&path).unwrap().records
 }
 
 #[test]
-fn what_counts_is_exported_in_the_layouts_own_units() {
-    let records = records();
-    let counts: Vec<bool> = records.iter().map(is_exported).collect();
-    assert_eq!(counts, [true, true, false]);
-    let files = export(&records.iter().filter(|record| is_exported(record)).collect::<Vec<_>>()).unwrap();
-    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names[..2], ["inference_metrics.json", "inference_metrics.csv"]);
-    assert!(names[2..].iter().all(|name| name.ends_with(".png")), "{names:?}");
-    let json: serde_json::Value = serde_json::from_slice(&files[0].1).unwrap();
-    let run = &json["runs"][1];
-    assert_eq!(
-        (run["run_name"].as_str(), run["tokens_per_second"].as_f64()),
-        (Some("second/one"), Some(110.0))
-    );
+fn the_export_is_what_scripts_of_this_field_read() {
+    const COLUMNS: &str = "run_name,timestamp,optimized,prompt_length,generated_length,total_time,tokens_per_second,\
+                           time_per_token,memory_used_mb,device,";
+    let records = example();
+    let exported: Vec<&Record> = records.iter().filter(|record| is_exported(record)).collect();
+    assert_eq!((records.len(), exported.len()), (7, 6), "what could not run has no place there");
+    let files = export(&exported).unwrap();
+    let named = |name: &str| &files.iter().find(|(found, _)| *found == name).unwrap().1;
+    for picture in ["optimization_comparison.png", "performance_over_time.png"] {
+        assert!(named(picture).starts_with(b"\x89PNG"), "{picture}");
+    }
+    let csv = std::str::from_utf8(named("inference_metrics.csv")).unwrap();
+    assert!(csv.starts_with(COLUMNS) && csv.lines().count() == 7, "{csv}");
+    assert!(csv.lines().nth(1).unwrap().contains(",True,"), "as Python writes it");
+    let json: serde_json::Value = serde_json::from_slice(named("inference_metrics.json")).unwrap();
+    let run = &json["runs"][0];
+    let keys: Vec<&str> = run.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    header.sort_unstable();
+    assert_eq!(header, keys, "the same in both");
+    let metric = |name: &str| records[0].metrics[name].median;
+    for (column, expected) in [
+        ("total_time", metric("total") / 1e3),
+        ("tokens_per_second", metric("throughput")),
+        ("time_per_token", metric("latency")),
+        ("memory_used_mb", metric("peak_memory") * 1e3),
+        ("prompt_length", 4.0),
+        ("generated_length", 6.0),
+    ] {
+        assert_eq!(run[column].as_f64(), Some(expected), "{column}");
+    }
+    assert_eq!((run["optimized"].as_bool(), run["device"].as_str()), (Some(true), Some("cpu")));
 }

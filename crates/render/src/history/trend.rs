@@ -1,21 +1,175 @@
-//! The change of a figure from the first run to the last, separately for each machine, framework and case.
+//! A figure from run to run: a table for each machine, framework and case, a row for each run.
 
-use history::{Case, Record, Skipped};
-use judge::case;
+use ::history::{Case, Record, Skipped};
 use judge::metrics::Metric;
 use judge::report::number;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{flat, list};
+use super::{flat, list, strip};
 use crate::Format;
-use crate::screen::{Screen, Tone};
+use crate::screen::Screen;
 use crate::table::{Column, Table};
-use crate::words::{self, DASH, or_dash};
+use crate::trends::{Change, FEWEST_RUNS, Point, Trend, trends};
+use crate::words::{self, or_dash};
 
-/// One figure over the runs in which the framework was measured and not struck.
-#[derive(Debug, Serialize)]
-struct Trend<'a> {
+/// The trends of the given metrics, or of throughput if there are none. `apart` are the records that match too, but are
+/// kept apart.
+pub fn trend(
+    records: &[Record],
+    (apart, skipped): (&[Record], &[Skipped]),
+    metrics: &[Metric],
+    format: Format,
+    screen: &Screen,
+) -> String {
+    let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
+    let records: Vec<&Record> = records.iter().collect();
+    let trends = trends(&records, metrics);
+    match format {
+        Format::Table | Format::Markdown => text(&trends, (format, screen)),
+        Format::Json => {
+            let documents: Vec<Document> = trends.iter().map(Document::new).collect();
+            list::document("trends", &documents, apart, skipped)
+        }
+        Format::Csv => flat::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),
+    }
+}
+
+const CAUTION: &str =
+    "Runs of different times: intervals that do not meet are a reason to look, not yet a verdict.";
+const MEET: &str = "~: the intervals of the two runs meet, so that the change may be chance.";
+
+fn text(trends: &[Trend], (format, screen): (Format, &Screen)) -> String {
+    if trends.is_empty() {
+        return String::new();
+    }
+    let several = list::several_machines(trends.iter().map(|trend| trend.last()));
+    let mut parts: Vec<String> = trends
+        .iter()
+        .filter(|trend| trend.is_drawn())
+        .map(|trend| section(trend, several, (format, screen)))
+        .collect();
+    let legend = if parts.iter().any(|part| part.contains("~ ")) {
+        format!("{MEET} {CAUTION}")
+    } else {
+        CAUTION.into()
+    };
+    if !parts.is_empty() {
+        parts.push(format!("{}\n", words::wrapped_at(&legend, screen.width)));
+    }
+    parts.extend(too_few(trends, several, (format, screen)));
+    parts.join("\n")
+}
+
+/// A heading and a table: a row for each run.
+fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) -> String {
+    let metric = trend.metric;
+    let title =
+        format!("{}: {}, {}", trend.last().framework, metric.title(), crate::pictures::better(metric));
+    let place = list::place(trend.last(), several);
+    let (table, notes) = table(trend, format);
+    let numbered = |(index, note): (usize, &String)| {
+        let line = format!("[{}] {note}", index + 1);
+        let width = if format == Format::Markdown { usize::MAX } else { screen.width };
+        format!("{}\n", words::wrapped_at(&line, width))
+    };
+    let notes: String = notes.iter().enumerate().map(numbered).collect();
+    let whole = trend.whole().map_or_else(String::new, |change| format!("{}\n", whole(change, metric)));
+    match format {
+        Format::Markdown => {
+            let below: String = format!("{whole}{notes}").lines().map(|line| format!("- {line}\n")).collect();
+            format!("**{title}**\n\n{place}\n\n{}\n\n{below}", table.markdown())
+        }
+        _ => {
+            let place = words::wrapped_at(&place, screen.width);
+            format!("{title}\n{place}\n{}\n{whole}{notes}", table.terminal(screen))
+        }
+    }
+}
+
+/// The change over all comparable runs, in a line.
+fn whole(change: Change, metric: Metric) -> String {
+    let start = format!("{} to the last: {}", words::commit(change.since), words::change(change.share));
+    let way = if (change.share > 0.0) == metric.higher_is_better() { "better" } else { "worse" };
+    match change.intervals_apart {
+        Some(true) => format!("{start} ({way}), the intervals do not meet"),
+        Some(false) => format!("{start}, the intervals meet"),
+        None => format!("{start} ({way})"),
+    }
+}
+
+/// The table, and what its notes say.
+fn table(trend: &Trend, format: Format) -> (Table, Vec<String>) {
+    let mut notes: Vec<String> = Vec::new();
+    let mut marks: Vec<String> = Vec::new();
+    for point in &trend.points {
+        marks.push(match point.changed.as_slice() {
+            [] => String::new(),
+            changed => {
+                notes.push(changed.join("; "));
+                format!("[{}]", notes.len())
+            }
+        });
+    }
+    let is_drawn = format == Format::Table;
+    let start = ["Commit", "Date"].map(Column::left);
+    let figures = [trend.metric.unit(), "95 %", "Change"].map(Column::right);
+    let end = [(!notes.is_empty()).then_some("Note"), is_drawn.then_some("")];
+    let mut table =
+        Table::new(start.into_iter().chain(figures).chain(end.into_iter().flatten().map(Column::left)));
+    let strips = strip::strips(&trend.points.iter().map(|point| point.figure).collect::<Vec<_>>());
+    for ((point, mark), strip) in trend.points.iter().zip(marks).zip(strips) {
+        let end = [(!notes.is_empty()).then_some(mark), is_drawn.then_some(strip)];
+        table.add(cells(point).into_iter().chain(end.into_iter().flatten()));
+    }
+    (table, notes)
+}
+
+fn cells(point: &Point) -> [String; 5] {
+    let interval = point.figure.interval;
+    [
+        words::commit(point.record),
+        words::day(&point.record.time),
+        number(point.figure.median),
+        or_dash(interval, |(low, high)| format!("{}–{}", number(low), number(high))),
+        or_dash(point.change, |change| {
+            let meet = if change.intervals_apart == Some(false) { "~ " } else { "" };
+            format!("{meet}{}", words::change(change.share))
+        }),
+    ]
+}
+
+/// The trends that have too few runs to be drawn, as a list.
+fn too_few(trends: &[Trend], several: bool, (format, screen): (Format, &Screen)) -> Option<String> {
+    let few: Vec<&Trend> = trends.iter().filter(|trend| !trend.is_drawn()).collect();
+    let mut text = format!("Fewer than {FEWEST_RUNS} runs, so that no trend is shown:\n");
+    let mut places: Vec<String> = Vec::new();
+    for trend in &few {
+        let place = list::place(trend.last(), several);
+        if places.contains(&place) {
+            continue;
+        }
+        let (item, inner) = if format == Format::Markdown { ("- ", "  - ") } else { ("", "  ") };
+        if format == Format::Markdown && places.is_empty() {
+            text.push('\n');
+        }
+        text += &format!("{item}{}\n", words::wrapped_at(&place, screen.width));
+        for own in few.iter().filter(|own| list::place(own.last(), several) == place) {
+            let last = own.points.last().expect("a trend has a point");
+            let (runs, figure) = (own.points.len(), number(last.figure.median));
+            let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs, the last") };
+            let metric = own.metric;
+            let framework = &own.last().framework;
+            text += &format!("{inner}{framework}: {} {figure} {}, {runs}\n", metric.words(), metric.unit());
+        }
+        places.push(place);
+    }
+    (!few.is_empty()).then_some(text)
+}
+
+/// A trend for programs.
+#[derive(Serialize)]
+struct Document<'a> {
     framework: &'a str,
     /// Fingerprint of the machine.
     machine: &'a str,
@@ -24,145 +178,50 @@ struct Trend<'a> {
     unit: &'a str,
     higher_is_better: bool,
     /// Points, oldest first.
-    points: Vec<Point<'a>>,
-    /// Change from the first point to the last, as a share of the first. `null` with a single point, or if the first is
-    /// zero.
+    points: Vec<Value>,
+    /// Change from the first point that is comparable with the last to the last, as a share of the first. `null` if there
+    /// is none.
     change: Option<f64>,
     /// Whether the 95 % intervals of the two do not overlap; `null` if one has none.
     intervals_apart: Option<bool>,
-    #[serde(skip)]
-    last: &'a Record,
 }
 
-#[derive(Debug, Serialize)]
-struct Point<'a> {
-    time: &'a str,
-    run: &'a str,
-    git_commit: Option<&'a str>,
-    value: f64,
-    interval: Option<(f64, f64)>,
-}
-
-/// The trends of the given metrics, or of throughput if there are none.
-pub fn trend(
-    records: &[Record],
-    skipped: &[Skipped],
-    metrics: &[Metric],
-    format: Format,
-    screen: &Screen,
-) -> String {
-    let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
-    let trends = trends(records, metrics);
-    match format {
-        Format::Table if trends.is_empty() => String::new(),
-        Format::Table => {
-            format!("{}\n{}", table(&trends).terminal(screen), screen.paragraph(Tone::Plain, CAUTION))
-        }
-        Format::Markdown => format!("{}\n\n{CAUTION}\n", table(&trends).markdown()),
-        Format::Json => list::document("trends", &trends, skipped),
-        Format::Csv => flat::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),
-    }
-}
-
-const CAUTION: &str =
-    "Runs of different times: intervals that do not meet are a reason to look, not yet a verdict.";
-
-fn trends<'a>(records: &'a [Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
-    let mut trends: Vec<Trend> = Vec::new();
-    let stands = |record: &&Record| judge::records::takes_part(record);
-    for metric in metrics {
-        for record in records.iter().filter(stands) {
-            add(&mut trends, *metric, record);
+impl<'a> Document<'a> {
+    fn new(trend: &'a Trend<'a>) -> Document<'a> {
+        let last = trend.last();
+        let point = |point: &Point| {
+            json!({
+                "time": point.record.time,
+                "run": point.record.run,
+                "git_commit": point.record.git_commit,
+                "library": point.record.library,
+                "value": point.figure.median,
+                "interval": point.figure.interval,
+                "previous": point.change.map(|change| &change.since.run),
+                "change": point.change.map(|change| change.share),
+                "intervals_apart": point.change.and_then(|change| change.intervals_apart),
+                "changed": point.changed,
+                "apart": point.record.apart(),
+            })
+        };
+        Document {
+            framework: &last.framework,
+            machine: &last.machine.fingerprint,
+            case: &last.case,
+            metric: trend.metric.name(),
+            unit: trend.metric.unit(),
+            higher_is_better: trend.metric.higher_is_better(),
+            points: trend.points.iter().map(point).collect(),
+            change: trend.whole().map(|change| change.share),
+            intervals_apart: trend.whole().and_then(|change| change.intervals_apart),
         }
     }
-    for trend in &mut trends {
-        let [first, .., last] = trend.points.as_slice() else { continue };
-        trend.change = Some(last.value / first.value - 1.0).filter(|change| change.is_finite());
-        let apart = |a: (f64, f64), b: (f64, f64)| a.1 < b.0 || b.1 < a.0;
-        trend.intervals_apart = first.interval.zip(last.interval).map(|(first, last)| apart(first, last));
-    }
-    trends
-}
-
-/// Adds a record's figure, if it has one, to its trend.
-fn add<'a>(trends: &mut Vec<Trend<'a>>, metric: Metric, record: &'a Record) {
-    let Some(figure) = record.metrics.get(metric.name()) else { return };
-    let Record { framework, machine, case, .. } = record;
-    let point = Point {
-        time: &record.time,
-        run: &record.run,
-        git_commit: record.git_commit.as_deref(),
-        value: figure.median,
-        interval: figure.interval,
-    };
-    let is_same = |trend: &Trend| {
-        (trend.metric, trend.framework, trend.machine, trend.case)
-            == (metric.name(), framework.as_str(), machine.fingerprint.as_str(), case)
-    };
-    match trends.iter().position(is_same) {
-        Some(at) => {
-            trends[at].points.push(point);
-            trends[at].last = record;
-        }
-        None => trends.push(Trend {
-            framework,
-            machine: &machine.fingerprint,
-            case,
-            metric: metric.name(),
-            unit: &figure.unit,
-            higher_is_better: figure.higher_is_better,
-            points: vec![point],
-            change: None,
-            intervals_apart: None,
-            last: record,
-        }),
-    }
-}
-
-fn table(trends: &[Trend]) -> Table {
-    let several = list::several_machines(trends.iter().map(|trend| trend.machine));
-    let start = ["Framework", "Model", "Precision", "Prompts → new tokens", "Metric"].map(Column::left);
-    let figures = ["Runs", "First → last", "Change"].map(Column::right);
-    let end = ["95 % intervals", "Trend"].into_iter().chain(several.then_some("Machine")).map(Column::left);
-    let mut table = Table::new(start.into_iter().chain(figures).chain(end));
-    for trend in trends {
-        table.add(cells(trend).into_iter().chain(several.then(|| words::machine(trend.last))));
-    }
-    table
-}
-
-/// The cells of a row, without that of the machine.
-fn cells(trend: &Trend) -> [String; 10] {
-    let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
-    let ends = match values.as_slice() {
-        [first, .., last] => format!("{} → {}", number(*first), number(*last)),
-        _ => values.first().copied().map_or_else(String::new, number),
-    };
-    [
-        trend.framework.to_owned(),
-        trend.case.model.clone(),
-        trend.case.precision.clone(),
-        case::in_short(trend.case),
-        format!("{} ({})", trend.metric, trend.unit),
-        values.len().to_string(),
-        ends,
-        or_dash(trend.change, |change| {
-            let way = if (change > 0.0) == trend.higher_is_better { "better" } else { "worse" };
-            format!("{:+.1} % ({way})", change * 100.0)
-        }),
-        match trend.intervals_apart {
-            Some(true) => "apart".into(),
-            Some(false) => "meet".into(),
-            None => DASH.into(),
-        },
-        sparkline(&values),
-    ]
 }
 
 /// A line for each point.
 fn lines(trend: &Trend) -> Vec<flat::Line> {
     let line = |point: &Point| -> flat::Line {
-        let mut line = flat::line(trend.last);
+        let mut line = flat::line(point.record);
         // The fields that identify machine, framework and case.
         const KEPT: [&str; 14] = [
             "framework",
@@ -181,47 +240,22 @@ fn lines(trend: &Trend) -> Vec<flat::Line> {
             "jit",
         ];
         line.retain(|(name, _)| KEPT.contains(&name.as_str()));
-        let (low, high) = point.interval.map_or((None, None), |(low, high)| (Some(low), Some(high)));
+        let interval = point.figure.interval;
         let of_point = [
-            ("metric", json!(trend.metric)),
-            ("unit", json!(trend.unit)),
-            ("time", json!(point.time)),
-            ("run", json!(point.run)),
-            ("git_commit", json!(point.git_commit)),
-            ("value", json!(point.value)),
-            ("low", json!(low)),
-            ("high", json!(high)),
+            ("metric", json!(trend.metric.name())),
+            ("unit", json!(trend.metric.unit())),
+            ("time", json!(point.record.time)),
+            ("run", json!(point.record.run)),
+            ("git_commit", json!(point.record.git_commit)),
+            ("value", json!(point.figure.median)),
+            ("low", json!(interval.map(|(low, _)| low))),
+            ("high", json!(interval.map(|(_, high)| high))),
+            ("change", json!(point.change.map(|change| change.share))),
+            ("previous", json!(point.change.map(|change| &change.since.run))),
+            ("changed", json!(point.changed.join("; "))),
         ];
         line.extend(of_point.map(|(name, value)| (name.to_owned(), value)));
         line
     };
     trend.points.iter().map(line).collect()
-}
-
-/// The last values as a small chart, scaled from the least to the largest.
-fn sparkline(values: &[f64]) -> String {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    const WIDTH: usize = 24;
-    let shown = &values[values.len().saturating_sub(WIDTH)..];
-    let least = shown.iter().copied().fold(f64::INFINITY, f64::min);
-    let range = shown.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
-    let bar = |value: &f64| match (value - least) / range {
-        height if height.is_finite() => BARS[(height * 7.0).round() as usize],
-        // All values are the same.
-        _ => BARS[3],
-    };
-    shown.iter().map(bar).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sparkline_spans_its_own_values() {
-        assert_eq!(sparkline(&[1.0, 8.0, 4.5]), "▁█▅");
-        assert_eq!(sparkline(&[2.0, 2.0]), "▄▄");
-        assert_eq!(sparkline(&[]), "");
-        assert_eq!(sparkline(&[1.0; 100]).chars().count(), 24);
-    }
 }

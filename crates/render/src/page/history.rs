@@ -1,14 +1,16 @@
-//! The page of the history: performance over time, separately for each machine and case.
+//! The page of the history: performance from run to run, separately for each machine and case.
 
 use charts::{Figure, Panel, number};
-use history::{Machine, Record};
-use judge::Metric;
+use history::{Machine, Record, counted};
+use judge::{Metric, case};
 use maud::{Markup, html};
 
 use super::html::{self, Chart};
+use crate::history::list::state;
 use crate::pictures;
 use crate::pictures::over_time::Group;
 use crate::table::{Cell, Column, Table};
+use crate::trends::{FEWEST_RUNS, trends};
 use crate::words::{self, DASH};
 
 const TITLE: &str = "Performance over time";
@@ -16,7 +18,8 @@ const TITLE: &str = "Performance over time";
 /// The metrics that are shown over time.
 const METRICS: [Metric; 3] = [Metric::Throughput, Metric::Latency, Metric::PeakMemory];
 
-pub(super) fn html(groups: &[Group<'_>], skipped: usize) -> Result<String, String> {
+/// The page of these groups; `apart` are the records that are no part of a development over time.
+pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> Result<String, String> {
     let all = groups.iter().flat_map(|group| &group.records);
     let runs = words::distinct(all.map(|record| record.run.clone())).len();
     let sections: Vec<Markup> =
@@ -24,10 +27,11 @@ pub(super) fn html(groups: &[Group<'_>], skipped: usize) -> Result<String, Strin
     let body = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" { (runs) " runs; each machine, model and setting has its own section" }
+            p class="muted" { (runs) @if runs == 1 { " run" } @else { " runs" } "; each machine, model and setting has its own section" }
             @if skipped > 0 { p { (skipped) " lines of the history could not be read and are not here." } }
         }
         @for section in sections { (section) }
+        (kept_apart(apart))
     };
     Ok(html::document(TITLE, &body))
 }
@@ -36,20 +40,26 @@ fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
     let chart = |&metric: &Metric| Chart {
         id: format!("{}-{index}", metric.name()),
         title: format!("{} over time", metric.title()),
-        description: "A line for each framework over the time of its runs, with 95 % intervals; the table has the figures",
+        description: "A line for each framework over its runs, with 95 % intervals; the table has the figures",
         figure: Figure::single(Panel::Lines(group.lines(metric.title(), &pictures::better(metric), metric))),
         height: 300,
         table: None,
     };
-    let is_known =
-        |metric: &&Metric| group.records.iter().any(|record| record.metrics.contains_key(metric.name()));
-    // One run is not a development over time; its figures are in the table.
-    let charts: Vec<Chart> =
-        METRICS.iter().filter(|_| group.runs() > 1).filter(is_known).map(chart).collect();
+    let charts: Vec<Chart> = METRICS.iter().filter(|metric| group.is_drawn(**metric)).map(chart).collect();
+    let events: Vec<String> = group.events().into_iter().map(|event| event.sentence).collect();
+    let few = group.too_few(Metric::Throughput);
+    let table = table(group);
     let body = html! {
         (html::paragraph(&place(group.machine)))
         (html::charts(&charts)?)
-        (html::details("Every run", &html! { (table(group)) }))
+        @if !few.is_empty() {
+            p { "Fewer than " (FEWEST_RUNS) " runs, so that no line is drawn: " (few.join(", ")) }
+        }
+        @if !events.is_empty() {
+            h3 { "What else changed" }
+            ol { @for event in &events { li { (event) } } }
+        }
+        @if charts.is_empty() { (table) } @else { (html::details("Every run", &html! { (table) })) }
     };
     Ok(html::section(&group.title(), &body))
 }
@@ -69,18 +79,34 @@ fn place(machine: &Machine) -> String {
 fn table(group: &Group<'_>) -> Table {
     let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
     let figures = METRICS.map(|metric| Column::right(metric.short_title()));
-    let end = [Column::right("Rounds"), Column::left("Parity"), Column::left("State")];
+    let end = [Column::right("Change"), Column::right("Rounds"), Column::left("State")];
     let mut table = Table::new(start.into_iter().chain(figures).chain(end));
+    let trends = trends(&group.records, &[Metric::Throughput]);
     for record in group.records.iter().rev() {
+        let own =
+            trends.iter().flat_map(|trend| &trend.points).find(|point| std::ptr::eq(point.record, *record));
+        let change = own.and_then(|point| point.change);
+        let change = change.map_or_else(
+            || Cell::from(DASH),
+            |change| Cell::with_small(words::change(change.share), met(change.intervals_apart)),
+        );
         let start = [words::second(&record.time), words::commit(record), record.framework.clone()];
-        let parity = record.parity.as_ref();
-        let parity = parity.map_or("not checked", |parity| if parity.agrees { "ok" } else { "BROKEN" });
-        let end = [record.rounds.to_string(), parity.to_owned(), record.state.replace('_', " ")];
+        let end = [Cell::from(record.rounds.to_string()), Cell::from(state(record))];
         let figures = METRICS.map(|metric| figure(record, metric));
-        table.add(start.map(Cell::from).into_iter().chain(figures).chain(end.map(Cell::from)));
+        table.add(start.map(Cell::from).into_iter().chain(figures).chain([change]).chain(end));
     }
-    table
-        .captioned("Medians over processes with their 95 % intervals; a + after a commit means local changes")
+    table.captioned(
+        "Medians over processes with their 95 % intervals; change of throughput from the previous comparable run; a + \
+         after a commit means local changes",
+    )
+}
+
+fn met(apart: Option<bool>) -> &'static str {
+    match apart {
+        Some(true) => "intervals apart",
+        Some(false) => "intervals meet",
+        None => "",
+    }
 }
 
 /// A figure, or a dash with the reason below it.
@@ -89,4 +115,23 @@ fn figure(record: &Record, metric: Metric) -> Cell {
         Some(figure) => Cell::with_small(number(figure.median), words::range(figure.interval)),
         None => Cell::with_small(DASH, record.reasons.first().cloned().unwrap_or_default()),
     }
+}
+
+/// The records that no chart shows, newest first, each with the reason.
+fn kept_apart(apart: &[&Record]) -> Markup {
+    let start = ["Time (UTC)", "Framework", "Case", "Why"].map(Column::left);
+    let mut table = Table::new(start.into_iter().chain([Column::right(Metric::Throughput.short_title())]));
+    for record in apart.iter().rev() {
+        let start = [
+            words::second(&record.time),
+            record.framework.clone(),
+            format!("{} on {}", case::in_full(&record.case), words::machine(record)),
+            state(record),
+        ];
+        table.add(start.map(Cell::from).into_iter().chain([figure(record, Metric::Throughput)]));
+    }
+    let table = table.captioned("Records that say nothing about a development over time");
+    let records = if apart.len() == 1 { "record" } else { "records" };
+    let summary = format!("{} {records}: {}", apart.len(), counted(apart.iter().copied()));
+    html! { @if !apart.is_empty() { (html::section("Kept apart", &html::details(&summary, &html! { (table) }))) } }
 }

@@ -1,5 +1,6 @@
 //! Self-contained pages of a run, of a study and of the history, with the charts as files beside them.
 
+mod collection;
 mod facts;
 mod history;
 mod html;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 
 use ::history::Record;
 use judge::Report;
+use judge::collection::Entry;
 use judge::curve::ProcessCurve;
 use judge::study::StudyReport;
 
@@ -43,10 +45,21 @@ pub fn study(report: &StudyReport) -> Result<Files, String> {
     Ok(files)
 }
 
+/// The page `index.html` of many results, and `collection.csv` with a line for each contender of each.
+pub fn collection(entries: &[Entry]) -> Files {
+    let page = collection::html(entries).into_bytes();
+    vec![
+        ("index.html".to_owned(), page),
+        ("collection.csv".to_owned(), collection::csv(entries).into_bytes()),
+    ]
+}
+
 /// The page `history.html` and its picture. `skipped` is the number of history lines that could not be read.
 pub fn history(records: &[Record], skipped: usize) -> Result<Files, String> {
-    let groups = over_time::groups(&records.iter().collect::<Vec<_>>());
-    let mut files = vec![("history.html".to_owned(), history::html(&groups, skipped)?.into_bytes())];
+    let (apart, records): (Vec<&Record>, Vec<&Record>) =
+        records.iter().partition(|record| !record.apart().is_empty());
+    let groups = over_time::groups(&records);
+    let mut files = vec![("history.html".to_owned(), history::html(&groups, &apart, skipped)?.into_bytes())];
     files.extend(pictures::files("performance_over_time", &over_time::picture(&groups))?);
     Ok(files)
 }

@@ -143,17 +143,24 @@ fn the_history_is_told_by_machine_and_case() {
     let mut later = regression::testing::record("one", 120.0);
     (later.run, later.time) = ("later".into(), "2026-01-02T00:00:00Z".into());
     later.machine.host = EVIL.into();
-    let mut other = later.clone();
+    let (mut latest, mut other, mut noisy) = (later.clone(), later.clone(), later.clone());
+    (latest.run, latest.time) = ("latest".into(), "2026-01-03T00:00:00Z".into());
+    latest.library = Some("lib 2".into());
     other.case.batch = 4;
-    let records = [regression::testing::record("one", 100.0), later, other];
-    let page = history::html(&over_time::groups(&records.iter().collect::<Vec<_>>()), 2).unwrap();
+    noisy.noise = Some(EVIL.into());
+    let records = [regression::testing::record("one", 100.0), later, latest, other, noisy];
+    let files = super::history(&records, 2).unwrap();
+    let page = String::from_utf8(files[0].1.clone()).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     for told in [
-        "2 runs; each machine, model and setting",
+        "3 runs; each machine, model and setting",
         "2 lines of the history could not be read",
         "<h2>a-model f32, 16 → 32, 2 threads</h2>",
         "<h2>a-model f32, 16 → 32, batch 4, 2 threads</h2>",
         "Average Throughput (tok/s) over time",
+        "Fewer than 3 runs, so that no line is drawn: one",
+        "01234567, one: library: lib 1 → lib 2",
+        "1 record: 1 noisy",
     ] {
         assert!(page.contains(told), "{told}: {page}");
     }

@@ -1,14 +1,12 @@
-//! Performance over time, separately for each machine and case.
-
-use std::collections::BTreeSet;
+//! Figures from run to run, separately for each machine and case.
 
 use charts::{Figure, Line, LineAxis, Lines, Panel, Point};
 use history::{Case, Machine, Record};
+use judge::regression::pairing;
 use judge::{Metric, case};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::{better, colours};
+use crate::trends::{FEWEST_RUNS, Trend, trends};
 use crate::words;
 
 /// Records that may be compared with each other.
@@ -19,6 +17,14 @@ pub(crate) struct Group<'a> {
     pub(crate) records: Vec<&'a Record>,
 }
 
+/// Something that changed from one run to the next, beside the figures.
+pub(crate) struct Event {
+    /// The place of the run among those of the group, from 0.
+    pub(crate) place: usize,
+    /// "3f2a9c41, tch: library: torch 2.7 → torch 2.8".
+    pub(crate) sentence: String,
+}
+
 /// Number of panels in the picture: the groups with the most runs.
 const PANELS: usize = 4;
 
@@ -27,7 +33,8 @@ pub(crate) fn groups<'a>(records: &[&'a Record]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for &record in records {
         let fits = |group: &&mut Group<'_>| {
-            group.machine.fingerprint == record.machine.fingerprint && group.case == &record.case
+            group.machine.fingerprint == record.machine.fingerprint
+                && pairing::is_same(group.case, &record.case)
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.records.push(record),
@@ -39,64 +46,133 @@ pub(crate) fn groups<'a>(records: &[&'a Record]) -> Vec<Group<'a>> {
     for group in &mut groups {
         group.records.sort_by(|a, b| a.time.cmp(&b.time));
     }
-    groups.sort_by_key(|group| std::cmp::Reverse((group.runs(), group.records.len())));
+    groups.sort_by_key(|group| std::cmp::Reverse((group.runs().len(), group.records.len())));
     groups
 }
 
-fn seconds(record: &Record) -> Option<f64> {
-    Some(OffsetDateTime::parse(&record.time, &Rfc3339).ok()?.unix_timestamp() as f64)
-}
-
-impl Group<'_> {
-    pub(crate) fn runs(&self) -> usize {
-        self.records.iter().map(|record| &record.run).collect::<BTreeSet<_>>().len()
+impl<'a> Group<'a> {
+    /// The runs, oldest first: one record of each.
+    pub(crate) fn runs(&self) -> Vec<&'a Record> {
+        let mut runs: Vec<&Record> = Vec::new();
+        for record in &self.records {
+            if !runs.iter().any(|run| run.run == record.run) {
+                runs.push(record);
+            }
+        }
+        runs
     }
 
     pub(crate) fn title(&self) -> String {
         case::in_full(self.case)
     }
 
+    /// The trends of a metric that have runs enough to be drawn.
+    fn drawn(&self, metric: Metric) -> Vec<Trend<'a>> {
+        trends(&self.records, &[metric]).into_iter().filter(Trend::is_drawn).collect()
+    }
+
+    pub(crate) fn is_drawn(&self, metric: Metric) -> bool {
+        !self.drawn(metric).is_empty()
+    }
+
+    /// The frameworks that have a figure of this metric, but too few runs for a line.
+    pub(crate) fn too_few(&self, metric: Metric) -> Vec<String> {
+        let all = trends(&self.records, &[metric]);
+        all.iter().filter(|trend| !trend.is_drawn()).map(|trend| trend.last().framework.clone()).collect()
+    }
+
+    /// Changes of versions, of the machine and of settings, by run. One that several frameworks share is told once.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let runs = self.runs();
+        let mut found: Vec<(usize, Vec<String>, String)> = Vec::new();
+        for trend in trends(&self.records, &[Metric::Throughput]) {
+            for point in &trend.points {
+                let Some(place) = runs.iter().position(|run| run.run == point.record.run) else { continue };
+                for what in &point.changed {
+                    let framework = point.record.framework.clone();
+                    match found.iter_mut().find(|(at, _, told)| *at == place && told == what) {
+                        Some((_, frameworks, _)) => frameworks.push(framework),
+                        None => found.push((place, vec![framework], what.clone())),
+                    }
+                }
+            }
+        }
+        found.sort_by_key(|(place, _, _)| *place);
+        let sentence = |(place, frameworks, what): (usize, Vec<String>, String)| {
+            let commit = words::commit(runs[place]);
+            Event { place, sentence: format!("{commit}, {}: {what}", frameworks.join(", ")) }
+        };
+        found.into_iter().map(sentence).collect()
+    }
+
+    /// A line for each framework, over the runs in their order.
     pub(crate) fn lines(&self, title: &str, hint: &str, metric: Metric) -> Lines {
+        let runs = self.runs();
+        let place = |record: &Record| runs.iter().position(|run| run.run == record.run);
         let names = words::distinct(self.records.iter().map(|record| record.framework.clone()));
         let colours = colours(&names);
-        let point = |record: &Record| {
-            let figure = record.metrics.get(metric.name())?;
-            Some(Point { x: seconds(record)?, y: figure.median, interval: figure.interval })
+        let line = |trend: &Trend| {
+            let points = trend.points.iter().filter_map(|point| {
+                let x = place(point.record)? as f64;
+                Some(Point { x, y: point.figure.median, interval: point.figure.interval })
+            });
+            let name = &trend.last().framework;
+            Line { label: name.clone(), colour: colours[name], points: points.collect() }
         };
-        let line = |name: &String| {
-            let own = self.records.iter().filter(|record| record.framework == *name);
-            let points = own.filter_map(|record| point(record)).collect();
-            Line { label: name.clone(), colour: colours[name], points }
-        };
+        let drawn = self.drawn(metric);
+        let figures = || drawn.iter().flat_map(|trend| &trend.points).map(|point| point.figure.median);
+        let mut marks: Vec<(f64, String)> = Vec::new();
+        for (index, event) in self.events().into_iter().enumerate() {
+            let (place, number) = (event.place as f64, (index + 1).to_string());
+            match marks.last_mut().filter(|(at, _)| *at == place) {
+                Some((_, numbers)) => *numbers += &format!(", {number}"),
+                None => marks.push((place, number)),
+            }
+        }
         Lines {
             title: title.to_owned(),
             hint: hint.to_owned(),
-            x: LineAxis { label: "UTC".into(), time: true, ..LineAxis::default() },
-            y: LineAxis { from_zero: true, ..LineAxis::default() },
-            series: names.iter().map(line).filter(|line| !line.points.is_empty()).collect(),
+            x: LineAxis {
+                label: "commit, oldest run first".into(),
+                names: runs.iter().map(|run| words::commit(run)).collect(),
+                marks,
+                ..LineAxis::default()
+            },
+            // A change of one per cent is not to look like one of fifty.
+            y: LineAxis {
+                shown: figures().flat_map(|figure| [figure * 0.9, figure * 1.1]).collect(),
+                ..LineAxis::default()
+            },
+            series: drawn.iter().map(line).collect(),
             shaded: None,
         }
     }
 }
 
-/// Throughput over time, for the cases with the most runs.
+/// Throughput from run to run, for the cases with the most runs.
 pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
     let metric = Metric::Throughput;
-    let repeated = groups.iter().filter(|group| group.runs() > 1).count();
-    let shown: Vec<&Group<'_>> = groups.iter().take(repeated.clamp(1, PANELS)).collect();
+    let drawn: Vec<&Group<'_>> = groups.iter().filter(|group| group.is_drawn(metric)).collect();
     let panel = |group: &&Group<'_>| {
         let hint = format!("{} · {} {}", metric.unit(), group.machine.host, group.machine.cpu);
         Panel::Lines(group.lines(&group.title(), &hint, metric))
     };
-    let left = groups.len() - shown.len();
-    let more = if left > 0 { format!(" {left} more cases are in history.html.") } else { String::new() };
+    let mut panels: Vec<Panel> = drawn.iter().take(PANELS).map(panel).collect();
+    let left = groups.len() - panels.len();
+    if panels.is_empty() {
+        let title = format!("No framework has {FEWEST_RUNS} runs of one case yet: there is no trend to draw");
+        panels.push(Panel::Lines(Lines { title, ..Lines::default() }));
+    }
+    let more =
+        if left > 0 { format!(" {left} more cases are in the list of history.html.") } else { String::new() };
     Figure {
         title: "Performance over time".into(),
         subtitle: format!("{}, {}", metric.title(), better(metric)),
-        panels: shown.iter().map(panel).collect(),
-        columns: if shown.len() > 1 { 2 } else { 1 },
+        columns: if panels.len() > 1 { 2 } else { 1 },
+        panels,
         note: format!(
-            "Point: median of a run's processes; whisker: its 95 % interval, where there are rounds enough.{more}"
+            "Point: median of a run's processes; whisker: its 95 % interval, where there are rounds enough; line across: \
+             a version, the machine or a setting changed.{more}"
         ),
         ..Figure::default()
     }
