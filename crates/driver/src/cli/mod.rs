@@ -6,6 +6,7 @@ mod outcomes;
 mod request;
 mod shards;
 mod values;
+mod worker_check;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+pub(crate) use worker_check::WorkerCheckArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends
     History(Box<HistoryArgs>),
+    /// Hold a worker in any language against the protocol, and name what it breaks
+    WorkerCheck(WorkerCheckArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,

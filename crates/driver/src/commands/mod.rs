@@ -18,6 +18,7 @@ mod shards;
 mod single;
 mod study;
 mod sweep;
+mod worker_check;
 
 use ::plan::Result;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
+        Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     }
 }
