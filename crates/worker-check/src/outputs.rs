@@ -12,7 +12,7 @@ use crate::problem::Problem;
 pub(crate) struct Expected<'a> {
     pub(crate) case: &'a Case,
     pub(crate) vocabulary: usize,
-    /// Of context and prompt the last position alone.
+    /// Whether it keeps only the last position of context and prompt.
     pub(crate) prompt_last_only: bool,
     /// Tokens that the worker chose: `[request][batch][new tokens]`.
     pub(crate) chosen: Vec<Vec<Vec<u32>>>,

@@ -34,8 +34,11 @@ impl Problem {
     /// What is the same for the same mistake in another line, in another element of a list, with another value.
     pub(crate) fn mistake(&self) -> String {
         let rule = self.text.split(", found ").next().unwrap_or_default();
-        let text =
-            format!("{} {} {rule}", self.event.as_deref().unwrap_or_default(), self.field.as_deref().unwrap_or_default());
+        let text = format!(
+            "{} {} {rule}",
+            self.event.as_deref().unwrap_or_default(),
+            self.field.as_deref().unwrap_or_default()
+        );
         text.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#")
     }
 }
