@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Error, Result, anyhow};
 use configs::Engine;
 use setup::{Piece, Provision};
-use tooling::{Reporter, process};
+use tooling::{Reporter, interrupt, process};
 
 use crate::cargo::package;
 use crate::catalog::Engines;
@@ -49,6 +49,8 @@ pub(crate) fn workers(
         engines.iter().map(|engine| ((engine.worker.as_str(), engine.framework.as_str()), *engine)).collect();
     let failures: Vec<Error> =
         workers.values().filter_map(|engine| worker(workspace, engine, provision, reporter).err()).collect();
+    // What the user interrupted is not missing.
+    interrupt::check()?;
     if failures.len() < workers.len() {
         for failure in failures {
             reporter.warn(&format!("{failure:#}; the comparison goes on without it"));

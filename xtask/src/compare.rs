@@ -61,6 +61,23 @@ impl Needs {
         self.quiet
     }
 
+    /// The value of one flag, if it was given; the last one counts.
+    pub(crate) fn value(args: &[OsString], flag: &str) -> Result<Option<String>> {
+        let mut found = None;
+        let mut args = args.iter().map(|arg| arg.to_string_lossy());
+        while let Some(arg) = args.next() {
+            match arg.split_once('=') {
+                Some((name, value)) if name == flag => found = Some(value.to_owned()),
+                None if arg == flag => {
+                    let value = args.next().ok_or_else(|| BadInput(format!("{flag} needs a value")))?;
+                    found = Some(value.into_owned());
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
     pub(crate) fn read(args: &[OsString]) -> Result<Self> {
         let mut needs = Self::default();
         let mut args = args.iter().map(|arg| arg.to_string_lossy());

@@ -59,7 +59,14 @@ fn examine(
             if let Some(capability) = &hello.cpu_capability {
                 println!("  CPU: {capability}");
             }
-            println!("  built by: {} with {:?}", hello.build.rustc, hello.build.rustflags);
+            let build = &hello.build;
+            match (&build.rustc, &build.toolchain) {
+                (Some(rustc), _) => {
+                    println!("  built by: {rustc} with {:?}", build.rustflags.as_deref().unwrap_or_default())
+                }
+                (None, Some(toolchain)) => println!("  run by: {toolchain}"),
+                (None, None) => {}
+            }
         }
         Err(error) => println!("{framework}: cannot run: {error:#}"),
     }

@@ -7,16 +7,25 @@
 //! builds by paths within a workspace and calls it fresh by the age of the sources, so that one checkout's crates
 //! pass for another's. (Sharing it was tried: the second commit was "built" in no time, and was the first.) For the
 //! same reason a commit is checked out after the one before it was built: its files are then the newest.
+//!
+//! What was built of a commit is kept in the cache directory (`builds`).
 
+mod builds;
+mod tree;
+
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use configs::DEFAULT_MODEL;
-use tooling::process::{command, output_of};
-use tooling::{BadInput, Reporter};
+use configs::{DEFAULT_MODEL, Engine};
+use tooling::process::{command, status_of};
+use tooling::{BadInput, Reporter, interrupt};
 
+use self::builds::Build;
+use self::tree::{Tree, prune, resolve};
 use crate::build;
 use crate::cargo::package;
 use crate::catalog::{self, Engines};
@@ -37,43 +46,126 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
+    interrupt::listen()?;
     let needs = Needs::read(&asked.args)?;
     let reporter = Reporter::new(needs.quiet());
-    let directory = tempfile::Builder::new().prefix("photofinish-gate-").tempdir()?;
     // A mistake in the second costs nothing before the first is built.
-    for rev in [Some(&asked.base), asked.head.as_ref()].into_iter().flatten() {
-        resolve(workspace, rev)?;
-    }
-    let base = Tree::built(workspace, &asked.base, directory.path().join("base"), &needs, reporter)?;
-    let head = match &asked.head {
-        Some(rev) => Some(Tree::built(workspace, rev, directory.path().join("head"), &needs, reporter)?),
-        None => None,
-    };
-    // This checkout's, whatever is judged: an older commit's may know no gate.
-    provide(workspace, &needs, reporter)?;
-    let driver = match &head {
-        Some(head) => {
-            let tools = [PHOTOFINISH, "prepare"].map(str::to_owned);
-            head.take(workspace, tools.iter())?;
-            head.binaries().join(file_name(PHOTOFINISH))
+    let base = resolve(workspace, &asked.base)?;
+    let head = asked.head.as_ref().map(|rev| resolve(workspace, rev)).transpose()?;
+    refuse(&asked.args)?;
+    prune(workspace)?;
+    let directory = tempfile::Builder::new().prefix("photofinish-gate-").tempdir()?;
+    let begun = now();
+    let gate = Gate { workspace, needs: &needs, reporter, directory: directory.path() };
+    let base = gate.workers(&asked.base, &base)?;
+    let head = match (&asked.head, &head) {
+        (Some(rev), Some(commit)) => {
+            let build = gate.workers(rev, commit)?;
+            // Its configurations are its own, so it stays for the measurement.
+            Some((Tree::check_out(workspace, commit, directory.path().join("head"))?, build))
         }
-        None => {
-            build_workers(workspace, &needs, reporter)?;
-            workspace.binary(PHOTOFINISH)
-        }
+        _ => None,
     };
+    let driver = gate.driver(head.as_ref())?;
+    interrupt::check()?;
+    reporter.note(&format!("all is built after {}; now both are measured", words(begun.elapsed())));
+    let status = status_of(&mut check(&driver, base.place(), asked, workspace))?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// The command that measures and judges.
+fn check(driver: &Path, base: &Path, asked: &Args, workspace: &Workspace) -> std::process::Command {
     let mut check = command(driver);
-    check.arg("check").arg("--base-workers").arg(base.binaries()).args(&asked.args);
+    check.arg("check").arg("--base-workers").arg(base).args(&asked.args);
     let given = asked.args.iter().any(|arg| arg.to_string_lossy().starts_with("--results-dir"));
     if !given {
         check.arg("--results-dir").arg(workspace.root.join("results"));
     }
-    let status = check
-        .env("PHOTOFINISH_PROVISIONED", "1")
-        .stdin(Stdio::null())
-        .status()
-        .context("cannot start the driver")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    check.env("PHOTOFINISH_PROVISIONED", "1").stdin(Stdio::null());
+    check
+}
+
+struct Gate<'a> {
+    workspace: &'a Workspace,
+    needs: &'a Needs,
+    reporter: Reporter,
+    /// Where commits are checked out.
+    directory: &'a Path,
+}
+
+impl Gate<'_> {
+    /// The workers of a commit: those that are kept, or built now.
+    fn workers(&self, rev: &str, commit: &str) -> Result<Build> {
+        let (workspace, reporter) = (self.workspace, self.reporter);
+        let build = Build::open(workspace, commit)?;
+        let name = format!("{rev} ({})", commit.get(..9).unwrap_or(commit));
+        let engines = Engines::read(workspace)?;
+        let files: Vec<String> = files(&engines.select(self.needs.frameworks())?);
+        let what = files.join(", ");
+        if build.has(files.iter()) {
+            reporter.note(&format!("{name}: {what} as built before, in {}", build.place().display()));
+        } else {
+            reporter.note(&format!("{name}: building {what}; the first build of a commit takes minutes"));
+            let begun = now();
+            let tree = Tree::check_out(workspace, commit, self.directory.join(commit))?;
+            let apart = workspace.apart(&tree.root);
+            let built = build_workers(&apart, self.needs, reporter)
+                .with_context(|| format!("cannot build the workers of {rev}"))?;
+            build.keep(&apart.binaries, built.iter())?;
+            reporter.note(&format!("{name}: built in {}", words(begun.elapsed())));
+        }
+        build.note_use(commit, reporter)?;
+        Ok(build)
+    }
+
+    /// The driver, beside the workers that it judges.
+    fn driver(&self, head: Option<&(Tree, Build)>) -> Result<PathBuf> {
+        let (workspace, reporter) = (self.workspace, self.reporter);
+        // This checkout's, whatever is judged: an older commit's may know no gate.
+        reporter.note(if head.is_some() {
+            "this checkout: building the driver"
+        } else {
+            "this checkout: building the driver and the workers"
+        });
+        let begun = now();
+        provide(workspace, self.needs, reporter)?;
+        let driver = match head {
+            Some((tree, build)) => {
+                let place = tree.binaries()?;
+                copy_all(build.place(), &place)?;
+                for tool in [PHOTOFINISH, "prepare"] {
+                    copy(&workspace.binary(tool), &place)?;
+                }
+                place.join(file_name(PHOTOFINISH))
+            }
+            None => {
+                build_workers(workspace, self.needs, reporter)?;
+                workspace.binary(PHOTOFINISH)
+            }
+        };
+        reporter.note(&format!("this checkout: built in {}", words(begun.elapsed())));
+        Ok(driver)
+    }
+}
+
+/// Fewest rounds that can support a verdict: `statistics::MIN_ROUNDS`, which a test holds this against.
+const MIN_ROUNDS: usize = 6;
+
+/// Refuses before minutes of building what `photofinish check` would refuse after them.
+fn refuse(args: &[OsString]) -> Result<()> {
+    let rounds = Needs::value(args, "--rounds")?;
+    let few = rounds.as_ref().filter(|text| text.parse().is_ok_and(|rounds: usize| rounds < MIN_ROUNDS));
+    let is_quick = rounds.is_none() && args.iter().any(|arg| arg == "--quick");
+    let flag = match few {
+        Some(rounds) => format!("--rounds {rounds}"),
+        None if is_quick => "--quick".to_owned(),
+        None => return Ok(()),
+    };
+    Err(BadInput(format!(
+        "{flag} can decide nothing: a verdict takes {MIN_ROUNDS} rounds; leave it out, or give --rounds {MIN_ROUNDS} or \
+         more"
+    ))
+    .into())
 }
 
 /// The driver, and what the model takes.
@@ -88,7 +180,7 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
     Ok(())
 }
 
-/// The workers that are asked for; with their names.
+/// Builds the workers that are asked for; with the names of their files.
 fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
     let selected = engines.select(needs.frameworks())?;
@@ -98,89 +190,48 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
     }
     let provision = workspace.provision(reporter)?;
     build::workers(workspace, &selected, &provision, reporter)?;
-    Ok(selected.iter().map(|engine| engine.worker.clone()).collect())
+    Ok(files(&selected))
+}
+
+/// The files of the engines' workers, each once. What cargo does not build is started from the checkout.
+fn files(engines: &[&Engine]) -> Vec<String> {
+    let built = engines.iter().filter(|engine| !engine.worker.contains('/'));
+    let names: BTreeSet<String> = built.map(|engine| file_name(&engine.worker)).collect();
+    names.into_iter().collect()
 }
 
 fn file_name(name: &str) -> String {
     format!("{name}{}", std::env::consts::EXE_SUFFIX)
 }
 
-/// A commit, checked out beside this checkout; gone again when dropped.
-struct Tree {
-    root: PathBuf,
-    /// The repository that it belongs to.
-    repository: PathBuf,
+/// Copies the files of a directory.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        copy(&entry?.path(), to)?;
+    }
+    Ok(())
 }
 
-impl Tree {
-    /// Checks a commit out and builds its workers.
-    fn built(
-        workspace: &Workspace,
-        rev: &str,
-        root: PathBuf,
-        needs: &Needs,
-        reporter: Reporter,
-    ) -> Result<Tree> {
-        let tree = Tree::check_out(workspace, rev, root)?;
-        let apart = workspace.apart(&tree.root);
-        let workers = build_workers(&apart, needs, reporter)
-            .with_context(|| format!("cannot build the workers of {rev}"))?;
-        tree.take(&apart, workers.iter())?;
-        Ok(tree)
-    }
-
-    fn check_out(workspace: &Workspace, rev: &str, root: PathBuf) -> Result<Tree> {
-        let commit = resolve(workspace, rev)?;
-        let mut add = git(&workspace.root);
-        add.args(["worktree", "add", "--quiet", "--detach"]).arg(&root).arg(commit);
-        output_of(&mut add)?;
-        Ok(Tree { root, repository: workspace.root.clone() })
-    }
-
-    /// Where the driver looks for a checkout's binaries.
-    fn binaries(&self) -> PathBuf {
-        self.root.join("target/release")
-    }
-
-    /// Copies binaries that were just built.
-    fn take<'a>(&self, workspace: &Workspace, names: impl Iterator<Item = &'a String>) -> Result<()> {
-        let to = self.binaries();
-        std::fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
-        // What cargo does not build is started from the checkout.
-        for name in names.filter(|name| !name.contains('/')) {
-            let from = workspace.binary(name);
-            // One that could not be built was reported, and is a row with its reason.
-            if from.is_file() {
-                std::fs::copy(&from, to.join(file_name(name)))
-                    .with_context(|| format!("cannot copy {}", from.display()))?;
-            }
-        }
-        Ok(())
-    }
+fn copy(file: &Path, to: &Path) -> Result<()> {
+    let name = file.file_name().unwrap_or_default();
+    std::fs::copy(file, to.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+    Ok(())
 }
 
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let mut remove = git(&self.repository);
-        // What is left behind, `git worktree prune` removes.
-        let _ = output_of(remove.args(["worktree", "remove", "--force"]).arg(&self.root));
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a build took is told to people, and measures nothing"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A duration in words: "1 min 24 s".
+fn words(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
     }
-}
-
-/// The hash of a commit.
-fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {
-    let commit = format!("{rev}^{{commit}}");
-    let mut resolve = git(&workspace.root);
-    resolve.args(["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]);
-    let unknown =
-        |_| BadInput(format!("git knows no commit {rev:?} here; in a shallow clone, fetch it first"));
-    Ok(output_of(&mut resolve).map_err(unknown)?.trim().to_owned())
-}
-
-fn git(directory: &Path) -> std::process::Command {
-    let mut git = command("git");
-    git.arg("-C").arg(directory);
-    git
 }
 
 #[cfg(test)]
@@ -189,22 +240,27 @@ mod tests {
     use tooling::is_bad_input;
 
     #[test]
-    fn a_commit_is_checked_out_and_gone_again() {
-        let workspace = Workspace::locate().unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("base");
-        let tree = Tree::check_out(&workspace, "HEAD", root.clone()).unwrap();
-        assert!(root.join("xtask/Cargo.toml").is_file());
-        drop(tree);
-        assert!(!root.exists());
+    fn rounds_that_can_decide_nothing_are_refused_before_anything_is_built() {
+        assert_eq!(MIN_ROUNDS, statistics::MIN_ROUNDS);
+        let refused = |args: &[&str]| refuse(&args.iter().map(OsString::from).collect::<Vec<_>>());
+        let error = refused(&["--frameworks", "candle", "--rounds", "2"]).unwrap_err();
+        assert!(is_bad_input(&error) && error.to_string().contains("a verdict takes 6"), "{error}");
+        assert!(refused(&["--rounds=5"]).is_err() && refused(&["--quick"]).is_err());
+        for args in [&["--rounds", "6"][..], &["--rounds=auto"], &[]] {
+            refused(args).unwrap();
+        }
     }
 
     #[test]
-    fn an_unknown_commit_is_bad_input() {
-        let workspace = Workspace::locate().unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let error =
-            Tree::check_out(&workspace, "no-such-commit", directory.path().join("base")).err().unwrap();
-        assert!(is_bad_input(&error) && error.to_string().contains("no-such-commit"), "{error}");
+    fn times_are_told_in_minutes_and_seconds() {
+        assert_eq!([59, 84].map(|seconds| words(Duration::from_secs(seconds))), ["59 s", "1 min 24 s"]);
+    }
+
+    #[test]
+    fn variants_of_an_engine_are_one_file() {
+        let engines = Engines::read(&Workspace::locate().unwrap()).unwrap();
+        let names = ["tch".to_owned(), "tch-base".to_owned(), "transformers".to_owned()];
+        let selected = engines.select(&names).unwrap();
+        assert_eq!(files(&selected), [file_name("engine-tch")]);
     }
 }

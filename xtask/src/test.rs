@@ -37,6 +37,8 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("judge"),
         Package::plain("measure"),
         Package::plain("render"),
+        // Its page's worker needs numpy, which the readers' environment has.
+        Package::native("worker-check"),
         Package::native("driver"),
     ],
     &[

@@ -48,7 +48,7 @@ pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
 }
 
 /// Whether a token is the reference's choice or tied with it.
-pub(crate) fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
+pub fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
     let best = reference[argmax(reference)];
     reference.get(token).is_some_and(|&logit| best - logit <= tie)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
-use protocol::{Decode, Event, InEffect, KvCache, Loaded, Usage, Warmup};
+use protocol::{Build, Decode, Event, Hello, InEffect, KvCache, Loaded, Usage, Warmup};
 
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome};
@@ -14,6 +14,26 @@ use plan::{Contender, HugePages, Plan, Prompt, Rounds, Schedule};
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
     Run::new(Purpose::Measure, place, label, Outcome { pid: 1, events, ending: Ending::Done })
+}
+
+/// A framework whose worker rustc built.
+pub fn hello(framework: &str) -> Hello {
+    Hello {
+        protocol: protocol::VERSION,
+        framework: framework.into(),
+        binding: format!("{framework} 1"),
+        library: format!("{framework} 1"),
+        library_path: None,
+        cpu_capability: None,
+        build: Build {
+            profile: "release".into(),
+            rustc: Some("rustc 1.95.0".into()),
+            rustflags: Some("-C target-cpu=native".into()),
+            target_features: Some(vec!["avx2".into()]),
+            target: Some("x86_64-unknown-linux-gnu".into()),
+            toolchain: None,
+        },
+    }
 }
 
 pub fn loaded(weights_bytes: u64) -> Loaded {

@@ -24,15 +24,8 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
 const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
-/// The worker of an engine with its CPUs and its whole environment: what the system needs, the thread budget, the memory
-/// policy, and the variables of the engine's configuration.
-pub fn worker(
-    contender: &Contender,
-    cpus: Option<&[usize]>,
-    places: &Places,
-    (timeout_s, huge_pages): (u64, HugePages),
-) -> Worker {
-    let engine = &contender.engine;
+/// What every worker's environment holds: what the system needs, the thread budget and the memory policy.
+pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, String> {
     let mut environment = BTreeMap::new();
     for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
         if let Ok(value) = std::env::var(name) {
@@ -40,9 +33,22 @@ pub fn worker(
         }
     }
     for name in THREAD_VARIABLES {
-        environment.insert(name.to_owned(), contender.threads.to_string());
+        environment.insert(name.to_owned(), threads.to_string());
     }
     environment.insert(configs::TUNABLES.to_owned(), huge_pages.tunables().to_owned());
+    environment
+}
+
+/// The worker of an engine with its CPUs and its whole environment: what every worker gets, and the variables of the
+/// engine's configuration.
+pub fn worker(
+    contender: &Contender,
+    cpus: Option<&[usize]>,
+    places: &Places,
+    (timeout_s, huge_pages): (u64, HugePages),
+) -> Worker {
+    let engine = &contender.engine;
+    let mut environment = environment(contender.threads, huge_pages);
     for (name, value) in &engine.env {
         let value = std::env::var(name)
             .ok()

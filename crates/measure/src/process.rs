@@ -19,10 +19,10 @@ const MAX_LINE: u64 = 64 << 20;
 const STDERR_TAIL: usize = 16 << 10;
 
 /// A running worker with the threads that serve its pipes, so that neither side can block the other.
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     /// The clock just before it was started, as the worker can read it.
-    pub(crate) spawned_at_ns: Option<u64>,
+    pub spawned_at_ns: Option<u64>,
     /// Lines for its stdin; `None` once that is closed.
     input: Option<Sender<String>>,
     lines: Option<Receiver<Line>>,
@@ -46,9 +46,22 @@ pub(crate) enum Heard {
     Killed(String),
 }
 
+/// What a worker has said when a wait is over, with the worker left as it is.
+pub enum Said {
+    Line(String),
+    /// It closed its stdout.
+    Closed,
+    /// It sent a line that is longer than any event.
+    TooLong,
+    /// Nothing, until the time was up.
+    Nothing,
+    /// Nothing, until the user interrupted.
+    Interrupted,
+}
+
 impl Process {
     /// Starts a program, on these CPUs and with exactly this environment, in a process group of its own.
-    pub(crate) fn spawn(
+    pub fn spawn(
         binary: &Path,
         arguments: &[&str],
         environment: &BTreeMap<String, String>,
@@ -96,12 +109,12 @@ impl Process {
         Ok(Process { child, spawned_at_ns, input: Some(input), lines: Some(lines), threads, stderr })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a line.
-    pub(crate) fn send(&self, line: String) {
+    pub fn send(&self, line: String) {
         if let Some(input) = &self.input {
             // The thread is gone if the worker no longer reads; its end says why.
             let _ = input.send(line + "\n");
@@ -109,7 +122,7 @@ impl Process {
     }
 
     /// Closes its stdin, behind all lines that were sent.
-    pub(crate) fn close_input(&mut self) {
+    pub fn close_input(&mut self) {
         self.input = None;
     }
 
@@ -121,43 +134,61 @@ impl Process {
         }
     }
 
-    /// Waits for the next line. Kills the worker when the time is up, or when the user interrupts.
-    pub(crate) fn hear(&mut self, until: Instant, limit: Duration) -> Heard {
-        let reason = loop {
+    /// Waits for the next line until the time is up, and leaves the worker as it is.
+    pub fn listen(&mut self, until: Instant) -> Said {
+        loop {
             if interrupt::requested() {
-                break "the user interrupted".to_owned();
+                return Said::Interrupted;
             }
             if now() >= until {
-                break too_late(limit);
+                return Said::Nothing;
             }
             let lines = self.lines.as_ref().expect("taken by reap alone");
             match lines.recv_timeout(Duration::from_millis(50)) {
-                Ok(Line::Text(line)) => return Heard::Line(line),
-                Ok(Line::TooLong) => {
-                    break format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20);
-                }
-                Ok(Line::End) | Err(RecvTimeoutError::Disconnected) => return self.await_exit(until, limit),
+                Ok(Line::Text(line)) => return Said::Line(line),
+                Ok(Line::TooLong) => return Said::TooLong,
+                Ok(Line::End) | Err(RecvTimeoutError::Disconnected) => return Said::Closed,
                 Err(RecvTimeoutError::Timeout) => {}
             }
+        }
+    }
+
+    /// Waits for the next line. Kills the worker when the time is up, or when the user interrupts.
+    pub(crate) fn hear(&mut self, until: Instant, limit: Duration) -> Heard {
+        let reason = match self.listen(until) {
+            Said::Line(line) => return Heard::Line(line),
+            Said::Closed => return self.await_exit(until, limit),
+            Said::TooLong => format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20),
+            Said::Nothing => too_late(limit),
+            Said::Interrupted => "the user interrupted".to_owned(),
         };
         self.kill();
         Heard::Killed(reason)
     }
 
-    /// Waits for the end after stdout was closed; a worker that still lives at the limit is killed.
-    fn await_exit(&mut self, until: Instant, limit: Duration) -> Heard {
+    /// Whether the worker has ended. A worker that still lives when the time is up, or that the user interrupts, has
+    /// not.
+    pub fn has_ended(&mut self, until: Instant) -> bool {
         while matches!(self.child.try_wait(), Ok(None)) {
             if now() >= until || interrupt::requested() {
-                self.kill();
-                return Heard::Killed(too_late(limit));
+                return false;
             }
             std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Waits for the end after stdout was closed; a worker that still lives at the limit is killed.
+    fn await_exit(&mut self, until: Instant, limit: Duration) -> Heard {
+        if !self.has_ended(until) {
+            self.kill();
+            return Heard::Killed(too_late(limit));
         }
         Heard::End
     }
 
     /// Ends the whole process group at once. A stopped process dies of this signal, too.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         #[cfg(unix)]
         signal_group(self.id(), rustix::process::Signal::KILL);
         // An error means that it has already ended; `reap` finds out how.
@@ -165,7 +196,7 @@ impl Process {
     }
 
     /// Stops the process group. Returns whether the process has stopped.
-    pub(crate) fn stop(&self) -> bool {
+    pub fn stop(&self) -> bool {
         #[cfg(target_os = "linux")]
         {
             signal_group(self.id(), rustix::process::Signal::STOP);
@@ -181,13 +212,13 @@ impl Process {
         false
     }
 
-    pub(crate) fn go_on(&self) {
+    pub fn go_on(&self) {
         #[cfg(unix)]
         signal_group(self.id(), rustix::process::Signal::CONT);
     }
 
     /// How the worker ended, and the end of its stderr.
-    pub(crate) fn reap(mut self) -> (ExitStatus, String) {
+    pub fn reap(mut self) -> (ExitStatus, String) {
         self.close_input();
         let status = self.child.wait().expect("a child of ours can be waited for");
         // A helper of the worker's that lives on would keep the pipes open.
@@ -216,8 +247,9 @@ fn too_late(limit: Duration) -> String {
     format!("it was not done after {} s (--timeout)", limit.as_secs())
 }
 
+/// The clock of deadlines.
 #[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 

@@ -13,7 +13,8 @@ pub(crate) fn nonsense(line: &str) -> String {
     format!("it sent a line that is not a valid event: {start:?}")
 }
 
-pub(crate) fn describe(status: std::process::ExitStatus) -> String {
+/// How a process ended, in words.
+pub fn describe(status: std::process::ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         let name = match signal {
@@ -33,6 +34,7 @@ pub(crate) fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
-pub(crate) fn last_line(text: &str) -> Option<String> {
+/// The last line of a text that is not empty, trimmed.
+pub fn last_line(text: &str) -> Option<String> {
     text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
 }

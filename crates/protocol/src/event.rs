@@ -18,19 +18,23 @@ pub struct Hello {
     pub build: Build,
 }
 
-/// How the worker was built. Fairness rule R10 compares these between workers.
+/// How the worker was built. Fairness rule R10 compares these between workers that rustc built; of another it asks for
+/// the profile alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
-    /// Cargo profile: `release` or `debug`.
+    /// Cargo profile: `release` or `debug`. A worker in another language is a `release`.
     pub profile: String,
-    /// For example `rustc 1.95.0 (59807616e 2026-04-14)`.
-    pub rustc: String,
+    /// For example `rustc 1.95.0 (59807616e 2026-04-14)`; `null` for a worker that rustc did not build.
+    pub rustc: Option<String>,
     /// Flags given to rustc, for example `-C target-cpu=native`.
-    pub rustflags: String,
+    pub rustflags: Option<String>,
     /// Target features that the flags switched on, as rustc lists them.
-    pub target_features: Vec<String>,
+    pub target_features: Option<Vec<String>>,
     /// For example `x86_64-unknown-linux-gnu`.
-    pub target: String,
+    pub target: Option<String>,
+    /// What built or runs a worker that rustc did not build, for example `CPython 3.13.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toolchain: Option<String>,
 }
 
 /// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start, warmup,

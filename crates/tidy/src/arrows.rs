@@ -19,6 +19,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "protocol",
             "render",
             "statistics",
+            "worker-check",
         ],
     ),
     ("engine", &["bundle"]),
@@ -41,6 +42,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("tidy", &["tooling"]),
     ("tooling", &[]),
     ("worker", &["bundle", "engine", "protocol"]),
+    // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
+    ("worker-check", &["bundle", "judge", "measure", "plan", "protocol"]),
     ("xtask", &["configs", "profile", "protocol", "setup", "tidy", "tooling"]),
 ];
 

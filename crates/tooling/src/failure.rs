@@ -1,4 +1,4 @@
-//! Exit codes: 0 done, 1 something failed, 2 bad usage or input.
+//! Exit codes: 0 done, 1 something failed, 2 bad usage or input, 130 interrupted.
 
 use std::process::ExitCode;
 
@@ -14,8 +14,29 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
+/// The user interrupted.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl Interrupted {
+    /// As shells have it: 128 + SIGINT.
+    pub const CODE: u8 = 130;
+}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(if is_bad_input(error) { 2 } else { 1 })
+    ExitCode::from(match error {
+        error if is_bad_input(error) => 2,
+        error if error.downcast_ref::<Interrupted>().is_some() => Interrupted::CODE,
+        _ => 1,
+    })
 }
 
 pub fn is_bad_input(error: &anyhow::Error) -> bool {

@@ -1,8 +1,10 @@
-//! What the repository's tools share: starting other programs, showing long work, and exit codes.
+//! What the repository's tools share: starting other programs, ending them when the user interrupts,
+//! showing long work, and exit codes.
 
 mod failure;
+pub mod interrupt;
 pub mod process;
 mod report;
 
-pub use failure::{BadInput, exit_code, is_bad_input};
+pub use failure::{BadInput, Interrupted, exit_code, is_bad_input};
 pub use report::{Reporter, Transfer, megabytes};

@@ -2,10 +2,12 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+
+use crate::interrupt;
 
 #[expect(clippy::disallowed_methods, reason = "the one place of xtask and its parts that makes processes")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
@@ -80,11 +82,22 @@ fn read_back(mut file: std::fs::File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Runs a command whose output is for people to see as it comes; whether it succeeded.
+/// Runs a command whose output is for people to see as it comes; whether it succeeded. The error is
+/// [`Interrupted`](crate::Interrupted) if the user interrupted meanwhile, and [`interrupt::listen`] was called before.
 pub fn succeeds(command: &mut Command) -> Result<bool> {
+    Ok(status_of(command)?.success())
+}
+
+/// As [`succeeds`], for a command whose exit code says more.
+pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     let what = describe(command);
-    let status = command.status().with_context(|| format!("cannot start {what}"))?;
-    Ok(status.success())
+    let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
+    let status = {
+        let _passing = interrupt::pass_on(child.id());
+        child.wait().with_context(|| format!("cannot wait for {what}"))?
+    };
+    interrupt::check()?;
+    Ok(status)
 }
 
 /// Name of the program that compiles C++ here, if there is one: what the `cc` crate would take.

@@ -34,10 +34,11 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
         cpu_capability: runtime.cpu_capability,
         build: Build {
             profile: env!("BUILD_PROFILE").into(),
-            rustc: env!("BUILD_RUSTC").into(),
-            rustflags: env!("BUILD_RUSTFLAGS").into(),
-            target_features: env!("BUILD_FEATURES").split(',').map(str::to_owned).collect(),
-            target: env!("BUILD_TARGET").into(),
+            rustc: Some(env!("BUILD_RUSTC").into()),
+            rustflags: Some(env!("BUILD_RUSTFLAGS").into()),
+            target_features: Some(env!("BUILD_FEATURES").split(',').map(str::to_owned).collect()),
+            target: Some(env!("BUILD_TARGET").into()),
+            toolchain: None,
         },
     }
 }

@@ -18,10 +18,11 @@ def line(value):
 
 
 def hello(runtime, framework):
-    """What the framework is. Rule R10 holds builds against each other; a reference's build is its own."""
+    """What the framework is. rustc did not build it, so rule R10 asks for the profile alone."""
     build = {
-        "profile": "release", "rustc": f"by whoever built it, run by Python {platform.python_version()}", "rustflags": "",
-        "target_features": [], "target": f"{platform.machine()}-{platform.system().lower()}",
+        "profile": "release", "rustc": None, "rustflags": None, "target_features": None,
+        "target": f"{platform.machine()}-{platform.system().lower()}",
+        "toolchain": f"{platform.python_implementation()} {platform.python_version()}",
     }
     return {"protocol": VERSION, "framework": framework, **runtime, "build": build}
 

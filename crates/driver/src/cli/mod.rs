@@ -7,6 +7,7 @@ mod request;
 mod screen;
 mod shards;
 mod values;
+mod worker_check;
 
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+pub(crate) use worker_check::WorkerCheckArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -106,6 +108,8 @@ pub(crate) enum Command {
     },
     /// Print the man page, in roff
     Man,
+    /// Hold a worker in any language against the protocol, and name what it breaks
+    WorkerCheck(WorkerCheckArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,

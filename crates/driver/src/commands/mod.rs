@@ -19,6 +19,7 @@ mod shards;
 mod single;
 mod study;
 mod sweep;
+mod worker_check;
 
 use ::plan::Result;
 
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::History(args)) => history::history(args),
         Some(Command::Completions { shell }) => completions::completions(*shell),
         Some(Command::Man) => completions::man(),
+        Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     }
 }

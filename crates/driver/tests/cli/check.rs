@@ -88,7 +88,8 @@ fn what_the_baseline_measured_is_measured_again() {
     assert_eq!(document["findings"][0]["rounds"], serde_json::json!([7, 7]), "{document}");
     assert!(document["findings"][0]["case"].as_str().unwrap().contains("no JIT"), "{document}");
     let other = check(&installation, &["--new-tokens", "8"]);
-    other.refused(&["no framework in the same case", "→ 9", "→ 8"]);
+    other.refused(&["another case than the baseline's: --new-tokens: 9 (baseline), 8 (asked for)"]);
+    assert_eq!(runs(&installation).len(), 2, "nothing was measured for it");
 }
 
 #[test]
@@ -104,7 +105,8 @@ fn files_from_anywhere_are_judged_like_the_history() {
             ["check", "--baseline", baseline, "--current", current, "--allow-different", "machine"];
         let ran = Ran::from(installation.guarded(&arguments).output().unwrap());
         assert_eq!(ran.code, Some(4), "{baseline} {current}: {}{}", ran.stdout, ran.stderr);
-        ran.stdout.lines().find(|line| line.contains("regressed")).unwrap().to_owned()
+        assert!(ran.stdout.starts_with("regression: "), "the answer first: {}", ran.stdout);
+        ran.stdout.lines().find(|line| line.contains("REGRESSION")).unwrap().to_owned()
     };
     let by_directory = told(&text(before.clone()), &text(after.clone()));
     assert_eq!(told(&text(before.join("report.json")), "latest"), by_directory);
@@ -141,12 +143,23 @@ fn another_machines_baseline_is_refused_before_anything_is_measured() {
     assert!(allowed.stdout.contains("NOT THE SAME: processor: Another Processor"), "{}", allowed.stdout);
 }
 
+#[test]
+fn what_can_never_be_decided_is_refused_before_anything_is_measured() {
+    let installation = Installation::new().engine("one", &QUIET);
+    installation.run(&["--frameworks", "one", "--rounds", "2", "--cold-load", "off"]);
+    check(&installation, &[]).refused(&["has 2 rounds, and a verdict takes 6", "--rounds 6 or more"]);
+    assert_eq!(runs(&installation).len(), 1, "nothing was measured");
+    let installation = measured();
+    check(&installation, &["--rounds", "5"]).refused(&["--rounds 5 can decide nothing"]);
+    assert_eq!(runs(&installation).len(), 1, "nothing was measured");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_noisy_machine_is_not_measurable() {
     // A worker must be watched for half a second before the kernel's counters say anything.
     let installation = Installation::new().engine("one", &[("load_ms", "900")]);
-    installation.run(&["--frameworks", "one", "--rounds", "1", "--cold-load", "off"]);
+    installation.run(&["--frameworks", "one", "--rounds", "6", "--cold-load", "off"]);
     let burner = crate::trust::Burner::new();
     let arguments = ["check", "--baseline", "latest", "--patience", "0", "--allow-different", "machine"];
     let mut slow = installation.guarded(&arguments);
@@ -284,5 +297,14 @@ mod interleaved {
         let ran = check(&installation, &old, &[]);
         ran.refused(&["the base's worker of one", "protocol 1", "--baseline"]);
         check(&installation, Path::new("no/such"), &[]).refused(&["--base-workers no/such"]);
+    }
+
+    #[test]
+    fn kept_workers_are_told_by_their_commit() {
+        let installation = Installation::new().engine("one", &QUIET);
+        let same = build(&installation, "same", "", "");
+        std::fs::write(same.join("commit.txt"), "0123456789abcdef0123456789abcdef01234567").unwrap();
+        let ran = check(&installation, &same, &[]);
+        assert!(ran.stdout.contains("the workers of commit 012345678, in the same rounds"), "{}", ran.stdout);
     }
 }

@@ -20,3 +20,4 @@ mod studies;
 mod synthetic;
 mod trust;
 mod turns;
+mod worker_check;

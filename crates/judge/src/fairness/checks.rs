@@ -101,7 +101,18 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(build) = debug {
         return Some(format!("it is a {} build", build.profile));
     }
-    judged.same_for_all(label, "its build", build)
+    // Flags and features of one compiler say nothing about those of another.
+    judged.same_for_all(label, "its build", |run| build(run).filter(|build| build.rustc.is_some()))
+}
+
+/// The build of a worker that rustc did not make.
+pub(super) fn other_build(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let build = judged.runs_of(label).find_map(|run| Some(run.hello()?.build.clone()))?;
+    let by = build.toolchain.map_or_else(String::new, |toolchain| format!(" ({toolchain})"));
+    build
+        .rustc
+        .is_none()
+        .then(|| format!("it is not built by rustc{by}: its build is not held against the others'"))
 }
 
 pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {

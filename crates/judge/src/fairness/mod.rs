@@ -150,19 +150,27 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
     if let OfEach(check) = rule.check
         && goes_its_own_way(rule, judged, label)
     {
+        if rule.id == "R10"
+            && let Some(other) = checks::other_build(judged, label)
+        {
+            return Some(other);
+        }
         let departure = check(judged, label)?;
         if is_compared(rule, judged) {
             return Some(format!("{departure} ({COMPARED})"));
         }
         return Some(match (rule.id, judged.runs_of(label).find_map(Run::hello)) {
-            // Flags and features of one compiler say nothing about those of another.
-            ("R10", Some(hello)) => format!("its build is its own, {} (a reference)", hello.build.rustc),
+            ("R10", Some(hello)) => {
+                let rustc = hello.build.rustc.as_deref().unwrap_or("of an unknown compiler");
+                format!("its build is its own, {rustc} (a reference)")
+            }
             _ => format!("{departure} (a reference: its own way)"),
         });
     }
     match rule.id {
         "R1" => derived::note(judged, label),
         "R5" => checks::fewer_threads(judged, label),
+        "R10" => checks::other_build(judged, label),
         "R16" => checks::other_pages(judged, label),
         _ => None,
     }

@@ -90,7 +90,7 @@ pub(super) const RULES: [Rule; 16] = [
     Rule {
         id: "R10",
         sentence: "Same build: one release profile, target CPU, recorded",
-        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. A reference's build is its own: noted.",
+        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. Of a worker that rustc did not build, release alone is asked; what built it is noted. A reference's build is its own: noted.",
         remedy: "build all workers with `cargo xtask build`",
         check: OfEach(same_build),
     },

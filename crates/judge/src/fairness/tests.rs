@@ -92,6 +92,40 @@ fn r9_counts_rounds_and_places() {
     assert_eq!(breakers(&state("R9", &plan, &missing)), ["b"]);
 }
 
+/// `ours` by rustc, `python` not; `change` may alter the build of the latter.
+fn r10(change: impl Fn(&mut protocol::Build)) -> RuleState {
+    let mut evidence = evidence(&["python", "ours", "theirs"], |_, _, _| {});
+    for run in &mut evidence.runs {
+        let mut hello = testing::hello(&run.framework);
+        if run.framework == "python" {
+            let toolchain = Some("CPython 3.13.1".to_owned());
+            hello.build = protocol::Build {
+                profile: "release".into(),
+                rustc: None,
+                rustflags: None,
+                target_features: None,
+                target: None,
+                toolchain,
+            };
+            change(&mut hello.build);
+        }
+        run.events.insert(0, Event::Hello(hello));
+    }
+    state("R10", &testing::plan(&["python", "ours", "theirs"]), &evidence)
+}
+
+#[test]
+fn r10_asks_a_worker_that_rustc_did_not_build_for_its_profile_alone() {
+    let kept = r10(|_| {});
+    assert_eq!(breakers(&kept), [""; 0], "the first worker is no standard for those of another compiler");
+    assert_eq!(kept.notes[0].framework, "python");
+    assert!(kept.notes[0].finding.contains("not built by rustc (CPython 3.13.1)"), "{kept:?}");
+    let debug = r10(|build| build.profile = "debug".into());
+    assert_eq!(breakers(&debug), ["python"]);
+    let rust = r10(|build| build.rustc = Some("rustc 1.0".into()));
+    assert_eq!(breakers(&rust), ["ours", "theirs"], "two compilers are two builds");
+}
+
 #[test]
 fn r12_is_the_machines_and_strikes_nobody() {
     let plan = testing::plan(&["a", "b"]);

@@ -35,6 +35,9 @@ pub struct Finding {
     /// A regression with the same cause that is reported in its place.
     pub follows: Option<String>,
     pub sentence: String,
+    /// The reason why there is no verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The verdict on one metric.
@@ -95,6 +98,23 @@ impl Finding {
                 let why = why.unwrap_or("there are no figures");
                 format!("{framework}: {name} is not measurable: {why}: {change}, {figures} ({interval})")
             }
+        }
+    }
+
+    /// What the table of findings does not say already; `None` if it says all.
+    pub fn remark(&self) -> Option<String> {
+        let name = metrics::words(&self.metric);
+        match self.verdict {
+            Verdict::Regression => {
+                Some(format!("{name} is worse by more than the threshold of {} %", 100.0 * self.threshold))
+            }
+            Verdict::Inconclusive => {
+                let needed = self.more_rounds();
+                let needed = needed.strip_prefix("; ")?;
+                Some(format!("{name} is inconclusive: {needed}"))
+            }
+            // Those without a verdict are told together, by their reason.
+            Verdict::NotMeasurable | Verdict::Worse | Verdict::Better | Verdict::Equivalent => None,
         }
     }
 

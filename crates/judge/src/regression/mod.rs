@@ -1,5 +1,6 @@
 //! Decides whether a run is worse than another, significantly and by more than the threshold.
 
+pub mod ahead;
 pub mod document;
 mod finding;
 pub mod machine;

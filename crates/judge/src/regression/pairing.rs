@@ -78,6 +78,25 @@ pub fn is_same(a: &Case, b: &Case) -> bool {
     same_weights && unnamed(a) == unnamed(b)
 }
 
+/// The differences of the settings of all pairs, in words. A difference is told once, with the frameworks that have it;
+/// one that all have is nobody's.
+pub fn all_differences(pairs: &[Pair<'_>]) -> Vec<String> {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for pair in pairs {
+        for what in differences(pair) {
+            match found.iter_mut().find(|(other, _)| *other == what) {
+                Some((_, frameworks)) => frameworks.push(&pair.current.framework),
+                None => found.push((what, vec![&pair.current.framework])),
+            }
+        }
+    }
+    let told = |(what, frameworks): (String, Vec<&str>)| match frameworks.len() == pairs.len() {
+        true => what,
+        false => format!("{}: {what}", frameworks.join(", ")),
+    };
+    found.into_iter().map(told).collect()
+}
+
 /// One setting in which two records differ: its name, and its value in each.
 pub(super) type Difference = (&'static str, String, String);
 
@@ -168,6 +187,22 @@ mod tests {
         let older = record("a", 1.0);
         let sentences = found(&older, &asked);
         assert!(sentences.iter().any(|text| text.starts_with("schedule: sequential")), "{sentences:?}");
+    }
+
+    #[test]
+    fn a_difference_is_told_once_with_those_that_have_it() {
+        let (a, mut b) = (record("a", 1.0), record("b", 1.0));
+        let changed = |record: &Record| {
+            let mut record = record.clone();
+            record.settings.iterations = 9;
+            record
+        };
+        let (one, both) = (changed(&a), changed(&b));
+        let of_all = [Pair { baseline: &a, current: &one }, Pair { baseline: &b, current: &both }];
+        assert_eq!(all_differences(&of_all), ["iterations: 2 (baseline), 9 (current)"]);
+        b.settings.iterations = 9;
+        let of_one = [Pair { baseline: &a, current: &one }, Pair { baseline: &b, current: &both }];
+        assert_eq!(all_differences(&of_one), ["a: iterations: 2 (baseline), 9 (current)"]);
     }
 
     #[test]

@@ -175,8 +175,10 @@ fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> 
             .and_then(|evidence| evidence.rounds_needed),
         follows: None,
         sentence: String::new(),
+        reason: None,
     };
     finding.sentence = finding.told(why.as_deref(), bar.gates);
+    finding.reason = why;
     finding
 }
 

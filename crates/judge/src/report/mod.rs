@@ -259,10 +259,11 @@ fn noise(plan: &Plan, rules: &[RuleState]) -> Option<String> {
 
 /// Three significant digits, but never fewer than the unit.
 pub fn number(value: f64) -> String {
+    // What rounds up to the next power of ten has its digits: 9.9999 is 10.0.
     let decimals = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 => 2,
         _ => 3,
     };
     format!("{value:.decimals$}")

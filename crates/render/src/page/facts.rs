@@ -79,7 +79,13 @@ pub(super) fn versions(report: &Report) -> Markup {
     let mut table = Table::new(titles.map(Column::left));
     for row in &report.rows {
         let Some(hello) = &row.hello else { continue };
-        let built = format!("{} {}", hello.build.rustc, hello.build.rustflags).trim().to_owned();
+        let build = &hello.build;
+        let built: Vec<&str> = [&build.rustc, &build.toolchain, &build.rustflags]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        let built = built.join(" ").trim().to_owned();
         let kernels = row.in_effect.as_ref().map(|in_effect| in_effect.kernels.join("; "));
         let [library, binding] = [&hello.library, &hello.binding].map(String::clone);
         let or_dash = |text: String| if text.is_empty() { DASH.to_owned() } else { text };

@@ -16,9 +16,10 @@ use crate::words::{self, or_dash};
 pub use annotations::{github, job_summary, refusal};
 pub use junit::junit;
 
-/// The document as text for a terminal.
+/// The document as text for a terminal: the answer, the figures, and what they do not say.
 pub fn table(document: &Document, screen: &Screen) -> String {
-    let mut text: String = heading(document).iter().map(|line| screen.lines(Tone::Plain, line)).collect();
+    let mut text = screen.paragraph(Tone::Strong, &document.conclusion()) + "\n";
+    text += &heading(document).iter().map(|line| screen.lines(Tone::Plain, line)).collect::<String>();
     if !document.findings.is_empty() {
         text += &format!("\n{}\n", grid(document).terminal(screen));
     }
@@ -26,7 +27,7 @@ pub fn table(document: &Document, screen: &Screen) -> String {
         let tone = if line.starts_with("warning: ") { Tone::Warning } else { Tone::Plain };
         text += &screen.lines(tone, &line);
     }
-    text + "\n" + &screen.paragraph(Tone::Strong, &document.conclusion())
+    text
 }
 
 /// The document as Markdown, for pull requests.
@@ -121,7 +122,7 @@ fn cells(finding: &Finding) -> [String; 7] {
     ]
 }
 
-/// The problems, one sentence each, the most serious first.
+/// What the conclusion and the table do not say, one sentence each, the most serious first.
 fn lines(document: &Document) -> Vec<String> {
     let mut lines: Vec<String> = document
         .failures
@@ -131,22 +132,13 @@ fn lines(document: &Document) -> Vec<String> {
     // The conclusion says this already, unless there is something worse.
     let unsaid = document.unmeasurable.iter().filter(|_| document.exit_code != 3);
     lines.extend(unsaid.map(|reason| format!("not measurable: {reason}")));
-    let order =
-        [Verdict::Regression, Verdict::NotMeasurable, Verdict::Inconclusive, Verdict::Worse, Verdict::Better];
-    for verdict in order {
-        let follows = |follows: bool| {
-            document.with(verdict).filter(move |finding| finding.follows.is_some() == follows)
-        };
-        for finding in follows(false).chain(follows(true)) {
-            lines.push(match &finding.follows {
-                Some(other) => {
-                    let [metric, other] = [&finding.metric, other].map(|key| metrics::words(key));
-                    format!("{}: {metric} says what {other} says", finding.framework)
-                }
-                None => finding.sentence.clone(),
-            });
-        }
-    }
+    lines.extend(document.with(Verdict::Regression).filter_map(|finding| regression(document, finding)));
+    lines.extend(unmeasured(document));
+    lines.extend(
+        document
+            .with(Verdict::Inconclusive)
+            .filter_map(|finding| Some(format!("{}: {}", finding.framework, finding.remark()?))),
+    );
     lines.extend(document.warnings.iter().map(|warning| format!("warning: {warning}")));
     lines.extend(
         document
@@ -155,6 +147,45 @@ fn lines(document: &Document) -> Vec<String> {
             .map(|alone| format!("only in the {}: {} ({})", alone.side, alone.framework, alone.case)),
     );
     lines
+}
+
+/// A regression with those that follow from it; `None` for one that follows from another.
+fn regression(document: &Document, finding: &Finding) -> Option<String> {
+    if finding.follows.is_some() {
+        return None;
+    }
+    let follows = |other: &&Finding| {
+        other.framework == finding.framework
+            && other.case == finding.case
+            && other.follows.as_ref() == Some(&finding.metric)
+    };
+    let followers: Vec<String> = document
+        .with(Verdict::Regression)
+        .filter(follows)
+        .map(|other| metrics::words(&other.metric))
+        .collect();
+    let followers = match followers.as_slice() {
+        [] => String::new(),
+        names => format!("; {} says the same", names.join(" and ")),
+    };
+    Some(format!("{}: {}{followers}", finding.framework, finding.remark()?))
+}
+
+/// Findings without a verdict, together by framework and reason.
+fn unmeasured(document: &Document) -> Vec<String> {
+    let mut found: Vec<((&str, &str), Vec<String>)> = Vec::new();
+    for finding in document.with(Verdict::NotMeasurable) {
+        let reason = finding.reason.as_deref().unwrap_or("there are no figures");
+        let (key, name) = ((finding.framework.as_str(), reason), metrics::words(&finding.metric));
+        match found.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, names)) => names.push(name),
+            None => found.push((key, vec![name])),
+        }
+    }
+    let told = |((framework, reason), names): ((&str, &str), Vec<String>)| {
+        format!("{framework}: {} cannot be judged: {reason}", names.join(", "))
+    };
+    found.into_iter().map(told).collect()
 }
 
 const TITLES: [&str; 16] = [

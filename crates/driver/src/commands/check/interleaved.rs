@@ -11,7 +11,7 @@ use judge::Report;
 use judge::records;
 use judge::regression::machine::Speed;
 use judge::regression::verdicts::{self, Bar, Subject};
-use judge::regression::{Document, Kind, Pair, Side};
+use judge::regression::{Document, Kind, Pair, Side, ahead};
 use measure::resolve::available_threads;
 use measure::{Places, environment, launch, places, provision};
 use plan::ab::engines_of;
@@ -28,6 +28,9 @@ const VARIED: &str = "R10";
 
 pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Result<(Document, Report)> {
     let mut asked = args.request.request();
+    if let Some(reason) = ahead::too_few_rounds(&asked) {
+        return Err(Failure::usage(reason));
+    }
     let engines = engines_of(&asked, places)?;
     provision::workers(places, &engines, args.here.quiet)?;
     let directory = directory.canonicalize().map_err(|error| {
@@ -84,12 +87,14 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
     let checkout = places::checkout_of(directory);
     let checkout = checkout.as_deref();
+    // Of kept workers `cargo xtask gate` notes the commit beside them.
+    let kept = std::fs::read_to_string(directory.join("commit.txt")).ok().map(|text| text.trim().to_owned());
     let side = |source: String, records: &[Record]| Side::new(&source, records);
     let mut document = Document::new(
         Kind::Interleaved,
         Side {
-            git_commit: checkout.and_then(environment::head),
-            git_modified: checkout.and_then(environment::is_modified),
+            git_commit: kept.clone().or_else(|| checkout.and_then(environment::head)),
+            git_modified: kept.map(|_| false).or_else(|| checkout.and_then(environment::is_modified)),
             ..side(directory.display().to_string(), &baseline)
         },
         side("this build".to_owned(), &current),

@@ -13,7 +13,7 @@ use std::path::Path;
 use judge::records::{self, HISTORY, takes_part};
 use judge::regression::machine::{self, Speed};
 use judge::regression::verdicts::{self, Bar};
-use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, pairing};
+use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, ahead, pairing};
 use measure::saved::pretty;
 use measure::{Places, environment, interrupt};
 use plan::{Failure, Request, Result, RoundsAsked};
@@ -129,6 +129,23 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     )))
 }
 
+/// Refuses what no measurement could decide, before minutes are spent on one.
+fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Result<()> {
+    let reason = ahead::unfit(&baseline.source, &baseline.records).or_else(|| ahead::too_few_rounds(asked));
+    if let Some(reason) = reason {
+        return Err(Failure::usage(reason));
+    }
+    let others = ahead::other_case(&baseline.records[0], asked);
+    if others.is_empty() || args.allows(Different::Settings) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "that is another case than the baseline's: {}; leave the flag out, or compare all the same with \
+         --allow-different settings",
+        others.join("; ")
+    )))
+}
+
 /// What a request measures, for people: its frameworks, model and rounds, and the other settings that are not the usual
 /// ones.
 fn told_in_short(request: &Request) -> String {
@@ -152,6 +169,7 @@ fn told_in_short(request: &Request) -> String {
 /// Repeats the measurement of the baseline. Returns the records with the results directory.
 fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, String)> {
     let request = args.request.laid_upon(again(&baseline.records)?);
+    refuse_undecidable(baseline, &request, args)?;
     if !args.here.quiet {
         eprintln!("measuring what {} measured: {}", baseline.source, told_in_short(&request));
     }
@@ -207,10 +225,7 @@ fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
 pub(super) fn note_differences(document: &mut Document, pairs: &[Pair<'_>]) {
     let Some(first) = pairs.first() else { return };
     document.differences = machine::differences(first.baseline, first.current);
-    for pair in pairs {
-        let found = pairing::differences(pair);
-        document.differences.extend(found.iter().map(|what| format!("{}: {what}", pair.current.framework)));
-    }
+    document.differences.extend(pairing::all_differences(pairs));
 }
 
 fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
@@ -224,7 +239,7 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
         ))),
     };
     refuse(&machine::differences(first.baseline, first.current), "machine", Different::Machine)?;
-    pairs.iter().try_for_each(|pair| refuse(&pairing::differences(pair), "settings", Different::Settings))
+    refuse(&pairing::all_differences(pairs), "settings", Different::Settings)
 }
 
 /// Refuses two runs that have no case in common.

@@ -1,0 +1,94 @@
+//! `photofinish worker-check`: a worker in any language, held against the protocol.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use measure::provision::{self, Wanted};
+use measure::resolve::{available_threads, check_device};
+use measure::worker::Worker;
+use measure::{Places, interrupt, launch, machine};
+use plan::{Contender, Failure, Request, Result};
+use worker_check::{Interrupted, Subject};
+
+use crate::cli::WorkerCheckArgs;
+use crate::output::print;
+
+pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
+    interrupt::listen()?;
+    let request = args.request();
+    check_device(&request.device)?;
+    let places = args.here.places.find()?;
+    let threads = args.threads.map_or_else(available_threads, |threads| threads as usize);
+    let (worker, options) = match file(&args.worker)? {
+        Some(binary) => (program(binary, threads, &request), BTreeMap::new()),
+        None => configured(&args.worker, threads, &request, &places)?,
+    };
+    let wanted = Wanted {
+        model: request.model(),
+        precisions: vec![args.precision],
+        reference: false,
+        device: &request.device,
+        batch: 2,
+        capacity: 16,
+    };
+    let bundle = provision::model(&places, &wanted, args.here.quiet)?;
+    let subject = Subject {
+        worker: &worker,
+        bundle: &bundle,
+        precision: args.precision,
+        device: &request.device,
+        threads,
+        jit: request.jit,
+        options,
+    };
+    let mut printed = Ok(());
+    let checked = worker_check::check(&subject, |phase| {
+        let line = print(&format!("{phase}\n"));
+        if printed.is_ok() {
+            printed = line;
+        }
+    });
+    printed?;
+    let held = checked.map_err(|Interrupted| Failure::Interrupted)?;
+    print(&format!("\n{}\n", worker_check::conclusion(held)))?;
+    Ok(u8::from(!held.all()))
+}
+
+/// The file of a worker; `None` for what may be a name.
+fn file(worker: &str) -> Result<Option<PathBuf>> {
+    let path = Path::new(worker);
+    match path.canonicalize() {
+        Ok(path) if path.is_file() => Ok(Some(path)),
+        _ if path.components().count() > 1 => {
+            Err(Failure::usage(format!("there is no worker at {worker}: give the path of a program")))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn program(binary: PathBuf, threads: usize, request: &Request) -> Worker {
+    Worker {
+        binary,
+        environment: launch::environment(threads, request.huge_pages),
+        cpus: machine::choose(threads),
+        timeout: Duration::from_secs(request.timeout_s),
+    }
+}
+
+/// The worker of an engine, with its options and its environment.
+fn configured(
+    name: &str,
+    threads: usize,
+    request: &Request,
+    places: &Places,
+) -> Result<(Worker, BTreeMap<String, String>)> {
+    let engine = configs::engine(&places.configs, name).map_err(|error| {
+        Failure::usage(format!("{name:?} is neither the path of a program nor an engine: {error}"))
+    })?;
+    provision::workers(places, std::slice::from_ref(&engine), false)?;
+    let options = engine.options.clone();
+    let contender = Contender::new(name.to_owned(), engine, request, available_threads());
+    let settings = (request.timeout_s, request.huge_pages);
+    Ok((launch::worker(&contender, machine::choose(threads).as_deref(), places, settings), options))
+}

@@ -1,0 +1,94 @@
+//! Ctrl-C and SIGTERM for tasks that leave something to clean up: they end the program that runs, and this one goes on
+//! to its own end.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+
+use crate::Interrupted;
+
+static LISTENING: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// The program that runs now, or 0.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+
+/// Turns SIGINT, SIGTERM and SIGHUP into an end in good order. A second signal ends this program at once.
+pub fn listen() -> Result<()> {
+    if LISTENING.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    ctrlc::set_handler(|| {
+        if REQUESTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(i32::from(Interrupted::CODE));
+        }
+        terminate(RUNNING.load(Ordering::SeqCst));
+    })
+    .context("cannot listen for Ctrl-C")
+}
+
+/// The error [`Interrupted`] if the user has interrupted.
+pub fn check() -> Result<()> {
+    if REQUESTED.load(Ordering::SeqCst) { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Passes signals on to a program, until the returned value is dropped.
+pub(crate) fn pass_on(id: u32) -> PassOn {
+    RUNNING.store(id, Ordering::SeqCst);
+    if REQUESTED.load(Ordering::SeqCst) {
+        // It came between the start and here.
+        terminate(id);
+    }
+    PassOn
+}
+
+pub(crate) struct PassOn;
+
+impl Drop for PassOn {
+    fn drop(&mut self) {
+        RUNNING.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Asks a program to end. From a terminal it was asked already; twice does no harm.
+fn terminate(id: u32) {
+    #[cfg(unix)]
+    if let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) {
+        // Without such a program, it has just ended.
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+    }
+    #[cfg(not(unix))]
+    let _ = id;
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::process::{command, succeeds};
+
+    /// Says to the process below that it is the one that is interrupted.
+    const ROLE: &str = "PHOTOFINISH_TEST_INTERRUPTED";
+    const NAME: &str = "interrupt::tests::a_signal_ends_what_runs_and_is_an_error_here";
+
+    #[test]
+    fn a_signal_ends_what_runs_and_is_an_error_here() {
+        if std::env::var_os(ROLE).is_some() {
+            listen().unwrap();
+            let error = succeeds(command("sh").args(["-c", "echo runs; exec sleep 60"])).unwrap_err();
+            assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}");
+            return;
+        }
+        let begun = SystemTime::now();
+        let mut again = command(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME, "--nocapture"]).env(ROLE, "1").stdout(Stdio::piped());
+        let mut child = again.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("runs")), "it started the program");
+        terminate(child.id());
+        assert!(lines.count() > 0 && child.wait().unwrap().success());
+        assert!(begun.elapsed().unwrap() < Duration::from_secs(50), "the signal was passed on");
+    }
+}

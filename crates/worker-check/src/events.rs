@@ -1,0 +1,286 @@
+//! The fields of every event, as data: types, examples and what may be `null`.
+
+use crate::shape::Kind::{Bool, List, Number, Object, OneOf, Text, Whole};
+use crate::shape::{Field, Kind, may, must};
+
+const TEXTS: Kind = List(&Text("avx2"));
+const TOKENS: Kind = List(&List(&Whole(17)));
+
+const BUILD: &[Field] = &[
+    must("profile", OneOf(&["release", "debug"])),
+    may("rustc", Text("rustc 1.95.0")),
+    may("rustflags", Text("-C target-cpu=native")),
+    may("target_features", TEXTS),
+    may("target", Text("x86_64-unknown-linux-gnu")),
+    may("toolchain", Text("CPython 3.13.1")),
+];
+
+const HELLO: &[Field] = &[
+    must("protocol", Whole(protocol::VERSION as u64)),
+    must("framework", Text("numpy")),
+    must("binding", Text("numpy 2.4.6")),
+    must("library", Text("OpenBLAS 0.3.30")),
+    may("library_path", Text("lib/libopenblas.so")),
+    may("cpu_capability", Text("AVX2")),
+    must("build", Object(BUILD)),
+];
+
+const GPU: &[Field] = &[must("bytes", Whole(1 << 30)), must("method", Text("NVML, compute processes"))];
+
+const MEMORY: &[Field] = &[
+    may("peak_bytes", Whole(5_836_800)),
+    may("resident_bytes", Whole(5_836_800)),
+    may("anonymous_bytes", Whole(1_060_864)),
+    may("file_bytes", Whole(4_775_936)),
+    may("pss_bytes", Whole(3_948_544)),
+    may("huge_bytes", Whole(2_097_152)),
+    may("method", Text("VmHWM of the process so far")),
+    may("gpu", Object(GPU)),
+];
+
+const STARTED: &[Field] = &[
+    may("startup_ns", Whole(1_500_000)),
+    must("runtime_ns", Whole(137_474)),
+    must("memory", Object(MEMORY)),
+];
+
+const IN_EFFECT: &[Field] = &[
+    must("precision", Text("f32")),
+    must("activations", Text("f32")),
+    must("kv_cache_precision", Text("f32")),
+    must("kv_cache", OneOf(&["preallocated", "growing", "recomputed"])),
+    must("device", Text("cpu")),
+    must("threads", Whole(2)),
+    must("jit", Text("none")),
+    may("optimised", Bool(true)),
+    must("weight_storage", Text("one copy in memory, read from the file")),
+    must("kernels", List(&Text("numpy matmul"))),
+];
+
+const IDENTITY: &[Field] = &[
+    must("device", Whole(65_024)),
+    must("inode", Whole(10_010_700)),
+    must("bytes", Whole(602_816)),
+    must("modified_ns", Whole(1_795_327_911_371_151_142)),
+];
+
+const PAGE_CACHE: &[Field] = &[must("evicted", Bool(true)), must("resident_before", Number(0.5))];
+
+const LOADED: &[Field] = &[
+    must("load_ns", Whole(2_076_774)),
+    must("memory", Object(MEMORY)),
+    must("in_effect", Object(IN_EFFECT)),
+    must("weights_file", Text("bundles/tiny/f32.safetensors")),
+    must("weights_bytes", Whole(602_816)),
+    may("weights_identity", Object(IDENTITY)),
+    may("page_cache", Object(PAGE_CACHE)),
+];
+
+const COLD_START: &[Field] = &[
+    must("first_token_ns", Whole(37_964_526)),
+    may("since_spawn_ns", Whole(60_964_526)),
+    must("memory", Object(MEMORY)),
+];
+
+const CASE_SAMPLE: &[Field] = &[
+    must("first_token_ns", Whole(31_144_189)),
+    must("gaps_ns", List(&Whole(27_801_126))),
+    must("tokens", TOKENS),
+];
+
+const ITERATION: &[Field] = &[must("index", Whole(0)), must("cases", List(&Object(CASE_SAMPLE)))];
+
+const WARMUP: &[Field] = &[
+    must("iterations", List(&Object(ITERATION))),
+    must("settled", Bool(false)),
+    must("memory", Object(MEMORY)),
+];
+
+const SAMPLE: &[Field] = &[
+    must("case", Whole(0)),
+    must("first_token_ns", Whole(31_144_189)),
+    must("gaps_ns", List(&Whole(27_801_126))),
+    must("tokens", TOKENS),
+];
+
+const ENERGY: &[Field] = &[must("joules", Number(1.5)), must("method", Text("RAPL, package"))];
+
+const USAGE: &[Field] = &[
+    must("memory", Object(MEMORY)),
+    may("peak_bytes", Whole(5_836_800)),
+    may("cpu_ns", Whole(65_587_377)),
+    must("wall_ns", Whole(85_655_702)),
+    may("thread_cpu_ns", List(&Whole(33_173_726))),
+    may("run_queue_ns", Whole(0)),
+    may("threads", Whole(4)),
+    may("cpus", List(&Whole(0))),
+    may("energy", Object(ENERGY)),
+    may("kv_cache_bytes", Whole(5_376)),
+    may("weights_sha256", Text("c7af57b62eed6e29b109360793a8d983d8a67fd6e2007b2c611b915210211db6")),
+    may("weights_identity", Object(IDENTITY)),
+];
+
+const FILE: &[Field] = &[must("file", Text("parity.safetensors"))];
+
+const GENERATED: &[Field] = &[must("tokens", List(&TOKENS))];
+
+const PROBED: &[Field] = &[
+    must("compute_ns", Whole(10_000_000)),
+    must("bytes", Whole(67_108_864)),
+    must("sweeps_ns", List(&Whole(2_000_000))),
+    must("operations", Whole(100_000_000)),
+    must("multiply_adds_ns", List(&Whole(1_000_000))),
+    must("threads", Whole(2)),
+];
+
+const FAILED: &[Field] = &[
+    must("kind", OneOf(&["unsupported", "input", "failed"])),
+    must("reason", Text("this worker reads f32 alone")),
+];
+
+/// Name and fields of every event that a worker may send.
+pub(crate) const EVENTS: &[(&str, &[Field])] = &[
+    ("hello", HELLO),
+    ("started", STARTED),
+    ("loaded", LOADED),
+    ("cold_start", COLD_START),
+    ("warmup", WARMUP),
+    ("sample", SAMPLE),
+    ("usage", USAGE),
+    ("parity", FILE),
+    ("generated", GENERATED),
+    ("scored", FILE),
+    ("probed", PROBED),
+    ("done", &[]),
+    ("failed", FAILED),
+];
+
+/// The fields of an event.
+pub(crate) fn fields(event: &str) -> Option<&'static [Field]> {
+    EVENTS.iter().find(|(name, _)| *name == event).map(|(_, fields)| *fields)
+}
+
+/// The part of `docs/protocol.md` that says which fields may be `null`: a row for each event that has any.
+pub fn nullable_markdown() -> String {
+    let mut text = String::from("| `event` | may be `null`, or left out |\n|---|---|\n");
+    for (event, fields) in EVENTS {
+        // What `memory` may leave out is the same everywhere.
+        let paths = crate::shape::nullable(fields);
+        let own = paths.iter().filter(|path| !path.starts_with("memory."));
+        let own: Vec<String> = own.map(|path| format!("`{path}`")).collect();
+        if !own.is_empty() {
+            text += &format!("| `{event}` | {} |\n", own.join(", "));
+        }
+    }
+    let memory: Vec<String> =
+        crate::shape::nullable(MEMORY).into_iter().map(|path| format!("`{path}`")).collect();
+    text + &format!("| every `memory` | {}: `{{}}` is a valid `memory` |\n", memory.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Event;
+    use serde_json::{Map, Value};
+
+    use super::*;
+    use crate::shape::{self, example};
+
+    fn parses(event: &str, fields: &Map<String, Value>) -> bool {
+        let mut line = fields.clone();
+        line.insert("event".into(), event.into());
+        serde_json::from_value::<Event>(line.into()).is_ok()
+    }
+
+    /// Every path of an object or of the first element of a list, with what it would be without or as `null`.
+    fn variants(value: &Value) -> Vec<(String, Value, Value)> {
+        let mut found = Vec::new();
+        let mut inner = |name: &str, child: &Value, put: &dyn Fn(Value) -> Value| {
+            for (path, without, null) in variants(child) {
+                let dot = if path.starts_with('[') { "" } else { "." };
+                found.push((format!("{name}{dot}{path}"), put(without), put(null)));
+            }
+        };
+        match value {
+            Value::Object(object) => {
+                for (name, child) in object {
+                    let put = |child: Value| {
+                        let mut object = object.clone();
+                        object.insert(name.clone(), child);
+                        Value::from(object)
+                    };
+                    inner(name, child, &put);
+                }
+                for name in object.keys() {
+                    let (mut without, mut null) = (object.clone(), object.clone());
+                    without.remove(name);
+                    null.insert(name.clone(), Value::Null);
+                    found.push((name.clone(), without.into(), null.into()));
+                }
+            }
+            Value::Array(list) => {
+                if let Some(first) = list.first() {
+                    inner("[]", first, &|child| Value::from(vec![child]));
+                }
+            }
+            _ => {}
+        }
+        found
+    }
+
+    #[test]
+    fn the_tables_are_the_protocol_s_types() {
+        for (event, fields) in EVENTS {
+            let whole = example(fields);
+            assert!(parses(event, &whole), "{event}");
+            assert_eq!(shape::problems(fields, &whole), []);
+            let mut line = whole.clone();
+            line.insert("event".into(), (*event).into());
+            let line = Value::from(line);
+            let read: Event = serde_json::from_value(line.clone()).unwrap();
+            let written = serde_json::to_value(read).unwrap();
+            assert_eq!(written, line, "{event} has these fields and no other");
+            let nullable = shape::nullable(fields);
+            for (path, without, null) in variants(&whole.into()) {
+                let may = nullable.contains(&path);
+                for changed in [&without, &null] {
+                    let changed = changed.as_object().unwrap();
+                    assert_eq!(parses(event, changed), may, "{event}: {path}: {changed:?}");
+                    assert_eq!(shape::problems(fields, changed).is_empty(), may, "{event}: {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_problem_names_field_type_and_remedy() {
+        let mut hello = example(HELLO);
+        hello.insert("build".into(), "release".into());
+        hello.insert("library".into(), Value::Null);
+        hello.remove("framework");
+        let found: Vec<String> = shape::problems(HELLO, &hello).iter().map(ToString::to_string).collect();
+        assert_eq!(found[0], "`framework`: missing: expected a text; send \"numpy\"");
+        assert_eq!(found[1], "`library`: expected a text, found null; send \"OpenBLAS 0.3.30\"");
+        assert!(
+            found[2].starts_with("`build`: expected an object, found the text \"release\"; send {"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn an_element_of_a_list_is_named_once() {
+        let mut sample = example(SAMPLE);
+        sample.insert("gaps_ns".into(), serde_json::json!([1, 0.5, 0.25]));
+        let found = shape::problems(SAMPLE, &sample);
+        assert_eq!(
+            found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["`gaps_ns[1]`: expected a whole number, 0 or more, found the number 0.5; send 27801126"]
+        );
+    }
+
+    #[test]
+    fn the_page_says_what_may_be_null() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md");
+        let page = std::fs::read_to_string(page).expect("docs/protocol.md is part of the checkout");
+        assert!(page.contains(&nullable_markdown()), "it should have:\n{}", nullable_markdown());
+    }
+}

@@ -1,0 +1,181 @@
+//! The task `measure`: cold start, warm-up, turns, usage, logits.
+
+use std::path::Path;
+
+use judge::parity::Tolerance;
+use protocol::{
+    Case, CaseSample, ColdStart, Decode, Finish, KvCache, Measure, Parity, ParityTask, Sample, Task, Turn,
+    Usage, Warmup, WarmupDone,
+};
+
+use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds};
+use crate::outputs::{self, Expected};
+use crate::problem::Problem;
+use crate::rules::{self, Asked, Turns};
+use crate::talk::{Stop, Talk};
+use crate::{Interrupted, Subject};
+
+const ORDER: &[&str] =
+    &["hello", "started", "loaded", "cold_start", "warmup", "sample", "usage", "parity", "done"];
+const NEW_TOKENS: usize = 3;
+const MAX_ITERATIONS: usize = 2;
+
+/// Two prompts of different lengths, so that an answer for the wrong one is seen.
+pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let case = |length, seed| Case {
+        context: Vec::new(),
+        prompts: vec![ids(subject, length, seed)],
+        trace: vec![ids(subject, NEW_TOKENS, seed + 1)],
+    };
+    let cases = vec![case(5, 1), case(3, 2)];
+    conversation(subject, &[], (ORDER, Need::Must), |talk| {
+        hold(talk, subject, &task(cases, KvCache::On), &[0, 1, 1], false)
+    })
+}
+
+/// Two sequences at once, behind a context that is in the cache.
+pub(super) fn batch(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let rows = |length, seed| vec![ids(subject, length, seed), ids(subject, length, seed + 1)];
+    let cases = vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5) }];
+    conversation(subject, &[], (ORDER, Need::May), |talk| {
+        hold(talk, subject, &task(cases, KvCache::On), &[0], true)
+    })
+}
+
+/// Every token computes the whole prefix again.
+pub(super) fn without_cache(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let cases = vec![Case {
+        context: Vec::new(),
+        prompts: vec![ids(subject, 4, 1)],
+        trace: vec![ids(subject, NEW_TOKENS, 2)],
+    }];
+    conversation(subject, &[], (ORDER, Need::May), |talk| {
+        hold(talk, subject, &task(cases, KvCache::Off), &[0], false)
+    })
+}
+
+fn task(cases: Vec<Case>, kv_cache: KvCache) -> Measure {
+    Measure {
+        cases,
+        new_tokens: NEW_TOKENS,
+        decode: Decode::Forced,
+        kv_cache,
+        warmup: Warmup {
+            min_iterations: 1,
+            max_iterations: MAX_ITERATIONS,
+            max_ns: 1_000_000_000,
+            settled_within: 0.05,
+        },
+        lead_in: 2,
+    }
+}
+
+fn hold(
+    talk: &mut Talk,
+    subject: &Subject<'_>,
+    task: &Measure,
+    turns: &[usize],
+    prompt_last_only: bool,
+) -> Result<String, Stop> {
+    let job = subject.job(Task::Measure(task.clone()));
+    begin(talk, &job, task.kv_cache)?;
+    let vocabulary = subject.vocabulary();
+    let asked: Vec<Asked<'_>> =
+        task.cases.iter().map(|case| Asked { case, new_tokens: task.new_tokens, vocabulary }).collect();
+
+    let cold = talk.event::<ColdStart>("cold_start")?;
+    if let Some(event) = &cold.event {
+        talk.note_all(cold.line, rules::cold_start(event, cold.since_start));
+    }
+    let warm = talk.event::<WarmupDone>("warmup")?;
+    if let Some(event) = &warm.event {
+        talk.note_all(warm.line, rules::warmup(event, &asked, MAX_ITERATIONS, warm.since_start));
+    }
+
+    let (answers, spent) = take_turns(talk, &asked, turns)?;
+    let scratch = match scratch() {
+        Ok(scratch) => scratch,
+        Err(problem) => {
+            talk.note(problem);
+            return Err(Stop::Broken);
+        }
+    };
+    let file = scratch.path().join("parity.safetensors");
+    let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only };
+    talk.send(&Turn::Finish(Finish { hash: true, parity: Some(parity) }));
+    let usage = talk.event::<Usage>("usage")?;
+    if let Some(event) = &usage.event {
+        talk.note_all(usage.line, rules::usage(event, spent, &hash(subject)));
+    }
+    let parity = talk.event::<Parity>("parity")?;
+    let expected: Vec<Expected<'_>> = task
+        .cases
+        .iter()
+        .zip(answers)
+        .map(|(case, chosen)| Expected {
+            case,
+            vocabulary,
+            prompt_last_only,
+            chosen,
+            tie: Tolerance::for_precision(subject.precision).tie,
+        })
+        .collect();
+    talk.note_all(parity.line, logits(&file, parity.event.as_ref(), &expected));
+    finish(talk)?;
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    Ok(format!(
+        "warm after {}, {} answered, usage, logits of {}",
+        seconds(warm.since_start),
+        counted(turns.len(), "turn"),
+        counted(task.cases.len(), "case")
+    ))
+}
+
+/// The tokens of each case's requests, and what the requests took.
+type Answers = (Vec<Vec<Vec<Vec<u32>>>>, Turns);
+
+/// Deals out turns as the driver does. In between the worker is stopped for a moment.
+fn take_turns(talk: &mut Talk, asked: &[Asked<'_>], turns: &[usize]) -> Result<Answers, Stop> {
+    let mut answers = vec![Vec::new(); asked.len()];
+    let mut spent = Turns::default();
+    talk.unasked("a line before the first turn")?;
+    for (number, &case) in turns.iter().enumerate() {
+        talk.pause();
+        talk.send(&Turn::Request { case });
+        let heard = talk.event::<Sample>("sample")?;
+        spent.seen += heard.since_asked;
+        if let Some(Sample { case: answered, sample }) = heard.event {
+            if answered != case {
+                let text = format!(
+                    "{answered}, but turn {} asked for case {case}; answer the case that was asked",
+                    number + 1
+                );
+                talk.note_all(heard.line, vec![Problem::at("case", text)]);
+            }
+            let CaseSample { first_token_ns, gaps_ns, tokens } = &sample;
+            let ns = gaps_ns.iter().fold(*first_token_ns, |sum, gap| sum.saturating_add(*gap));
+            spent.told += std::time::Duration::from_nanos(ns);
+            talk.note_all(heard.line, rules::case_sample(&sample, asked[case], "", heard.since_asked));
+            answers[case].push(tokens.clone());
+        }
+        talk.unasked(&format!("a second answer to turn {}", number + 1))?;
+    }
+    Ok((answers, spent))
+}
+
+fn logits(file: &Path, parity: Option<&Parity>, expected: &[Expected<'_>]) -> Vec<Problem> {
+    let asked = file.display().to_string();
+    match parity {
+        Some(parity) if parity.file != asked => {
+            let text = format!("{:?}, but the turn named {asked:?}; write there, and say so", parity.file);
+            vec![Problem::at("file", text)]
+        }
+        _ => outputs::parity(file, expected),
+    }
+}
+
+/// The sha256 of the weights that the job names.
+fn hash(subject: &Subject<'_>) -> String {
+    let file = subject.precision.file_name();
+    subject.bundle.manifest().files.get(&file).map_or_else(String::new, |record| record.sha256.clone())
+}

@@ -1,0 +1,108 @@
+//! The tasks that take no turns: `load`, `generate`, `score`, `probe`.
+
+use judge::parity::Tolerance;
+use protocol::{Case, Generate, Generated, KvCache, Parity, ParityTask, Probe, Probed, Score, Scored, Task};
+
+use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds, send_job};
+use crate::outputs::{self, Expected};
+use crate::problem::Problem;
+use crate::rules;
+use crate::talk::{Stop, Talk};
+use crate::{Interrupted, Subject};
+
+pub(super) fn load(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let order: &[&str] = &["hello", "started", "loaded", "done"];
+    conversation(subject, &[], (order, Need::Must), |talk| {
+        let job = protocol::Job { evict: true, ..subject.job(Task::Load) };
+        begin(talk, &job, KvCache::On)?;
+        finish(talk)?;
+        Ok(format!("{}, exit code 0", order.join(", ")))
+    })
+}
+
+const NEW_TOKENS: usize = 3;
+
+pub(super) fn generate(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let order: &[&str] = &["hello", "started", "loaded", "parity", "generated", "done"];
+    conversation(subject, &[], (order, Need::May), |talk| {
+        let scratch = in_scratch(talk)?;
+        let file = scratch.path().join("generated.safetensors");
+        let prompt = ids(subject, 4, 3);
+        let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false };
+        let task = Generate {
+            prompts: vec![vec![prompt.clone()]],
+            new_tokens: NEW_TOKENS,
+            sampling: None,
+            parity: Some(parity),
+        };
+        begin(talk, &subject.job(Task::Generate(task)), KvCache::On)?;
+        let parity = talk.event::<Parity>("parity")?;
+        let generated = talk.event::<Generated>("generated")?;
+        if let Some(event) = generated.event {
+            let found = generated_rules(&event, subject.vocabulary());
+            if found.is_empty() {
+                let case =
+                    Case { context: Vec::new(), prompts: vec![prompt], trace: event.tokens[0].clone() };
+                let expected = Expected {
+                    case: &case,
+                    vocabulary: subject.vocabulary(),
+                    prompt_last_only: false,
+                    chosen: event.tokens.clone(),
+                    tie: Tolerance::for_precision(subject.precision).tie,
+                };
+                talk.note_all(parity.line, outputs::parity(&file, &[expected]));
+            }
+            talk.note_all(generated.line, found);
+        }
+        finish(talk)?;
+        Ok(format!("{NEW_TOKENS} tokens continued greedily, with their logits"))
+    })
+}
+
+fn generated_rules(generated: &Generated, vocabulary: usize) -> Vec<Problem> {
+    match generated.tokens.as_slice() {
+        [case] => rules::tokens(case, 1, NEW_TOKENS, vocabulary, "tokens[0]").into_iter().collect(),
+        cases => {
+            let text = format!("{} cases for 1; send [case][batch][new tokens]", cases.len());
+            vec![Problem::at("tokens", text)]
+        }
+    }
+}
+
+pub(super) fn score(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let order: &[&str] = &["hello", "started", "loaded", "scored", "done"];
+    conversation(subject, &[], (order, Need::May), |talk| {
+        let scratch = in_scratch(talk)?;
+        let file = scratch.path().join("scored.safetensors");
+        let sequences = vec![ids(subject, 5, 1), ids(subject, 5, 2)];
+        let shape = [sequences.len(), sequences[0].len(), subject.vocabulary()];
+        let task = Score { sequences, piece: 2, file: file.display().to_string() };
+        begin(talk, &subject.job(Task::Score(task)), KvCache::On)?;
+        let scored = talk.event::<Scored>("scored")?;
+        talk.note_all(scored.line, outputs::score(&file, shape));
+        finish(talk)?;
+        Ok(format!("logits of {} sequences of {} tokens", shape[0], shape[1]))
+    })
+}
+
+pub(super) fn probe(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let order: &[&str] = &["probed", "done"];
+    conversation(subject, &[], (order, Need::May), |talk| {
+        let task = Probe { bytes: 1 << 20, sweep_ns: 1_000_000, repeats: 2 };
+        send_job(talk, &subject.job(Task::Probe(task.clone())));
+        let probed = talk.event::<Probed>("probed")?;
+        if let Some(event) = &probed.event {
+            talk.note_all(probed.line, rules::probed(event, &task, subject.threads, probed.since_start));
+        }
+        finish(talk)?;
+        Ok(format!("the machine probed in {}", seconds(probed.since_start)))
+    })
+}
+
+/// A temporary directory, or the end of the conversation.
+fn in_scratch(talk: &mut Talk) -> Result<tempfile::TempDir, Stop> {
+    scratch().map_err(|problem| {
+        talk.note(problem);
+        Stop::Broken
+    })
+}

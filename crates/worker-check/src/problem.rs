@@ -1,0 +1,88 @@
+//! Something that a worker does not hold, and what to do instead.
+
+use std::fmt;
+use std::path::Path;
+
+/// A sentence on one line of a worker's answer, or on one field of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line on stdout, from 1; `None` for what concerns no line.
+    pub line: Option<usize>,
+    /// The event on that line.
+    pub event: Option<String>,
+    /// The field, as in `iterations[0].cases[0].gaps_ns`.
+    pub field: Option<String>,
+    /// What was expected, what was found, and what to send.
+    pub text: String,
+}
+
+impl Problem {
+    pub(crate) fn new(text: impl Into<String>) -> Problem {
+        Problem { line: None, event: None, field: None, text: text.into() }
+    }
+
+    /// With a field.
+    pub(crate) fn at(field: &str, text: impl Into<String>) -> Problem {
+        Problem { field: Some(field.to_owned()), ..Problem::new(text) }
+    }
+
+    /// With a line, and the event on it.
+    pub(crate) fn on(self, line: usize, event: Option<&str>) -> Problem {
+        Problem { line: Some(line), event: event.map(str::to_owned), ..self }
+    }
+
+    /// What is the same for the same mistake in another line, in another element of a list, with another value.
+    pub(crate) fn mistake(&self) -> String {
+        let rule = self.text.split(", found ").next().unwrap_or_default();
+        let text = format!(
+            "{} {} {rule}",
+            self.event.as_deref().unwrap_or_default(),
+            self.field.as_deref().unwrap_or_default()
+        );
+        text.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#")
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, &self.field) {
+            (Some(line), Some(field)) => write!(f, "line {line}, `{field}`: {}", self.text),
+            (Some(line), None) => write!(f, "line {line}: {}", self.text),
+            (None, Some(field)) => write!(f, "`{field}`: {}", self.text),
+            (None, None) => f.write_str(&self.text),
+        }
+    }
+}
+
+/// A program that the system does not start.
+pub(crate) fn cannot_start(path: &Path, error: &std::io::Error) -> Problem {
+    let path = path.display();
+    let remedy = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => format!("; make it executable: chmod +x {path}"),
+        std::io::ErrorKind::NotFound => {
+            "; a script's first line must name a program that is there, as in #!/usr/bin/env python3"
+                .to_owned()
+        }
+        _ if error.raw_os_error() == Some(8) => {
+            "; a script's first line must name its language, as in #!/usr/bin/env python3".to_owned()
+        }
+        _ => String::new(),
+    };
+    Problem::new(format!("cannot start {path}: {error}{remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_the_same_in_another_line_and_with_another_value() {
+        let problem = |field: &str, found: &str, line| {
+            Problem::at(field, format!("expected a list, found {found}; send [1]")).on(line, Some("sample"))
+        };
+        let first = problem("gaps_ns[0]", "the number 0.5", 6);
+        assert_eq!(first.mistake(), problem("gaps_ns[12]", "the number 6e-6", 7).mistake());
+        assert_ne!(first.mistake(), problem("tokens[0]", "the number 0.5", 6).mistake());
+        assert_ne!(first.mistake(), Problem { event: Some("warmup".into()), ..first.clone() }.mistake());
+    }
+}
