@@ -1,4 +1,4 @@
-//! Reads the facts about the machine and the checkout that belong to a result.
+//! Reads the facts about the machine and the checkout or installation that belong to a result.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,6 +18,7 @@ pub fn read(places: &Places, started: String) -> Environment {
     let cpu =
         system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
     let checkout = places.checkout.as_deref();
+    let build = places.build().unwrap_or_default();
     Environment {
         host: host(),
         os: System::long_os_version(),
@@ -29,8 +30,8 @@ pub fn read(places: &Places, started: String) -> Environment {
         cpu_quota: machine::quota(),
         memory_bytes: system.total_memory(),
         gpus: machine::gpus(),
-        git_commit: checkout.and_then(head),
-        git_modified: checkout.and_then(is_modified),
+        git_commit: checkout.and_then(head).or(build.git_commit),
+        git_modified: checkout.and_then(is_modified).or(build.git_modified),
         driver_version: env!("CARGO_PKG_VERSION").to_owned(),
         command: std::env::args().collect(),
         started,

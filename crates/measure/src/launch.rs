@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::native;
 use crate::places::Places;
 use crate::worker::Worker;
 use plan::{Contender, HugePages};
@@ -25,7 +26,7 @@ const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
 /// The worker of an engine with its CPUs and its whole environment: what the system needs, the thread budget, the memory
-/// policy, and the variables of the engine's configuration.
+/// policy, where its libraries lie, and the variables of the engine's configuration.
 pub fn worker(
     contender: &Contender,
     cpus: Option<&[usize]>,
@@ -43,6 +44,9 @@ pub fn worker(
         environment.insert(name.to_owned(), contender.threads.to_string());
     }
     environment.insert(configs::TUNABLES.to_owned(), huge_pages.tunables().to_owned());
+    if let Some(directory) = native::library_path(places, engine) {
+        environment.insert(native::LIBRARY_PATH.to_owned(), directory.display().to_string());
+    }
     for (name, value) in &engine.env {
         let value = std::env::var(name)
             .ok()

@@ -60,6 +60,11 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends
     History(Box<HistoryArgs>),
+    /// Download what the frameworks need into the cache directory, unless it is there
+    ///
+    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH, if set, are used
+    /// instead of a download. A comparison downloads what it lacks by itself.
+    Setup(SetupArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
@@ -75,13 +80,21 @@ pub(crate) struct HereArgs {
     pub(crate) places: Places,
 }
 
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SetupArgs {
+    #[command(flatten)]
+    pub(crate) asked: setup::Asked,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
 /// Locations of configuration and workers; for tests and unusual layouts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Places {
-    /// Directory of configs/ [default: that of the checkout]
+    /// Directory of configs/ [default: that of the checkout or installation, under ~/.config/photofinish]
     #[arg(long, value_name = "DIR", hide = true, global = false)]
     pub(crate) configs: Option<PathBuf>,
-    /// Directory of the worker binaries [default: the program's own]
+    /// Directory of the worker binaries [default: that of the checkout or installation]
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) workers: Option<PathBuf>,
 }

@@ -41,6 +41,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
+        Some(Command::Setup(args)) => measure::native::set_up(&args.places.find()?, &args.asked).map(|()| 0),
         Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
     }
 }

@@ -58,9 +58,9 @@ fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
 fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
     let bases = asked.study.arms.iter().filter(|arm| arm.workers.is_some());
     for (arm, engine) in bases.zip(engines) {
-        if engine.worker.starts_with("{root}") {
+        if engine.worker.contains('/') {
             return Err(Failure::usage(format!(
-                "{} is a program of the checkout and not built from it: leave it out of an interleaved check",
+                "{} is a program that no build makes: leave it out of an interleaved check",
                 engine.name
             )));
         }
