@@ -147,7 +147,7 @@ fn alone() -> Failure {
 }
 
 /// The checkout that contains `path`.
-pub fn checkout_of(path: &Path) -> Option<PathBuf> {
+pub(crate) fn checkout_of(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|directory| is_checkout(directory)).map(Path::to_path_buf)
 }
 

@@ -13,7 +13,7 @@ use judge::regression::machine::Speed;
 use judge::regression::verdicts::{self, Bar, Subject};
 use judge::regression::{Document, Kind, Pair, Side};
 use measure::resolve::available_threads;
-use measure::{Places, environment, launch, places, provision};
+use measure::{Places, environment, launch, provision};
 use plan::ab::engines_of;
 use plan::{Arm, Contender, Failure, Request, Result};
 
@@ -82,16 +82,11 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
     let records = records::in_the_same_rounds(report);
     let (baseline, current): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
-    let checkout = places::checkout_of(directory);
-    let checkout = checkout.as_deref();
+    let (git_commit, git_modified) = environment::origin(directory);
     let side = |source: String, records: &[Record]| Side::new(&source, records);
     let mut document = Document::new(
         Kind::Interleaved,
-        Side {
-            git_commit: checkout.and_then(environment::head),
-            git_modified: checkout.and_then(environment::is_modified),
-            ..side(directory.display().to_string(), &baseline)
-        },
+        Side { git_commit, git_modified, ..side(directory.display().to_string(), &baseline) },
         side("this build".to_owned(), &current),
     );
     let pairs: Vec<Pair<'_>> =
