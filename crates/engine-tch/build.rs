@@ -1,13 +1,17 @@
 //! Compiles `src/shim.cpp` against the headers of the libtorch that torch-sys links, and lets the
-//! worker and its tests find that libtorch without `LD_LIBRARY_PATH`.
+//! worker and its tests find that libtorch without `LD_LIBRARY_PATH`. A worker for other machines is not told where
+//! libtorch lies on this one: the driver of an installation names the place.
 
 use std::path::{Path, PathBuf};
+
+/// Set by `cargo xtask dist`.
+const RELOCATABLE: &str = "PHOTOFINISH_RELOCATABLE";
 
 fn main() {
     for input in ["build.rs", "src/script.cpp", "src/shim.cpp", "src/shim.h"] {
         println!("cargo::rerun-if-changed={input}");
     }
-    for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI"] {
+    for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI", RELOCATABLE] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     // What torch-sys tells its direct dependents (its `links` key is `tch`); silent on Windows.
@@ -45,7 +49,9 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
 }
 
 fn link(libraries: &Path, on_linux: bool) {
-    println!("cargo::rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+    if std::env::var_os(RELOCATABLE).is_none() {
+        println!("cargo::rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+    }
     if !on_linux {
         return;
     }

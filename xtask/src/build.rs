@@ -13,7 +13,7 @@ use tooling::{Reporter, interrupt, process};
 
 use crate::cargo::package;
 use crate::catalog::Engines;
-use crate::references::Reference;
+use crate::references;
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, frameworks: &[String], reporter: Reporter) -> Result<ExitCode> {
@@ -66,8 +66,12 @@ pub(crate) fn workers(
 }
 
 fn worker(workspace: &Workspace, engine: &Engine, provision: &Provision, reporter: Reporter) -> Result<()> {
-    if let Some(reference) = Reference::behind(engine) {
-        return reference.check(workspace);
+    if let Some(reference) = references::behind(engine) {
+        return references::all(workspace).check(reference);
+    }
+    if engine.worker.contains('/') {
+        // A program of the user's own.
+        return Ok(());
     }
     let pieces = Piece::named(&engine.native)?;
     let provided = pieces.iter().map(|&piece| provision.provide(piece)).collect::<Result<Vec<_>>>()?;

@@ -14,6 +14,11 @@ pub(crate) fn cargo(workspace: &Workspace) -> Command {
     if let Some(target) = &workspace.target {
         command.env("CARGO_TARGET_DIR", target);
     }
+    if !workspace.variables.is_empty() {
+        // It would win over RUSTFLAGS.
+        command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+        command.envs(workspace.variables.iter().map(|(name, value)| (name, value)));
+    }
     command
 }
 

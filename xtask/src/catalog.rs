@@ -1,5 +1,6 @@
 //! What exists, as data: configs/engines/*.toml and configs/models/*.toml.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -14,11 +15,16 @@ pub(crate) struct Engines(Vec<Engine>);
 impl Engines {
     pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
         let read = if workspace.is_apart() { configs::engines_of_another_version } else { configs::engines };
-        let engines = read(&workspace.configs()).map_err(bad_input)?;
+        let engines = read(&workspace.layers()).map_err(bad_input)?;
         for engine in &engines {
             Piece::named(&engine.native).with_context(|| format!("configs/engines/{}.toml", engine.name))?;
         }
         Ok(Self(engines))
+    }
+
+    /// Packages of all workers that are built from this repository, references among them.
+    pub(crate) fn packages(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|engine| engine.worker.as_str()).filter(|worker| !worker.contains('/')).collect()
     }
 
     /// In the order of the names; every engine that is no reference where there are none.
@@ -44,9 +50,9 @@ impl Engines {
 /// Pieces that `--model` asks for. A path or a source with a scheme (`hf:owner/name`) needs none, and
 /// whether it exists is for the driver to say.
 pub(crate) fn pieces_of_model(workspace: &Workspace, name: &str) -> Result<Vec<Piece>> {
-    let models = configs::models(&workspace.configs()).map_err(bad_input)?;
+    let models = configs::models(&workspace.layers()).map_err(bad_input)?;
     if models.iter().any(|known| known == name) {
-        return Piece::named(&configs::model(&workspace.configs(), name).map_err(bad_input)?.native);
+        return Piece::named(&configs::model(&workspace.layers(), name).map_err(bad_input)?.native);
     }
     let is_bare_word = !name.contains(['/', '\\', ':', '.']);
     if is_bare_word && !Path::new(name).exists() {
@@ -72,7 +78,7 @@ mod tests {
     use super::*;
 
     fn workspace() -> Workspace {
-        Workspace::locate().unwrap()
+        Workspace::locate().unwrap().shipped()
     }
 
     fn names(engines: Vec<&Engine>) -> Vec<&str> {

@@ -14,7 +14,7 @@ use tooling::process::{self, command, output_of, output_within};
 
 use crate::cargo::cargo;
 use crate::catalog::Engines;
-use crate::references::Reference;
+use crate::references::{self, Reference};
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         variants.sort_by_key(|engine| engine.name != framework);
         all_can_run &= examine(workspace, &provision, framework, &variants)?;
     }
-    references(workspace);
+    list_references(workspace);
     println!("cache: {}", workspace.cache.display());
     println!("  {}", state_of(&provision, Piece::Model));
     toolchain(workspace);
@@ -126,10 +126,11 @@ fn state_of(provision: &Provision, piece: Piece) -> String {
 }
 
 /// Optional: that they are not set up is nobody's failure.
-fn references(workspace: &Workspace) {
+fn list_references(workspace: &Workspace) {
     println!("references:");
+    let references = references::all(workspace);
     for reference in Reference::ALL {
-        match reference.check(workspace) {
+        match references.check(reference) {
             Ok(()) => println!("  {reference}: set up"),
             Err(error) => println!("  {error}"),
         }

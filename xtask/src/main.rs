@@ -6,11 +6,14 @@ mod calibrate;
 mod cargo;
 mod catalog;
 mod compare;
+mod dist;
 mod doctor;
 mod gate;
+mod install;
 mod profile;
 mod readers;
 mod references;
+mod rehearsal;
 mod splice;
 mod test;
 mod workspace;
@@ -20,10 +23,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use setup::Piece;
+use setup::Asked;
 use tooling::Reporter;
 
-use crate::references::Reference;
 use crate::workspace::Workspace;
 
 #[derive(Parser)]
@@ -39,22 +41,20 @@ enum Task {
     ///
     /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH,
     /// if set, are used instead of a download.
-    Setup {
-        /// Plain lines on long work instead of progress bars, and nothing else
-        #[arg(long)]
-        quiet: bool,
-        /// Only these pieces
-        #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
-        only: Vec<Piece>,
-        /// In their place the references, all or these: the frameworks' own implementations (docs/references.md)
-        #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
-        references: Option<Vec<Reference>>,
-    },
+    Setup(Asked),
     /// Set up, then build the driver and one worker for each framework
     Build {
         /// Names of configs/engines; all, unless given
         #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
         frameworks: Vec<String>,
+        /// Plain lines on long work instead of progress bars, and nothing else
+        #[arg(long)]
+        quiet: bool,
+    },
+    /// Build everything and install it, so that `photofinish` works without this checkout (docs/installing.md)
+    Install(install::Args),
+    /// Build everything for other machines and pack it: a tar.gz and its checksum in target/dist
+    Dist {
         /// Plain lines on long work instead of progress bars, and nothing else
         #[arg(long)]
         quiet: bool,
@@ -114,13 +114,15 @@ fn main() -> ExitCode {
 fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
-        Task::Setup { quiet, references: Some(named), .. } => {
-            references::set_up(&workspace, &named, Reporter::new(quiet))
+        Task::Setup(Asked { quiet, references: Some(named), .. }) => {
+            done(references::set_up(&workspace, &named, Reporter::new(quiet)))
         }
-        Task::Setup { quiet, only, .. } => {
+        Task::Setup(Asked { quiet, only, .. }) => {
             done(workspace.provision(Reporter::new(quiet))?.provide_all(&only))
         }
         Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
+        Task::Install(args) => install::run(&workspace, &args),
+        Task::Dist { quiet } => dist::run(&workspace, quiet),
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),

@@ -10,7 +10,7 @@ use tooling::process::{command, output_of, succeeds};
 
 use crate::cargo::cargo;
 use crate::workspace::Workspace;
-use crate::{build, readers};
+use crate::{build, readers, rehearsal};
 
 /// Packages whose tests are compiled together, so that what several of them rest on is compiled once. In this order: what
 /// others rest on comes first, and the engines' tests come after those that run the engines as they were built.
@@ -104,6 +104,7 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     findings.step("tidy", tidy::run(&workspace.root));
     if quick {
         findings.skip("readers of results", "pandas, DuckDB and jq come over the network");
+        findings.skip("an installation at work", "it takes native libraries");
     } else {
         findings.step("readers of results", readers::check(workspace));
     }
@@ -116,6 +117,7 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
             findings.step(&format!("set-up of {piece}"), provided);
         }
         findings.step("build", build::run(workspace, &[], reporter).map(drop));
+        findings.step("an installation at work", rehearsal::check(workspace));
     }
     for group in GROUPS {
         let (left_out, tested): (Vec<_>, Vec<_>) =

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use configs::Engine;
-use setup::Provision;
+use configs::{Engine, Layers};
+use setup::{Home, Provision};
 use tooling::{BadInput, Reporter};
 
 /// The program that compares; the package that it is built from is called `driver`.
-pub(crate) const PHOTOFINISH: &str = "photofinish";
+pub(crate) use setup::PROGRAM as PHOTOFINISH;
 
 #[derive(Clone)]
 pub(crate) struct Workspace {
@@ -21,29 +21,48 @@ pub(crate) struct Workspace {
     pub(crate) binaries: PathBuf,
     /// The target directory, where cargo's choice is not meant.
     pub(crate) target: Option<PathBuf>,
+    /// Variables with which everything is built.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    /// The user's own configuration, which lies over that of the checkout; need not exist.
+    pub(crate) user_configs: Option<PathBuf>,
 }
 
 impl Workspace {
     pub(crate) fn locate() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in no directory")?;
+        let root = own_checkout()?;
         // This binary is one of them, whatever the target directory is set to.
         let executable = std::env::current_exe().context("cannot tell where this program lies")?;
         let binaries = executable.parent().context("this program lies in no directory")?;
-        let cache = cache_directory(
-            std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from),
-            std::env::var_os("HOME").map(PathBuf::from),
-        )?;
-        Ok(Self { root: root.to_owned(), cache, binaries: binaries.to_owned(), target: None })
+        let home = Home::from_environment();
+        let cache = home.cache().ok_or_else(|| {
+            BadInput("no cache directory: set XDG_CACHE_HOME or HOME to an absolute path".into())
+        })?;
+        Ok(Self {
+            root: root.to_owned(),
+            cache,
+            binaries: binaries.to_owned(),
+            target: None,
+            variables: Vec::new(),
+            user_configs: home.config(),
+        })
     }
 
     /// The checkout at `root`, built in a corner of this one's target directory.
     pub(crate) fn apart(&self, root: &Path) -> Self {
         let target = self.binaries.parent().unwrap_or(&self.binaries).join("gate");
-        Self { root: root.to_owned(), binaries: target.join("release"), target: Some(target), ..self.clone() }
+        let user_configs = None;
+        let binaries = target.join("release");
+        Self { root: root.to_owned(), binaries, target: Some(target), user_configs, ..self.clone() }
     }
 
+    /// This checkout, built with these variables in `target`.
+    pub(crate) fn built_with(&self, target: PathBuf, variables: Vec<(&'static str, String)>) -> Self {
+        Self { binaries: target.join("release"), target: Some(target), variables, ..self.clone() }
+    }
+
+    /// Whether this is another checkout than the one that this program was built from.
     pub(crate) fn is_apart(&self) -> bool {
-        self.target.is_some()
+        own_checkout().is_ok_and(|own| own != self.root)
     }
 
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
@@ -52,6 +71,16 @@ impl Workspace {
 
     pub(crate) fn configs(&self) -> PathBuf {
         self.root.join("configs")
+    }
+
+    /// The checkout's configuration, with the user's over it.
+    pub(crate) fn layers(&self) -> Layers {
+        Layers::single(self.configs()).under(self.user_configs.clone())
+    }
+
+    /// As it came, without the user's own configuration.
+    pub(crate) fn shipped(&self) -> Self {
+        Self { user_configs: None, ..self.clone() }
     }
 
     /// Native libraries and the model, from the cache directory or downloaded into it.
@@ -69,29 +98,6 @@ impl Workspace {
     }
 }
 
-fn cache_directory(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf> {
-    // The XDG specification: a relative path there is to be ignored.
-    let base = xdg.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")));
-    match base {
-        Some(base) if base.is_absolute() => Ok(base.join("photofinish")),
-        _ => {
-            Err(BadInput("no cache directory: set XDG_CACHE_HOME or HOME to an absolute path".into()).into())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cache_directory_follows_xdg() {
-        let at = |xdg: Option<&str>, home: Option<&str>| {
-            cache_directory(xdg.map(PathBuf::from), home.map(PathBuf::from)).ok()
-        };
-        assert_eq!(at(Some("/x"), Some("/h")), Some(PathBuf::from("/x/photofinish")));
-        assert_eq!(at(None, Some("/h")), Some(PathBuf::from("/h/.cache/photofinish")));
-        assert_eq!(at(Some("relative"), Some("/h")), Some(PathBuf::from("/h/.cache/photofinish")));
-        assert_eq!(at(Some(""), None), None);
-    }
+fn own_checkout() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in no directory")
 }

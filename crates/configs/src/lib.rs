@@ -2,11 +2,15 @@
 //!
 //! This is the one reader of these files. The types are written to results too, and are read back from them.
 
+mod layers;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+pub use layers::Layers;
 
 /// One sentence on a file that cannot be used or a name that does not exist: a mistake of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,14 +36,15 @@ pub struct Engine {
     pub name: String,
     /// What the worker must say it is.
     pub framework: String,
-    /// Package and binary; a path below `{root}`, the checkout, for one that cargo does not build.
+    /// Package and binary; a path, absolute or below `{root}`, for one that cargo does not build. `{root}` is the
+    /// directory that holds `configs`.
     pub worker: String,
     pub summary: String,
     /// Whether this is a framework's own implementation, set beside the engines so that they can be held against
     /// it: it is compared when asked for, and its own ways are noted rather than struck.
     #[serde(default)]
     pub reference: bool,
-    /// Pieces of `cargo xtask setup` that it needs.
+    /// Pieces of set-up that it needs.
     #[serde(default)]
     pub native: Vec<String>,
     #[serde(default)]
@@ -121,9 +126,9 @@ pub const DEFAULT_SUITE: &str = "default";
 /// The model that is compared where none is named.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
-/// The engine of `engines/NAME.toml`; `configs` is the directory that holds `engines`.
-pub fn engine(configs: &Path, name: &str) -> Result<Engine> {
-    let path = known(&configs.join("engines"), name, "framework", "")?;
+/// The engine of `engines/NAME.toml`.
+pub fn engine(configs: &Layers, name: &str) -> Result<Engine> {
+    let path = known(configs, ("engines", "framework"), name, "")?;
     let engine: Engine = read(&path)?;
     if !engine.name.is_empty() {
         return Err(ConfigError(format!(
@@ -135,17 +140,16 @@ pub fn engine(configs: &Path, name: &str) -> Result<Engine> {
 }
 
 /// Every engine there is, by name.
-pub fn engines(configs: &Path) -> Result<Vec<Engine>> {
-    names(&configs.join("engines"))?.iter().map(|name| engine(configs, name)).collect()
+pub fn engines(configs: &Layers) -> Result<Vec<Engine>> {
+    configs.names("engines")?.iter().map(|name| engine(configs, name)).collect()
 }
 
 /// Every engine of another version of this repository, with what building a worker takes: its settings and options
 /// are left out, and fields that are unknown here are passed over.
-pub fn engines_of_another_version(configs: &Path) -> Result<Vec<Engine>> {
+pub fn engines_of_another_version(configs: &Layers) -> Result<Vec<Engine>> {
     const FIELDS: [&str; 6] = ["framework", "worker", "summary", "reference", "native", "env"];
-    let directory = configs.join("engines");
     let engine = |name: &String| {
-        let path = directory.join(format!("{name}.toml"));
+        let path = configs.file("engines", name);
         let mut table: toml::Table = read(&path)?;
         table.retain(|field, _| FIELDS.contains(&field));
         let engine: Engine = table
@@ -153,12 +157,12 @@ pub fn engines_of_another_version(configs: &Path) -> Result<Vec<Engine>> {
             .map_err(|error| ConfigError(format!("{}: {}", path.display(), error.message())))?;
         Ok(Engine { name: name.clone(), ..engine })
     };
-    names(&directory)?.iter().map(engine).collect()
+    configs.names("engines")?.iter().map(engine).collect()
 }
 
 /// The frameworks that are compared when none is named: those of `configs/engines` that are neither
 /// variants nor references, `candle`, `tch`, `ort` first.
-pub fn default_engines(configs: &Path) -> Result<Vec<Engine>> {
+pub fn default_engines(configs: &Layers) -> Result<Vec<Engine>> {
     let mut engines = engines(configs)?;
     engines.retain(|engine| engine.is_plain() && !engine.reference);
     let usual = ["candle", "tch", "ort"];
@@ -166,18 +170,18 @@ pub fn default_engines(configs: &Path) -> Result<Vec<Engine>> {
     Ok(engines)
 }
 
-pub fn model(configs: &Path, name: &str) -> Result<Model> {
+pub fn model(configs: &Layers, name: &str) -> Result<Model> {
     let hint = ", or give a directory, a .gguf file, hf:owner/name or synthetic:NAME";
-    read(&known(&configs.join("models"), name, "model", hint)?)
+    read(&known(configs, ("models", "model"), name, hint)?)
 }
 
 /// The names of the models there are.
-pub fn models(configs: &Path) -> Result<Vec<String>> {
-    names(&configs.join("models"))
+pub fn models(configs: &Layers) -> Result<Vec<String>> {
+    configs.names("models")
 }
 
-pub fn suite(configs: &Path, name: &str) -> Result<Suite> {
-    read(&known(&configs.join("suites"), name, "suite", "")?)
+pub fn suite(configs: &Layers, name: &str) -> Result<Suite> {
+    read(&known(configs, ("suites", "suite"), name, "")?)
 }
 
 /// Reads `text`, which stands at `path`; an error says the line.
@@ -190,31 +194,18 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     })
 }
 
-/// The file of this name, or those that there are.
-fn known(directory: &Path, name: &str, kind: &str, hint: &str) -> Result<PathBuf> {
-    let names = names(directory)?;
+/// The file of this name, or those that there are. The kind is given as its directory and as the word for one.
+fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) -> Result<PathBuf> {
+    let names = configs.names(kind)?;
     if names.iter().any(|known| known == name) {
-        return Ok(directory.join(format!("{name}.toml")));
+        return Ok(configs.file(kind, name));
     }
-    Err(ConfigError(format!("unknown {kind} {name:?}; there are {}{hint}", names.join(", "))))
+    Err(ConfigError(format!("unknown {one} {name:?}; there are {}{hint}", names.join(", "))))
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     parse(path, &text)
-}
-
-fn names(directory: &Path) -> Result<Vec<String>> {
-    let entries = std::fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let is_toml = path.extension().is_some_and(|extension| extension == "toml");
-            is_toml.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
-        })
-        .collect();
-    names.sort();
-    Ok(names)
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
@@ -237,7 +228,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_those_there_are() {
         let directory = directory(&[("quick", "")]);
-        let error = engine(directory.path(), "slow").unwrap_err().to_string();
+        let error = engine(&Layers::single(directory.path()), "slow").unwrap_err().to_string();
         assert_eq!(error, "unknown framework \"slow\"; there are quick");
     }
 
@@ -247,9 +238,9 @@ mod tests {
         let known = "framework = \"known\"\nworker = \"w\"\nsummary = \"\"\nreference = true\n";
         let directory = directory(&[("plain", plain), ("variant", plain), ("known", known)]);
         let names = |engines: Vec<Engine>| engines.into_iter().map(|engine| engine.name).collect::<Vec<_>>();
-        assert_eq!(names(default_engines(directory.path()).unwrap()), ["plain"]);
-        assert_eq!(names(engines(directory.path()).unwrap()), ["known", "plain", "variant"]);
-        assert!(engine(directory.path(), "known").unwrap().reference);
+        assert_eq!(names(default_engines(&Layers::single(directory.path())).unwrap()), ["plain"]);
+        assert_eq!(names(engines(&Layers::single(directory.path())).unwrap()), ["known", "plain", "variant"]);
+        assert!(engine(&Layers::single(directory.path()), "known").unwrap().reference);
     }
 
     #[test]
@@ -263,7 +254,7 @@ mod tests {
     fn an_engine_is_named_by_its_file_alone() {
         let text = "name = \"other\"\nframework = \"f\"\nworker = \"w\"\nsummary = \"\"\n";
         let directory = directory(&[("x", text)]);
-        let error = engine(directory.path(), "x").unwrap_err().to_string();
+        let error = engine(&Layers::single(directory.path()), "x").unwrap_err().to_string();
         assert!(error.contains("unknown field `name`"), "{error}");
     }
 
@@ -271,19 +262,19 @@ mod tests {
     fn fields_of_another_version_are_passed_over() {
         let text = "framework = \"f\"\nworker = \"w\"\nsummary = \"\"\nnew = 1\n[settings]\nnewer = 2\n";
         let directory = directory(&[("x", text)]);
-        assert!(engines(directory.path()).is_err());
-        assert_eq!(engines_of_another_version(directory.path()).unwrap()[0].worker, "w");
+        assert!(engines(&Layers::single(directory.path())).is_err());
+        assert_eq!(engines_of_another_version(&Layers::single(directory.path())).unwrap()[0].worker, "w");
     }
 
     #[test]
     fn the_files_of_the_repository_are_read_and_survive_json() {
-        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let configs = Layers::single(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs"));
         let found = engines(&configs).unwrap();
         let json = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Engine>>(&json).unwrap(), found);
         assert!(found.iter().all(|engine| !engine.name.is_empty()));
         assert!(model(&configs, DEFAULT_MODEL).unwrap().native.contains(&"model".to_owned()));
-        for name in names(&configs.join("suites")).unwrap() {
+        for name in configs.names("suites").unwrap() {
             let found = suite(&configs, &name).unwrap();
             let json = serde_json::to_string(&found).unwrap();
             assert_eq!(serde_json::from_str::<Suite>(&json).unwrap(), found);

@@ -19,6 +19,8 @@ use crate::options::Optimization;
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
 /// Names the file of the native library.
 const DYLIB_VARIABLE: &str = "ORT_DYLIB_PATH";
+/// Brings the library.
+const SET_UP: &str = "run `photofinish setup` (in a checkout: `cargo xtask setup`)";
 
 /// The loaded library. There can be but one, and one environment, in a process.
 pub(crate) struct Library {
@@ -46,11 +48,10 @@ pub(crate) fn library() -> Result<&'static Library, EngineError> {
 
 /// The library's absolute path and its version, which is one that `ort` can use.
 pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineError> {
-    let unusable = |reason: String| {
-        EngineError::Framework(format!("{reason}; run `cargo xtask setup`, or correct {DYLIB_VARIABLE}"))
-    };
+    let unusable =
+        |reason: String| EngineError::Framework(format!("{reason}; {SET_UP}, or correct {DYLIB_VARIABLE}"));
     let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) else {
-        let text = format!("{DYLIB_VARIABLE} is not set; run `cargo xtask setup`");
+        let text = format!("{DYLIB_VARIABLE} is not set; {SET_UP}");
         return Err(EngineError::Framework(text));
     };
     // Made absolute here: `ort` would look beside the executable first.

@@ -147,13 +147,16 @@ fn what_cannot_be_loaded_is_named_with_what_to_do() {
         let error = find(named.map(Path::to_path_buf)).expect_err("nothing to load");
         error.to_string()
     };
-    assert_eq!(message(None), "ORT_DYLIB_PATH is not set; run `cargo xtask setup`");
+    assert_eq!(
+        message(None),
+        "ORT_DYLIB_PATH is not set; run `photofinish setup` (in a checkout: `cargo xtask setup`)"
+    );
     assert_eq!(message(Some(Path::new(""))), message(None));
     let absent = message(Some(&directory.path().join("absent.so")));
-    assert!(absent.contains("absent.so, which is no file; run `cargo xtask setup`"), "{absent}");
+    assert!(absent.contains("absent.so, which is no file; run `photofinish setup`"), "{absent}");
     let broken = message(Some(&text_file));
     assert!(broken.contains("library.so cannot be loaded: "), "{broken}");
-    assert!(broken.contains("run `cargo xtask setup`"), "{broken}");
+    assert!(broken.contains("run `photofinish setup`"), "{broken}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Reads the facts about the machine and the checkout that belong to a result.
+//! Reads the facts about the machine and the checkout or installation that belong to a result.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use judge::Environment;
+use setup::Layout;
 
 use crate::machine;
-use crate::places::Places;
+use crate::places::{Places, checkout_of};
 
 pub fn read(places: &Places, started: String) -> Environment {
     let what = RefreshKind::nothing()
@@ -17,7 +18,10 @@ pub fn read(places: &Places, started: String) -> Environment {
     let system = System::new_with_specifics(what);
     let cpu =
         system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
-    let checkout = places.checkout.as_deref();
+    let (git_commit, git_modified) = match &places.checkout {
+        Some(checkout) => (head(checkout), is_modified(checkout)),
+        None => places.build().map_or((None, None), |build| (build.git_commit, build.git_modified)),
+    };
     Environment {
         host: host(),
         os: System::long_os_version(),
@@ -29,8 +33,8 @@ pub fn read(places: &Places, started: String) -> Environment {
         cpu_quota: machine::quota(),
         memory_bytes: system.total_memory(),
         gpus: machine::gpus(),
-        git_commit: checkout.and_then(head),
-        git_modified: checkout.and_then(is_modified),
+        git_commit,
+        git_modified,
         driver_version: env!("CARGO_PKG_VERSION").to_owned(),
         command: std::env::args().collect(),
         started,
@@ -41,13 +45,24 @@ pub fn host() -> String {
     System::host_name().unwrap_or_else(|| "unknown-host".into())
 }
 
+/// The commit of these workers, and whether tracked files differed from it: of the checkout around them, or of the
+/// installation that they are part of.
+pub fn origin(workers: &Path) -> (Option<String>, Option<bool>) {
+    if let Some(checkout) = checkout_of(workers) {
+        return (head(&checkout), is_modified(&checkout));
+    }
+    let installed = workers.parent().map(Layout::at).filter(|layout| layout.workers() == workers);
+    let build = installed.and_then(|layout| layout.build()).unwrap_or_default();
+    (build.git_commit, build.git_modified)
+}
+
 /// The commit that is checked out.
-pub fn head(checkout: &Path) -> Option<String> {
+fn head(checkout: &Path) -> Option<String> {
     git(checkout, &["rev-parse", "HEAD"])
 }
 
 /// Whether tracked files differ from the commit.
-pub fn is_modified(checkout: &Path) -> Option<bool> {
+fn is_modified(checkout: &Path) -> Option<bool> {
     git(checkout, &["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty())
 }
 
@@ -62,4 +77,24 @@ fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     let output = command.arg("-C").arg(checkout).args(arguments).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setup::BuildRecord;
+
+    #[test]
+    fn workers_of_an_installation_are_of_the_commit_that_it_was_built_from() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::below(root.path());
+        std::fs::create_dir_all(layout.workers()).unwrap();
+        assert_eq!(origin(&layout.workers()), (None, None));
+        let commit = Some("abcd".to_owned());
+        let record =
+            BuildRecord { git_commit: commit.clone(), git_modified: Some(true), ..BuildRecord::default() };
+        layout.write_build(&record).unwrap();
+        assert_eq!(origin(&layout.workers()), (commit, Some(true)));
+        assert_eq!(origin(root.path()), (None, None));
+    }
 }

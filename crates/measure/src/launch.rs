@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::native;
 use crate::places::Places;
 use crate::worker::Worker;
 use plan::{Contender, HugePages};
@@ -49,6 +50,9 @@ pub fn worker(
 ) -> Worker {
     let engine = &contender.engine;
     let mut environment = environment(contender.threads, huge_pages);
+    if let Some(directory) = native::library_path(places, engine) {
+        environment.insert(native::LIBRARY_PATH.to_owned(), directory.display().to_string());
+    }
     for (name, value) in &engine.env {
         let value = std::env::var(name)
             .ok()

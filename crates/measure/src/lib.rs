@@ -12,6 +12,7 @@ mod layer_parity;
 mod live;
 pub mod logits;
 pub mod machine;
+pub mod native;
 mod pilot;
 pub mod places;
 mod prober;

@@ -1,14 +1,15 @@
-//! Locations: checkout, configuration, workers, cache, results.
+//! Locations: checkout or installation, configuration, workers, cache, results.
 
 use std::path::{Path, PathBuf};
 
-use configs::Engine;
+use configs::{Engine, Layers};
 use plan::{Engines, Failure, Result};
+use setup::{BuildRecord, Home, Layout};
 
 /// Locations of configuration and workers that were given explicitly.
 #[derive(Debug, Clone, Default)]
 pub struct GivenPlaces {
-    /// Directory of configs/.
+    /// Directory of configs/. The user's own directory then lies over nothing.
     pub configs: Option<PathBuf>,
     /// Directory of the worker binaries.
     pub workers: Option<PathBuf>,
@@ -18,7 +19,9 @@ pub struct GivenPlaces {
 pub struct Places {
     /// Root of the checkout, if this binary is in one.
     pub checkout: Option<PathBuf>,
-    pub configs: PathBuf,
+    /// The installation, if this binary is part of one.
+    pub installed: Option<Layout>,
+    pub configs: Layers,
     pub workers: PathBuf,
     pub cache: PathBuf,
 }
@@ -27,35 +30,74 @@ impl Places {
     pub fn find(given: &GivenPlaces) -> Result<Places> {
         let executable = std::env::current_exe()
             .map_err(|e| Failure::failed(format!("cannot find the path of photofinish itself: {e}")))?;
-        let checkout = checkout_of(&executable);
-        let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
-        // Workers are measured, so they are always release builds, even beside a debug build of this program.
-        let beside = match own.file_name() {
-            Some(name) if name == "debug" => own.with_file_name("release"),
-            _ => own,
-        };
-        let configs = match (&given.configs, &checkout) {
-            (Some(configs), _) => configs.clone(),
-            (None, Some(checkout)) => checkout.join("configs"),
+        Places::around(&executable, given, &Home::from_environment())
+    }
+
+    /// The places of the program at `executable`.
+    pub fn around(executable: &Path, given: &GivenPlaces, home: &Home) -> Result<Places> {
+        let cache = home.cache().ok_or_else(|| {
+            Failure::usage("neither HOME nor XDG_CACHE_HOME is set: nowhere to keep prepared models")
+        })?;
+        // What was installed together with the program comes first: an installation may lie below a checkout.
+        let installed = Layout::beside(executable);
+        let checkout = if installed.is_some() { None } else { checkout_of(executable) };
+        let elsewhere = || home.data().map(Layout::at).filter(Layout::is_there);
+        let installed = installed.or_else(|| if checkout.is_none() { elsewhere() } else { None });
+        let beside = beside(executable);
+        let shipped = match (&checkout, &installed) {
+            (Some(checkout), _) => checkout.join("configs"),
+            (None, Some(installed)) => installed.configs(),
             (None, None) => beside.join("configs"),
         };
-        if !configs.join("engines").is_dir() {
-            return Err(Failure::usage(format!(
-                "no engines are configured at {}: run photofinish from a checkout, or name a directory with --configs",
-                configs.join("engines").display()
-            )));
+        let configs = match &given.configs {
+            Some(given) => Layers::single(given),
+            None => Layers::single(&shipped).under(home.config()),
+        };
+        let engines = configs.base().join("engines");
+        if !engines.is_dir() {
+            return Err(match given.configs {
+                Some(_) => Failure::usage(format!(
+                    "--configs: there is no directory {}; name one that holds `engines`",
+                    engines.display()
+                )),
+                None => alone(),
+            });
         }
-        let workers = given.workers.clone().unwrap_or(beside);
-        Ok(Places { checkout, configs, workers, cache: cache()? })
+        let workers = match (&given.workers, &installed) {
+            (Some(given), _) => given.clone(),
+            (None, Some(installed)) => installed.workers(),
+            (None, None) => beside,
+        };
+        Ok(Places { checkout, installed, configs, workers, cache })
     }
 
     /// Path of the binary of a worker or tool.
     pub fn binary(&self, name: &str) -> PathBuf {
         if let Some(path) = name.strip_prefix("{root}/") {
-            // A script of the checkout starts it; the configuration names the script.
-            return self.configs.parent().unwrap_or(&self.configs).join(path);
+            // A script beside the configuration that names it.
+            return self.root().join(path);
         }
         self.workers.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+    }
+
+    /// Root of what the configuration came with: a checkout, or the data directory of an installation.
+    pub(crate) fn root(&self) -> &Path {
+        self.configs.base().parent().unwrap_or(self.configs.base())
+    }
+
+    /// The directory of native.toml: beside the engines, or else what came with the program.
+    pub(crate) fn pins(&self) -> PathBuf {
+        let shipped = match (&self.checkout, &self.installed) {
+            (Some(checkout), _) => Some(checkout.join("configs")),
+            (None, installed) => installed.as_ref().map(Layout::configs),
+        };
+        let own = self.configs.base();
+        shipped.filter(|_| !own.join("native.toml").is_file()).unwrap_or_else(|| own.to_owned())
+    }
+
+    /// What the installation was built from. A checkout has git instead.
+    pub fn build(&self) -> Option<BuildRecord> {
+        self.installed.as_ref()?.build()
     }
 
     pub fn bundles(&self) -> PathBuf {
@@ -69,29 +111,48 @@ impl Places {
             None => PathBuf::from("results"),
         }
     }
+
+    /// What to do about an engine that cannot run.
+    pub(crate) fn remedy(&self, engine: &Engine) -> String {
+        if self.checkout.is_some() {
+            return "`cargo xtask doctor` says what to do".into();
+        }
+        if !engine.native.is_empty() && self.binary(&engine.worker).is_file() {
+            return format!("`photofinish setup --only {}` brings what it needs", engine.native.join(","));
+        }
+        "docs/installing.md says what to do".into()
+    }
+}
+
+/// The directory that holds the workers of a build: that of the program.
+fn beside(executable: &Path) -> PathBuf {
+    let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
+    // Workers are measured, so they are always release builds, even beside a debug build of this program.
+    match own.file_name() {
+        Some(name) if name == "debug" => own.with_file_name("release"),
+        _ => own,
+    }
+}
+
+/// The error of a program that was installed without anything else, as `cargo install` does.
+fn alone() -> Failure {
+    let built_in = checkout_of(Path::new(env!("CARGO_MANIFEST_DIR")));
+    let command = match built_in {
+        Some(checkout) => format!("`cd {} && cargo xtask install`", checkout.display()),
+        None => "`cargo xtask install`, run in a checkout of photofinish,".to_owned(),
+    };
+    Failure::usage(format!(
+        "this photofinish was installed alone, without its workers and configurations; {command} installs all of it"
+    ))
 }
 
 /// The checkout that contains `path`.
-pub fn checkout_of(path: &Path) -> Option<PathBuf> {
+pub(crate) fn checkout_of(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|directory| is_checkout(directory)).map(Path::to_path_buf)
 }
 
 fn is_checkout(directory: &Path) -> bool {
     directory.join("configs/engines").is_dir() && directory.join("xtask/Cargo.toml").is_file()
-}
-
-/// The cache directory: `${XDG_CACHE_HOME:-~/.cache}/photofinish`.
-fn cache() -> Result<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = variable("XDG_CACHE_HOME")
-        .filter(|path| path.is_absolute())
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
-    match base {
-        Some(base) => Ok(base.join("photofinish")),
-        None => {
-            Err(Failure::usage("neither HOME nor XDG_CACHE_HOME is set: nowhere to keep prepared models"))
-        }
-    }
 }
 
 impl Engines for Places {
@@ -103,3 +164,6 @@ impl Engines for Places {
         Ok(configs::default_engines(&self.configs)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

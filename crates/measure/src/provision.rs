@@ -1,5 +1,5 @@
-//! Provides what a run needs: built workers, native libraries, the prepared model. The tools that people use by hand
-//! (`cargo xtask`, `prepare`) do all the work; nothing is implemented twice.
+//! Provides what a run needs: built workers, native libraries, the prepared model. What people use by hand does all the
+//! work (`cargo xtask build` in a checkout, crate `setup`, `prepare`); nothing is implemented twice.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::machine::memory;
+use crate::native;
 use crate::places::Places;
 use configs::Engine;
 use plan::fit;
@@ -18,12 +19,18 @@ use plan::{Failure, Result};
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
 
-/// Builds the workers of `engines`, with their native libraries, if this is a checkout. An engine that cannot be built
-/// is not an error here: it becomes a row with its reason.
+/// Provides what the workers of `engines` need: in a checkout they are built, in an installation their native libraries
+/// are brought. An engine that cannot be provided is not an error here: it becomes a row with its reason.
 pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
+    for engine in engines {
+        if let Some(file) = places.configs.hiding("engines", &engine.name).filter(|_| !quiet) {
+            eprintln!("note: {} is as {} has it", engine.name, file.display());
+        }
+    }
     if std::env::var_os(PROVISIONED).is_some() {
         return Ok(());
     }
+    let Some(checkout) = &places.checkout else { return native::libraries(places, engines, quiet) };
     // With `cargo run`, sources may have changed since the workers were built. When the program is started directly,
     // the existing workers are the ones that the user means.
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
@@ -32,9 +39,8 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     if !(by_cargo || missing || tool_missing) {
         return Ok(());
     }
-    let Some(checkout) = &places.checkout else { return Ok(()) };
     let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
-    match xtask(checkout, &["build", "--frameworks", &names.join(",")], quiet)? {
+    match build(checkout, &names, quiet)? {
         // Bad input, such as a library of the wrong version; xtask has explained it.
         Some(2) => Err(Failure::Spoken(2)),
         _ => Ok(()),
@@ -119,7 +125,7 @@ fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, O
     }
     let path = Path::new(model);
     let is_path = path.components().count() > 1 || model.ends_with(".gguf") || path.is_absolute();
-    if path.exists() && (is_path || !places.configs.join(format!("models/{model}.toml")).is_file()) {
+    if path.exists() && (is_path || !places.configs.file("models", model).is_file()) {
         return Ok((Source::Path(path.to_path_buf()), None));
     }
     if is_path {
@@ -132,16 +138,12 @@ fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, O
     }
     let path = PathBuf::from(&source);
     if !path.exists() && !config.native.is_empty() {
-        let pieces = config.native.join(",");
-        let command = format!("cargo xtask setup --only {pieces}");
-        let Some(checkout) = &places.checkout else {
-            return Err(Failure::usage(format!("{source} is not there; run `{command}` in a checkout")));
-        };
-        let status = xtask(checkout, &["setup", "--only", &pieces], quiet)?;
-        if status != Some(0) || !path.exists() {
-            let summary = &config.summary;
-            return Err(Failure::failed(format!("{model} ({summary}) could not be set up; try `{command}`")));
-        }
+        native::pieces(places, &config.native, quiet)?;
+    }
+    if !path.exists() {
+        return Err(Failure::usage(format!(
+            "{model}: its file in configs/models names {source}, which does not exist"
+        )));
     }
     Ok((Source::Path(path), Some(model)))
 }
@@ -183,8 +185,11 @@ fn ask_prepare<T: DeserializeOwned>(
 ) -> Result<T> {
     let binary = places.binary("prepare");
     if !binary.is_file() {
-        let text = format!("{} is not built; run `cargo build --release -p prepare`", binary.display());
-        return Err(Failure::failed(text));
+        let remedy = match places.checkout {
+            Some(_) => "run `cargo build --release -p prepare`",
+            None => "install photofinish again (docs/installing.md)",
+        };
+        return Err(Failure::failed(format!("there is no {}; {remedy}", binary.display())));
     }
     let mut command = command(&binary);
     command.arg(source).args(arguments);
@@ -211,12 +216,13 @@ fn bundle_error(error: bundle::BundleError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Runs `cargo xtask` and returns its exit code. Its stdout goes to stderr, because this program's stdout belongs to
-/// the result. After a failure, xtask has explained itself.
-fn xtask(checkout: &Path, arguments: &[&str], quiet: bool) -> Result<Option<i32>> {
+/// Runs `cargo xtask build` and returns its exit code. Its stdout goes to stderr, because this program's stdout belongs
+/// to the result. After a failure, xtask has explained itself.
+fn build(checkout: &Path, frameworks: &[&str], quiet: bool) -> Result<Option<i32>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = command(Path::new(&cargo));
-    command.arg("xtask").args(arguments).current_dir(checkout).stdin(Stdio::null());
+    command.args(["xtask", "build", "--frameworks", &frameworks.join(",")]);
+    command.current_dir(checkout).stdin(Stdio::null());
     // Variables that `cargo run` set for this program must not reach the cargo below.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();

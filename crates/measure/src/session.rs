@@ -29,6 +29,8 @@ pub struct Session<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) bundle: &'a Bundle,
     pub(crate) workers: Vec<Worker>,
+    /// What to do about each worker that cannot run here.
+    remedies: Vec<String>,
     /// Directory for logits on their way from a worker to this program.
     pub(crate) scratch: tempfile::TempDir,
     pub(crate) progress: Progress,
@@ -75,6 +77,7 @@ impl<'a> Session<'a> {
             plan,
             bundle,
             workers: plan.contenders.iter().map(worker).collect(),
+            remedies: plan.contenders.iter().map(|contender| places.remedy(&contender.engine)).collect(),
             scratch,
             progress: Progress::new(plan.rounds.max(), quiet),
             guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
@@ -169,7 +172,7 @@ impl<'a> Session<'a> {
                     contender.label
                 )));
             }
-            let reason = format!("{reason}; `cargo xtask doctor` says what to do");
+            let reason = format!("{reason}; {}", self.remedies[index]);
             let failure = RunFailure { kind: FailureKind::Failed, reason, last_words: None, repeat: None };
             self.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
             self.tell(Fact::Absent { framework: contender.label.clone(), failure });

@@ -30,7 +30,7 @@ impl Worker {
     /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
     pub fn hello(&self) -> Result<Hello, String> {
         if !self.binary.is_file() {
-            return Err(format!("{} is not built", self.binary.display()));
+            return Err(format!("there is no worker at {}", self.binary.display()));
         }
         let mut process = self.spawn(&["--hello"])?;
         process.close_input();

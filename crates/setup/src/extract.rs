@@ -64,7 +64,8 @@ fn target_of<'a>(name: &str, rules: &'a BTreeMap<String, String>) -> Option<(&'a
     })
 }
 
-fn sha256(file: &Path) -> std::io::Result<String> {
+/// The sha256 of a file, in lower-case hexadecimal digits.
+pub fn sha256(file: &Path) -> std::io::Result<String> {
     let mut file = File::open(file)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 20];

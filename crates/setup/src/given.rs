@@ -32,9 +32,7 @@ impl Given {
             let provided = provided.map_err(|problem| {
                 let (name, value) = (piece.variable(), value.display());
                 let instead = piece.instead(needed);
-                format!(
-                    "{name}={value} {problem}; {instead}, or unset it and `cargo xtask setup` downloads one"
-                )
+                format!("{name}={value} {problem}; {instead}, or unset it and set-up downloads one")
             });
             given.insert(piece, provided);
         }

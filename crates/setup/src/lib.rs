@@ -1,4 +1,5 @@
-//! `cargo xtask setup`: native libraries and the model, into the cache directory.
+//! `photofinish setup` and `cargo xtask setup`: native libraries, the model and references, into the cache directory.
+//! Where an installed program and its parts lie is said here, too.
 //!
 //! A piece that is there is recognised by its receipt and used without any network. One that is not
 //! is staged beside its place on the same file system, verified, and moved in; its receipt comes
@@ -6,10 +7,13 @@
 
 mod extract;
 mod given;
+mod home;
 mod install;
+mod layout;
 mod pins;
 mod pip;
 mod receipt;
+mod references;
 mod staging;
 
 use std::fmt;
@@ -21,7 +25,26 @@ use tooling::{BadInput, Reporter};
 
 use given::Given;
 use pins::Pins;
-pub use staging::{Lock, lock};
+
+pub use extract::sha256;
+pub use home::Home;
+pub use layout::{BuildRecord, Layout, PROGRAM};
+pub use pins::this_platform;
+pub use references::{DERIVE, Reference, References, WORKER};
+
+/// What set-up is asked for, as typed.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Asked {
+    /// Plain lines on long work instead of progress bars, and nothing else
+    #[arg(long)]
+    pub quiet: bool,
+    /// Only these pieces
+    #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
+    pub only: Vec<Piece>,
+    /// In their place the references, all or these: the frameworks' own implementations (docs/references.md)
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
+    pub references: Option<Vec<Reference>>,
+}
 
 /// One thing that can be set up by itself. The names are those of configs/native.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -152,6 +175,12 @@ impl Provision {
         }
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
         Ok(receipt::is_whole(&self.cache, piece, &pin).then(|| self.installed(piece)))
+    }
+
+    /// Where the piece is, or will be once it is set up.
+    pub fn place(&self, piece: Piece) -> Result<PathBuf> {
+        let given = self.given.get(piece)?;
+        Ok(given.map_or_else(|| self.cache.join(&self.pins.piece(piece).path), |given| given.path))
     }
 
     /// The version that set-up installs.

@@ -155,7 +155,7 @@ pub(crate) fn is_inside(path: &str) -> bool {
 }
 
 /// As the platforms are named in configs/native.toml.
-pub(crate) fn this_platform() -> String {
+pub fn this_platform() -> String {
     format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
 }
 

@@ -11,11 +11,11 @@ const PREFIX: &str = ".setup-";
 
 /// The one set-up that may write to the cache directory. The system drops the lock with the process,
 /// however that ends.
-pub struct Lock {
+pub(crate) struct Lock {
     _file: File,
 }
 
-pub fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
+pub(crate) fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
     let file = open(cache)?;
     match file.try_lock() {
         Ok(()) => return Ok(Lock { _file: file }),

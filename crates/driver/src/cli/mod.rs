@@ -1,6 +1,7 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod check;
+mod help;
 pub(crate) mod history;
 mod outcomes;
 mod request;
@@ -16,6 +17,7 @@ use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
+use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
@@ -38,40 +40,6 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) screen: ScreenArgs,
 }
-
-/// Version, commit and build: what a report of a fault should name.
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (commit ",
-    env!("BUILD_COMMIT"),
-    ", ",
-    env!("BUILD_PROFILE"),
-    " build for ",
-    env!("BUILD_TARGET"),
-    ")"
-);
-
-const AFTER_HELP: &str = "\
-Examples:
-  photofinish                                    candle, tch and ort on the default model: three minutes
-  photofinish --quick --model ~/models/mine      a first look at a model of yours
-  photofinish --frameworks candle,ort --time-budget 8
-
-All flags, and exit codes: --help";
-
-const AFTER_LONG_HELP: &str = "\
-Examples:
-  photofinish                                    candle, tch and ort on the default model: three minutes
-  photofinish --quick --model ~/models/mine      a first look at a model of yours
-  photofinish --frameworks candle,ort --time-budget 8
-
-Exit codes:
-  0    everything that was asked for was measured, or cannot be had by its nature
-  1    a framework failed or was struck, or nothing could be measured
-  2    bad usage
-  3    the machine was too noisy for a verdict
-  4    `check` found a regression
-  130  interrupted; what was measured is saved";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -110,6 +78,11 @@ pub(crate) enum Command {
     Man,
     /// Hold a worker in any language against the protocol, and name what it breaks
     WorkerCheck(WorkerCheckArgs),
+    /// Download what the frameworks need into the cache directory, unless it is there
+    ///
+    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH, if set, are used
+    /// instead of a download. A comparison downloads what it lacks by itself.
+    Setup(SetupArgs),
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
@@ -125,13 +98,21 @@ pub(crate) struct HereArgs {
     pub(crate) places: Places,
 }
 
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SetupArgs {
+    #[command(flatten)]
+    pub(crate) asked: setup::Asked,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
 /// Locations of configuration and workers; for tests and unusual layouts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Places {
-    /// Directory of configs/ [default: that of the checkout]
+    /// Directory of configs/ [default: that of the checkout or installation, under ~/.config/photofinish]
     #[arg(long, value_name = "DIR", hide = true, global = false)]
     pub(crate) configs: Option<PathBuf>,
-    /// Directory of the worker binaries [default: the program's own]
+    /// Directory of the worker binaries [default: that of the checkout or installation]
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) workers: Option<PathBuf>,
 }

@@ -97,7 +97,7 @@ fn the_history_has_a_page_too() {
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let page = std::fs::read_to_string(installation.path("results/history.html")).unwrap();
     // Other tests make noise, which is accepted: such runs are on the page, too, but kept apart.
-    assert!(page.matches("one</td>").count() == 2 && page.contains("over time"), "{page}");
+    assert!(page.matches(">one</").count() >= 2 && page.contains("over time"), "{page}");
     assert!(installation.path("results/performance_over_time.png").is_file());
 }
 

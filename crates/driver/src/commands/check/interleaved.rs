@@ -13,7 +13,7 @@ use judge::regression::machine::Speed;
 use judge::regression::verdicts::{self, Bar, Subject};
 use judge::regression::{Document, Kind, Pair, Side, ahead};
 use measure::resolve::available_threads;
-use measure::{Places, environment, launch, places, provision};
+use measure::{Places, environment, launch, provision};
 use plan::ab::engines_of;
 use plan::{Arm, Contender, Failure, Request, Result};
 
@@ -61,9 +61,9 @@ fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
 fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
     let bases = asked.study.arms.iter().filter(|arm| arm.workers.is_some());
     for (arm, engine) in bases.zip(engines) {
-        if engine.worker.starts_with("{root}") {
+        if engine.worker.contains('/') {
             return Err(Failure::usage(format!(
-                "{} is a program of the checkout and not built from it: leave it out of an interleaved check",
+                "{} is a program that no build makes: leave it out of an interleaved check",
                 engine.name
             )));
         }
@@ -85,18 +85,15 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
     let records = records::in_the_same_rounds(report);
     let (baseline, current): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
-    let checkout = places::checkout_of(directory);
-    let checkout = checkout.as_deref();
+    let (recorded, is_modified) = environment::origin(directory);
     // Of kept workers `cargo xtask gate` notes the commit beside them.
     let kept = std::fs::read_to_string(directory.join("commit.txt")).ok().map(|text| text.trim().to_owned());
+    let git_modified = if kept.is_some() { Some(false) } else { is_modified };
+    let git_commit = kept.or(recorded);
     let side = |source: String, records: &[Record]| Side::new(&source, records);
     let mut document = Document::new(
         Kind::Interleaved,
-        Side {
-            git_commit: kept.clone().or_else(|| checkout.and_then(environment::head)),
-            git_modified: kept.map(|_| false).or_else(|| checkout.and_then(environment::is_modified)),
-            ..side(directory.display().to_string(), &baseline)
-        },
+        Side { git_commit, git_modified, ..side(directory.display().to_string(), &baseline) },
         side("this build".to_owned(), &current),
     );
     let pairs: Vec<Pair<'_>> =

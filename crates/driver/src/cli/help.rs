@@ -1,0 +1,35 @@
+//! What the help says beside the flags: version, examples, exit codes.
+
+/// Version, commit and build: what a report of a fault should name.
+pub(super) const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("BUILD_COMMIT"),
+    ", ",
+    env!("BUILD_PROFILE"),
+    " build for ",
+    env!("BUILD_TARGET"),
+    ")"
+);
+
+pub(super) const AFTER_HELP: &str = "\
+Examples:
+  photofinish                                    candle, tch and ort on the default model: three minutes
+  photofinish --quick --model ~/models/mine      a first look at a model of yours
+  photofinish --frameworks candle,ort --time-budget 8
+
+All flags, and exit codes: --help";
+
+pub(super) const AFTER_LONG_HELP: &str = "\
+Examples:
+  photofinish                                    candle, tch and ort on the default model: three minutes
+  photofinish --quick --model ~/models/mine      a first look at a model of yours
+  photofinish --frameworks candle,ort --time-budget 8
+
+Exit codes:
+  0    everything that was asked for was measured, or cannot be had by its nature
+  1    a framework failed or was struck, or nothing could be measured
+  2    bad usage
+  3    the machine was too noisy for a verdict
+  4    `check` found a regression
+  130  interrupted; what was measured is saved";

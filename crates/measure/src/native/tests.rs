@@ -1,0 +1,77 @@
+use std::path::Path;
+
+use configs::Layers;
+use setup::{BuildRecord, Layout};
+
+use super::*;
+
+const PINS: &str = include_str!("../../../../configs/native.toml");
+
+/// An installation in `directory` that says it was built with this libtorch.
+fn installation(directory: &Path, libtorch: Option<PathBuf>) -> Places {
+    let layout = Layout::below(directory);
+    std::fs::create_dir_all(layout.configs()).unwrap();
+    std::fs::write(layout.configs().join("native.toml"), PINS).unwrap();
+    layout.write_build(&BuildRecord { libtorch, ..BuildRecord::default() }).unwrap();
+    Places {
+        checkout: None,
+        configs: Layers::single(layout.configs()),
+        workers: layout.workers(),
+        installed: Some(layout),
+        cache: directory.join("cache"),
+    }
+}
+
+fn engine(native: &[&str]) -> Engine {
+    let native = native.iter().map(|&name| name.to_owned()).collect();
+    Engine { worker: "engine-x".into(), native, ..Engine::default() }
+}
+
+#[test]
+fn an_installations_worker_is_shown_the_libtorch_of_set_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut places = installation(directory.path(), None);
+    // A test run names the library that set-up brought; it wins, as a user's own does.
+    let named = std::env::var_os("LIBTORCH").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let expected = named.unwrap_or_else(|| places.cache.join("libtorch-2.11.0")).join("lib");
+    assert_eq!(library_path(&places, &engine(&["libtorch"])), Some(expected));
+    assert_eq!(library_path(&places, &engine(&["onnxruntime"])), None);
+    places.checkout = Some(directory.path().to_owned());
+    assert_eq!(library_path(&places, &engine(&["libtorch"])), None, "a checkout's worker knows its own");
+}
+
+#[test]
+fn the_libtorch_that_workers_were_built_with_is_taken_while_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("own");
+    let places = installation(directory.path(), Some(own.clone()));
+    assert_eq!(built_with(&places), None);
+    std::fs::create_dir(&own).unwrap();
+    assert_eq!(built_with(&places), Some(own));
+}
+
+#[test]
+fn libraries_of_absent_workers_are_not_brought_and_unknown_ones_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = installation(directory.path(), None);
+    let engines = [engine(&["no-such-piece"])];
+    libraries(&places, &engines, true).unwrap();
+    std::fs::create_dir_all(&places.workers).unwrap();
+    std::fs::write(places.binary("engine-x"), "").unwrap();
+    let error = libraries(&places, &engines, true).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("unknown piece \"no-such-piece\""), "{error}");
+}
+
+#[test]
+fn the_remedy_is_one_that_works_without_a_checkout() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut places = installation(directory.path(), None);
+    let engine = engine(&["libtorch", "onnxruntime"]);
+    assert_eq!(places.remedy(&engine), "docs/installing.md says what to do");
+    std::fs::create_dir_all(&places.workers).unwrap();
+    std::fs::write(places.binary("engine-x"), "").unwrap();
+    assert!(places.remedy(&engine).contains("photofinish setup --only libtorch,onnxruntime"));
+    places.checkout = Some(directory.path().to_owned());
+    assert!(places.remedy(&engine).contains("cargo xtask doctor"));
+}

@@ -1,0 +1,113 @@
+//! Where the parts of an installed program lie, for those who put them there and those who look for them.
+//!
+//! ```text
+//! ROOT/bin/photofinish
+//! ROOT/share/photofinish/   the data directory
+//!     build.json            what it was built from
+//!     configs/              as in the repository
+//!     references/python/    workers in Python
+//!     workers/              engine-candle, engine-ort, engine-tch, prepare, …
+//! ```
+//!
+//! No file names another by an absolute path, so a root can be moved as a whole.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// The program that people run.
+pub const PROGRAM: &str = "photofinish";
+
+/// The data directory of an installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    data: PathBuf,
+}
+
+impl Layout {
+    /// The one at `data`.
+    pub fn at(data: impl Into<PathBuf>) -> Self {
+        Self { data: data.into() }
+    }
+
+    /// The one of an installation below `root`, whose programs lie in `root/bin`.
+    pub fn below(root: &Path) -> Self {
+        Self::at(root.join("share").join(PROGRAM))
+    }
+
+    /// The one that was installed together with the program at `executable`.
+    pub fn beside(executable: &Path) -> Option<Self> {
+        let layout = Self::below(executable.parent()?.parent()?);
+        layout.is_there().then_some(layout)
+    }
+
+    /// Whether something is installed there.
+    pub fn is_there(&self) -> bool {
+        self.configs().join("engines").is_dir()
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub fn configs(&self) -> PathBuf {
+        self.data.join("configs")
+    }
+
+    pub fn workers(&self) -> PathBuf {
+        self.data.join("workers")
+    }
+
+    /// What the installation was built from, if it says so.
+    pub fn build(&self) -> Option<BuildRecord> {
+        serde_json::from_slice(&std::fs::read(self.data.join(BUILD)).ok()?).ok()
+    }
+
+    pub fn write_build(&self, record: &BuildRecord) -> Result<()> {
+        let file = self.data.join(BUILD);
+        let text = serde_json::to_string_pretty(record)? + "\n";
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+const BUILD: &str = "build.json";
+
+/// What an installation was built from. A checkout asks git instead, and each worker reports its own compiler and flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildRecord {
+    pub version: String,
+    /// `None` where git did not know.
+    pub git_commit: Option<String>,
+    pub git_modified: Option<bool>,
+    /// The compiler's flags, where they are not those of the repository.
+    pub rustflags: Option<String>,
+    /// The user's own libtorch, where the workers were built with one.
+    pub libtorch: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_finds_what_was_installed_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let program = root.path().join("bin").join(PROGRAM);
+        assert_eq!(Layout::beside(&program), None);
+        let layout = Layout::below(root.path());
+        std::fs::create_dir_all(layout.configs().join("engines")).unwrap();
+        assert_eq!(Layout::beside(&program), Some(layout));
+    }
+
+    #[test]
+    fn the_record_of_a_build_is_read_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout::at(directory.path());
+        assert_eq!(layout.build(), None);
+        let record =
+            BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() };
+        layout.write_build(&record).unwrap();
+        assert_eq!(layout.build(), Some(record));
+    }
+}

@@ -1,0 +1,208 @@
+//! `cargo xtask install`: the program, and beside it all that it needs to work without this checkout
+//! (docs/installing.md). Where each part lies is said by `setup::Layout`, by which the program finds it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use setup::{BuildRecord, DERIVE, Home, Layout, Piece};
+use tooling::process::{command, output_of};
+use tooling::{BadInput, Reporter};
+
+use crate::build;
+use crate::cargo::package;
+use crate::catalog::Engines;
+use crate::workspace::{PHOTOFINISH, Workspace};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Directory that gets bin/photofinish and share/photofinish/ [default: ~/.local, by XDG_DATA_HOME]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Plain lines on long work instead of progress bars, and nothing else
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Where an installation goes.
+#[derive(Debug)]
+pub(crate) struct Target {
+    programs: PathBuf,
+    layout: Layout,
+}
+
+impl Target {
+    pub(crate) fn below(root: &Path) -> Self {
+        Self { programs: root.join("bin"), layout: Layout::below(root) }
+    }
+
+    /// The user's own directories.
+    fn usual(home: &Home) -> Result<Self> {
+        match (home.programs(), home.data()) {
+            (Some(programs), Some(data)) => Ok(Self { programs, layout: Layout::at(data) }),
+            _ => Err(BadInput("no home directory: set HOME, or name a directory with --root".into()).into()),
+        }
+    }
+
+    pub(crate) fn program(&self) -> PathBuf {
+        self.programs.join(file_name(PHOTOFINISH))
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let reporter = Reporter::new(args.quiet);
+    let target = match &args.root {
+        Some(root) => Target::below(&std::path::absolute(root)?),
+        None => Target::usual(&Home::from_environment())?,
+    };
+    refuse_others(&target.layout)?;
+    let workspace = workspace.shipped();
+    let binaries = build(&workspace, reporter)?;
+    let record = record(&workspace)?;
+    put(&workspace, &binaries, &record, &target)?;
+    reporter.note(&format!(
+        "installed {}, with workers and configurations in {}",
+        target.program().display(),
+        target.layout.data().display()
+    ));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|directory| directory == target.programs) {
+        reporter.note(&format!("{} is not in PATH", target.programs.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds everything; names of the binaries that go into the workers' directory. A worker that does not build is
+/// reported and left out.
+pub(crate) fn build(workspace: &Workspace, reporter: Reporter) -> Result<Vec<String>> {
+    let engines = Engines::read(workspace)?;
+    let mut names: Vec<String> = engines.packages().into_iter().map(str::to_owned).collect();
+    for name in &names {
+        // An old one must not be taken for one that does not build now.
+        let _ = fs::remove_file(workspace.binary(name));
+    }
+    for name in ["driver", "prepare"] {
+        package(workspace, name, &[], reporter)?;
+    }
+    // Of the engines that share a worker, the plain one: others may need the model, too.
+    let one_each = names.iter().filter_map(|name| engines.all().iter().find(|engine| engine.worker == *name));
+    let one_each: Vec<_> = one_each.collect();
+    build::workers(workspace, &one_each, &workspace.provision(reporter)?, reporter)?;
+    if let Err(error) = package(workspace, DERIVE, &[], reporter) {
+        reporter.warn(&format!("{error:#}; the reference llamacpp cannot be set up without it"));
+    }
+    names.extend(["prepare", DERIVE].map(str::to_owned));
+    names.retain(|name| workspace.binary(name).is_file());
+    Ok(names)
+}
+
+/// What is being installed, in the words of its results.
+pub(crate) fn record(workspace: &Workspace) -> Result<BuildRecord> {
+    let git =
+        |arguments: &[&str]| output_of(command("git").arg("-C").arg(&workspace.root).args(arguments)).ok();
+    let libtorch = workspace.provision(Reporter::new(true))?.find(Piece::Libtorch)?;
+    let flags = workspace.variables.iter().find(|(name, _)| *name == "RUSTFLAGS");
+    Ok(BuildRecord {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        git_commit: git(&["rev-parse", "HEAD"]).map(|commit| commit.trim().to_owned()),
+        git_modified: git(&["status", "--porcelain", "--untracked-files=no"])
+            .map(|changes| !changes.is_empty()),
+        rustflags: flags.map(|(_, value)| value.clone()),
+        libtorch: libtorch.filter(|found| found.given).map(|found| found.path),
+    })
+}
+
+/// Puts everything into its place. What was installed there before is replaced as a whole.
+pub(crate) fn put(
+    workspace: &Workspace,
+    binaries: &[String],
+    record: &BuildRecord,
+    target: &Target,
+) -> Result<()> {
+    let data = target.layout.data();
+    let parent = data.parent().ok_or_else(|| anyhow!("{} is no directory for it", data.display()))?;
+    for directory in [parent, &target.programs] {
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    // Beside its place, so that it can be moved there.
+    let staging = tempfile::Builder::new().prefix(".photofinish-").tempdir_in(parent)?;
+    let staged = Layout::at(staging.path().join("new"));
+    fill(&staged, workspace, binaries, record)?;
+    refuse_others(&target.layout)?;
+    if data.exists() {
+        fs::rename(data, staging.path().join("old"))
+            .with_context(|| format!("cannot replace {}", data.display()))?;
+    }
+    fs::rename(staged.data(), data).with_context(|| format!("cannot install {}", data.display()))?;
+    // Moved over the old one, which may be running.
+    let program = target.program();
+    let new = program.with_extension("new");
+    fs::copy(workspace.binary(PHOTOFINISH), &new)
+        .and_then(|_| fs::rename(&new, &program))
+        .with_context(|| format!("cannot install {}", program.display()))
+}
+
+/// Writes a data directory.
+fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &BuildRecord) -> Result<()> {
+    copy_tree(&workspace.configs(), &layout.configs())?;
+    let references = workspace.root.join("references/python");
+    copy_tree(&references, &layout.data().join("references/python"))?;
+    fs::create_dir(layout.workers())?;
+    for name in binaries {
+        copy(&workspace.binary(name), &layout.workers().join(file_name(name)))?;
+    }
+    for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        copy(&workspace.root.join(license), &layout.data().join(license))?;
+    }
+    layout.write_build(record)
+}
+
+/// A directory of this name that something else made is not ours to replace.
+fn refuse_others(layout: &Layout) -> Result<()> {
+    let data = layout.data();
+    ensure!(
+        !data.exists() || layout.build().is_some(),
+        BadInput(format!(
+            "{} exists, and no earlier installation made it: move it away or name another directory with --root",
+            data.display()
+        ))
+    );
+    Ok(())
+}
+
+/// Copies files with their permissions; tests and what is hidden or generated stay behind.
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        if stays_behind(&name) {
+            continue;
+        }
+        if path.is_dir() {
+            copy_tree(&path, &to.join(name))?;
+        } else {
+            copy(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn stays_behind(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with('.') || ["__pycache__", "tests"].contains(&name.as_ref())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+fn file_name(name: &str) -> String {
+    format!("{name}{}", std::env::consts::EXE_SUFFIX)
+}
+
+#[cfg(test)]
+mod tests;
