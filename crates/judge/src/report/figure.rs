@@ -13,7 +13,8 @@ use plan::Plan;
 pub struct Figure {
     pub metric: Metric,
     pub unit: String,
-    /// Geometric mean over rounds of what is compared. `null`: not available, or written before schema 4 had it.
+    /// Geometric mean over rounds of what is compared; the median where a value is zero, which has no geometric mean and
+    /// no verdict. `null`: not available, or written before schema 4 had it.
     #[serde(default)]
     pub typical: Option<f64>,
     /// 95 % interval of the geometric mean; `null` below six rounds.
