@@ -28,6 +28,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
         precision: "f32".into(),
         device: "cpu".into(),
         threads: 1,
+        shards: 1,
         jit: true,
         hidden_states: false,
         dequantised: false,
@@ -66,6 +67,7 @@ fn serve_to(settings: Settings, task: Task, finish: Finish) -> Vec<Event> {
     let job = Job {
         protocol: protocol::VERSION,
         bundle: bundle.path().display().to_string(),
+        model: serde_json::Value::Null,
         settings,
         spawned_at_ns: None,
         evict: false,
@@ -223,6 +225,7 @@ fn usage(options: &[(&str, &str)]) -> Usage {
     let job = Job {
         protocol: protocol::VERSION,
         bundle: bundle.path().display().to_string(),
+        model: serde_json::Value::Null,
         settings: settings(options),
         spawned_at_ns: None,
         evict: false,

@@ -38,6 +38,7 @@ pub fn hello(framework: &str) -> Hello {
 
 pub fn loaded(weights_bytes: u64) -> Loaded {
     let in_effect = InEffect {
+        shard_bytes: None,
         precision: "f32".into(),
         activations: "f32".into(),
         kv_cache_precision: "f32".into(),
@@ -72,6 +73,7 @@ pub fn usage() -> Usage {
         threads: Some(2),
         cpus: Some(vec![0, 1]),
         kv_cache_bytes: None,
+        compiled: None,
         energy: None,
         weights_sha256: None,
         weights_identity: None,

@@ -196,6 +196,7 @@ impl<'a> Session<'a> {
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
+            model: self.bundle.config().described(),
             settings: launch::settings(contender, &self.plan.device, false),
             spawned_at_ns: None,
             evict: false,

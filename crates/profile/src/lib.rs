@@ -168,10 +168,13 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
     Job {
         protocol: protocol::VERSION,
         bundle: bundle.to_string_lossy().into_owned(),
+        // The workers that are profiled read the bundle by its crate.
+        model: serde_json::Value::Null,
         settings: Settings {
             precision: args.precision.clone(),
             device: "cpu".into(),
             threads: args.threads,
+            shards: 1,
             jit: engine.settings.jit.unwrap_or(true),
             hidden_states: false,
             dequantised: false,

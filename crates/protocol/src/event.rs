@@ -119,6 +119,9 @@ pub struct InEffect {
     pub optimised: Option<bool>,
     pub weight_storage: String,
     pub kernels: Vec<String>,
+    /// Bytes of weights on each device that holds some, where they are divided over several; `null` where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard_bytes: Option<Vec<u64>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -202,6 +205,10 @@ pub struct Usage {
     /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
     #[serde(default)]
     pub kv_cache_bytes: Option<u64>,
+    /// Shapes that the process compiled for until now, in this order, one short phrase each; `null` where nothing is
+    /// compiled for a shape, or the framework does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiled: Option<Vec<String>>,
     /// sha256 of the weights file, read after the last sample; `null` where that was not asked for.
     pub weights_sha256: Option<String>,
     /// The weights file after the last sample.

@@ -11,6 +11,10 @@ pub struct Job {
     pub protocol: u32,
     /// Directory of the prepared model.
     pub bundle: String,
+    /// The model's description (`bundle::ModelConfig::described`): sizes, properties, names of tensors, frequencies of
+    /// the rotation. Workers that read the bundle by that crate have no use for it.
+    #[serde(default)]
+    pub model: serde_json::Value,
     pub settings: Settings,
     /// The driver's reading of the monotonic clock just before it started this process, where the
     /// system has a clock that processes share (Linux: `CLOCK_MONOTONIC`).
@@ -29,6 +33,9 @@ pub struct Settings {
     /// `cpu` or `cuda:N`
     pub device: String,
     pub threads: usize,
+    /// Devices that the weights are divided over; 1 where they are not.
+    #[serde(default = "one")]
+    pub shards: usize,
     pub jit: bool,
     #[serde(default)]
     pub hidden_states: bool,
@@ -42,6 +49,10 @@ pub struct Settings {
     /// A positive control: every `append` is made to last longer by this share of its own time, 0 to 10.
     #[serde(default)]
     pub slowdown: f64,
+}
+
+fn one() -> usize {
+    1
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -55,6 +55,7 @@ const IN_EFFECT: &[Field] = &[
     may("optimised", Bool(true)),
     must("weight_storage", Text("one copy in memory, read from the file")),
     must("kernels", List(&Text("numpy matmul"))),
+    may("shard_bytes", List(&Whole(301_408))),
 ];
 
 const IDENTITY: &[Field] = &[
@@ -116,6 +117,7 @@ const USAGE: &[Field] = &[
     may("cpus", List(&Whole(0))),
     may("energy", Object(ENERGY)),
     may("kv_cache_bytes", Whole(5_376)),
+    may("compiled", List(&Text("decode, batch 1, 64 positions of cache"))),
     may("weights_sha256", Text("c7af57b62eed6e29b109360793a8d983d8a67fd6e2007b2c611b915210211db6")),
     may("weights_identity", Object(IDENTITY)),
 ];

@@ -153,10 +153,12 @@ impl Subject<'_> {
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
+            model: self.bundle.config().described(),
             settings: Settings {
                 precision: self.precision.name().into(),
                 device: self.device.into(),
                 threads: self.threads,
+                shards: 1,
                 jit: self.jit,
                 hidden_states: false,
                 dequantised: false,

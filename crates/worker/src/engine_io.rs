@@ -4,6 +4,10 @@ use engine::{Device, EngineError, InEffect, KvCachePolicy, Runtime, Settings};
 use protocol::{Build, FailureKind, Hello, KvCache};
 
 pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
+    if wire.shards != 1 {
+        let reason = format!("its weights are not divided over devices ({} were asked for)", wire.shards);
+        return Err(EngineError::Unsupported(reason));
+    }
     Ok(Settings {
         precision: wire.precision.parse().map_err(EngineError::Input)?,
         device: device(&wire.device)?,
@@ -60,6 +64,8 @@ pub(crate) fn in_effect(observed: InEffect, kv_cache: KvCache) -> protocol::InEf
         optimised: observed.optimised,
         weight_storage: observed.weight_storage,
         kernels: observed.kernels,
+        // No engine in Rust divides its weights over devices.
+        shard_bytes: None,
     }
 }
 

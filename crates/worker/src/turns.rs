@@ -54,6 +54,7 @@ pub(crate) fn take<E: InferenceEngine>(
         cpus: threads::cpus(),
         energy: spent.energy,
         kv_cache_bytes: engine.kv_cache_bytes(),
+        compiled: None,
         weights_sha256: None,
         weights_identity: None,
     };

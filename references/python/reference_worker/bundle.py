@@ -31,8 +31,10 @@ def bad_input(reason):
 
 
 class Bundle:
-    def __init__(self, directory):
-        self.directory = Path(directory)
+    """`model` is the job's description of the model (docs/protocol.md)."""
+
+    def __init__(self, directory, model=None):
+        self.directory, self.model = Path(directory), model
         try:
             manifest = json.loads((self.directory / "manifest.json").read_text())
             self.config = json.loads((self.directory / "config.json").read_text())

@@ -10,6 +10,9 @@ class Runner:
         self._adapter, self._cases, self._new_tokens = adapter, cases, new_tokens
         self._forced, self._cached = decode == "forced", kv_cache == "on"
 
+    def compiled(self):
+        return self._adapter.compiled()
+
     def first_token(self, case):
         """The cold start: one request up to its first token, its result thrown away. Its context is part of it."""
         context, prompt, capacity = self._parts(case)

@@ -25,15 +25,22 @@ class Rows:
             self.bytes[at : at + length] = values[sequence * length : (sequence + 1) * length]
 
 
-def score(adapter, task, vocabulary):
+def score(adapter, task, bundle, hidden_states):
     sequences = task["sequences"]
-    positions = len(sequences[0])
+    batch, positions = len(sequences), len(sequences[0])
     piece = task.get("piece") or positions
-    logits = Rows(len(sequences), positions, vocabulary)
-    adapter.begin(len(sequences), positions)
+    tensors = {"logits": Rows(batch, positions, bundle.vocabulary)}
+    if hidden_states:
+        size, layers = bundle.model["hidden_size"], bundle.model["layers"]
+        tensors |= {f"hidden.{layer}": Rows(batch, positions, size) for layer in range(layers + 1)}
+    adapter.begin(batch, positions)
     for start in range(0, positions, piece):
-        _put(adapter, logits, sequences, start, min(start + piece, positions))
-    write({"logits": logits}, task["file"])
+        end = min(start + piece, positions)
+        _put(adapter, tensors["logits"], sequences, start, end)
+        if hidden_states:
+            for layer, values in enumerate(adapter.hidden_states()):
+                tensors[f"hidden.{layer}"].put(start, end, values)
+    write(tensors, task["file"])
 
 
 def along_trace(adapter, cases, task, vocabulary):

@@ -63,8 +63,6 @@ def _work(load_adapter, stream, start_ns, send):
         raise unsupported(f"this reference is set up for the CPU, not for {settings['device']}")
     if settings.get("dequantised"):
         raise unsupported("a reference computes in its own way alone: name an engine first")
-    if settings.get("hidden_states"):
-        raise unsupported("references give no access to hidden states")
     spawned = job.get("spawned_at_ns")
 
     phase = Phase()
@@ -76,10 +74,15 @@ def _work(load_adapter, stream, start_ns, send):
     startup = None if spawned is None else max(ready_ns - spawned, 0)
     send("started", startup_ns=startup, runtime_ns=ready_ns - start_ns, memory=started)
 
+    shards = settings.get("shards", 1)
+    if shards != 1 and not adapter_class.SHARDS:
+        raise unsupported(f"its weights are not divided over devices ({shards} were asked for)")
+    if settings.get("hidden_states") and not adapter_class.HIDDEN_STATES:
+        raise unsupported(f"{adapter_class.FRAMEWORK} gives no access to hidden states here")
     unknown = [name for name in settings.get("options", {}) if name not in adapter_class.OPTIONS]
     if unknown:
         raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
-    bundle = Bundle(job["bundle"])
+    bundle = Bundle(job["bundle"], job.get("model"))
     weights_file = adapter_class.weights_file(bundle, settings)
     cache = page_cache.prepare(weights_file, job.get("evict", False))
     identity = identity_of(weights_file)
@@ -114,7 +117,7 @@ def _work(load_adapter, stream, start_ns, send):
         if len(lengths) != 1 or 0 in lengths:
             raise bad_input("sequences of a batch are of one length, of one token at least")
         measure.check_tokens(task["sequences"], lengths.pop(), context)
-        score.score(adapter, task, bundle.vocabulary)
+        score.score(adapter, task, bundle, settings.get("hidden_states", False))
         send("scored", file=task["file"])
     elif kind != "load":
         raise bad_input(f"unknown task {kind!r}")

@@ -19,6 +19,7 @@ def take(runner, task, stream, send):
         sample = spent.during(lambda: runner.request(case))
         send("sample", case=case, **sample)
     usage = {
+        "compiled": runner.compiled(),
         "memory": phase.end(), "cpu_ns": spent.cpu_ns, "wall_ns": spent.wall_ns,
         "thread_cpu_ns": spent.threads.busiest_first(), "run_queue_ns": spent.threads.run_queue_ns,
         "threads": threads.count(), "cpus": threads.cpus(),

@@ -3,6 +3,7 @@
 //! An engine never asks which architecture it runs: it reads the properties here and the tensor
 //! names of [`ModelConfig::layer`].
 
+mod described;
 mod fields;
 mod model;
 mod names;
@@ -85,6 +86,16 @@ mod tests {
             let written = serde_json::to_string(&resolved).unwrap();
             assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), resolved, "{written}");
         }
+    }
+
+    #[test]
+    fn a_description_names_every_tensor_and_frequency() {
+        let config = ModelConfig::from_json(&llama()).unwrap();
+        let described = config.described();
+        assert_eq!(described["hidden_size"], 64);
+        assert_eq!(described["inverse_frequencies"].as_array().unwrap().len(), config.head_dim / 2);
+        let text = described["tensors"].to_string();
+        assert!(config.tensors().iter().all(|tensor| text.contains(&format!("{:?}", tensor.name))), "{text}");
     }
 
     #[test]

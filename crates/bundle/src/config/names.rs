@@ -1,6 +1,8 @@
 //! Names, shapes and order of the tensors of a bundle: Hugging Face's names, in an order that lets fused
 //! weights be views.
 
+use serde::Serialize;
+
 use super::model::{Architecture, ModelConfig, Position};
 
 /// Name and shape of one tensor of a bundle.
@@ -12,20 +14,20 @@ pub struct TensorSpec {
 
 /// A linear layer: `weights` are `[out, in]`, to be stacked ([`crate::Weights::stacked`]) into one
 /// or used one by one; `biases` are `[out]` each, or empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LinearNames {
     pub weights: Vec<String>,
     pub biases: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NormNames {
     pub weight: String,
     pub bias: Option<String>,
 }
 
 /// The tensors of one layer, in the order in which they lie in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayerNames {
     pub attention_norm: NormNames,
     /// `[q, k, v]`, or one already fused tensor of `[q + k + v, hidden]`.

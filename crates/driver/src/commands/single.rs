@@ -62,6 +62,7 @@ impl Single {
         let job = Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
+            model: self.bundle.config().described(),
             settings: launch::settings(&self.contender, &self.request.device, hidden_states),
             spawned_at_ns: None,
             evict: false,

@@ -23,10 +23,12 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
     Job {
         protocol: protocol::VERSION,
         bundle: bundle.display().to_string(),
+        model: serde_json::Value::Null,
         settings: protocol::Settings {
             precision: "f32".into(),
             device: "cpu".into(),
             threads: 2,
+            shards: 1,
             jit: true,
             hidden_states: false,
             dequantised: false,

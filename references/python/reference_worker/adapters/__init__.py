@@ -11,6 +11,10 @@ class Base:
     FRAMEWORK: str
     #: Names of the variant's options that the adapter knows.
     OPTIONS: tuple = ()
+    #: Whether `hidden_states` answers; where keeping them costs speed, an adapter keeps them only if the settings ask.
+    HIDDEN_STATES = False
+    #: Whether it divides the weights over as many devices as `shards` of the settings says.
+    SHARDS = False
 
     @staticmethod
     def runtime():
@@ -44,3 +48,12 @@ class Base:
     def values(self, logits):
         """The logits as f32 bytes, `[batch, positions, vocabulary]` row-major. Not timed."""
         raise NotImplementedError
+
+    def hidden_states(self):
+        """Hidden states of the last `append`, from the embeddings to the last layer's after the final norm: f32 bytes,
+        `[batch, positions, hidden]` each. Not timed."""
+        raise NotImplementedError
+
+    def compiled(self):
+        """The shapes that were compiled for until now, one short phrase each; None where that is not told. Not timed."""
+        return None
