@@ -32,14 +32,9 @@ impl Engines {
         if names.is_empty() {
             return Ok(self.0.iter().filter(|engine| !engine.reference).collect());
         }
-        names.iter().map(|name| self.find(name)).collect()
-    }
-
-    fn find(&self, name: &str) -> Result<&Engine> {
-        self.0.iter().find(|engine| engine.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.0.iter().map(|engine| engine.name.as_str()).collect();
-            BadInput(format!("unknown framework {name:?}; configs/engines has: {}", names.join(", "))).into()
-        })
+        let selected = configs::selection::selected(&self.0, names).map_err(bad_input)?;
+        let find = |name: &str| self.0.iter().find(|engine| engine.name == name);
+        Ok(selected.iter().filter_map(|engine| find(&engine.name)).collect())
     }
 
     pub(crate) fn all(&self) -> &[Engine] {

@@ -15,6 +15,7 @@
 //! This crate reads. Writing a bundle is the work of `prepare`.
 
 mod config;
+mod described;
 mod error;
 mod manifest;
 mod precision;

@@ -3,6 +3,7 @@
 //! This is the one reader of these files. The types are written to results too, and are read back from them.
 
 mod layers;
+pub mod selection;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,14 @@ pub struct Engine {
     /// it: it is compared when asked for, and its own ways are noted rather than struck.
     #[serde(default)]
     pub reference: bool,
+    /// Whether a variant stands in the sets of names beside the framework itself ([`selection`]): what it does is
+    /// another way of using the framework that people compare as if it were another one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_column: bool,
+    /// Its JIT or graph optimisation, in a word or two, which `--no-jit` and `ab jit` switch off; none if it has nothing to
+    /// switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiles: Option<String>,
     /// Pieces of set-up that it needs.
     #[serde(default)]
     pub native: Vec<String>,
@@ -160,14 +169,9 @@ pub fn engines_of_another_version(configs: &Layers) -> Result<Vec<Engine>> {
     configs.names("engines")?.iter().map(engine).collect()
 }
 
-/// The frameworks that are compared when none is named: those of `configs/engines` that are neither
-/// variants nor references, `candle`, `tch`, `ort` first.
-pub fn default_engines(configs: &Layers) -> Result<Vec<Engine>> {
-    let mut engines = engines(configs)?;
-    engines.retain(|engine| engine.is_plain() && !engine.reference);
-    let usual = ["candle", "tch", "ort"];
-    engines.sort_by_key(|engine| usual.iter().position(|name| *name == engine.name).unwrap_or(usual.len()));
-    Ok(engines)
+/// The engines that `names` ask for ([`selection::selected`]).
+pub fn selected(configs: &Layers, names: &[String]) -> Result<Vec<Engine>> {
+    selection::selected(&engines(configs)?, names)
 }
 
 pub fn model(configs: &Layers, name: &str) -> Result<Model> {
@@ -238,7 +242,7 @@ mod tests {
         let known = "framework = \"known\"\nworker = \"w\"\nsummary = \"\"\nreference = true\n";
         let directory = directory(&[("plain", plain), ("variant", plain), ("known", known)]);
         let names = |engines: Vec<Engine>| engines.into_iter().map(|engine| engine.name).collect::<Vec<_>>();
-        assert_eq!(names(default_engines(&Layers::single(directory.path())).unwrap()), ["plain"]);
+        assert_eq!(names(selected(&Layers::single(directory.path()), &[]).unwrap()), ["plain"]);
         assert_eq!(names(engines(&Layers::single(directory.path())).unwrap()), ["known", "plain", "variant"]);
         assert!(engine(&Layers::single(directory.path()), "known").unwrap().reference);
     }

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod evidence;
 mod fact;
 pub mod fairness;
+pub mod first_runs;
 pub mod floor;
 pub mod found;
 pub mod gaps;

@@ -5,11 +5,13 @@
 //! sequence, whatever the framework, so each is divided by the median time of its own position over all
 //! iterations.
 
+use plan::Plan;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 use statistics::steady::{SteadyState, classify};
 
 use crate::curve::{self, Point, ShortWarmup};
+use crate::first_runs::{FirstRuns, first_runs};
 use crate::run::Run;
 
 /// The steadiness of one contender's processes.
@@ -32,16 +34,20 @@ pub struct Steadiness {
     /// The first iteration from which on all are as a steady one; `None` where the last is not.
     pub settled_at: Option<usize>,
     pub short_warmup: Option<ShortWarmup>,
+    /// What the first runs cost; `None` in results of older versions.
+    #[serde(default)]
+    pub first_runs: Option<FirstRuns>,
 }
 
-/// `batch`: sequences that each step continues.
-pub fn steadiness(runs: &[&Run], batch: usize) -> Steadiness {
+/// The steadiness of one contender's complete processes.
+pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
     let curve = curve::curve(runs);
     let mut steadiness = Steadiness {
         settled_at: curve::settled_at(&curve),
         curve,
         first_iteration_cost_ms: curve::first_iteration_cost_ms(runs),
-        short_warmup: curve::short_warmup(runs, batch),
+        short_warmup: curve::short_warmup(runs, plan.batch),
+        first_runs: first_runs(runs, plan),
         ..Steadiness::default()
     };
     let mut times = Vec::new();
@@ -115,7 +121,7 @@ mod tests {
     use protocol::{CaseSample, Event, Iteration, WarmupDone};
 
     use super::*;
-    use crate::testing::run;
+    use crate::testing::{self, run};
 
     fn iteration(index: usize, factor: f64) -> Iteration {
         // Gaps that grow with the position, as attention over more tokens does.
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn growth_with_the_position_is_no_change_of_state() {
         let steady = process(&[1.0], &[1.0, 1.0]);
-        let found = steadiness(&[&steady], 1);
+        let found = steadiness(&[&steady], &testing::plan(&["a"]));
         // The one token before the first step.
         assert_eq!((found.flat, found.time_to_steady_ms), (1, Some(0.005)));
     }
@@ -144,7 +150,7 @@ mod tests {
     #[test]
     fn slow_first_iterations_are_a_warm_up_of_known_length() {
         let warming = process(&[2.0], &[1.0, 1.0, 1.0, 1.0]);
-        let found = steadiness(&[&warming], 1);
+        let found = steadiness(&[&warming], &testing::plan(&["a"]));
         assert_eq!(found.warm_up, 1, "{found:?}");
         // One iteration: 5 µs to the first token, then gaps that sum to 51.4 µs; and the next first token.
         let expected = (5000.0 + 2.0 * 25_700.0 + 5000.0) / 1e6;

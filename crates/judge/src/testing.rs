@@ -103,6 +103,8 @@ pub fn contender(label: &str) -> Contender {
         worker: "engine-mock".into(),
         summary: String::new(),
         reference: false,
+        own_column: false,
+        compiles: None,
         native: Vec::new(),
         settings: EngineSettings::default(),
         options: BTreeMap::new(),
@@ -115,6 +117,7 @@ pub fn contender(label: &str) -> Contender {
         jit: true,
         threads: 2,
         kv_cache: KvCache::On,
+        shards: 1,
     }
 }
 
@@ -134,6 +137,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         new_tokens: 32,
         rounds: Rounds::Fixed(6),
         schedule: Schedule::Sequential,
+        groups: Vec::new(),
         schedule_reason: None,
         iterations: 2,
         has_pilot: false,

@@ -44,6 +44,8 @@ fn wordless(mut report: Report) -> Value {
     report.summary = Default::default();
     report.warnings.clear();
     for row in &mut report.rows {
+        // Reports of that time did not have it.
+        row.steadiness.first_runs = None;
         row.reasons.iter_mut().for_each(String::clear);
         if let Some(agreement) = &mut row.agreement {
             (agreement.largest, agreement.not_finite) = (None, 0);

@@ -13,7 +13,7 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
         precision: contender.precision.name().into(),
         device: device.into(),
         threads: contender.threads,
-        shards: 1,
+        shards: contender.shards,
         jit: contender.jit,
         hidden_states,
         dequantised: false,

@@ -6,6 +6,7 @@ pub mod collection;
 mod comparison;
 pub mod environment;
 mod finishing;
+pub mod groups;
 pub mod interrupt;
 pub mod launch;
 mod layer_parity;

@@ -66,7 +66,8 @@ impl Session<'_> {
             Rounds::Auto { budget_s, .. } => budget_s - work.begun.elapsed().as_secs_f64() + process_s,
             Rounds::Fixed(_) => f64::INFINITY,
         };
-        let room = (left / MIN_ROUNDS as f64 - costs.process_s) / costs.block_s;
+        let groups = self.plan.groups.len().max(1);
+        let room = (left / (MIN_ROUNDS * groups) as f64 - costs.process_s) / costs.block_s;
         let fewest = BLOCKS.0.next_multiple_of(cases);
         // To the nearest: the first round's start is slower than those of the others.
         let most = (room.clamp(0.0, BLOCKS.1 as f64) / cases as f64).round() as usize * cases;

@@ -160,8 +160,8 @@ impl Engines for Places {
         Ok(configs::engine(&self.configs, name)?)
     }
 
-    fn usual(&self) -> Result<Vec<Engine>> {
-        Ok(configs::default_engines(&self.configs)?)
+    fn selected(&self, names: &[String]) -> Result<Vec<Engine>> {
+        Ok(configs::selected(&self.configs, names)?)
     }
 }
 

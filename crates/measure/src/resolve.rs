@@ -7,7 +7,7 @@ use bundle::Bundle;
 use configs::{Suite, SuitePrompt};
 use plan::ab::engines_of;
 use plan::prompts::{self, Text};
-use plan::{Draft, Failure, Given, Plan, PromptSource, Request, Result};
+use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
 
 use crate::machine::{self, memory};
 use crate::places::Places;
@@ -27,12 +27,7 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
-        prompts: prompts::resolve(
-            &draft.suite().prompts,
-            draft.prompt_tokens(),
-            bundle.config(),
-            &tokenizer,
-        )?,
+        prompts: prompts_of(&draft, &bundle, &tokenizer)?,
         cpus: machine::choose(draft.threads()),
         available_memory: memory::available(&request.device),
         drawn_seed: drawn_seed(),
@@ -40,6 +35,23 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
     };
     let plan = draft.plan(given)?;
     Ok((plan, bundle))
+}
+
+/// Every prompt as it is, or the first at each of the lengths that are asked for.
+fn prompts_of(draft: &Draft, bundle: &Bundle, tokenizer: &Text) -> Result<Vec<Prompt>> {
+    let prompts = &draft.suite().prompts;
+    let resolved = |prompts: &[SuitePrompt], length: Option<usize>| {
+        prompts::resolve(prompts, length, bundle.config(), tokenizer)
+    };
+    if draft.prompt_lengths().is_empty() {
+        return resolved(prompts, draft.prompt_tokens());
+    }
+    let mut all = Vec::new();
+    for &length in draft.prompt_lengths() {
+        let of_length = resolved(&prompts[..1], Some(length as usize))?.into_iter();
+        all.extend(of_length.map(|prompt| Prompt { name: format!("{length} tokens"), ..prompt }));
+    }
+    Ok(all)
 }
 
 fn wanted(draft: &Draft) -> Wanted<'_> {

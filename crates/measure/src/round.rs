@@ -8,9 +8,9 @@ use std::time::Duration;
 use judge::evidence::{Block, Fact, Process, Stage};
 use judge::noise::Noise;
 use judge::run::{FailureKind, Place, Purpose, Run, RunFailure, Turn};
-use plan::Schedule;
 use protocol::{Job, Task};
 
+use crate::groups;
 use crate::interrupt;
 use crate::live::Live;
 use crate::process::now;
@@ -46,17 +46,11 @@ impl Session<'_> {
         work: &RoundWork<'_>,
     ) -> Result<(), Interrupted> {
         self.cold_loads(round, order)?;
-        let placed: Vec<(usize, usize)> = order.iter().copied().enumerate().collect();
-        let groups: Vec<&[(usize, usize)]> = match self.plan.schedule {
-            Schedule::Interleaved => vec![&placed],
-            Schedule::Sequential => placed.chunks(1).collect(),
-        };
+        let groups = groups::of_round(self.plan, order);
         for repeat in 0.. {
             (self.unwatched, self.stays_disturbed) = (false, false);
             let whole = self.guard.watch();
-            for group in &groups {
-                self.group(round, group, work)?;
-            }
+            self.groups(round, &groups, work)?;
             let noise = whole.end(&self.guard);
             let reason = noise.complaints().join(", ");
             self.tell(Fact::Watched { noise });
@@ -103,21 +97,23 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Starts processes, given as (place in the order, contender), deals them their turns, and lets them finish.
-    fn group(
+    /// Starts processes, given as (place in the order, contender), deals them their turns, and lets them finish. The
+    /// anchor may be alive already, and be kept. Returns the round as a pilot may have changed it, and the anchor.
+    pub(crate) fn group(
         &mut self,
         round: Round,
         group: &[(usize, usize)],
+        (kept, keeps): (Option<Member>, bool),
         work: &RoundWork<'_>,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(Round, Option<Member>), Interrupted> {
         let begun = now();
-        let mut members = Vec::new();
+        let turns_are_shared = group.len() + usize::from(kept.is_some()) > 1;
+        let mut members: Vec<Member> = kept.into_iter().collect();
         let started = group.iter().try_for_each(|&(position, index)| {
             if interrupt::requested() {
                 return Err(Interrupted);
             }
             if !self.is_absent(&self.plan.contenders[index]) {
-                let turns_are_shared = group.len() > 1;
                 let member = self.start(round, position, index, work)?;
                 members.extend(member.map(|mut member| {
                     if turns_are_shared {
@@ -133,17 +129,25 @@ impl Session<'_> {
             let round = if round.has_pilot { self.pilot(round, &mut members, begun, work)? } else { round };
             self.blocks(round, &mut members)?;
             self.probe_beside(&members);
-            Ok(())
+            Ok(round)
         });
         let begun = now();
+        let mut anchor = None;
         for member in members {
             match dealt {
-                Ok(()) if !interrupt::requested() => self.finish_member(member, round, work),
+                Ok(_) if keeps && Some(member.process.framework.as_str()) == self.plan.anchor() => {
+                    anchor = Some(member);
+                }
+                Ok(_) if !interrupt::requested() => self.finish_member(member, round, work),
                 _ => self.end_member(member),
             }
         }
         self.spend(Stage::Finishing, begun);
-        if interrupt::requested() { Err(Interrupted) } else { dealt }
+        if interrupt::requested() {
+            anchor.into_iter().for_each(|member| self.end_member(member));
+            return Err(Interrupted);
+        }
+        Ok((dealt?, anchor))
     }
 
     /// Starts a process, and waits until it is warm. `None` if it failed.
@@ -252,7 +256,7 @@ impl Session<'_> {
         let (watch, begun) = (self.guard.watch(), now());
         let mut dealt = Vec::new();
         for number in first..round.blocks {
-            let turns = self.block(round, members, number, repeat)?;
+            let turns = self.block(round, members, round.first + number, repeat)?;
             dealt.push(Block { round: round.number, is_pilot: false, turns, noise: Noise::default() });
             // What is left must be long enough to be watched, too.
             let each = begun.elapsed() / dealt.len() as u32;
@@ -296,7 +300,7 @@ impl Session<'_> {
                     turns.push((label.clone(), turn));
                 }
             }
-            if self.plan.schedule == Schedule::Interleaved {
+            if self.plan.schedule.has_turns() {
                 member.live.pause();
             }
         }

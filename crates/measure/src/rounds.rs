@@ -29,7 +29,7 @@ impl Session<'_> {
             let order = orders.next().expect("orders have no end");
             let blocks = self.evidence.iterations(self.plan) * self.plan.prompts.len();
             let has_pilot = self.plan.has_pilot && self.evidence.blocks.is_none();
-            let round = Round { number, blocks, has_pilot };
+            let round = Round { number, blocks, first: 0, has_pilot };
             if let Err(Interrupted) = self.round(round, &order, work) {
                 return End::Interrupted;
             }

@@ -8,7 +8,7 @@ use bundle::Bundle;
 use judge::evidence::{Evidence, Fact, Stage, Stages};
 use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
-use plan::{Contender, Failure, HugePages, Plan, Result, Schedule};
+use plan::{Contender, Failure, HugePages, Plan, Result};
 use protocol::{FileIdentity, Hello, Job, Measure, Task};
 use statistics::BalancedOrder;
 
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
             decode: self.plan.decode,
             kv_cache: contender.kv_cache,
             warmup: self.plan.warmup.clone(),
-            lead_in: if self.plan.schedule == Schedule::Interleaved { LEAD_IN } else { 0 },
+            lead_in: if self.plan.schedule.has_turns() { LEAD_IN } else { 0 },
         })
     }
 

@@ -22,8 +22,10 @@ pub(crate) struct RoundWork<'a> {
 pub(crate) struct Round {
     /// Its number, from 0.
     pub(crate) number: usize,
-    /// Number of its blocks that count.
+    /// Number of its blocks that count; where there are groups, of each of them.
     pub(crate) blocks: usize,
+    /// Number of the first block of the group that is measured.
+    pub(crate) first: usize,
     /// Whether its first blocks choose how many there are.
     pub(crate) has_pilot: bool,
 }

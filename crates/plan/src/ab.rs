@@ -15,6 +15,10 @@ const PROMPT_TOKENS: u32 = 16;
 /// Rules that two named variants may differ in.
 const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 
+/// The reason why `ab jit` has nothing to hold against each other.
+const NO_JIT: &str =
+    "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
+
 /// A switch: the names of both sides, and the rule whose subject it is.
 struct Switch {
     names: [&'static str; 2],
@@ -59,13 +63,10 @@ pub(crate) fn arms(what: &str) -> Option<[String; 2]> {
 
 /// The engines that a request names, or the default ones if it names none.
 pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
-    let arms = request.study.arms.iter().map(|arm| &arm.engine);
-    let names: Vec<&String> =
-        if request.study.arms.is_empty() { request.frameworks.iter().collect() } else { arms.collect() };
-    if names.is_empty() {
-        return engines.usual();
+    if request.study.arms.is_empty() {
+        return engines.selected(&request.frameworks);
     }
-    names.into_iter().map(|name| engines.engine(name.trim())).collect()
+    request.study.arms.iter().map(|arm| engines.engine(&arm.engine)).collect()
 }
 
 pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> Result<StudyPlan> {
@@ -122,6 +123,9 @@ fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Eng
                 let name = &engine.name;
                 cell.study.refused = Some(format!("{name} has no variant to hold it against: {error}"));
             }
+            if what == "jit" && engine.compiles.is_none() {
+                cell.study.refused = Some(NO_JIT.to_owned());
+            }
             if what == "half" {
                 settings.remove(&Axis::Precision);
                 cell.precisions.clear();
@@ -129,6 +133,13 @@ fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Eng
             cell.study.arms = arms.into();
             cells.push(CellPlan { settings, request: cell });
         }
+    }
+    if what == "jit" && named.iter().all(|engine| engine.compiles.is_none()) {
+        let names: Vec<&str> = named.iter().map(|engine| engine.name.as_str()).collect();
+        return Err(Failure::usage(format!(
+            "{}: {NO_JIT}; files of configs/engines with `compiles` have one, ort among them",
+            names.join(", ")
+        )));
     }
     let names = switch.names.map(str::to_owned);
     Ok(StudyPlan { name: format!("ab {what}"), view: StudyView::Ab(names), cells })

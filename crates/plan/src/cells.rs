@@ -8,7 +8,7 @@ impl StudyRequest {
     /// Every cell, with the settings that the study fixes.
     pub fn plan(&self, engines: &dyn Engines) -> Result<StudyPlan> {
         let mut plan = match &self.kind {
-            StudyKind::Sweep(kind) => self.sweep(*kind)?,
+            StudyKind::Sweep(kind) => self.sweep(*kind, engines)?,
             StudyKind::Ab(what) => ab::plan(what, &self.request, engines)?,
         };
         for cell in &mut plan.cells {
@@ -17,8 +17,16 @@ impl StudyRequest {
         Ok(plan)
     }
 
-    fn sweep(&self, kind: SweepKind) -> Result<StudyPlan> {
-        let request = sweep::completed(kind, &self.request)?;
+    fn sweep(&self, kind: SweepKind, engines: &dyn Engines) -> Result<StudyPlan> {
+        let mut request = sweep::completed(kind, &self.request)?;
+        if kind == SweepKind::Warmup && request.jit {
+            let arms = sweep::beside_no_jit(&ab::engines_of(&request, engines)?);
+            // With and without a JIT is the subject.
+            if arms.iter().any(|arm| arm.jit.is_some()) {
+                request.study.arms = arms;
+                request.study.varied = vec!["R14".to_owned()];
+            }
+        }
         let cells = axes::cells(&request).into_iter();
         Ok(StudyPlan {
             name: format!("sweep {}", kind.name()),

@@ -1,17 +1,17 @@
 //! A request that is checked before anything is built, prepared or measured, and the plan made from it. A mistake found
 //! here costs the user only an error message.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bundle::{ModelConfig, Precision};
 use configs::{Engine, Suite};
 use protocol::{Decode, Warmup};
 
-use crate::plan::{self, threads};
+use crate::columns::contenders;
+use crate::plan::threads;
 use crate::{
-    Arm, Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked,
-    Schedule, ScheduleAsked, axes, fit, prompts,
+    Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes,
+    fit, prompts, schedule,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -24,6 +24,7 @@ const SETTLED_WITHIN: f64 = 0.1;
 /// As far as the flags of the same names go.
 const LONGEST_PAUSE_S: f64 = 3600.0;
 const LONGEST_BUDGET_MIN: f64 = 10_080.0;
+const MOST_MEMORY_GB: f64 = 1e6;
 const WIDEST_MARGIN_PERCENT: f64 = 50.0;
 const LONGEST_TIMEOUT_S: u64 = 86_400;
 /// Most logits of one case that parity compares: 256 MB in each process's file, and in this program for each of the two
@@ -53,6 +54,9 @@ pub fn check(request: &Request) -> Result<()> {
     }
     if !request.quantize.is_empty() {
         return Err(Failure::usage("--quantize is for `compare`, a comparison for each precision"));
+    }
+    if request.shards.len() > 1 && !request.study.arms.is_empty() {
+        return Err(Failure::usage("--shards takes one number here: both sides are divided alike"));
     }
     check_ranges(request)?;
     axes::check_single(request)
@@ -96,6 +100,7 @@ impl Draft {
             };
             return Err(Failure::usage(format!("{name} has no prompts{instead}")));
         }
+        check_lengths(request, &suite)?;
         let suite_name = match &request.prompts {
             PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),
             PromptSource::Suite(name) => Some(name.clone()),
@@ -164,9 +169,24 @@ impl Draft {
         self.request.prompt_tokens.first().map(|&tokens| tokens as usize)
     }
 
+    /// Lengths in tokens at each of which the prompt is a prompt of its own.
+    pub fn prompt_lengths(&self) -> &[u32] {
+        &self.request.prompt_lengths
+    }
+
     /// Length of a sequence in tokens, as far as it is known before the model's tokenizer counts the prompts.
     pub fn least_capacity(&self) -> usize {
-        self.context() + self.prompt_tokens().unwrap_or(0) + self.new_tokens
+        let longest = self.request.prompt_lengths.iter().max().map(|&tokens| tokens as usize);
+        self.context() + self.prompt_tokens().or(longest).unwrap_or(0) + self.new_tokens
+    }
+
+    /// Refuses a model that does not fit into memory with these sequences.
+    fn check_fits(&self, given: &Given<'_>, (batch, capacity): (usize, usize)) -> Result<()> {
+        let Some(available) = given.available_memory else { return Ok(()) };
+        match fit::refusal(given.config, &self.precisions(), batch, capacity, available) {
+            None => Ok(()),
+            Some(why) => Err(Failure::usage(format!("{}: {why}", self.request.model()))),
+        }
     }
 
     /// Checks the prompts against the model, and resolves the rest of the plan.
@@ -177,15 +197,12 @@ impl Draft {
         }
         let lengths = given.prompts.iter().map(|prompt| context + prompt.tokens.len() + self.new_tokens);
         let capacity = lengths.max().unwrap_or(self.new_tokens);
-        if let Some(available) = given.available_memory
-            && let Some(why) = fit::refusal(given.config, &self.precisions(), batch, capacity, available)
-        {
-            return Err(Failure::usage(format!("{}: {why}", self.request.model())));
-        }
-        let (schedule, schedule_reason) = self.schedule(&given, capacity)?;
-        let has_pilot = schedule == Schedule::Interleaved
-            && self.iterations_are_open
-            && matches!(self.rounds, Rounds::Auto { .. });
+        let (sequences, available) = ((batch, capacity), given.available_memory);
+        self.check_fits(&given, sequences)?;
+        let (schedule, groups, schedule_reason) =
+            schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
+        let has_pilot =
+            schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens, .. } =
             self;
         // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
@@ -205,6 +222,7 @@ impl Draft {
             new_tokens,
             rounds,
             schedule,
+            groups,
             schedule_reason,
             iterations: iterations as usize,
             has_pilot,
@@ -230,32 +248,6 @@ impl Draft {
     }
 }
 
-impl Draft {
-    /// The schedule, and the reason for it if it is not the usual one.
-    fn schedule(&self, given: &Given<'_>, capacity: usize) -> Result<(Schedule, Option<String>)> {
-        if self.contenders.len() < 2 {
-            return Ok((Schedule::Sequential, None));
-        }
-        let obstacle = if self.request.is_on_gpu() {
-            Some("how much of a GPU's memory each takes is not known before".to_owned())
-        } else {
-            given.available_memory.and_then(|available| {
-                fit::together(given.config, &self.precisions(), self.batch(), capacity, available)
-            })
-        };
-        match (self.request.schedule, obstacle) {
-            (ScheduleAsked::Sequential, _) => {
-                Ok((Schedule::Sequential, Some("--schedule sequential".to_owned())))
-            }
-            (_, None) => Ok((Schedule::Interleaved, None)),
-            (ScheduleAsked::Auto, Some(why)) => Ok((Schedule::Sequential, Some(why))),
-            (ScheduleAsked::Interleaved, Some(why)) => Err(Failure::usage(format!(
-                "--schedule interleaved: {why}; compare fewer frameworks, or leave the flag out"
-            ))),
-        }
-    }
-}
-
 /// Refuses numbers that no flag takes: a request may come from a file.
 fn check_ranges(request: &Request) -> Result<()> {
     let within = |value: f64, most: f64| (0.0..=most).contains(&value);
@@ -264,16 +256,37 @@ fn check_ranges(request: &Request) -> Result<()> {
         ("delay_s", within(request.delay_s, LONGEST_PAUSE_S)),
         ("patience_s", within(request.patience_s, LONGEST_PAUSE_S)),
         ("time_budget_min", within(request.time_budget_min, LONGEST_BUDGET_MIN)),
+        ("memory_gb", request.memory_gb.is_none_or(|asked| within(asked, MOST_MEMORY_GB))),
         ("margin_percent", within(request.margin_percent, WIDEST_MARGIN_PERCENT)),
         ("timeout_s", (1..=LONGEST_TIMEOUT_S).contains(&request.timeout_s)),
         ("threads", none(&request.threads)),
         ("batch", none(&request.batch)),
         ("prompt_tokens", none(&request.prompt_tokens)),
+        ("prompt_lengths", none(&request.prompt_lengths)),
+        ("shards", none(&request.shards)),
     ];
     match ranges.iter().find(|(_, is_within)| !is_within) {
         None => Ok(()),
         Some((name, _)) => Err(Failure::usage(format!("the request's {name} is out of range"))),
     }
+}
+
+/// Refuses several lengths of several prompts, and two flags for the length.
+fn check_lengths(request: &Request, suite: &Suite) -> Result<()> {
+    if request.prompt_lengths.is_empty() {
+        return Ok(());
+    }
+    if !request.prompt_tokens.is_empty() {
+        return Err(Failure::usage(
+            "--prompt-lengths and --prompt-tokens both say how long prompts are: leave one out",
+        ));
+    }
+    if suite.prompts.len() > 1 && request.names_prompts() {
+        return Err(Failure::usage(
+            "--prompt-lengths takes one prompt, whose lengths they are: name one with --prompt",
+        ));
+    }
+    Ok(())
 }
 
 fn check_reference(request: &Request, engines: &[Engine]) -> Result<()> {
@@ -315,34 +328,4 @@ fn warmup(request: &Request, measured: u32) -> Warmup {
     // An explicit number is used as it is; only the process's time limit can end it.
     let max_s = if request.warmup.is_some() { request.timeout_s } else { 30 };
     Warmup { min_iterations, max_iterations, max_ns: max_s * 1_000_000_000, settled_within: SETTLED_WITHIN }
-}
-
-/// The columns: the sides of an A/B comparison, or the engines. Engines named twice are numbered.
-fn contenders(engines: Vec<Engine>, request: &Request, available_threads: usize) -> Vec<Contender> {
-    let contender = |label: String, engine: Engine| Contender {
-        kv_cache: request.kv_cache,
-        ..Contender::new(label, engine, request, available_threads)
-    };
-    let arms = &request.study.arms;
-    if !arms.is_empty() {
-        let side = |(arm, engine): (&Arm, Engine)| {
-            let plain = contender(arm.label.clone(), engine);
-            plan::Contender {
-                precision: arm.precision.unwrap_or(plain.precision),
-                jit: arm.jit.unwrap_or(plain.jit),
-                kv_cache: arm.kv_cache.unwrap_or(plain.kv_cache),
-                engine: arm.built(plain.engine),
-                ..plain
-            }
-        };
-        return arms.iter().zip(engines).map(side).collect();
-    }
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let label = |engine: Engine| {
-        let count = seen.entry(engine.name.clone()).or_default();
-        *count += 1;
-        let label = if *count == 1 { engine.name.clone() } else { format!("{} ({count})", engine.name) };
-        contender(label, engine)
-    };
-    engines.into_iter().map(label).collect()
 }

@@ -76,27 +76,72 @@ pub fn refusal(
 const PACKED: f64 = 1.4;
 /// A framework's own libraries and buffers, in bytes.
 const FRAMEWORK: f64 = 250e6;
+/// The same of a reference: it may convert its weights once more, and bring Python with it. Measured peaks, one process
+/// each on a model of 0.54 GB, are in `docs/references.md`.
+const COPIED: f64 = 2.0;
+const WITH_PYTHON: f64 = 500e6;
 
-/// The reason why workers at `precisions`, one for each contender, may not all be in memory at once; `None` if they
-/// may.
-pub fn together(
-    config: &ModelConfig,
-    precisions: &[Precision],
-    batch: usize,
-    capacity: usize,
-    available: u64,
-) -> Option<String> {
-    let demand = |&precision: &Precision| Demand::new(config, precision, batch, capacity);
-    let each = precisions.iter().filter_map(demand).map(|demand| PACKED * demand.total() as f64 + FRAMEWORK);
-    let sum: f64 = each.sum();
-    (sum > available as f64).then(|| {
-        format!(
-            "all {} workers together may need {}, and {} are available",
-            precisions.len(),
-            gigabytes(sum as u128),
-            gigabytes(available.into())
-        )
-    })
+/// Memory of the workers of a comparison, from above.
+#[derive(Debug, Clone)]
+pub struct Together {
+    /// Bytes of each contender's worker.
+    each: Vec<f64>,
+    available: f64,
+}
+
+impl Together {
+    /// Contenders are given by precision, and whether they are references. A precision that cannot store this model
+    /// takes no memory: its worker ends at once.
+    pub fn new(
+        config: &ModelConfig,
+        contenders: &[(Precision, bool)],
+        (batch, capacity): (usize, usize),
+        available: u64,
+    ) -> Together {
+        let bytes = |&(precision, is_reference): &(Precision, bool)| {
+            let Some(demand) = Demand::new(config, precision, batch, capacity) else { return 0.0 };
+            let (copies, more) = if is_reference { (COPIED, WITH_PYTHON) } else { (PACKED, FRAMEWORK) };
+            copies * demand.total() as f64 + more
+        };
+        Together { each: contenders.iter().map(bytes).collect(), available: available as f64 }
+    }
+
+    /// The reason why not all may be in memory at once; `None` if they may.
+    pub fn obstacle(&self) -> Option<String> {
+        let sum: f64 = self.each.iter().sum();
+        (sum > self.available).then(|| {
+            format!(
+                "all {} workers together may need {}, and {} are available",
+                self.each.len(),
+                gigabytes(sum as u128),
+                gigabytes(self.available as u128)
+            )
+        })
+    }
+
+    /// Groups of contenders, by their places, each with the first of all and as few as the memory allows; `None` where
+    /// there is no room for three, since groups of two save nothing.
+    pub fn groups(&self) -> Option<Vec<Vec<usize>>> {
+        const FEWEST: usize = 3;
+        let (anchor, others) = self.each.split_first()?;
+        let room = self.available - anchor;
+        let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
+        for (place, &bytes) in others.iter().enumerate() {
+            if bytes > room {
+                return None;
+            }
+            let open = groups.last_mut().filter(|(taken, _)| taken + bytes <= room);
+            match open {
+                Some((taken, group)) => {
+                    *taken += bytes;
+                    group.push(place + 1);
+                }
+                None => groups.push((bytes, vec![0, place + 1])),
+            }
+        }
+        let has_turns = groups.iter().any(|(_, group)| group.len() >= FEWEST);
+        (groups.len() > 1 && has_turns).then(|| groups.into_iter().map(|(_, group)| group).collect())
+    }
 }
 
 /// Bytes as "1.23 GB"; 1 GB is 10⁹ bytes.
@@ -153,14 +198,32 @@ mod tests {
         assert!(refused(&[Precision::Bf16, Precision::F32]).is_some());
     }
 
+    fn together(contenders: &[(Precision, bool)], available: u64) -> Together {
+        Together::new(&config(), contenders, (1, 0), available)
+    }
+
+    /// Bytes of an engine's worker, and of a reference's.
+    const ENGINE: u64 = (PACKED * F32_BYTES as f64 + FRAMEWORK) as u64;
+    const REFERENCE: u64 = (COPIED * F32_BYTES as f64 + WITH_PYTHON) as u64;
+
     #[test]
     fn all_workers_must_fit_at_once() {
-        let three = [Precision::F32; 3];
-        let each = (PACKED * F32_BYTES as f64 + FRAMEWORK) as u64;
-        let together = |available| together(&config(), &three, 1, 0, available);
-        assert_eq!(together(3 * each + 3), None);
-        let reason = together(3 * each - 3).unwrap();
+        let three = [(Precision::F32, false); 3];
+        assert_eq!(together(&three, 3 * ENGINE + 3).obstacle(), None);
+        let reason = together(&three, 3 * ENGINE - 3).obstacle().unwrap();
         assert!(reason.starts_with("all 3 workers together may need 0.75 GB, and 0.75 GB"), "{reason}");
+        let reference = [(Precision::F32, true)];
+        assert!(together(&reference, REFERENCE - 1).obstacle().is_some(), "references take more");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_into_groups_that_share_the_first() {
+        let five = [(Precision::F32, false); 5];
+        let groups = |available| together(&five, available).groups();
+        assert_eq!(groups(3 * ENGINE + 3), Some(vec![vec![0, 1, 2], vec![0, 3, 4]]));
+        assert_eq!(groups(4 * ENGINE + 4), Some(vec![vec![0, 1, 2, 3], vec![0, 4]]));
+        assert_eq!(groups(2 * ENGINE + 2), None, "pairs with the anchor are as long as one after another");
+        assert_eq!(groups(ENGINE), None);
     }
 
     #[test]

@@ -8,12 +8,14 @@ pub mod ab;
 mod arms;
 pub mod axes;
 mod cells;
+mod columns;
 mod draft;
 mod failure;
 pub mod fit;
 mod plan;
 pub mod prompts;
 mod request;
+mod schedule;
 mod study;
 pub mod sweep;
 

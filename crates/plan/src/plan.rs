@@ -20,6 +20,13 @@ pub struct Contender {
     /// Number of threads.
     pub threads: usize,
     pub kv_cache: KvCache,
+    /// Number of devices that the weights are divided over.
+    #[serde(default = "one")]
+    pub shards: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl Contender {
@@ -31,6 +38,7 @@ impl Contender {
             jit: request.jit && engine.settings.jit.unwrap_or(true),
             threads: engine.settings.threads.unwrap_or_else(|| threads(request, available_threads)),
             kv_cache: KvCache::On,
+            shards: 1,
             engine,
         }
     }
@@ -77,6 +85,9 @@ impl Rounds {
 pub enum Schedule {
     /// All processes of a round live together and take turns, request by request.
     Interleaved,
+    /// Not all fit into memory: groups of processes live together and take turns, one group after another
+    /// ([`Plan::groups`]).
+    Grouped,
     /// One process after another, each from start to end. So were all results of schema 3 and before.
     #[default]
     Sequential,
@@ -108,6 +119,9 @@ pub struct Plan {
     pub rounds: Rounds,
     #[serde(default)]
     pub schedule: Schedule,
+    /// The groups of the grouped schedule, by label, the anchor first in each; empty under the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Vec<String>>,
     /// The reason for that schedule, if it is not the usual one.
     #[serde(default)]
     pub schedule_reason: Option<String>,
@@ -147,7 +161,26 @@ pub struct Plan {
     pub prompts: Vec<Prompt>,
 }
 
+impl Schedule {
+    /// Whether processes take turns, request by request.
+    pub fn has_turns(self) -> bool {
+        self != Schedule::Sequential
+    }
+}
+
 impl Plan {
+    /// Number of groups that a contender takes part in.
+    pub fn groups_of(&self, label: &str) -> usize {
+        let of_label = self.groups.iter().filter(|group| group.iter().any(|member| member == label));
+        of_label.count().max(1)
+    }
+
+    /// The contender that every group has, where there are groups: the others are held against it, and across groups
+    /// against one another by way of it.
+    pub fn anchor(&self) -> Option<&str> {
+        self.groups.first()?.first().map(String::as_str)
+    }
+
     /// The prompts of each case: one prompt, or a batch of rotations of it. Rotations differ in content and have the
     /// same length.
     pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {

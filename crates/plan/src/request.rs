@@ -35,12 +35,16 @@ pub struct Request {
     pub prompts: PromptSource,
     /// Length in tokens that every prompt is cut or extended to.
     pub prompt_tokens: Vec<u32>,
+    /// Lengths in tokens at each of which the one prompt is a prompt of the same comparison.
+    pub prompt_lengths: Vec<u32>,
     /// Tokens in the KV cache before each prompt.
     pub context: Vec<u32>,
     /// New tokens for each prompt.
     pub new_tokens: Vec<u32>,
     /// Numbers of sequences that are computed together.
     pub batch: Vec<u32>,
+    /// Numbers of devices that the weights are divided over, a column each; if empty, 1.
+    pub shards: Vec<u32>,
     pub rounds: Option<RoundsAsked>,
     /// Time in minutes after which automatic rounds end.
     pub time_budget_min: f64,
@@ -54,6 +58,8 @@ pub struct Request {
     /// Number of measured iterations in each process; `None` lets a pilot choose it where rounds are automatic.
     pub iterations: Option<u32>,
     pub schedule: ScheduleAsked,
+    /// Memory that all workers of a round may take together, in gigabytes; `None` for what is free.
+    pub memory_gb: Option<f64>,
     pub huge_pages: HugePages,
     /// Exact number of warm-up iterations; if `None`, warm-up runs until times settle.
     pub warmup: Option<u32>,
@@ -86,9 +92,11 @@ impl Default for Request {
             timeout_s: 600,
             prompts: PromptSource::Usual,
             prompt_tokens: Vec::new(),
+            prompt_lengths: Vec::new(),
             context: Vec::new(),
             new_tokens: Vec::new(),
             batch: Vec::new(),
+            shards: Vec::new(),
             rounds: None,
             time_budget_min: 3.0,
             margin_percent: 2.0,
@@ -97,6 +105,7 @@ impl Default for Request {
             cold_load: None,
             iterations: None,
             schedule: ScheduleAsked::Auto,
+            memory_gb: None,
             huge_pages: HugePages::On,
             warmup: None,
             decode: DecodeAsked::Forced,

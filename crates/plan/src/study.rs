@@ -11,8 +11,8 @@ pub trait Engines {
     /// The engine with this name; the error lists the names that exist.
     fn engine(&self, name: &str) -> Result<Engine>;
 
-    /// The engines that are compared by default.
-    fn usual(&self) -> Result<Vec<Engine>>;
+    /// The engines that these names and sets of names ask for; the usual ones without a name.
+    fn selected(&self, names: &[String]) -> Result<Vec<Engine>>;
 }
 
 /// The kind of study.

@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use crate::{Axis, Failure, PromptSource, Request, Result, RoundsAsked};
+use crate::{Arm, Axis, Failure, PromptSource, Request, Result, RoundsAsked};
 
 /// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
 /// fewest for a verdict.
 const ROUNDS: u32 = 3;
 const QUICK_ROUNDS: u32 = 1;
 /// Published model shapes with seeded weights: see docs/models.md.
+/// Fewest new tokens that the test after a short warm-up takes.
+const TESTED_TOKENS: u32 = 21;
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
 /// A named sweep.
@@ -20,8 +22,10 @@ pub enum SweepKind {
     Forward,
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,
-    /// Iteration 1, 2, 3 …: the cost of the first, when times settle, and the error of a warm-up that is too short
+    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
     Warmup,
+    /// What a script would have claimed whose warm-up is shorter than its test, beside what is true
+    ShortWarmup,
     /// Memory by part, over --batch
     Memory,
     /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
@@ -42,6 +46,7 @@ impl SweepKind {
             SweepKind::Forward => "forward",
             SweepKind::Generate => "generate",
             SweepKind::Warmup => "warmup",
+            SweepKind::ShortWarmup => "short-warmup",
             SweepKind::Memory => "memory",
             SweepKind::Precision => "precision",
             SweepKind::Size => "size",
@@ -50,11 +55,6 @@ impl SweepKind {
 
     /// Fills in the axes that were not given.
     fn complete(self, request: &mut Request) -> Result<()> {
-        fn usual<T: Clone>(values: &mut Vec<T>, usual: &[T]) {
-            if values.is_empty() {
-                *values = usual.to_vec();
-            }
-        }
         if !request.quantize.is_empty() {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
         }
@@ -77,10 +77,15 @@ impl SweepKind {
                 usual(&mut request.prompt_tokens, &[16, 64, 256]);
                 usual(&mut request.new_tokens, &[32]);
             }
-            SweepKind::Warmup => {
+            SweepKind::Warmup | SweepKind::ShortWarmup => {
                 request.iterations = request.iterations.filter(|&iterations| iterations > 1).or(Some(10));
-                usual(&mut request.prompt_tokens, &[16]);
+                if request.prompt_lengths.is_empty() {
+                    usual(&mut request.prompt_tokens, &[16]);
+                }
                 usual(&mut request.new_tokens, &[32]);
+                if self == SweepKind::ShortWarmup {
+                    check_tested(&request.new_tokens)?;
+                }
             }
             SweepKind::Memory => {
                 usual(&mut request.batch, &[1, 2, 4, 8]);
@@ -111,12 +116,52 @@ impl SweepKind {
         match self {
             SweepKind::Forward => &[Axis::Batch, Axis::PromptTokens],
             SweepKind::Generate => &[Axis::PromptTokens, Axis::NewTokens],
-            SweepKind::Warmup => &[],
+            SweepKind::Warmup | SweepKind::ShortWarmup => &[],
             SweepKind::Memory => &[Axis::Batch],
             SweepKind::Precision => &[Axis::Precision],
             SweepKind::Size => &[Axis::Model],
         }
     }
+}
+
+/// The name of a contender without its JIT, beside itself in a study of warm-up.
+pub fn without_jit(name: &str) -> String {
+    format!("{name} (no JIT)")
+}
+
+/// The contenders of a study of warm-up: who compiles stands beside itself without, so that cost and gain of compiling are
+/// measured in the same rounds.
+pub(crate) fn beside_no_jit(engines: &[configs::Engine]) -> Vec<Arm> {
+    let arms = engines.iter().flat_map(|engine| {
+        let arm = Arm { label: engine.name.clone(), engine: engine.name.clone(), ..Arm::default() };
+        let can_switch = engine.compiles.is_some() && engine.settings.jit != Some(false);
+        let without = Arm { label: without_jit(&engine.name), jit: Some(false), ..arm.clone() };
+        [Some(arm), can_switch.then_some(without)]
+    });
+    let mut arms: Vec<Arm> = arms.flatten().collect();
+    for place in 0..arms.len() {
+        let earlier = arms[..place].iter().filter(|arm| arm.label == arms[place].label).count();
+        if earlier > 0 {
+            arms[place].label += &format!(" ({})", earlier + 1);
+        }
+    }
+    arms
+}
+
+/// Fills in an axis that was not given.
+fn usual<T: Clone>(values: &mut Vec<T>, usual: &[T]) {
+    if values.is_empty() {
+        *values = usual.to_vec();
+    }
+}
+
+/// Refuses requests that end before the test after a short warm-up does.
+fn check_tested(new_tokens: &[u32]) -> Result<()> {
+    let Some(few) = new_tokens.iter().find(|&&tokens| tokens < TESTED_TOKENS) else { return Ok(()) };
+    Err(Failure::usage(format!(
+        "the short warm-up is 5 tokens and its test 15, behind the first of prefill: --new-tokens {few} is too few, \
+         give {TESTED_TOKENS} or more"
+    )))
 }
 
 /// The request of a sweep of this kind: `asked`, with every open setting filled in.

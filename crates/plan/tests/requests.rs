@@ -21,12 +21,16 @@ impl Engines for Known {
     fn engine(&self, name: &str) -> plan::Result<Engine> {
         match name {
             "a" | "b" | "a-base" => Ok(engine(name)),
+            "compiled" => Ok(Engine { compiles: Some("a compiler".into()), ..engine(name) }),
             _ => Err(Failure::usage(format!("there is no framework {name:?}"))),
         }
     }
 
-    fn usual(&self) -> plan::Result<Vec<Engine>> {
-        Ok(vec![engine("a"), engine("b")])
+    fn selected(&self, names: &[String]) -> plan::Result<Vec<Engine>> {
+        if names.is_empty() {
+            return Ok(vec![engine("a"), engine("b")]);
+        }
+        names.iter().map(|name| self.engine(name)).collect()
     }
 }
 
@@ -149,6 +153,59 @@ fn a_study_that_there_is_not_is_refused() {
     let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Memory), request: quantised };
     assert!(sweep.plan(&Known).unwrap_err().to_string().contains("a sweep takes --precision"));
     assert_eq!(StudyView::named("sweep sideways"), None);
+}
+
+fn labels(request: &Request) -> Vec<&str> {
+    request.study.arms.iter().map(|arm| arm.label.as_str()).collect()
+}
+
+#[test]
+fn a_study_of_warm_up_sets_who_compiles_beside_itself_without() {
+    let warmup = |frameworks: &[&str], jit| {
+        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
+        let request = Request { frameworks, jit, ..Request::default() };
+        StudyRequest { kind: StudyKind::Sweep(SweepKind::Warmup), request }.plan(&Known).unwrap()
+    };
+    let both = warmup(&["compiled", "a"], true).cells.remove(0).request;
+    assert_eq!(labels(&both), ["compiled", "compiled (no JIT)", "a"]);
+    assert_eq!((both.study.arms[1].jit, both.study.varied), (Some(false), vec!["R14".to_owned()]));
+    for plan in [warmup(&["a", "b"], true), warmup(&["compiled"], false)] {
+        assert!(labels(&plan.cells[0].request).is_empty(), "nothing to switch");
+    }
+}
+
+#[test]
+fn a_framework_without_a_jit_is_not_held_against_itself() {
+    let ab = |frameworks: &[&str]| {
+        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
+        let request = Request { frameworks, ..Request::default() };
+        StudyRequest { kind: StudyKind::Ab(vec!["jit".into()]), request }.plan(&Known)
+    };
+    let cells = ab(&["a", "compiled"]).unwrap().cells;
+    assert!(cells[0].request.study.refused.as_deref().unwrap().starts_with("there is neither a JIT nor"));
+    assert_eq!((&cells[1].request.study.refused, labels(&cells[1].request).len()), (&None, 2));
+    let error = ab(&["a", "b"]).unwrap_err();
+    assert!(error.to_string().starts_with("a, b: there is neither a JIT nor graph optimisation"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn a_short_warm_up_takes_enough_tokens_to_be_tested() {
+    let request = Request { new_tokens: vec![20], ..Request::default() };
+    let study = StudyRequest { kind: StudyKind::Sweep(SweepKind::ShortWarmup), request };
+    let error = study.plan(&Known).unwrap_err().to_string();
+    assert!(error.contains("--new-tokens 20 is too few, give 21 or more"), "{error}");
+}
+
+#[test]
+fn weights_over_several_devices_are_columns_of_a_comparison_and_not_of_an_a_b_study() {
+    let request = Request { shards: vec![1, 2], ..Request::default() };
+    let labels: Vec<String> =
+        planned(&request, 1 << 40).unwrap().contenders.into_iter().map(|contender| contender.label).collect();
+    assert_eq!(labels, ["a", "a on 2 devices", "b", "b on 2 devices"]);
+    let mut ab = request;
+    ab.study.arms = vec![Arm::default(), Arm::default()];
+    assert!(refused(&ab).0.starts_with("--shards takes one number here"), "{:?}", refused(&ab));
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         tokens: None,
         hello: None,
         in_effect: None,
+        compiled: None,
     }
 }
 

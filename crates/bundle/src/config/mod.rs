@@ -3,7 +3,6 @@
 //! An engine never asks which architecture it runs: it reads the properties here and the tensor
 //! names of [`ModelConfig::layer`].
 
-mod described;
 mod fields;
 mod model;
 mod names;

@@ -285,8 +285,10 @@ pub(crate) enum SweepArg {
     Forward,
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,
-    /// Iteration 1, 2, 3 …: the cost of the first, when times settle, and the error of a warm-up that is too short
+    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
     Warmup,
+    /// What a script would have claimed whose warm-up is shorter than its test, beside what is true
+    ShortWarmup,
     /// Memory by part, over --batch
     Memory,
     /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
@@ -302,6 +304,7 @@ impl From<SweepArg> for plan::sweep::SweepKind {
             SweepArg::Forward => SweepKind::Forward,
             SweepArg::Generate => SweepKind::Generate,
             SweepArg::Warmup => SweepKind::Warmup,
+            SweepArg::ShortWarmup => SweepKind::ShortWarmup,
             SweepArg::Memory => SweepKind::Memory,
             SweepArg::Precision => SweepKind::Precision,
             SweepArg::Size => SweepKind::Size,

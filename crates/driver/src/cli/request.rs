@@ -9,8 +9,8 @@ use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingA
 use protocol::KvCache;
 
 use super::values::{
-    parse_device, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
-    parse_temperature, parse_top_p, precisions,
+    parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
+    parse_temperature, parse_top_p, precisions, set, set_list,
 };
 
 /// Headings of the help. What is not in the short help is said in the long one.
@@ -63,7 +63,7 @@ pub(crate) struct ModelArgs {
 /// The work to measure, and the way to measure it.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct RequestArgs {
-    /// Names from configs/engines [default: candle,tch,ort]
+    /// Names from configs/engines, or sets of them: engines, references, all; -NAME leaves one out [default: engines]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = COMPARE)]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]
@@ -86,6 +86,10 @@ pub(crate) struct RequestArgs {
     #[arg(long, visible_alias = "seq", value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_tokens: Vec<u32>,
+    /// The prompt at each of these lengths, in one comparison: shows who compiles anew for another length
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "prompt_tokens",
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
+    prompt_lengths: Vec<u32>,
     /// Tokens in the KV cache before each prompt; filling it is not timed [default: 0]
     #[arg(long, value_name = "N", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
     context: Vec<u32>,
@@ -116,9 +120,13 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EVIDENCE, hide_short_help = true)]
     iterations: Option<u32>,
     /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential
-    /// measures one worker after another; auto interleaves where all fit into memory [default: auto]
+    /// measures one worker after another; auto interleaves what fits into memory together, else in groups that share the
+    /// first framework [default: auto]
     #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential", help_heading = EXPERT, hide_short_help = true)]
     schedule: Option<ScheduleAsked>,
+    /// Memory that all workers of a round may take together, in GB [default: what is free]
+    #[arg(long, value_parser = parse_gigabytes, value_name = "GB", help_heading = EXPERT, hide_short_help = true)]
+    memory: Option<f64>,
     /// Ask for huge pages under large allocations, for every worker alike [default: on]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     huge_pages: Option<OnOff>,
@@ -129,6 +137,9 @@ pub(crate) struct RequestArgs {
     /// Sequences computed together [default: 1]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK)]
     batch: Vec<u32>,
+    /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64), help_heading = WORK, hide_short_help = true)]
+    shards: Vec<u32>,
     /// Tokens that a decode step is fed [default: forced]
     #[arg(long, value_enum, conflicts_with = "temperature", help_heading = WORK, hide_short_help = true)]
     decode: Option<DecodeArg>,
@@ -167,20 +178,6 @@ pub(crate) struct SamplingArgs {
     /// Draw among the fewest tokens that together have this probability, above 0 up to 1
     #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p, help_heading = WORK, hide_short_help = true)]
     top_p: Option<f32>,
-}
-
-/// Overwrites `place` with a typed value.
-fn set<T: Clone>(place: &mut T, typed: Option<&T>) {
-    if let Some(typed) = typed {
-        place.clone_from(typed);
-    }
-}
-
-/// Overwrites `place` with a typed list.
-fn set_list<T: Clone>(place: &mut Vec<T>, typed: &[T]) {
-    if !typed.is_empty() {
-        *place = typed.to_vec();
-    }
 }
 
 impl ModelArgs {
@@ -248,9 +245,11 @@ impl RequestArgs {
             (request.quantize, request.precisions) = (self.quantize.clone(), Vec::new());
         }
         set_list(&mut request.prompt_tokens, &self.prompt_tokens);
+        set_list(&mut request.prompt_lengths, &self.prompt_lengths);
         set_list(&mut request.context, &self.context);
         set_list(&mut request.new_tokens, &self.new_tokens);
         set_list(&mut request.batch, &self.batch);
+        set_list(&mut request.shards, &self.shards);
         if let Some(decode) = self.decode {
             // Neither way of decoding draws.
             request.sampling = SamplingAsked::default();
@@ -277,6 +276,7 @@ impl RequestArgs {
         request.cold_load = self.cold_load.map(|on| on == OnOff::On).or(request.cold_load);
         request.iterations = self.iterations.or(request.iterations);
         set(&mut request.schedule, self.schedule.as_ref());
+        request.memory_gb = self.memory.or(request.memory_gb);
         if let Some(huge_pages) = self.huge_pages {
             request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };
         }

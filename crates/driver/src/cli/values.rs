@@ -38,6 +38,13 @@ pub(super) fn parse_minutes(text: &str) -> Result<f64, String> {
     }
 }
 
+pub(super) fn parse_gigabytes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(gigabytes) if gigabytes > 0.0 && gigabytes <= 1e6 => Ok(gigabytes),
+        _ => Err("a number of gigabytes above 0, up to 1000000".into()),
+    }
+}
+
 pub(super) fn parse_margin(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
@@ -63,5 +70,19 @@ pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("a number of seconds from 0 to 3600".into()),
+    }
+}
+
+/// Overwrites `place` with a typed value.
+pub(super) fn set<T: Clone>(place: &mut T, typed: Option<&T>) {
+    if let Some(typed) = typed {
+        place.clone_from(typed);
+    }
+}
+
+/// Overwrites `place` with a typed list.
+pub(super) fn set_list<T: Clone>(place: &mut Vec<T>, typed: &[T]) {
+    if !typed.is_empty() {
+        *place = typed.to_vec();
     }
 }

@@ -320,3 +320,44 @@ pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
     }
     panic!("it did not come to pass within 20 s");
 }
+
+#[test]
+fn weights_over_several_devices_are_a_column_each_and_who_cannot_divide_them_says_so() {
+    let installation = Installation::new().timed("a", &[]);
+    let asked = ["--frameworks", "a", "--shards", "1,2", "--rounds", "1", "--format", "json"];
+    let report = installation.run(&asked).json();
+    assert_eq!(row(&report, "a")["state"], "measured");
+    let divided = row(&report, "a on 2 devices");
+    assert_eq!(divided["state"], "unsupported");
+    assert!(
+        divided["reasons"].to_string().contains("not divided over devices (2 were asked for)"),
+        "{divided}"
+    );
+}
+
+#[test]
+fn one_prompt_at_several_lengths_is_a_case_for_each() {
+    let installation = Installation::new().timed("a", &[]);
+    let asked = [
+        "--frameworks",
+        "a",
+        "--prompt",
+        "x",
+        "--prompt-lengths",
+        "4,6",
+        "--rounds",
+        "1",
+        "--format",
+        "json",
+    ];
+    let report = installation.run(&asked).json();
+    let prompts = report["plan"]["prompts"].as_array().unwrap();
+    let told: Vec<_> = prompts
+        .iter()
+        .map(|prompt| (prompt["name"].as_str(), prompt["tokens"].as_array().unwrap().len()))
+        .collect();
+    assert_eq!(told, [(Some("4 tokens"), 4), (Some("6 tokens"), 6)]);
+    installation
+        .run(&["--frameworks", "a", "--prompt", "x", "--prompt", "y", "--prompt-lengths", "4"])
+        .refused(&["--prompt-lengths takes one prompt"]);
+}

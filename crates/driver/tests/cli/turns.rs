@@ -30,6 +30,37 @@ fn every_block_has_a_turn_of_everybody_in_an_order_of_its_own() {
 }
 
 #[test]
+fn what_does_not_fit_together_takes_turns_in_groups_that_share_the_first() {
+    let installation = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .fold(Installation::new(), |installation, name| installation.timed(name, &[]));
+    let asked = ["--frameworks", "a,b,c,d,e", "--rounds", "6", "--iterations", "2", "--memory", "0.8"];
+    let report = installation.run(&[&asked[..], &["--format", "json"]].concat()).json();
+    assert_eq!(report["plan"]["schedule"], "grouped");
+    let blocks = blocks(&installation);
+    let groups: BTreeSet<BTreeSet<String>> =
+        blocks.iter().map(|block| block.iter().cloned().collect()).collect();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(groups, BTreeSet::from([names(&["a", "b", "c"]), names(&["a", "d", "e"])]));
+    assert_eq!(blocks.len(), 6 * 2 * 2, "each round has two blocks of each group");
+    for name in ["a", "b", "c", "d", "e"] {
+        let row = row(&report, name);
+        assert_eq!((&row["state"], &row["rounds"]), (&"measured".into(), &6.into()), "{row}");
+    }
+    let across = |verdict: &&Value| {
+        verdict["metric"] == "throughput" && [&verdict["a"], &verdict["b"]].contains(&&"b".into())
+    };
+    let with_b = report["comparisons"].as_array().unwrap().iter().filter(across);
+    assert_eq!(
+        with_b.filter(|verdict| verdict["advantage"].is_number()).count(),
+        4,
+        "b has a figure beside each"
+    );
+    let processes = installation.samples().iter().filter(|run| run["framework"] == "a").count();
+    assert_eq!(processes, 6, "the first lives through both groups of a round");
+}
+
+#[test]
 fn one_after_another_where_that_is_asked_for() {
     let installation = Installation::new().timed("a", &[]).timed("b", &[]);
     let ran = installation.run(&["--frameworks", "a,b", "--rounds", "1", "--schedule", "sequential"]);

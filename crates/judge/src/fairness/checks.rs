@@ -54,7 +54,9 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().len();
         let due = judged.iterations_due();
-        if iterations != due {
+        // The anchor of several groups has the work of each that was measured.
+        let groups = judged.plan.groups_of(label);
+        if !(1..=groups).any(|groups| iterations == groups * due) {
             return Some(format!("it did {iterations} of {due} iterations"));
         }
         let mut short = run.requests().map(|(_, case)| case).filter(|case| {
@@ -184,7 +186,16 @@ pub(super) fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
 
 /// A round in which it had another number of turns than the others.
 fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let turns = |run: &Run| run.turns.iter().filter(|turn| turn.stands).count();
+    let turns = |run: &Run| {
+        let count = run.turns.iter().filter(|turn| turn.stands).count();
+        // The anchor has its turns in every group that was measured.
+        let due = judged.iterations_due() * judged.plan.prompts.len();
+        if judged.plan.groups_of(&run.framework) > 1 && due > 0 && count % due == 0 {
+            count.min(due)
+        } else {
+            count
+        }
+    };
     judged.runs_of(label).find_map(|run| {
         let of_round = judged.runs.iter().filter(|other| other.round == run.round);
         let (ours, most) = (turns(run), of_round.map(|other| turns(other)).max()?);

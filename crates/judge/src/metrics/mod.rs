@@ -6,16 +6,15 @@
 mod amount;
 mod table;
 mod told;
-
-use std::collections::BTreeMap;
+mod turns;
 
 use protocol::CaseSample;
 use statistics::median;
 use strum::EnumMessage;
 
 use crate::evidence::Evidence;
-use crate::run::{Run, Turn};
-use plan::{Plan, Schedule};
+use crate::run::Run;
+use plan::Plan;
 
 pub use amount::detectable;
 use table::ENTRIES;
@@ -281,9 +280,10 @@ pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -
     of_rounds(evidence, label, |run| metric.of_process(run, work))
 }
 
-/// The figures of one contender that are held against another's, by round. Under the interleaved schedule they come from
-/// the turns of all contenders ([`statistics::of_turns`]): what disturbed a block or a turn cancels. Else they are those
-/// of [`by_round`]; of a process whose start was disturbed, load and cold start are not compared.
+/// The figures of one contender that are held against another's, by round. Where contenders take turns they come from
+/// the turns of all ([`statistics::of_turns`]): what disturbed a block or a turn cancels. Where groups do, figures of
+/// every group are shifted, so that the anchor has the same in all: contenders of two groups are compared by way of it.
+/// Else they are those of [`by_round`]; of a process whose start was disturbed, load and cold start are not compared.
 pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     let work = Work::new(plan);
     let is_of_requests = matches!(metric.entry().source, Source::Samples(_));
@@ -291,38 +291,10 @@ pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str)
         let is_quiet = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
         return of_rounds(evidence, label, |run| metric.of_process(run, work).filter(|_| is_quiet(run)));
     }
-    if plan.schedule == Schedule::Sequential || !is_of_requests {
+    if !plan.schedule.has_turns() || !is_of_requests {
         return by_round(metric, plan, evidence, label);
     }
-    of_rounds(evidence, label, |run| of_turns(metric, plan, evidence, run))
-}
-
-/// The figure of a round from the turns of all that took part in it: of each prompt apart, then the mean over prompts.
-fn of_turns(metric: Metric, plan: &Plan, evidence: &Evidence, run: &Run) -> Option<f64> {
-    let is_of_round = |other: &&Run| other.round == run.round && other.is_complete();
-    let members: Vec<&Run> = evidence.runs.iter().filter(is_of_round).collect();
-    let place = members.iter().position(|member| member.framework == run.framework)?;
-    let figures = |member: &&Run| -> BTreeMap<(usize, usize), f64> {
-        let turns = member.turns.iter().filter(|turn| turn.stands);
-        let of_turn = |turn: &Turn| {
-            let figure = metric.of_request(&turn.sample, Work::request(plan, turn.case))?;
-            Some(((turn.case, turn.block), figure.ln()))
-        };
-        turns.filter_map(of_turn).collect()
-    };
-    let figures: Vec<_> = members.iter().map(figures).collect();
-    let of_case = |case: usize| {
-        let keys = figures[place].keys().filter(|key| key.0 == case);
-        let block = |key| figures.iter().map(|of| of.get(key).copied()).collect::<Option<Vec<f64>>>();
-        let blocks: Vec<Vec<f64>> = keys.filter_map(block).collect();
-        statistics::of_turns(&blocks).get(place).copied()
-    };
-    let cases: Vec<f64> = (0..plan.prompts.len()).filter_map(of_case).collect();
-    mean(&cases).map(f64::exp)
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    of_rounds(evidence, label, |run| turns::figure(metric, plan, evidence, run))
 }
 
 fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f64>) -> Vec<Option<f64>> {

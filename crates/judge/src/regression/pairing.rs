@@ -143,7 +143,7 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
 /// Whether nobody asked for the number of iterations. It then depends on the machine's variance of the day.
 fn chosen_by_pilot(record: &Record) -> bool {
     let asked = record.request.as_ref().and_then(|request| request.get("iterations"));
-    record.settings.schedule.as_deref() == Some("interleaved")
+    matches!(record.settings.schedule.as_deref(), Some("interleaved" | "grouped"))
         && asked.is_some_and(serde_json::Value::is_null)
 }
 

@@ -18,10 +18,22 @@ pub(super) fn details(report: &Report) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-/// What departs from turns, with the reason.
+/// What departs from turns of all, with the reason.
 pub(super) fn schedule(plan: &Plan) -> Option<String> {
-    let reason = plan.schedule_reason.as_ref().filter(|_| plan.schedule == Schedule::Sequential)?;
-    Some(format!("sequential: one framework after another in each round ({reason})"))
+    let reason = plan.schedule_reason.as_ref()?;
+    match plan.schedule {
+        Schedule::Interleaved => None,
+        Schedule::Sequential => {
+            Some(format!("sequential: one framework after another in each round ({reason})"))
+        }
+        Schedule::Grouped => {
+            let (count, anchor) = (plan.groups.len(), plan.anchor()?);
+            Some(format!(
+                "{count} groups, one after another in each round, with {anchor} in each: frameworks of two groups are \
+                 compared by way of it ({reason})"
+            ))
+        }
+    }
 }
 
 fn blocks(report: &Report) -> Option<String> {

@@ -15,6 +15,8 @@ pub fn summary(report: &Report) -> Summary {
     details.extend(memory(report));
     details.extend(steadiness(report));
     details.extend(energy(report));
+    details.extend(devices(report));
+    details.extend(compiled(report));
     details.extend(effort::details(report));
     details.extend(libraries(report));
     Summary {
@@ -31,6 +33,8 @@ fn impossible(report: &Report) -> impl Iterator<Item = String> {
     report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding))
 }
 
+/// Shapes that are named of those a contender compiled for.
+const SHOWN_SHAPES: usize = 3;
 /// Share from which on a page cache counts as warm: the missing part is read in a millisecond or two.
 const WARM: f64 = 0.98;
 
@@ -164,6 +168,38 @@ fn quantisation(report: &Report) -> Option<String> {
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     (!known.is_empty()).then(|| format!("against the unquantised model in f32: {}", known.join("; ")))
+}
+
+/// Who divided its weights, and what on a CPU the difference means.
+fn devices(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let bytes = row.in_effect.as_ref()?.shard_bytes.as_ref()?;
+        let each: Vec<String> = bytes.iter().map(|&bytes| format!("{:.2}", bytes as f64 / 1e9)).collect();
+        Some(format!("{} {} GB", row.framework, each.join(" + ")))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    let note = match report.plan.device.as_str() {
+        "cpu" => {
+            "; devices that a CPU plays share its cores and its memory, so what several take longer than one is \
+                  the overhead of communication and scheduling"
+        }
+        _ => "",
+    };
+    (!known.is_empty()).then(|| format!("weights by device: {}{note}", known.join("; ")))
+}
+
+fn compiled(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let shapes = row.compiled.as_ref().filter(|shapes| !shapes.is_empty())?;
+        let shown: Vec<&str> = shapes.iter().take(SHOWN_SHAPES).map(String::as_str).collect();
+        let more = match shapes.len().saturating_sub(SHOWN_SHAPES) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        Some(format!("{} for {}{more}", row.framework, shown.join(", ")))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("compiled: {}", known.join("; ")))
 }
 
 fn energy(report: &Report) -> Option<String> {

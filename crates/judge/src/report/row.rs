@@ -48,6 +48,9 @@ pub struct Row {
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
     pub in_effect: Option<InEffect>,
+    /// The shapes that its last process compiled for; `None` where it compiles for none, or does not tell.
+    #[serde(default)]
+    pub compiled: Option<Vec<String>>,
 }
 
 /// The state of a contender.
@@ -130,7 +133,7 @@ impl Row {
                 .as_ref()
                 .and_then(|config| memory::parts(plan, config, &complete, |run| run.usage()?.kv_cache_bytes)),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
-            steadiness: steady::steadiness(&complete, plan.batch),
+            steadiness: steady::steadiness(&complete, plan),
             components: components::of_throughput(plan, &complete),
             energy: energy(plan, &complete),
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
@@ -138,6 +141,7 @@ impl Row {
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
+            compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
         }
     }
 

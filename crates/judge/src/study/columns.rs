@@ -1,6 +1,7 @@
 //! The columns of a sweep's table.
 
 use super::cell::{Cell, CellRow};
+use super::compiled::Compiled;
 use super::scaling::Scaling;
 use crate::memory::Parts;
 use crate::metrics::Metric;
@@ -21,11 +22,17 @@ pub enum Column {
     Top1,
     /// Bytes of the weights as stored.
     WeightsSize,
-    /// Extra time of the first iteration over a steady one.
-    FirstIteration,
+    /// Time of cold start and warm-up above that of the same work later.
+    FirstRuns,
+    /// The part of it that is gone without the JIT.
+    Compiling,
+    /// Number of tokens from which on compiling pays.
+    PaysFrom,
     SettledAt,
-    /// The result of 5 tokens of warm-up and a test of 15.
+    /// The result of 5 tokens of warm-up and a test of 15, and of the same tokens in a steady process.
     ShortWarmup,
+    ShortSteady,
+    ShortError,
     Parity,
 }
 
@@ -98,9 +105,13 @@ impl Column {
             Column::Kl => "KL from f32".into(),
             Column::Top1 => "Top-1 of f32".into(),
             Column::WeightsSize => "Weights (GB)".into(),
-            Column::FirstIteration => "Iteration 1 costs (ms)".into(),
+            Column::FirstRuns => "First runs cost (ms)".into(),
+            Column::Compiling => "Compiling (ms)".into(),
+            Column::PaysFrom => "Pays from".into(),
             Column::SettledAt => "Settled at".into(),
             Column::ShortWarmup => "Short warm-up says (tok/s)".into(),
+            Column::ShortSteady => "Steady (tok/s)".into(),
+            Column::ShortError => "Error".into(),
             Column::Parity => "Parity".into(),
         }
     }
@@ -119,13 +130,15 @@ impl Column {
             Column::Kl => self.value(cell, row).map_or_else(dash, |kl| format!("{kl:.1e}")),
             Column::Top1 => self.value(cell, row).map_or_else(dash, |top1| format!("{:.1} %", 100.0 * top1)),
             Column::SettledAt => self.value(cell, row).map_or_else(dash, |at| format!("iteration {at}")),
-            Column::ShortWarmup => {
-                let short = row.steadiness.short_warmup.as_ref();
-                short.map_or_else(dash, |s| {
-                    format!("{} ({:+.0} %)", number(s.tokens_per_second), 100.0 * s.error)
-                })
+            Column::ShortError => {
+                self.value(cell, row).map_or_else(dash, |error| format!("{:+.0} %", 100.0 * error))
             }
-
+            Column::PaysFrom => match Compiled::new(cell, row) {
+                None => dash(),
+                Some(compiled) => {
+                    compiled.pays_from().map_or("never".into(), |tokens| format!("{tokens} tokens"))
+                }
+            },
             Column::Memory(_) => {
                 self.value(cell, row).map_or_else(dash, |megabytes| format!("{megabytes:.1}"))
             }
@@ -142,9 +155,13 @@ impl Column {
             Column::Kl => row.text?.mean_kl,
             Column::Top1 => row.text?.top1,
             Column::WeightsSize => Some(cell.weights_bytes? / 1e9),
-            Column::FirstIteration => row.steadiness.first_iteration_cost_ms,
+            Column::FirstRuns => Some(row.steadiness.first_runs.as_ref()?.cost_ms),
+            Column::Compiling => Some(Compiled::new(cell, row)?.compiling_ms),
+            Column::PaysFrom => Some(Compiled::new(cell, row)?.pays_from()? as f64),
             Column::SettledAt => row.steadiness.settled_at.map(|at| at as f64),
             Column::ShortWarmup => Some(row.steadiness.short_warmup.as_ref()?.tokens_per_second),
+            Column::ShortSteady => Some(row.steadiness.short_warmup.as_ref()?.steady_tokens_per_second),
+            Column::ShortError => Some(row.steadiness.short_warmup.as_ref()?.error),
             Column::Efficiency | Column::Parity => None,
         }
     }
@@ -158,9 +175,13 @@ impl Column {
             Column::Kl => Some("mean_kl".into()),
             Column::Top1 => Some("top1".into()),
             Column::WeightsSize => Some("weights_gb".into()),
-            Column::FirstIteration => Some("first_iteration_cost_ms".into()),
+            Column::FirstRuns => Some("first_runs_cost_ms".into()),
+            Column::Compiling => Some("compiling_ms".into()),
+            Column::PaysFrom => Some("pays_from_tokens".into()),
             Column::SettledAt => Some("settled_at".into()),
             Column::ShortWarmup => Some("short_warmup_tokens_per_second".into()),
+            Column::ShortSteady => Some("steady_tokens_per_second".into()),
+            Column::ShortError => Some("short_warmup_error".into()),
             Column::Efficiency | Column::Parity => None,
         }
     }
@@ -186,12 +207,21 @@ pub fn columns(kind: SweepKind) -> Vec<Column> {
         ],
         SweepKind::Warmup => vec![
             Column::Metric(Metric::ColdStart),
-            Column::FirstIteration,
+            Column::FirstRuns,
             Column::SettledAt,
             Column::Metric(Metric::Latency),
             Column::Metric(Metric::Throughput),
-            Column::ShortWarmup,
+            Column::Compiling,
+            Column::PaysFrom,
         ],
+        SweepKind::ShortWarmup => {
+            vec![
+                Column::ShortWarmup,
+                Column::ShortSteady,
+                Column::ShortError,
+                Column::Metric(Metric::Throughput),
+            ]
+        }
         SweepKind::Memory => Part::ALL.map(Column::Memory).to_vec(),
         SweepKind::Precision => vec![
             Column::Metric(Metric::Load),

@@ -5,6 +5,7 @@ pub mod ab;
 mod answer;
 pub mod cell;
 pub mod columns;
+pub mod compiled;
 pub mod report;
 pub mod scaling;
 

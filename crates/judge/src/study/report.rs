@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cell::{self, Cell, CellRow};
+use super::compiled::Compiled;
 use super::scaling::Scaling;
 use super::{Outcome, ab, answer};
+use crate::first_runs::FirstOfPrompt;
 use crate::reading;
 use crate::report::{self, State, Summary};
 use crate::verdicts::Verdict;
@@ -122,6 +124,7 @@ fn findings(document: &StudyReport) -> Vec<String> {
         StudyView::Sweep(kind) => {
             lines.extend(verdicts(document, *kind));
             lines.extend(short_warmups(document, *kind));
+            lines.extend(compiling(document, *kind));
         }
         StudyView::Ab(_) => lines.extend(ab::sentences(&document.outcomes)),
     }
@@ -193,8 +196,9 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     clear
 }
 
+/// What a warm-up that is shorter than the test would have claimed, and what is so.
 fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
-    if kind != SweepKind::Warmup {
+    if kind != SweepKind::ShortWarmup {
         return Vec::new();
     }
     let of_row = |row: &CellRow| {
@@ -210,6 +214,38 @@ fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
         ))
     };
     document.cells.iter().flat_map(|cell| &cell.rows).filter_map(of_row).collect()
+}
+
+/// What compiling costs, from when on it pays, and who compiles anew for another length.
+fn compiling(document: &StudyReport, kind: SweepKind) -> Vec<String> {
+    if kind != SweepKind::Warmup {
+        return Vec::new();
+    }
+    let axes = axes(document);
+    let mut lines = Vec::new();
+    for cell in &document.cells {
+        let place = match cell::name(&cell.settings, &axes) {
+            name if name.is_empty() => name,
+            name => format!("{name}: "),
+        };
+        let told = |row: &CellRow| Some(place.clone() + &Compiled::new(cell, row)?.sentence(&row.framework));
+        lines.extend(cell.rows.iter().filter_map(told));
+        lines.extend(cell.rows.iter().filter_map(prompts).map(|told| place.clone() + &told));
+    }
+    lines
+}
+
+/// The first time that prompts of several lengths were computed, beside later ones.
+fn prompts(row: &CellRow) -> Option<String> {
+    let prompts = &row.steadiness.first_runs.as_ref()?.prompts;
+    let is_varied = prompts.iter().any(|prompt| prompt.tokens != prompts[0].tokens);
+    let told = prompts.iter().map(|prompt| {
+        let FirstOfPrompt { tokens, first_ms, steady_ms } = prompt;
+        format!("{tokens} tokens {first_ms:.0} ms, later {steady_ms:.0}")
+    });
+    is_varied.then(|| {
+        format!("{}, first time of each prompt: {}", row.framework, told.collect::<Vec<_>>().join("; "))
+    })
 }
 
 impl StudyReport {

@@ -67,6 +67,7 @@ pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     let mut panels = Vec::new();
     if report.view == StudyView::Sweep(SweepKind::Warmup) {
         panels.extend(curve(report, &axes));
+        panels.extend(elapsed(report, &axes));
     }
     match (axes.len(), numbers.as_slice()) {
         (1, &[axis]) => panels.extend(metrics.iter().map(|m| named(m, lines(report, axis, *m)))),
@@ -197,4 +198,36 @@ fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
         shaded: None,
     });
     (!rows.is_empty()).then(|| ("curve".into(), panel))
+}
+
+/// The time since loading by the tokens computed, medians over processes: where the line of a contender crosses that of
+/// itself without its JIT, compiling has paid.
+fn elapsed(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
+    let rows = report.cells.iter().flat_map(|cell| {
+        let place = cell::name(&cell.settings, axes);
+        cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
+    });
+    let points = |row: &CellRow| -> Vec<(f64, f64)> {
+        let first_runs = row.steadiness.first_runs.iter().flat_map(|runs| &runs.elapsed);
+        first_runs.map(|point| (point.tokens as f64, point.ms / 1e3)).collect()
+    };
+    let rows: Vec<(String, Vec<(f64, f64)>)> = rows
+        .filter(|(_, row)| row.state != State::Struck)
+        .map(|(name, row)| (name, points(row)))
+        .filter(|(_, points)| points.len() > 1)
+        .collect();
+    let colours = colours(&rows.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let series = rows.iter().map(|(name, points)| {
+        let colour = colours.get(name).copied().unwrap_or(GREY);
+        Strand { label: name.clone(), colour, lines: vec![points.clone()] }
+    });
+    let panel = Panel::Strands(Strands {
+        title: "Time since loading (s)".into(),
+        hint: "by tokens computed; compiling has paid where lines cross".into(),
+        x: LineAxis { label: "new tokens".into(), ..LineAxis::default() },
+        y: LineAxis { from_zero: true, ..LineAxis::default() },
+        series: series.collect(),
+        shaded: None,
+    });
+    (!rows.is_empty()).then(|| ("elapsed".into(), panel))
 }

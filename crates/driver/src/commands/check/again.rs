@@ -51,7 +51,7 @@ pub(super) fn again(records: &[Record]) -> Result<Request> {
         iterations: u32::try_from(first.settings.iterations).ok().or(recorded.iterations),
         // Records that do not say so are of the time before turns.
         schedule: match first.settings.schedule.as_deref() {
-            Some("interleaved") => recorded.schedule,
+            Some("interleaved" | "grouped") => recorded.schedule,
             _ => ScheduleAsked::Sequential,
         },
         precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),

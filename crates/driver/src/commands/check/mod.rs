@@ -16,7 +16,7 @@ use judge::regression::verdicts::{self, Bar};
 use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, ahead, pairing};
 use measure::saved::pretty;
 use measure::{Places, environment, interrupt};
-use plan::{Failure, Request, Result, RoundsAsked};
+use plan::{Engines, Failure, Request, Result, RoundsAsked};
 use time::OffsetDateTime;
 
 use super::measured::{self, Destination, results_dir};
@@ -61,7 +61,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
         None => {
             let here = records::fingerprint(&environment::read(&places, String::new()));
             let baseline = match asked {
-                LATEST => newest_here(&here, args, &history)?,
+                LATEST => newest_here(&here, &asked_names(args, &places)?, &history)?,
                 asked => named(asked, &history, &places)?,
             };
             refuse_another_machine(&baseline, &here, args)?;
@@ -104,14 +104,22 @@ fn before(current: &Run, history: &Path) -> Result<Run> {
     found.ok_or_else(|| nothing(&runs, "earlier run of this case on this machine"))
 }
 
+/// The names of the columns that are asked for; none if any will do.
+fn asked_names(args: &CheckArgs, places: &Places) -> Result<Vec<String>> {
+    if args.request.frameworks.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(places.selected(&args.request.frameworks)?.into_iter().map(|engine| engine.name).collect())
+}
+
 /// The newest run of this machine that is not part of a study and has the requested frameworks.
-fn newest_here(fingerprint: &str, args: &CheckArgs, history: &Path) -> Result<Run> {
+fn newest_here(fingerprint: &str, names: &[String], history: &Path) -> Result<Run> {
     let runs = Runs::read(history)?;
     let found = runs.newest(|run| {
         let has = |name: &String| run.iter().any(|record| record.framework == *name);
         let plain =
             run[0].study.is_none() && !run.iter().any(|record| record.framework.ends_with(interleaved::BASE));
-        plain && run[0].machine.fingerprint == fingerprint && args.request.frameworks.iter().all(has)
+        plain && run[0].machine.fingerprint == fingerprint && names.iter().all(has)
     });
     found.ok_or_else(|| nothing(&runs, "complete run of this machine"))
 }

@@ -3,8 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::{ModelConfig, Position};
-use super::names::{LayerNames, NormNames};
+use crate::config::{LayerNames, ModelConfig, NormNames, Position};
 use crate::rotary;
 
 /// What [`ModelConfig`] and its methods say, resolved: no reader needs to know an architecture.

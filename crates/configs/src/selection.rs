@@ -1,0 +1,128 @@
+//! The columns that names ask for: those of files, and of sets of them.
+
+use crate::{ConfigError, Engine, Result};
+
+/// The frameworks that this project tunes, each once: what is compared where nothing is named.
+pub const ENGINES: &str = "engines";
+/// Everybody's own implementations, each framework as it comes.
+pub const REFERENCES: &str = "references";
+/// Both.
+pub const ALL: &str = "all";
+/// The default order of the engines.
+const USUAL: [&str; 3] = ["candle", "tch", "ort"];
+
+/// The columns that `names` ask for, in their order: names of `known`, the sets [`ENGINES`], [`REFERENCES`] and [`ALL`],
+/// and with a dash before it a name or a set that is left out. A set adds what is not there yet; a name that is given
+/// twice is a column twice. Without a name, and where names are only left out, it is the engines.
+pub fn selected(known: &[Engine], names: &[String]) -> Result<Vec<Engine>> {
+    let names: Vec<&str> = names.iter().map(|name| name.trim()).collect();
+    let (left_out, wanted): (Vec<&str>, Vec<&str>) =
+        names.into_iter().partition(|name| name.starts_with('-'));
+    let mut columns: Vec<Engine> = Vec::new();
+    for name in if wanted.is_empty() { vec![ENGINES] } else { wanted } {
+        match set(known, name) {
+            None => columns.push(named(known, name)?.clone()),
+            Some(set) => {
+                let new =
+                    set.into_iter().filter(|engine| columns.iter().all(|there| there.name != engine.name));
+                columns.extend(new.cloned().collect::<Vec<_>>());
+            }
+        }
+    }
+    for name in &left_out {
+        let name = &name[1..];
+        let out: Vec<&Engine> = match set(known, name) {
+            Some(set) => set,
+            None => vec![named(known, name)?],
+        };
+        columns.retain(|engine| out.iter().all(|out| out.name != engine.name));
+    }
+    if columns.is_empty() && !left_out.is_empty() {
+        return Err(ConfigError(format!("{} leaves no framework to compare", left_out.join(","))));
+    }
+    Ok(columns)
+}
+
+/// The columns of a set, if there is one of this name.
+fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
+    let mut engines: Vec<&Engine> = known.iter().filter(|e| e.is_plain() && !e.reference).collect();
+    engines.sort_by_key(|engine| USUAL.iter().position(|name| *name == engine.name).unwrap_or(USUAL.len()));
+    let references =
+        known.iter().filter(|engine| engine.reference && (engine.is_plain() || engine.own_column));
+    match name {
+        ENGINES => Some(engines),
+        REFERENCES => Some(references.collect()),
+        ALL => Some(engines.into_iter().chain(references).collect()),
+        _ => None,
+    }
+}
+
+fn named<'a>(known: &'a [Engine], name: &str) -> Result<&'a Engine> {
+    known.iter().find(|engine| engine.name == name).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|engine| engine.name.as_str()).collect();
+        let sets = [ENGINES, REFERENCES, ALL].join(", ");
+        ConfigError(format!(
+            "unknown framework {name:?}; there are {}, and the sets {sets}; a dash before a name leaves it out",
+            names.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Vec<Engine> {
+        let engine = |name: &str, framework: &str, reference, own_column| Engine {
+            name: name.into(),
+            framework: framework.into(),
+            reference,
+            own_column,
+            ..Engine::default()
+        };
+        vec![
+            engine("candle", "candle", false, false),
+            engine("jax", "jax", true, false),
+            engine("jax-nojit", "jax", true, false),
+            engine("ort", "ort", false, false),
+            engine("ort-off", "ort", false, false),
+            engine("torch", "torch", true, false),
+            engine("torch-compile", "torch", true, true),
+        ]
+    }
+
+    fn names(asked: &str) -> String {
+        let asked: Vec<String> =
+            asked.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        match selected(&known(), &asked) {
+            Ok(columns) => columns.into_iter().map(|engine| engine.name).collect::<Vec<_>>().join(","),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn sets_hold_each_framework_once_and_variants_that_are_columns_of_their_own() {
+        assert_eq!(names(""), "candle,ort");
+        assert_eq!(names("references"), "jax,torch,torch-compile");
+        assert_eq!(names("all"), "candle,ort,jax,torch,torch-compile");
+        assert_eq!(names("jax, ort-off ,engines"), "jax,ort-off,candle,ort");
+    }
+
+    #[test]
+    fn a_name_given_twice_is_a_column_twice_and_a_dash_leaves_out() {
+        assert_eq!(names("candle,candle"), "candle,candle");
+        assert_eq!(names("all,-references,-ort"), "candle");
+        assert_eq!(names("-candle"), "ort");
+        assert_eq!(names("candle,-engines"), "-engines leaves no framework to compare");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_names_and_sets() {
+        let error = names("all,-candel");
+        assert!(error.starts_with("unknown framework \"candel\"; there are candle, jax"), "{error}");
+        assert!(
+            error.ends_with("the sets engines, references, all; a dash before a name leaves it out"),
+            "{error}"
+        );
+    }
+}

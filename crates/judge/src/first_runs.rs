@@ -1,0 +1,157 @@
+//! What the first work of a process costs above the same work later: caches that fill, weights that are packed, and,
+//! where a framework compiles, compiling. `docs/measures.md` defines each figure.
+
+use plan::Plan;
+use protocol::Iteration;
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use crate::run::Run;
+
+/// Medians over processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FirstRuns {
+    /// Time of the cold start and of warm-up, less that of the same work in a steady process, in milliseconds.
+    pub cost_ms: f64,
+    /// The first time that each prompt was computed, beside later ones.
+    pub prompts: Vec<FirstOfPrompt>,
+    /// Tokens that were computed since loading, and the time that it took, after each iteration.
+    pub elapsed: Vec<Elapsed>,
+}
+
+/// The prefill of one prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FirstOfPrompt {
+    /// Length of the prompt in tokens.
+    pub tokens: usize,
+    /// Time to first token of its first request in a process, and of a measured one, in milliseconds.
+    pub first_ms: f64,
+    pub steady_ms: f64,
+}
+
+/// A point of the way from loading on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Elapsed {
+    /// New tokens of one sequence of the batch.
+    pub tokens: usize,
+    pub ms: f64,
+}
+
+/// Figures of processes that did their job. `None` if none was measured.
+pub fn first_runs(runs: &[&Run], plan: &Plan) -> Option<FirstRuns> {
+    let processes: Vec<Process> = runs.iter().filter_map(|run| Process::new(run)).collect();
+    let over =
+        |of: &dyn Fn(&Process) -> Option<f64>| median(&processes.iter().filter_map(of).collect::<Vec<_>>());
+    let prompt = |(case, prompt): (usize, &plan::Prompt)| {
+        Some(FirstOfPrompt {
+            tokens: prompt.tokens.len(),
+            first_ms: over(&|process| process.first_of(case))? / 1e6,
+            steady_ms: over(&|process| process.steady_prompt(case))? / 1e6,
+        })
+    };
+    let longest = processes.iter().map(|process| process.elapsed().len()).max()?;
+    let point = |index: usize| {
+        let at: Vec<(usize, f64)> =
+            processes.iter().filter_map(|process| process.elapsed().get(index).copied()).collect();
+        let ms = median(&at.iter().map(|(_, ns)| ns / 1e6).collect::<Vec<_>>())?;
+        Some(Elapsed { tokens: at.first()?.0, ms })
+    };
+    Some(FirstRuns {
+        cost_ms: over(&Process::cost)? / 1e6,
+        prompts: plan.prompts.iter().enumerate().filter_map(prompt).collect(),
+        elapsed: (0..longest).filter_map(point).collect(),
+    })
+}
+
+/// The requests of a process: the cold start's, those of warm-up, and the measured ones. Times are in nanoseconds.
+struct Process {
+    cold: f64,
+    warmup: Vec<Iteration>,
+    measured: Vec<Iteration>,
+}
+
+impl Process {
+    fn new(run: &Run) -> Option<Process> {
+        let measured = run.iterations();
+        Some(Process {
+            cold: run.cold_start()?.first_token_ns as f64,
+            warmup: run.warmup()?.iterations.clone(),
+            measured: Some(measured).filter(|measured| !measured.is_empty())?,
+        })
+    }
+
+    /// Median time to first token of a case in the measured requests.
+    fn steady_prompt(&self, case: usize) -> Option<f64> {
+        let times = self.measured.iter().filter_map(|iteration| iteration.cases.get(case));
+        median(&times.map(|sample| sample.first_token_ns as f64).collect::<Vec<_>>())
+    }
+
+    /// Time to first token of the first request of a case. The cold start computes the first case alone.
+    fn first_of(&self, case: usize) -> Option<f64> {
+        let first = self.warmup.first().and_then(|iteration| iteration.cases.get(case));
+        if case == 0 { Some(self.cold) } else { first.map(|sample| sample.first_token_ns as f64) }
+    }
+
+    fn cost(&self) -> Option<f64> {
+        let steady = median(&self.measured.iter().map(whole).collect::<Vec<_>>())?;
+        let warmup: f64 = self.warmup.iter().map(|iteration| whole(iteration) - steady).sum();
+        Some(self.cold - self.steady_prompt(0)? + warmup)
+    }
+
+    /// New tokens and nanoseconds since loading, after the cold start and after each iteration.
+    fn elapsed(&self) -> Vec<(usize, f64)> {
+        let mut at = (1, self.cold);
+        let after = self.warmup.iter().chain(&self.measured).map(|iteration| {
+            let tokens: usize = iteration.cases.iter().map(|case| 1 + case.gaps_ns.len()).sum();
+            at = (at.0 + tokens, at.1 + whole(iteration));
+            at
+        });
+        std::iter::once((1, self.cold)).chain(after.collect::<Vec<_>>()).collect()
+    }
+}
+
+fn whole(iteration: &Iteration) -> f64 {
+    let times = iteration.cases.iter().map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>());
+    times.sum::<u64>() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, ColdStart, Event, WarmupDone};
+
+    use super::*;
+    use crate::testing;
+
+    /// Two cases of a first token and two gaps each, in milliseconds.
+    fn iteration(first: [u64; 2], gap: u64) -> Iteration {
+        let case = |first: u64| CaseSample {
+            first_token_ns: first * 1_000_000,
+            gaps_ns: vec![gap * 1_000_000; 2],
+            tokens: Vec::new(),
+        };
+        Iteration { index: 0, cases: first.map(case).to_vec() }
+    }
+
+    #[test]
+    fn compiling_is_what_the_first_runs_took_longer_than_later_ones() {
+        let cold =
+            ColdStart { first_token_ns: 500_000_000, since_spawn_ns: None, memory: Default::default() };
+        let warmup = vec![iteration([20, 400], 100), iteration([20, 30], 10)];
+        let events = vec![
+            Event::ColdStart(cold),
+            Event::Warmup(WarmupDone { iterations: warmup, settled: true, memory: Default::default() }),
+            Event::Iteration(iteration([20, 30], 10)),
+        ];
+        let run = testing::run("a", 0, events);
+        let mut plan = testing::plan(&["a"]);
+        plan.prompts = vec![plan.prompts[0].clone(); 2];
+        let found = first_runs(&[&run], &plan).unwrap();
+        // 480 ms in the cold start, 370 in the second prompt's prefill, 360 in the four gaps.
+        assert_eq!(found.cost_ms, 480.0 + 370.0 + 360.0);
+        let prompts: Vec<_> =
+            found.prompts.iter().map(|prompt| (prompt.first_ms, prompt.steady_ms)).collect();
+        assert_eq!(prompts, [(500.0, 20.0), (400.0, 30.0)]);
+        let elapsed: Vec<_> = found.elapsed.iter().map(|point| (point.tokens, point.ms)).collect();
+        assert_eq!(elapsed, [(1, 500.0), (7, 1320.0), (13, 1410.0), (19, 1500.0)]);
+    }
+}

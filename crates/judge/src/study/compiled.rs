@@ -1,0 +1,79 @@
+//! What compiling costs and gains: a contender beside itself without its JIT, in the same rounds.
+
+use plan::sweep::without_jit;
+
+use super::cell::{Cell, CellRow};
+use crate::metrics::Metric;
+
+/// A contender with a JIT, and what it is without.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Compiled {
+    /// Time that first runs take longer than without the JIT, in milliseconds.
+    pub compiling_ms: f64,
+    /// Time of a token with and without, in steady processes, in milliseconds.
+    pub with_ms: f64,
+    pub without_ms: f64,
+}
+
+impl Compiled {
+    /// The figures of a row that has its counterpart in the cell.
+    pub fn new(cell: &Cell, row: &CellRow) -> Option<Compiled> {
+        let name = without_jit(&row.framework);
+        let other = cell.rows.iter().find(|other| other.framework == name)?;
+        let cost = |row: &CellRow| Some(row.steadiness.first_runs.as_ref()?.cost_ms);
+        Some(Compiled {
+            compiling_ms: cost(row)? - cost(other)?,
+            with_ms: row.typical(Metric::Latency)?,
+            without_ms: other.typical(Metric::Latency)?,
+        })
+    }
+
+    /// The number of tokens after which the time that compiling took is gained back: 1 where compiling takes none,
+    /// `None` where nothing is gained by a token.
+    pub fn pays_from(&self) -> Option<u64> {
+        let gained = self.without_ms - self.with_ms;
+        (gained > 0.0).then(|| (self.compiling_ms / gained).ceil().max(1.0) as u64)
+    }
+
+    /// The sentence for people.
+    pub fn sentence(&self, framework: &str) -> String {
+        let Compiled { compiling_ms, with_ms, without_ms } = *self;
+        let took = match compiling_ms {
+            ms if ms >= 1000.0 => format!("{:.1} s", ms / 1e3),
+            ms => format!("{:.0} ms", ms.max(0.0)),
+        };
+        let steady = format!("a token takes {with_ms:.1} ms with it and {without_ms:.1} without");
+        let pays = match self.pays_from() {
+            None => "it gains nothing, so it never pays".to_owned(),
+            Some(tokens) => format!("it pays from {tokens} new tokens on"),
+        };
+        format!("{framework}: compiling takes {took} once; {steady}: {pays}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(compiling_ms: f64, with_ms: f64, without_ms: f64) -> Compiled {
+        Compiled { compiling_ms, with_ms, without_ms }
+    }
+
+    #[test]
+    fn compiling_pays_once_its_time_is_gained_back() {
+        assert_eq!(compiled(1000.0, 10.0, 60.0).pays_from(), Some(20));
+        assert_eq!(compiled(1001.0, 10.0, 60.0).pays_from(), Some(21));
+        assert_eq!(compiled(-3.0, 10.0, 60.0).pays_from(), Some(1));
+        assert_eq!(compiled(1000.0, 60.0, 60.0).pays_from(), None);
+    }
+
+    #[test]
+    fn the_sentence_says_cost_gain_and_break_even() {
+        assert_eq!(
+            compiled(2310.0, 12.9, 61.0).sentence("jax"),
+            "jax: compiling takes 2.3 s once; a token takes 12.9 ms with it and 61.0 without: it pays from 49 new \
+             tokens on"
+        );
+        assert!(compiled(80.0, 13.0, 12.0).sentence("ort").ends_with("gains nothing, so it never pays"));
+    }
+}

@@ -1,0 +1,49 @@
+//! The columns of a comparison: which engines, under which labels and settings.
+
+use std::collections::BTreeMap;
+
+use configs::Engine;
+
+use crate::{Arm, Contender, Request};
+
+/// The columns: the sides of an A/B comparison, or the engines. Engines named twice are numbered.
+pub(crate) fn contenders(
+    engines: Vec<Engine>,
+    request: &Request,
+    available_threads: usize,
+) -> Vec<Contender> {
+    let contender = |label: String, engine: Engine| Contender {
+        kv_cache: request.kv_cache,
+        shards: request.shards.first().map_or(1, |&count| count as usize),
+        ..Contender::new(label, engine, request, available_threads)
+    };
+    let arms = &request.study.arms;
+    if !arms.is_empty() {
+        let side = |(arm, engine): (&Arm, Engine)| {
+            let plain = contender(arm.label.clone(), engine);
+            Contender {
+                precision: arm.precision.unwrap_or(plain.precision),
+                jit: arm.jit.unwrap_or(plain.jit),
+                kv_cache: arm.kv_cache.unwrap_or(plain.kv_cache),
+                engine: arm.built(plain.engine),
+                ..plain
+            }
+        };
+        return arms.iter().zip(engines).map(side).collect();
+    }
+    let shards: &[u32] = if request.shards.is_empty() { &[1] } else { &request.shards };
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let columns =
+        engines.into_iter().flat_map(|engine| shards.iter().map(move |&count| (engine.clone(), count)));
+    let column = |(engine, shards): (Engine, u32)| {
+        let name = match shards {
+            1 => engine.name.clone(),
+            devices => format!("{} on {devices} devices", engine.name),
+        };
+        let count = seen.entry(name.clone()).or_default();
+        *count += 1;
+        let label = if *count == 1 { name } else { format!("{name} ({count})") };
+        Contender { shards: shards as usize, ..contender(label, engine) }
+    };
+    columns.map(column).collect()
+}
