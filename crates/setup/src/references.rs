@@ -1,18 +1,21 @@
 //! The frameworks' own implementations, for those who want to hold the engines against them (docs/references.md).
 //!
-//! References in Python share one virtual environment in the cache directory. What was installed for each is kept in
-//! a receipt, a copy of its requirements, beside it: another pin counts as not set up.
+//! A reference in Python is installed into a virtual environment in the cache directory. What was installed is kept in
+//! a receipt, a copy of its requirements: another pin counts as not set up. Beside it a file says which environment
+//! it was; `references/python/worker` reads that.
+
+mod environment;
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use tooling::process::{self, command, output_of, succeeds};
-use tooling::{BadInput, Reporter};
+use tooling::Reporter;
 
 use crate::staging;
+use environment::{Environment, Requirements, require_clang, require_cxx};
 
 /// What can be set up by itself: a framework, whose variants share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,6 +24,9 @@ pub enum Reference {
     Transformers,
     Genai,
     Llamacpp,
+    Openvino,
+    Jax,
+    Tinygrad,
 }
 
 impl fmt::Display for Reference {
@@ -30,7 +36,15 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 4] = [Self::CandleTransformers, Self::Transformers, Self::Genai, Self::Llamacpp];
+    pub const ALL: [Self; 7] = [
+        Self::CandleTransformers,
+        Self::Transformers,
+        Self::Genai,
+        Self::Llamacpp,
+        Self::Openvino,
+        Self::Jax,
+        Self::Tinygrad,
+    ];
 
     /// The package that must be built for it, if one must.
     pub fn package(self) -> Option<&'static str> {
@@ -38,6 +52,35 @@ impl Reference {
             Self::CandleTransformers => Some(WORKER),
             Self::Llamacpp => Some(DERIVE),
             _ => None,
+        }
+    }
+
+    /// The virtual environment that it is installed into, in the references' directory; none for what is not Python.
+    /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
+    fn environment(self) -> Option<&'static str> {
+        match self {
+            Self::CandleTransformers => None,
+            Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv"),
+            Self::Openvino => Some("venv-openvino"),
+            Self::Jax => Some("venv-jax"),
+            Self::Tinygrad => Some("venv-tinygrad"),
+        }
+    }
+
+    /// Packages that the registry has no wheels of for this, or whose wheels are for other machines than this one.
+    fn from_source(self) -> &'static [&'static str] {
+        match self {
+            Self::Llamacpp => &["llama-cpp-python"],
+            _ => &[],
+        }
+    }
+
+    /// An error that says what to install, unless what it needs besides Python is here.
+    fn require_tools(self) -> Result<()> {
+        match self {
+            Self::Llamacpp => require_cxx(),
+            Self::Tinygrad => require_clang(),
+            _ => Ok(()),
         }
     }
 }
@@ -69,14 +112,14 @@ impl References {
         reporter: Reporter,
         build: impl Fn(Reference) -> Result<()>,
     ) -> Result<()> {
-        let asked = if named.is_empty() { &Reference::ALL } else { named };
+        let asked = if named.is_empty() { &Reference::ALL[..] } else { named };
+        for reference in asked {
+            reference.require_tools()?;
+        }
         fs::create_dir_all(self.directory())
             .with_context(|| format!("cannot create {}", self.directory().display()))?;
         let _lock = staging::lock(&self.cache, reporter)?;
         for &reference in asked {
-            if reference == Reference::Llamacpp {
-                require_compiler()?;
-            }
             build(reference)?;
             self.install(reference, reporter)?;
             reporter.note(&format!("{reference}: set up"));
@@ -86,14 +129,16 @@ impl References {
 
     /// An error that says how to set it up, unless it is.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match reference {
-            Reference::CandleTransformers => self.binary(WORKER).is_file(),
-            Reference::Llamacpp if !self.tool().is_file() => false,
-            _ => {
-                let installed = fs::read_to_string(self.receipt(reference));
-                installed.is_ok_and(|installed| {
-                    self.requirements(reference).is_ok_and(|(_, pinned)| pinned == installed)
-                })
+        let there = match reference.environment() {
+            None => self.binary(WORKER).is_file(),
+            Some(_) if reference.package().is_some() && !self.tool().is_file() => false,
+            Some(name) => {
+                let said = |file| fs::read_to_string(file).ok();
+                let pinned = self.requirements(reference).ok().map(|(_, text)| text);
+                self.environment(name).python().is_file()
+                    && said(self.whereabouts(reference)).is_some_and(|said| said == relative_python(name))
+                    && pinned.is_some()
+                    && said(self.receipt(reference)) == pinned
             }
         };
         ensure!(there, "{reference}: not set up; {} --references={reference}", self.command);
@@ -115,25 +160,21 @@ impl References {
         if self.check(reference).is_ok() {
             return Ok(());
         }
+        let Some(name) = reference.environment() else { return Ok(()) };
         let (file, text) = self.requirements(reference)?;
-        let python = self.virtual_environment(reporter)?;
-        reporter.begin(&format!("installing {reference}: {}", text.lines().last().unwrap_or_default()));
-        let mut pip = command(&python);
-        pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--requirement"])
-            .arg(&file);
-        if reporter.is_quiet() {
-            pip.arg("--quiet");
+        let environment = self.environment(name);
+        if environment.make(reporter)? {
+            // What was installed in one that is gone is gone, too.
+            let gone = Reference::ALL.into_iter().filter(|other| other.environment() == Some(name));
+            gone.for_each(|other| drop(fs::remove_file(self.receipt(other))));
         }
-        // For what comes as sources: built for this machine, as everything that is measured.
-        pip.env("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF");
-        // stdout is for results.
-        pip.stdout(std::io::stderr());
-        ensure!(
-            succeeds(&mut pip)?,
-            "pip did not install {reference}; check the network and {}",
-            file.display()
-        );
-        fs::write(self.receipt(reference), text).context("cannot write the receipt")
+        reporter.begin(&format!("installing {reference}"));
+        let from_source = reference.from_source();
+        let requirements = Requirements { name: &reference.to_string(), file: &file, from_source };
+        environment.install(&requirements, reporter)?;
+        fs::write(self.whereabouts(reference), relative_python(name))
+            .and_then(|()| fs::write(self.receipt(reference), text))
+            .context("cannot write the receipt")
     }
 
     /// Directory of everything that is set up for references.
@@ -152,26 +193,13 @@ impl References {
         Ok((file, text))
     }
 
-    /// The environment's python, made if it is not there.
-    fn virtual_environment(&self, reporter: Reporter) -> Result<PathBuf> {
-        let place = self.directory().join("venv");
-        let python = place.join("bin/python");
-        // An interpreter that has since been removed leaves a dangling link.
-        if output_of(command(&python).arg("--version")).is_ok() {
-            return Ok(python);
-        }
-        reporter.note(&format!("making a virtual environment in {}", place.display()));
-        output_of(command("python3").args(["-m", "venv", "--clear"]).arg(&place)).map_err(|error| {
-            anyhow!(BadInput(format!(
-                "python3 with venv and pip is needed for references ({error:#}): install it (on Debian and Ubuntu: \
-                 apt-get install python3-venv)"
-            )))
-        })?;
-        // What was installed in one that is gone is gone, too.
-        for reference in Reference::ALL {
-            let _ = fs::remove_file(self.receipt(reference));
-        }
-        Ok(python)
+    fn environment(&self, name: &str) -> Environment {
+        Environment { place: self.directory().join(name) }
+    }
+
+    /// The file that says which python runs it, relative to the references' directory.
+    fn whereabouts(&self, reference: Reference) -> PathBuf {
+        self.directory().join(format!("{reference}.python"))
     }
 
     /// A worker's environment names neither cargo's directories nor an installation's, so the tool lies in the cache
@@ -196,13 +224,8 @@ impl References {
     }
 }
 
-fn require_compiler() -> Result<()> {
-    let found = process::cxx_compiler().is_some();
-    ensure!(
-        found,
-        "llama.cpp needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX"
-    );
-    Ok(())
+fn relative_python(environment: &str) -> String {
+    format!("{environment}/bin/python\n")
 }
 
 #[cfg(test)]
@@ -215,16 +238,45 @@ mod tests {
         References { cache: cache.to_owned(), sources, binaries, command: "photofinish setup" }
     }
 
+    fn in_python() -> impl Iterator<Item = Reference> {
+        Reference::ALL.into_iter().filter(|reference| reference.environment().is_some())
+    }
+
     #[test]
-    fn requirements_are_pinned() {
+    fn every_package_is_pinned_by_version_and_hash_and_no_registry_is_named() {
         let references = references(Path::new(""));
-        for reference in
-            Reference::ALL.into_iter().filter(|reference| *reference != Reference::CandleTransformers)
-        {
+        for reference in in_python() {
+            let (file, text) = references.requirements(reference).unwrap();
+            let text = text.replace("\\\n", " ");
+            let pins: Vec<_> =
+                text.lines().filter(|line| !line.is_empty() && !line.trim().starts_with('#')).collect();
+            let loose = pins.iter().find(|pin| !pin.contains("==") || !pin.contains("--hash=sha256:"));
+            assert_eq!(loose, None, "{reference}");
+            assert!(!text.contains("://") && !text.contains("--index"), "{reference}");
+            let asked = fs::read_to_string(file.with_extension("in")).unwrap();
+            for asked in asked.lines().filter(|line| !line.starts_with('#')) {
+                assert!(
+                    pins.iter().any(|pin| pin.starts_with(asked)),
+                    "{reference}: {asked} is not in its closure"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn references_that_share_an_environment_agree_on_every_pin() {
+        let references = references(Path::new(""));
+        let mut pinned = std::collections::BTreeMap::new();
+        for reference in in_python() {
             let (_, text) = references.requirements(reference).unwrap();
-            let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-            let loose: Vec<_> = lines.filter(|line| !line.contains("==")).collect();
-            assert_eq!(loose, [""; 0], "{reference}");
+            for pin in text.lines().filter(|line| line.contains("==") && !line.trim().starts_with('#')) {
+                // With the Python that it is for, if it is not for all.
+                let (package, rest) = pin.trim_end_matches('\\').split_once("==").unwrap();
+                let (version, python) = rest.split_once(';').unwrap_or((rest, ""));
+                let place = (reference.environment(), package.to_owned(), python.trim().to_owned());
+                let before = pinned.entry(place).or_insert_with(|| version.trim().to_owned());
+                assert_eq!(*before, version.trim(), "{reference}: {package}");
+            }
         }
     }
 
@@ -232,14 +284,21 @@ mod tests {
     fn what_is_not_set_up_is_said_with_the_command() {
         let cache = tempfile::tempdir().unwrap();
         let references = references(cache.path());
-        let error = references.check(Reference::Genai).unwrap_err().to_string();
-        assert!(error.contains("photofinish setup --references=genai"), "{error}");
-        fs::create_dir_all(references.directory()).unwrap();
-        let (_, text) = references.requirements(Reference::Genai).unwrap();
-        fs::write(references.receipt(Reference::Genai), &text).unwrap();
-        references.check(Reference::Genai).unwrap();
-        fs::write(references.receipt(Reference::Genai), "numpy==1.0\n").unwrap();
-        assert!(references.check(Reference::Genai).is_err(), "another pin counts as not set up");
+        let error = references.check(Reference::Openvino).unwrap_err().to_string();
+        assert!(error.contains("photofinish setup --references=openvino"), "{error}");
+        let python = references.environment("venv-openvino").python();
+        fs::create_dir_all(python.parent().unwrap()).unwrap();
+        fs::write(&python, "").unwrap();
+        let (_, text) = references.requirements(Reference::Openvino).unwrap();
+        fs::write(references.receipt(Reference::Openvino), &text).unwrap();
+        assert!(references.check(Reference::Openvino).is_err(), "the worker would not find its environment");
+        fs::write(references.whereabouts(Reference::Openvino), "venv-openvino/bin/python\n").unwrap();
+        references.check(Reference::Openvino).unwrap();
+        fs::write(references.receipt(Reference::Openvino), "numpy==1.0\n").unwrap();
+        assert!(references.check(Reference::Openvino).is_err(), "another pin counts as not set up");
+        fs::write(references.receipt(Reference::Openvino), &text).unwrap();
+        fs::remove_file(&python).unwrap();
+        assert!(references.check(Reference::Openvino).is_err(), "an interpreter that is gone runs nothing");
     }
 
     #[test]

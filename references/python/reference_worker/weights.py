@@ -29,6 +29,9 @@ class Weights:
             raise bad_input(f"{path} is not a safetensors file: {error}") from None
         self._path, self._data = path, 8 + length
 
+    def holds(self, name):
+        return name in self._header
+
     def tensor(self, name):
         """By its name in the file, in its own shape."""
         return self._rows([name])

@@ -99,6 +99,33 @@ class Readings(unittest.TestCase):
             self.assertEqual(page_cache.prepare(file.name, False), {"evicted": False, "resident_before": 1.0})
 
 
+class Launcher(unittest.TestCase):
+    """The script that starts the worker in the environment that set-up names."""
+
+    def run_it(self, directory, **files):
+        for name, text in files.items():
+            (directory / name.replace("_", ".")).write_text(text)
+        python = directory / "venv-a" / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text('#!/bin/sh\necho "$0 $*"\n')
+        python.chmod(0o755)
+        environment = {"PATH": os.environ["PATH"], "PHOTOFINISH_REFERENCES": str(directory), "PHOTOFINISH_REFERENCE": "a"}
+        return subprocess.run([str(ROOT / "worker"), "--hello"], env=environment, capture_output=True, text=True)
+
+    def test_each_reference_runs_in_the_environment_that_it_was_installed_into(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = self.run_it(Path(directory), a_txt="a==1\n", a_python="venv-a/bin/python\n")
+            self.assertEqual(done.stdout.split(), [f"{directory}/venv-a/bin/python", *"-B -m reference_worker a --hello".split()])
+
+    def test_what_is_not_set_up_is_said_with_the_command(self):
+        halves = [{}, {"a_txt": "a==1\n"}, {"a_python": "venv-a/bin/python\n"}, {"a_txt": "", "a_python": "gone/bin/python\n"}]
+        for files in halves:
+            with tempfile.TemporaryDirectory() as directory:
+                done = self.run_it(Path(directory), **files)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn("run `photofinish setup --references=a`", done.stderr)
+
+
 class Derived(unittest.TestCase):
     def test_a_file_is_derived_once_and_its_hash_recorded(self):
         made = []

@@ -1,0 +1,148 @@
+"""OpenVINO on its plug-in for CPUs: a stateful graph of its own operations, made from the model's description and
+compiled by `compile_model`, driven by one inference request."""
+
+import numpy
+import openvino
+
+from ..bundle import WorkerError, unsupported
+from ..weights import Weights
+from . import Base, openvino_graph
+
+PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
+# What it computes with, and what the device must be able to do for it.
+CAPABILITIES = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
+# Types of nodes that say how the model is computed, and element types of codes.
+TOLD = ("FullyConnected", "MatMul", "ScaledDotProductAttention", "RoPE", "RMS", "MVN")
+CODES = ("i8", "u4")
+# The element types of the weights that its matrix products then say they have.
+WEIGHTS = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u4"}
+
+
+class Adapter(Base):
+    FRAMEWORK = "openvino"
+    HIDDEN_STATES = True
+
+    @staticmethod
+    def runtime():
+        core = openvino.Core()
+        return {
+            "binding": f"openvino {openvino.__version__.split('-')[0]}",
+            "library": f"OpenVINO {core.get_versions('CPU')['CPU'].build_number}",
+            "library_path": openvino._pyopenvino.__file__,
+            "cpu_capability": ", ".join(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),
+        }
+
+    @classmethod
+    def weights_file(cls, bundle, settings):
+        precision = settings["precision"]
+        if precision not in PRECISIONS:
+            raise unsupported(f"OpenVINO packs {precision} in another order than the bundle, so it cannot run its codes")
+        computes = CAPABILITIES.get(precision, "FP32")
+        if computes not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise unsupported(f"OpenVINO has no {precision} kernels for this CPU")
+        return bundle.weights_path(precision)
+
+    def __init__(self, bundle, settings, weights_file):
+        self._precision = settings["precision"]
+        computes = self._precision if self._precision in CAPABILITIES else "f32"
+        wanted = {
+            "INFERENCE_PRECISION_HINT": computes,
+            "KV_CACHE_PRECISION": computes,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+            "INFERENCE_NUM_THREADS": settings["threads"],
+            "NUM_STREAMS": 1,
+        }
+        # The graph's constants lie in the mapped file.
+        self._weights = Weights(weights_file)
+        hidden_states = settings.get("hidden_states", False)
+        graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states)
+        self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
+        self._effective = read_back(self._compiled, wanted)
+        self._nodes = observed(self._compiled)
+        require_weights(self._nodes, self._precision)
+        self._request = self._compiled.create_infer_request()
+        self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
+
+    def in_effect(self):
+        computes = self._effective["INFERENCE_PRECISION_HINT"]
+        pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
+        return {
+            "precision": self._precision, "activations": computes,
+            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing",
+            "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
+            "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
+            "jit": "graph compiled by OpenVINO, which has no other way", "optimised": True,
+            "weight_storage": "constants in the mapped file; copied where a kernel wants another layout",
+            "kernels": [*(f"{count} {name}" for name, count in sorted(self._nodes.items())), f"CPU pinning {'on' if pinned else 'off'}"],
+        }
+
+    def begin(self, batch, capacity):
+        self._request.reset_state()
+        self._filled = 0
+        # What a step of one token reads, filled in place.
+        self._one = self._inputs(batch, 1, [0])
+
+    def _inputs(self, batch, count, wanted):
+        shapes = {"ids": (batch, count), "positions": (count,), "beam_idx": (batch,), "wanted": (len(wanted),)}
+        inputs = {name: numpy.zeros(shape, numpy.int32) for name, shape in shapes.items()}
+        inputs["beam_idx"][:] = range(batch)
+        inputs["wanted"][:] = wanted
+        return inputs, {name: openvino.Tensor(array, shared_memory=True) for name, array in inputs.items()}
+
+    def append(self, tokens, every):
+        count = len(tokens[0])
+        if count == 1:
+            arrays, tensors = self._one
+        else:
+            arrays, tensors = self._inputs(len(tokens), count, range(count) if every else [count - 1])
+        arrays["ids"][:] = tokens
+        arrays["positions"][:] = range(self._filled, self._filled + count)
+        self._filled += count
+        self._request.infer(tensors, share_inputs=True, share_outputs=True)
+        return self._request.get_output_tensor(0).data
+
+    def argmax(self, logits):
+        return logits[:, -1].argmax(axis=-1).tolist()
+
+    def values(self, logits):
+        return numpy.ascontiguousarray(logits, numpy.float32).tobytes()
+
+    def hidden_states(self):
+        outputs = (self._request.get_output_tensor(1 + index).data for index in range(self._hidden))
+        return [numpy.ascontiguousarray(states, numpy.float32).tobytes() for states in outputs]
+
+
+def read_back(compiled, wanted):
+    """The properties as the compiled model has them. One that is not what was set is an error: OpenVINO's defaults are
+    other precisions than the model's, and another number of threads."""
+    effective = {name: plain(compiled.get_property(name)) for name in wanted}
+    for name, value in wanted.items():
+        if effective[name] != str(value):
+            raise WorkerError(f"OpenVINO was told {name}={value} and says {effective[name]}")
+    return effective
+
+
+def plain(value):
+    """A property's value as it is written when it is set."""
+    return value.get_type_name() if isinstance(value, openvino.Type) else str(value)
+
+
+def observed(compiled):
+    """What the compiled graph says of its nodes: types and precisions of those that compute, and how many constants
+    are codes of a quantised weight."""
+    counts = {}
+    for node in compiled.get_runtime_model().get_ops():
+        told = node.get_rt_info()
+        layer, precision = (told[key].astype(str) for key in ("layerType", "runtimePrecision"))
+        if layer in TOLD or (layer == "Const" and precision in CODES):
+            name = "codes" if layer == "Const" else layer
+            counts[f"{name} {precision}"] = counts.get(f"{name} {precision}", 0) + 1
+    return counts
+
+
+def require_weights(nodes, precision):
+    """OpenVINO may unpack codes, or compute in another precision than the hint's, where it has no kernel."""
+    others = [name for name in nodes if name.startswith("FullyConnected ") and name.split()[1] != WEIGHTS[precision]]
+    if others:
+        kinds = ", ".join(f"{nodes[name]} with {name.split()[1]}" for name in others)
+        raise unsupported(f"OpenVINO computes matrix products of this {precision} model with other weights: {kinds}")

@@ -1,0 +1,194 @@
+"""The decoder as a graph of OpenVINO's own operations, stateful, in the patterns that its plug-in for CPUs fuses: keys
+and values are variables, read, reordered by `beam_idx`, concatenated and assigned around scaled dot product attention.
+
+Inputs: `ids` i32 [batch, n], `positions` i32 [n], `beam_idx` i32 [batch], `wanted` i32 [m] (of the n positions, those
+whose logits are computed). Outputs: `logits` f32 [batch, m, vocabulary], then hidden states f32 [batch, n, hidden] if
+they are asked for.
+"""
+
+import numpy
+import openvino
+from openvino import opset13 as ops
+
+# numpy's type of a tensor → OpenVINO's, where a tensor is not a code.
+ELEMENTS = {"float32": openvino.Type.f32, "float16": openvino.Type.f16, "uint16": openvino.Type.bf16}
+INT4_GROUP, INT4_OFFSET = 32, 8
+
+
+def built(model, weights, precision, hidden_states):
+    """`model`: the description. `weights`: the mapped file, which must outlive what is made here."""
+    return _Decoder(model, weights, precision).graph(hidden_states)
+
+
+class _Decoder:
+    def __init__(self, model, weights, precision):
+        self._model, self._weights, self._precision = model, weights, precision
+        self._sinks = []
+        self._ids, self._positions = _input([-1, -1], "ids"), _input([-1], "positions")
+        self._beams, self._wanted = _input([-1], "beam_idx"), _input([-1], "wanted")
+        self._batch = ops.gather(ops.shape_of(self._ids), _ints([0]), _int(0))
+        self._mask = self._causal_mask()
+        self._rotary = self._cos_and_sin() if model["inverse_frequencies"] else None
+
+    def graph(self, hidden_states):
+        model, names = self._model, self._model["tensors"]
+        embedding = self._matrix([names["embedding"]])
+        state = ops.gather(embedding, self._ids, _int(0))
+        if names["position_embedding"]:
+            learned = self._vector([names["position_embedding"]])
+            state = ops.add(state, ops.gather(learned, self._positions, _int(0)))
+        states = [state]
+        for index, layer in enumerate(names["layers"]):
+            state = self._layer(index, layer, state)
+            states.append(state)
+        states[-1] = self._norm(names["final_norm"], state)
+        head = embedding if model["tied_embeddings"] else self._matrix([names["lm_head"]])
+        last = ops.gather(states[-1], self._wanted, _int(1))
+        results = [ops.result(ops.matmul(last, head, False, True), "logits")]
+        if hidden_states:
+            results += [ops.result(state, f"hidden.{index}") for index, state in enumerate(states)]
+        inputs = [self._ids, self._positions, self._beams, self._wanted]
+        return openvino.Model(results, self._sinks, inputs, "decoder")
+
+    def _layer(self, index, names, state):
+        attended = self._attention(index, names, self._norm(names["attention_norm"], state))
+        state = ops.add(state, self._linear(names["output"], attended))
+        inner = self._linear(names["gate_up"], self._norm(names["mlp_norm"], state))
+        if self._model["gated_mlp"]:
+            gate, up = ops.split(inner, _int(2), 2).outputs()
+            inner = ops.multiply(self._activated(gate), up)
+        else:
+            inner = self._activated(inner)
+        return ops.add(state, self._linear(names["down"], inner))
+
+    def _attention(self, index, names, state):
+        model = self._model
+        heads, kv_heads, size = model["heads"], model["kv_heads"], model["head_dim"]
+        lengths = _ints([heads * size, kv_heads * size, kv_heads * size])
+        parts = ops.variadic_split(self._linear(names["qkv"], state), _int(2), lengths).outputs()
+        q, k, v = (
+            ops.reshape(part, _ints([0, 0, count, size]), True)
+            for part, count in zip(parts, (heads, kv_heads, kv_heads))
+        )
+        if names["q_norm"]:
+            q, k = self._rms(names["q_norm"], q), self._rms(names["k_norm"], k)
+        q, k, v = (ops.transpose(part, _ints([0, 2, 1, 3])) for part in (q, k, v))
+        if self._rotary:
+            q, k = self._rotated(q), self._rotated(k)
+        k, v = self._cached(f"{index}.key", k), self._cached(f"{index}.value", v)
+        mixed = ops.scaled_dot_product_attention(q, k, v, self._mask)
+        return ops.reshape(ops.transpose(mixed, _ints([0, 2, 1, 3])), _ints([0, 0, heads * size]), True)
+
+    def _cached(self, name, new):
+        """What was kept and then `new`, [batch, heads, all, head_dim]; kept in its turn."""
+        heads, kv_heads, size = (self._model[key] for key in ("heads", "kv_heads", "head_dim"))
+        empty = ops.broadcast(_float(0.0), ops.concat([self._batch, _ints([kv_heads, 0, size])], 0))
+        past = ops.read_value(empty, name, openvino.Type.f32, openvino.PartialShape([-1, kv_heads, -1, size]))
+        every = ops.concat([ops.gather(past, self._beams, _int(0)), new], 2)
+        self._sinks.append(ops.assign(every, name))
+        if heads == kv_heads:
+            return every
+        groups = _ints([1, 1, heads // kv_heads, 1, 1])
+        repeated = ops.broadcast(ops.unsqueeze(every, _int(2)), groups, broadcast_spec="BIDIRECTIONAL")
+        return ops.reshape(repeated, _ints([0, heads, -1, size]), True)
+
+    def _causal_mask(self):
+        """f32 [batch, 1, n, all]: 0 where a position may look, and minus infinity after it.
+
+        For every sequence, though all are equal: the kernel for bf16 (2026.4.1) reads a mask that is to be broadcast
+        over the batch beyond its end.
+        """
+        last = ops.gather(self._positions, _int(-1), _int(0))
+        keys = ops.range(_int(0), ops.add(last, numpy.int32(1)), _int(1), "i32")
+        seen = ops.less_equal(ops.unsqueeze(keys, _int(0)), ops.unsqueeze(self._positions, _int(1)))
+        mask = ops.unsqueeze(ops.select(seen, _float(0.0), _float(-numpy.inf)), _ints([0, 1]))
+        shape = ops.concat([self._batch, _ints([1, 1, 1])], 0)
+        return ops.broadcast(mask, shape, broadcast_spec="BIDIRECTIONAL")
+
+    def _cos_and_sin(self):
+        """Each [1, 1, n, head_dim]."""
+        frequencies = numpy.array(self._model["inverse_frequencies"], numpy.float32)
+        angles = numpy.outer(numpy.arange(self._model["max_positions"], dtype=numpy.float32), frequencies)
+        angles = numpy.concatenate([angles, angles], axis=1)
+        at = lambda table: ops.unsqueeze(ops.gather(ops.constant(table), self._positions, _int(0)), _ints([0, 1]))
+        return at(numpy.cos(angles)), at(numpy.sin(angles))
+
+    def _rotated(self, heads):
+        cos, sin = self._rotary
+        half = self._model["head_dim"] // 2
+        first, second = ops.variadic_split(heads, _int(3), _ints([half, half])).outputs()
+        turned = ops.concat([ops.multiply(second, _float(-1.0)), first], -1)
+        return ops.add(ops.multiply(heads, cos), ops.multiply(turned, sin))
+
+    def _activated(self, value):
+        functions = {
+            "silu": ops.swish, "relu": ops.relu, "gelu_tanh": lambda value: ops.gelu(value, "tanh"),
+            "gelu_erf": lambda value: ops.gelu(value, "erf"),
+        }
+        return functions[self._model["activation"]](value)
+
+    def _norm(self, names, value):
+        if self._model["rms_norm"]:
+            return self._rms(names["weight"], value)
+        centred = ops.mvn(value, _ints([-1]), True, self._model["norm_epsilon"], "inside_sqrt")
+        return ops.add(ops.multiply(centred, self._vector([names["weight"]])), self._vector([names["bias"]]))
+
+    def _rms(self, weight, value):
+        mean = ops.reduce_mean(ops.power(value, _float(2.0)), _ints([-1]), True)
+        root = ops.sqrt(ops.add(mean, _float(self._model["norm_epsilon"])))
+        return ops.multiply(self._vector([weight]), ops.multiply(value, ops.divide(_float(1.0), root)))
+
+    def _linear(self, names, value):
+        product = ops.matmul(value, self._matrix(names["weights"]), False, True)
+        return ops.add(product, self._vector(names["biases"])) if names["biases"] else product
+
+    def _vector(self, names):
+        """A tensor that is in f32 whatever the model is computed in, as the bundle has it or widened."""
+        node, kind = self._as_it_lies(names)
+        return node if kind == openvino.Type.f32 else ops.convert(node, "f32")
+
+    def _matrix(self, names):
+        """A weight, f32 [out, in] to the graph; in the form of decompression if the file holds it in fewer bits."""
+        scale_names = [f"{name}.scale" for name in names]
+        if not self._weights.holds(scale_names[0]):
+            return self._vector(names)
+        codes, scales = self._weights.stacked(names), self._weights.stacked(scale_names)
+        if self._precision == "int8":
+            node = _shared(codes, list(codes.shape), openvino.Type.i8)
+            return ops.multiply(ops.convert(node, "f32"), _shared(scales.reshape(-1, 1)))
+        rows, groups = scales.shape
+        # The even column lies in the low half of a byte, as OpenVINO packs them.
+        node = _shared(codes, [rows, groups, INT4_GROUP], openvino.Type.u4)
+        zero = ops.convert(ops.constant(numpy.uint8(INT4_OFFSET)), "f32")
+        centred = ops.subtract(ops.convert(node, "f32"), zero)
+        whole = ops.multiply(centred, _shared(scales.reshape(rows, groups, 1)))
+        return ops.reshape(whole, _ints([rows, groups * INT4_GROUP]), False)
+
+    def _as_it_lies(self, names):
+        array = self._weights.stacked(names)
+        kind = ELEMENTS[array.dtype.name]
+        return _shared(array, list(array.shape), kind), kind
+
+
+def _input(shape, name):
+    node = ops.parameter(shape, openvino.Type.i32, name)
+    node.output(0).set_names({name})
+    return node
+
+
+def _shared(array, shape=None, kind=openvino.Type.f32):
+    """A constant over the array's own memory."""
+    tensor = openvino.Tensor(array, openvino.Shape(shape or list(array.shape)), kind)
+    return ops.constant(tensor, shared_memory=True)
+
+
+def _int(value):
+    return ops.constant(numpy.int32(value))
+
+
+def _ints(values):
+    return ops.constant(numpy.array(values, numpy.int64))
+
+
+def _float(value):
+    return ops.constant(numpy.float32(value))

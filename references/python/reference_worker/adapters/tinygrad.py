@@ -1,0 +1,126 @@
+"""tinygrad on its device CPU, whose kernels clang compiles: the decoder of `tinygrad_decoder`, each step captured by
+TinyJit, as its own language model does it."""
+
+import os
+import shutil
+
+# Of several devices it would choose an accelerator.
+os.environ["DEV"] = "CPU"
+
+import numpy
+import tinygrad
+from importlib.metadata import version
+from tinygrad import Device, Tensor, TinyJit, UOp
+from tinygrad.helpers import NUM_CPU_THREADS
+
+from ..bundle import WorkerError, unsupported
+from ..weights import Weights
+from . import Base
+from .tinygrad_decoder import Decoder
+
+
+class Adapter(Base):
+    FRAMEWORK = "tinygrad"
+    HIDDEN_STATES = True
+    SHARDS = True
+
+    @staticmethod
+    def runtime():
+        if not shutil.which(os.environ.get("CC", "clang")):
+            raise WorkerError("tinygrad needs clang on PATH: install it (on Debian and Ubuntu: apt-get install clang)")
+        device = Device["CPU"]
+        return {
+            "binding": f"tinygrad {version('tinygrad')}",
+            "library": f"tinygrad {version('tinygrad')}, {type(device.renderer).__name__}",
+            "library_path": tinygrad.__file__, "cpu_capability": device.renderer.target.arch,
+        }
+
+    @classmethod
+    def weights_file(cls, bundle, settings):
+        precision = settings["precision"]
+        if precision != "f32":
+            raise unsupported(f"this adapter computes in f32 alone, not in {precision}")
+        return bundle.weights_path(precision)
+
+    def __init__(self, bundle, settings, weights_file):
+        # The number of pieces that a kernel is cut into. One thread of each device runs them one after the other.
+        NUM_CPU_THREADS.value = settings["threads"]
+        self._jit, self._hidden = settings["jit"], settings.get("hidden_states", False)
+        shards = settings.get("shards", 1)
+        devices = tuple(Device.canonicalize(f"CPU:{index}") for index in range(shards))
+        self._weights = Weights(weights_file)
+        self._decoder = Decoder(bundle.model, self._weights, devices)
+        self._rooms, self._steps = {}, {}
+        # A device starts its thread with its first kernel.
+        Tensor.ones(1).shard(devices).contiguous().realize()
+
+    def in_effect(self):
+        devices = self._decoder.devices
+        threads = sum(len(Device[device].workers) for device in devices)
+        shards = shard_bytes(self._decoder.tensors)
+        told = {
+            "precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "preallocated",
+            "device": "cpu", "threads": threads, "optimised": self._jit,
+            "jit": "TinyJit: steps captured at their second call" if self._jit else "none: each step is scheduled anew",
+            "weight_storage": "the mapped file" if len(devices) == 1 else f"divided over {', '.join(devices)}",
+            "kernels": [f"clang, {len(devices)} device(s), a thread each", f"BEAM {tinygrad.helpers.BEAM.value}"],
+        }
+        return told if len(devices) == 1 else {**told, "shard_bytes": [shards[device] for device in devices]}
+
+    def begin(self, batch, capacity):
+        self._room = (batch, capacity)
+        if self._room not in self._rooms:
+            self._rooms[self._room] = self._decoder.caches(batch, capacity)
+        self._filled = 0
+
+    def append(self, tokens, every):
+        count = len(tokens[0])
+        step = self._step(count, every)
+        position = UOp.variable("start", 0, self._room[1] - 1).bind(self._filled)
+        self._filled += count
+        self._outputs = step(self._decoder.ids(tokens).realize(), position)
+        return self._outputs[0].numpy()
+
+    def _step(self, count, every):
+        key = (*self._room, count, every and count > 1)
+        if key not in self._steps:
+            step = self._computed(self._rooms[self._room], every)
+            self._steps[key] = TinyJit(step) if self._jit else step
+        return self._steps[key]
+
+    def _computed(self, caches, every):
+        def step(ids, start):
+            outputs = self._decoder.forward(ids, start, caches, every, self._hidden)
+            Tensor.realize(*outputs)
+            return outputs
+
+        return step
+
+    def argmax(self, logits):
+        return logits[:, -1].argmax(axis=-1).tolist()
+
+    def values(self, logits):
+        return numpy.ascontiguousarray(logits, numpy.float32).tobytes()
+
+    def hidden_states(self):
+        return [numpy.ascontiguousarray(state.numpy(), numpy.float32).tobytes() for state in self._outputs[1:]]
+
+    def compiled(self):
+        if not self._jit:
+            return None
+        phrases = []
+        for (batch, capacity, count, every), step in self._steps.items():
+            if step.captured is not None:
+                what = "decode" if count == 1 else f"prefill of {count} tokens{', all logits' if every else ''}"
+                phrases.append(f"{what}, batch {batch}, cache of {capacity}")
+        return phrases
+
+
+def shard_bytes(tensors):
+    """Bytes of the tensors' buffers by device."""
+    held = {}
+    for tensor in tensors:
+        buffer = tensor.uop.base.realized
+        for part in getattr(buffer, "bufs", [buffer]):
+            held[part.device] = held.get(part.device, 0) + part.nbytes
+    return held

@@ -1,0 +1,167 @@
+"""The decoder in tinygrad's tensors, in the forms of its own language model (`tinygrad/llm`), in f32: a static cache that
+each layer stores into and then reads up to the position, which is a symbol, so that one kernel serves all positions."""
+
+import numpy
+from tinygrad import Tensor, dtypes
+
+from ..bundle import unsupported
+
+# What tinygrad's kernels load at once; memory that is mapped elsewhere is copied.
+ALIGNMENT = 64
+
+
+class Decoder:
+    """`weights` is the mapped file; it must outlive this. `devices` are names, over which the weights are divided."""
+
+    def __init__(self, model, weights, devices):
+        self._model, self._file, self.devices = model, weights, devices
+        require_divisible(model, len(devices))
+        self.tensors, self._mapped, names = [], [], model["tensors"]
+        self._embedding = self._tensor(self._array([names["embedding"]]), 0)
+        learned = names["position_embedding"]
+        self._positions = self._tensor(self._array([learned])) if learned else None
+        self._head = self._embedding
+        if not model["tied_embeddings"]:
+            self._head = self._tensor(self._array([names["lm_head"]]), 0)
+        self._final_norm = self._norm_weights(names["final_norm"])
+        self._layers = [self._layer_weights(layer) for layer in names["layers"]]
+        self._rotary = self._cos_and_sin() if model["inverse_frequencies"] else None
+        Tensor.realize(*self.tensors)
+
+    def caches(self, batch, capacity):
+        """Keys and values of each layer, f32 [2, batch, heads, capacity, head_dim]."""
+        shape = (2, batch, self._model["kv_heads"], capacity, self._model["head_dim"])
+        caches = [self._placed(Tensor.zeros(*shape, dtype=dtypes.float32), 2).contiguous() for _ in self._layers]
+        Tensor.realize(*caches)
+        return caches
+
+    def ids(self, tokens):
+        return self._placed(Tensor(numpy.array(tokens, numpy.int32)))
+
+    def forward(self, ids, start, caches, every, hidden_states):
+        """Logits f32 [batch, n or 1, vocabulary], and the hidden states if they are asked for. `start` is the symbol of
+        the first position."""
+        count = ids.shape[1]
+        state = self._embedding[ids]
+        if self._positions is not None:
+            state = state + self._positions[start : start + count]
+        states = [state]
+        for weights, cache in zip(self._layers, caches):
+            state = self._layer(weights, state, start, cache)
+            states.append(state)
+        states[-1] = normed = self._norm(self._final_norm, state)
+        wanted = normed if every else normed[:, -1:]
+        return [wanted @ self._head.T, *(states if hidden_states else [])]
+
+    def _layer(self, weights, state, start, cache):
+        state = state + self._attention(weights, self._norm(weights["attention_norm"], state), start, cache)
+        normed = self._norm(weights["mlp_norm"], state)
+        inner = self._activated(_linear(weights["gate_up"][0], normed))
+        for up in weights["gate_up"][1:]:
+            # Computed by itself, as tinygrad's own model does: in one kernel with `down` it would be for each of its rows.
+            inner = inner.contiguous() * _linear(up, normed)
+        return (state + _linear(weights["down"][0], inner)).contiguous()
+
+    def _attention(self, weights, state, start, cache):
+        model, (batch, count, _) = self._model, state.shape
+        split = lambda part: _linear(part, state).reshape(batch, count, -1, model["head_dim"]).transpose(1, 2)
+        q, k, v = (split(part) for part in weights["qkv"])
+        if weights["q_norm"] is not None:
+            q, k = self._rms(weights["q_norm"], q), self._rms(weights["k_norm"], k)
+        if self._rotary:
+            q, k = self._rotated(q, start), self._rotated(k, start)
+        stored = cache[:, :, :, start : start + count, :].uop.store(Tensor.stack(k, v).uop)
+        kept = Tensor(cache.uop.after(stored))[:, :, :, 0 : start + count, :]
+        mask = None
+        if count > 1:
+            full = Tensor.full((1, 1, count, start + count), float("-inf"), dtype=dtypes.float32, buffer=False)
+            mask = self._placed(full.triu(start + 1))
+        mixed = q.scaled_dot_product_attention(kept[0], kept[1], attn_mask=mask, enable_gqa=True)
+        return _linear(weights["output"][0], mixed.transpose(1, 2).reshape(batch, count, -1))
+
+    def _rotated(self, heads, start):
+        cos, sin = (table[start : start + heads.shape[2]] for table in self._rotary)
+        first, second = heads.chunk(2, dim=-1)
+        return (first * cos - second * sin).cat(second * cos + first * sin, dim=-1)
+
+    def _activated(self, value):
+        functions = {"silu": Tensor.silu, "relu": Tensor.relu, "gelu_tanh": Tensor.gelu, "gelu_erf": _gelu_erf}
+        return functions[self._model["activation"]](value)
+
+    def _norm(self, weights, value):
+        weight, bias = weights
+        if self._model["rms_norm"]:
+            return self._rms(weight, value)
+        return value.layernorm(eps=self._model["norm_epsilon"]) * weight + bias
+
+    def _rms(self, weight, value):
+        return value * (value.square().mean(-1, keepdim=True) + self._model["norm_epsilon"]).rsqrt() * weight
+
+    def _cos_and_sin(self):
+        """Each f32 [positions, head_dim / 2]."""
+        frequencies = numpy.array(self._model["inverse_frequencies"], numpy.float32)
+        angles = numpy.outer(numpy.arange(self._model["max_positions"], dtype=numpy.float32), frequencies)
+        tables = [self._placed(Tensor(table(angles))) for table in (numpy.cos, numpy.sin)]
+        return [table.realize() for table in tables]
+
+    def _layer_weights(self, names):
+        model = self._model
+        heads, kv = model["heads"] * model["head_dim"], model["kv_heads"] * model["head_dim"]
+        inner = model["intermediate_size"]
+        single = lambda name: None if name is None else self._tensor(self._array([name]))
+        return {
+            "attention_norm": self._norm_weights(names["attention_norm"]),
+            "mlp_norm": self._norm_weights(names["mlp_norm"]),
+            "q_norm": single(names["q_norm"]), "k_norm": single(names["k_norm"]),
+            "qkv": self._linear_weights(names["qkv"], 0, [heads, kv, kv]),
+            "output": self._linear_weights(names["output"], 1),
+            "gate_up": self._linear_weights(names["gate_up"], 0, [inner, inner][: 1 + model["gated_mlp"]]),
+            "down": self._linear_weights(names["down"], 1),
+        }
+
+    def _norm_weights(self, names):
+        return [name and self._tensor(self._array([name])) for name in (names["weight"], names["bias"])]
+
+    def _linear_weights(self, names, axis, rows=None):
+        """(weight, bias) of each part of so many rows; the outputs are divided over the devices (`axis` 0) or the
+        inputs (1), after which the parts are summed and a bias is added once."""
+        weight = self._array(names["weights"])
+        bias = self._array(names["biases"]) if names["biases"] else None
+        ends = numpy.cumsum(rows or [weight.shape[0]])
+        of = lambda array, start, end, axis: None if array is None else self._tensor(array[start:end], axis)
+        parts = zip([0, *ends], ends)
+        return [(of(weight, start, end, axis), of(bias, start, end, 0 if axis == 0 else None)) for start, end in parts]
+
+    def _array(self, names):
+        return self._file.stacked(names)
+
+    def _tensor(self, array, axis=None):
+        """Over the file's own memory, or, divided or not aligned, a copy."""
+        address = array.__array_interface__["data"][0]
+        if len(self.devices) == 1 and address % ALIGNMENT == 0:
+            tensor = Tensor.from_blob(address, array.shape, dtype=dtypes.float32, device=self.devices[0])
+            self._mapped.append(array)
+        else:
+            tensor = self._placed(Tensor(array), axis).contiguous()
+        self.tensors.append(tensor)
+        return tensor
+
+    def _placed(self, tensor, axis=None):
+        """On the device; divided along an axis over several, or whole on each."""
+        return tensor if len(self.devices) == 1 else tensor.shard(self.devices, axis)
+
+
+def require_divisible(model, shards):
+    for name in ("heads", "kv_heads", "intermediate_size", "vocab_size"):
+        if model[name] % shards:
+            raise unsupported(f"{name} is {model[name]}, which {shards} devices cannot share equally")
+
+
+def _linear(weights, value):
+    weight, bias = weights
+    product = value @ weight.T
+    return product if bias is None else product + bias
+
+
+def _gelu_erf(value):
+    return 0.5 * value * (1 + (value * 0.5**0.5).erf())
