@@ -17,6 +17,7 @@ use crate::staging;
 /// What can be set up by itself: a framework, whose variants share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reference {
+    Burn,
     CandleTransformers,
     Transformers,
     Genai,
@@ -30,20 +31,27 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 4] = [Self::CandleTransformers, Self::Transformers, Self::Genai, Self::Llamacpp];
+    pub const ALL: [Self; 5] =
+        [Self::Burn, Self::CandleTransformers, Self::Transformers, Self::Genai, Self::Llamacpp];
+
+    /// Package and binary of its worker, for one that is a crate of this workspace.
+    pub fn worker(self) -> Option<&'static str> {
+        match self {
+            Self::Burn => Some("reference-burn"),
+            Self::CandleTransformers => Some("reference-candle-transformers"),
+            _ => None,
+        }
+    }
 
     /// The package that must be built for it, if one must.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::CandleTransformers => Some(WORKER),
             Self::Llamacpp => Some(DERIVE),
-            _ => None,
+            _ => self.worker(),
         }
     }
 }
 
-/// Package and binary of candle-transformers' worker.
-pub const WORKER: &str = "reference-candle-transformers";
 /// Package and binary of the tool that writes GGUF. The references that read it find it in the cache directory.
 pub const DERIVE: &str = "reference-gguf";
 
@@ -86,9 +94,9 @@ impl References {
 
     /// An error that says how to set it up, unless it is.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match reference {
-            Reference::CandleTransformers => self.binary(WORKER).is_file(),
-            Reference::Llamacpp if !self.tool().is_file() => false,
+        let there = match (reference, reference.worker()) {
+            (_, Some(worker)) => self.binary(worker).is_file(),
+            (Reference::Llamacpp, _) if !self.tool().is_file() => false,
             _ => {
                 let installed = fs::read_to_string(self.receipt(reference));
                 installed.is_ok_and(|installed| {
@@ -218,9 +226,7 @@ mod tests {
     #[test]
     fn requirements_are_pinned() {
         let references = references(Path::new(""));
-        for reference in
-            Reference::ALL.into_iter().filter(|reference| *reference != Reference::CandleTransformers)
-        {
+        for reference in Reference::ALL.into_iter().filter(|reference| reference.worker().is_none()) {
             let (_, text) = references.requirements(reference).unwrap();
             let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
             let loose: Vec<_> = lines.filter(|line| !line.contains("==")).collect();
@@ -245,12 +251,11 @@ mod tests {
     #[test]
     fn what_an_installation_lacks_is_named() {
         let cache = tempfile::tempdir().unwrap();
-        let set_up = references(cache.path()).set_up(
-            &[Reference::CandleTransformers],
-            Reporter::new(true),
-            |_| Ok(()),
-        );
-        let error = set_up.unwrap_err().to_string();
-        assert!(error.contains(WORKER) && error.contains("install photofinish again"), "{error}");
+        for reference in Reference::ALL {
+            let Some(worker) = reference.worker() else { continue };
+            let set_up = references(cache.path()).set_up(&[reference], Reporter::new(true), |_| Ok(()));
+            let error = set_up.unwrap_err().to_string();
+            assert!(error.contains(worker) && error.contains("install photofinish again"), "{error}");
+        }
     }
 }
