@@ -47,6 +47,7 @@ const GROUPS: &[&[Package]] = &[
         Package::native("engine-ort"),
         Package::native("engine-tch"),
         Package::plain("reference-gguf"),
+        Package::plain("reference-burn"),
         Package::plain("reference-candle-transformers"),
     ],
 ];

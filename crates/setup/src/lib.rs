@@ -30,7 +30,7 @@ pub use extract::sha256;
 pub use home::Home;
 pub use layout::{BuildRecord, Layout, PROGRAM};
 pub use pins::this_platform;
-pub use references::{DERIVE, Reference, References, WORKER};
+pub use references::{DERIVE, Reference, References};
 
 /// What set-up is asked for, as typed.
 #[derive(Debug, Clone, clap::Args)]

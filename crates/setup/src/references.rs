@@ -20,6 +20,7 @@ use environment::{Environment, Requirements, require_clang, require_cxx};
 /// What can be set up by itself: a framework, whose variants share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reference {
+    Burn,
     CandleTransformers,
     Transformers,
     Genai,
@@ -36,7 +37,8 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::Burn,
         Self::CandleTransformers,
         Self::Transformers,
         Self::Genai,
@@ -46,12 +48,20 @@ impl Reference {
         Self::Tinygrad,
     ];
 
+    /// Package and binary of its worker, for one that is a crate of this workspace.
+    pub fn worker(self) -> Option<&'static str> {
+        match self {
+            Self::Burn => Some("reference-burn"),
+            Self::CandleTransformers => Some("reference-candle-transformers"),
+            _ => None,
+        }
+    }
+
     /// The package that must be built for it, if one must.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::CandleTransformers => Some(WORKER),
             Self::Llamacpp => Some(DERIVE),
-            _ => None,
+            _ => self.worker(),
         }
     }
 
@@ -59,7 +69,7 @@ impl Reference {
     /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
     fn environment(self) -> Option<&'static str> {
         match self {
-            Self::CandleTransformers => None,
+            Self::Burn | Self::CandleTransformers => None,
             Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv"),
             Self::Openvino => Some("venv-openvino"),
             Self::Jax => Some("venv-jax"),
@@ -85,8 +95,6 @@ impl Reference {
     }
 }
 
-/// Package and binary of candle-transformers' worker.
-pub const WORKER: &str = "reference-candle-transformers";
 /// Package and binary of the tool that writes GGUF. The references that read it find it in the cache directory.
 pub const DERIVE: &str = "reference-gguf";
 
@@ -129,10 +137,11 @@ impl References {
 
     /// An error that says how to set it up, unless it is.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match reference.environment() {
-            None => self.binary(WORKER).is_file(),
-            Some(_) if reference.package().is_some() && !self.tool().is_file() => false,
-            Some(name) => {
+        let there = match (reference.environment(), reference.worker()) {
+            (_, Some(worker)) => self.binary(worker).is_file(),
+            (None, None) => true,
+            (Some(_), None) if reference.package().is_some() && !self.tool().is_file() => false,
+            (Some(name), None) => {
                 let said = |file| fs::read_to_string(file).ok();
                 let pinned = self.requirements(reference).ok().map(|(_, text)| text);
                 self.environment(name).python().is_file()
@@ -304,12 +313,11 @@ mod tests {
     #[test]
     fn what_an_installation_lacks_is_named() {
         let cache = tempfile::tempdir().unwrap();
-        let set_up = references(cache.path()).set_up(
-            &[Reference::CandleTransformers],
-            Reporter::new(true),
-            |_| Ok(()),
-        );
-        let error = set_up.unwrap_err().to_string();
-        assert!(error.contains(WORKER) && error.contains("install photofinish again"), "{error}");
+        for reference in Reference::ALL {
+            let Some(worker) = reference.worker() else { continue };
+            let set_up = references(cache.path()).set_up(&[reference], Reporter::new(true), |_| Ok(()));
+            let error = set_up.unwrap_err().to_string();
+            assert!(error.contains(worker) && error.contains("install photofinish again"), "{error}");
+        }
     }
 }

@@ -35,6 +35,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("prepare", &["bundle"]),
     ("profile", &["bundle", "configs", "protocol", "tooling"]),
     ("protocol", &[]),
+    ("reference-burn", &["bundle", "engine", "worker"]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     ("reference-gguf", &["bundle"]),
     ("render", &["charts", "configs", "history", "judge", "plan", "protocol", "statistics"]),
@@ -51,6 +52,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
 /// `prepare` reads GGUF with candle-core.
 pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
+    ("burn-backend", &["reference-burn"]),
+    ("burn-flex", &["reference-burn"]),
     ("candle-core", &["engine-candle", "prepare", "reference-candle-transformers"]),
     ("candle-nn", &["engine-candle", "reference-candle-transformers"]),
     ("candle-transformers", &["reference-candle-transformers"]),

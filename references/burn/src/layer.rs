@@ -1,0 +1,144 @@
+//! One layer of the decoder.
+
+use bundle::{Activation, LayerNames, ModelConfig};
+use burn_backend::ops::{AttentionModuleOptions, ModuleOps};
+use burn_flex::Flex;
+use engine::EngineError;
+
+use crate::linear::Linear;
+use crate::norm::Norm;
+use crate::reader::Reader;
+use crate::sequences::{Cache, Rotation};
+use crate::tensor::{
+    Tensor, add, cat, dims, gelu, gelu_tanh, matmul, multiply, narrow, relu, reshape, rms_norm, scale, silu,
+    softmax, swap, transpose,
+};
+
+#[derive(Debug)]
+pub(crate) struct Layer {
+    attention_norm: Norm,
+    qkv: Linear,
+    /// Weights of the norms over each head of q and k, `[1, 1, heads + kv_heads, head_dim]`.
+    qk_norm: Option<Tensor>,
+    output: Linear,
+    mlp_norm: Norm,
+    /// gate and up, or up alone.
+    gate_up: Linear,
+    down: Linear,
+}
+
+impl Layer {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        names: &LayerNames,
+    ) -> Result<Layer, EngineError> {
+        let norm = |names| Norm::read(reader, names, config.norm_epsilon);
+        let qk_norm = match (&names.q_norm, &names.k_norm) {
+            (Some(q), Some(k)) => {
+                let (q, k) = (reader.one(q)?, reader.one(k)?);
+                let repeated = [vec![q; config.heads], vec![k; config.kv_heads]].concat();
+                Some(reshape(cat(repeated, 0), [1, 1, config.heads + config.kv_heads, config.head_dim]))
+            }
+            _ => None,
+        };
+        Ok(Layer {
+            attention_norm: norm(&names.attention_norm)?,
+            qkv: Linear::read(reader, &names.qkv)?,
+            qk_norm,
+            output: Linear::read(reader, &names.output)?,
+            mlp_norm: norm(&names.mlp_norm)?,
+            gate_up: Linear::read(reader, &names.gate_up)?,
+            down: Linear::read(reader, &names.down)?,
+        })
+    }
+
+    pub(crate) fn products(&self) -> [&Linear; 4] {
+        [&self.qkv, &self.output, &self.gate_up, &self.down]
+    }
+
+    /// `x` is `[batch · n, hidden]`.
+    pub(crate) fn forward(
+        &self,
+        config: &ModelConfig,
+        x: Tensor,
+        batch: usize,
+        filled: usize,
+        cache: &mut Cache,
+        rotation: Option<&Rotation>,
+    ) -> Tensor {
+        let normed = self.attention_norm.forward(x.clone());
+        let attended = self.attention(config, normed, batch, filled, cache, rotation);
+        let x = add(x, self.output.forward(attended));
+        let normed = self.mlp_norm.forward(x.clone());
+        add(x, self.mlp(config, normed))
+    }
+
+    fn attention(
+        &self,
+        config: &ModelConfig,
+        x: Tensor,
+        batch: usize,
+        filled: usize,
+        cache: &mut Cache,
+        rotation: Option<&Rotation>,
+    ) -> Tensor {
+        let [rows, _] = dims(&x);
+        let (count, heads, kv_heads, width) = (rows / batch, config.heads, config.kv_heads, config.head_dim);
+        let qkv = reshape(self.qkv.forward(x), [batch, count, heads + 2 * kv_heads, width]);
+        let values = narrow(&qkv, 2, heads + kv_heads, kv_heads);
+        let mut turned = narrow(&qkv, 2, 0, heads + kv_heads);
+        if let Some(weight) = &self.qk_norm {
+            turned = multiply(rms_norm(turned, config.norm_epsilon), weight.clone());
+        }
+        if let Some(rotation) = rotation {
+            turned = rotation.apply(turned, filled);
+        }
+        let queries = swap(narrow(&turned, 2, 0, heads), 1, 2);
+        let keys = swap(narrow(&turned, 2, heads, kv_heads), 1, 2);
+        let (keys, values) = cache.append(keys, swap(values, 1, 2), filled);
+        let attended = if count == 1 {
+            decode(queries, keys, values)
+        } else {
+            let options = AttentionModuleOptions { scale: None, softcap: None, is_causal: true };
+            Flex::attention(queries, keys, values, None, None, options)
+        };
+        reshape(swap(attended, 1, 2), [rows, heads * width])
+    }
+
+    fn mlp(&self, config: &ModelConfig, x: Tensor) -> Tensor {
+        let wide = self.gate_up.forward(x);
+        let inner = if config.gated_mlp {
+            let width = config.intermediate_size;
+            multiply(activate(config.activation, narrow(&wide, 1, 0, width)), narrow(&wide, 1, width, width))
+        } else {
+            activate(config.activation, wide)
+        };
+        self.down.forward(inner)
+    }
+}
+
+/// Attention of one query a sequence: `[batch, heads, 1, head_dim]` over keys and values `[batch, kv_heads,
+/// positions, head_dim]`. flex's own attention would copy keys and values out of the cache for every token; its
+/// batched product reads them where they lie.
+fn decode(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor {
+    let [batch, heads, _, width] = dims(&queries);
+    let [_, kv_heads, _, _] = dims(&keys);
+    let shared = |x: Tensor| {
+        let [_, _, positions, _] = dims(&x);
+        reshape(x, [batch, kv_heads, 1, positions, width])
+    };
+    let queries = scale(queries, 1.0 / (width as f64).sqrt());
+    let queries = reshape(queries, [batch, kv_heads, heads / kv_heads, 1, width]);
+    let scores = matmul(queries, transpose(shared(keys)));
+    reshape(matmul(softmax(scores), shared(values)), [batch, heads, 1, width])
+}
+
+fn activate(activation: Activation, x: Tensor) -> Tensor {
+    match activation {
+        Activation::Silu => silu(x),
+        Activation::GeluTanh => gelu_tanh(x),
+        Activation::GeluErf => gelu(x),
+        Activation::Relu => relu(x),
+    }
+}
