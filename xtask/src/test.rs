@@ -43,6 +43,7 @@ const GROUPS: &[&[Package]] = &[
     ],
     &[
         Package::plain("prepare"),
+        Package::plain("onnx"),
         Package::plain("engine-candle"),
         Package::native("engine-ort"),
         Package::native("engine-tch"),

@@ -1,4 +1,4 @@
-//! The messages of the ONNX format that this engine writes, a subset of `onnx.proto`
+//! The messages of the ONNX format that this crate writes, a subset of `onnx.proto`
 //! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>, IR version 10). Field numbers are the format;
 //! a reader takes fields that are not written for absent.
 
@@ -62,6 +62,8 @@ pub(crate) struct AttributeProto {
     pub(crate) i: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "4")]
     pub(crate) s: Option<Vec<u8>>,
+    #[prost(int64, repeated, tag = "8")]
+    pub(crate) ints: Vec<i64>,
     #[prost(enumeration = "AttributeType", tag = "20")]
     pub(crate) r#type: i32,
 }
@@ -73,6 +75,7 @@ pub(crate) enum AttributeType {
     Float = 1,
     Int = 2,
     String = 3,
+    Ints = 7,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -94,7 +97,7 @@ pub(crate) struct TensorProto {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub(crate) enum DataType {
+pub enum DataType {
     Undefined = 0,
     Float = 1,
     Uint8 = 2,
