@@ -49,6 +49,7 @@ const GROUPS: &[&[Package]] = &[
         Package::native("engine-tch"),
         Package::plain("reference-gguf"),
         Package::plain("reference-candle-transformers"),
+        Package::plain("reference-rten"),
     ],
 ];
 

@@ -1,6 +1,7 @@
 //! The messages of the ONNX format that this crate writes, a subset of `onnx.proto`
 //! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>, IR version 10). Field numbers are the format;
-//! a reader takes fields that are not written for absent.
+//! a reader takes fields that are not written for absent. Lists of numbers are not packed, for that is the default of
+//! proto2, and not every reader takes both forms.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ModelProto {
@@ -62,7 +63,7 @@ pub(crate) struct AttributeProto {
     pub(crate) i: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "4")]
     pub(crate) s: Option<Vec<u8>>,
-    #[prost(int64, repeated, tag = "8")]
+    #[prost(int64, repeated, packed = "false", tag = "8")]
     pub(crate) ints: Vec<i64>,
     #[prost(enumeration = "AttributeType", tag = "20")]
     pub(crate) r#type: i32,
@@ -80,7 +81,7 @@ pub(crate) enum AttributeType {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
+    #[prost(int64, repeated, packed = "false", tag = "1")]
     pub(crate) dims: Vec<i64>,
     #[prost(enumeration = "DataType", tag = "2")]
     pub(crate) data_type: i32,

@@ -18,6 +18,7 @@ use crate::staging;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reference {
     CandleTransformers,
+    Rten,
     Transformers,
     Genai,
     Llamacpp,
@@ -30,13 +31,22 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 4] = [Self::CandleTransformers, Self::Transformers, Self::Genai, Self::Llamacpp];
+    pub const ALL: [Self; 5] =
+        [Self::CandleTransformers, Self::Rten, Self::Transformers, Self::Genai, Self::Llamacpp];
 
     /// The package that must be built for it, if one must.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::CandleTransformers => Some(WORKER),
             Self::Llamacpp => Some(DERIVE),
+            _ => self.worker(),
+        }
+    }
+
+    /// Package and binary of its worker, where that is a crate of this workspace: it needs no more than a build.
+    fn worker(self) -> Option<&'static str> {
+        match self {
+            Self::CandleTransformers => Some(WORKER),
+            Self::Rten => Some("reference-rten"),
             _ => None,
         }
     }
@@ -86,10 +96,10 @@ impl References {
 
     /// An error that says how to set it up, unless it is.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match reference {
-            Reference::CandleTransformers => self.binary(WORKER).is_file(),
-            Reference::Llamacpp if !self.tool().is_file() => false,
-            _ => {
+        let there = match reference.worker() {
+            Some(worker) => self.binary(worker).is_file(),
+            None if reference == Reference::Llamacpp && !self.tool().is_file() => false,
+            None => {
                 let installed = fs::read_to_string(self.receipt(reference));
                 installed.is_ok_and(|installed| {
                     self.requirements(reference).is_ok_and(|(_, pinned)| pinned == installed)
@@ -218,9 +228,7 @@ mod tests {
     #[test]
     fn requirements_are_pinned() {
         let references = references(Path::new(""));
-        for reference in
-            Reference::ALL.into_iter().filter(|reference| *reference != Reference::CandleTransformers)
-        {
+        for reference in Reference::ALL.into_iter().filter(|reference| reference.worker().is_none()) {
             let (_, text) = references.requirements(reference).unwrap();
             let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
             let loose: Vec<_> = lines.filter(|line| !line.contains("==")).collect();

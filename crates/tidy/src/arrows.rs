@@ -38,6 +38,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     ("reference-gguf", &["bundle"]),
+    ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
     ("render", &["charts", "configs", "history", "judge", "plan", "protocol", "statistics"]),
     ("setup", &["tooling"]),
     ("statistics", &[]),
@@ -59,6 +60,7 @@ pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("torch-sys", &["engine-tch"]),
     ("ort", &["engine-ort"]),
     ("ort-sys", &["engine-ort"]),
+    ("rten", &["reference-rten"]),
 ];
 
 /// Crates that link a native library when they are built.
