@@ -43,12 +43,14 @@ const GROUPS: &[&[Package]] = &[
     ],
     &[
         Package::plain("prepare"),
+        Package::plain("onnx"),
         Package::plain("engine-candle"),
         Package::native("engine-ort"),
         Package::native("engine-tch"),
         Package::plain("reference-gguf"),
         Package::plain("reference-burn"),
         Package::plain("reference-candle-transformers"),
+        Package::plain("reference-rten"),
     ],
 ];
 

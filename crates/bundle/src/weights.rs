@@ -144,6 +144,11 @@ impl Weights {
         self.precision.is_quantised() && self.tensors.contains_key(&scale_name(name))
     }
 
+    /// The whole file, to which [`TensorView::file_offset`] is an offset.
+    pub fn file(&self) -> &[u8] {
+        &self.map
+    }
+
     /// Reads one byte of every page, so that the cost of paging weights in falls into load and not
     /// into the first token. Returns a checksum so that the reads cannot be optimised away.
     pub fn touch(&self) -> u64 {

@@ -1,15 +1,9 @@
 //! [`InferenceEngine`] on ONNX Runtime. The crate's README explains what it decides and why.
 
-mod attention;
-mod decoder;
-mod graph;
 mod memory;
 mod model;
-mod names;
-mod onnx;
 mod options;
 mod probe;
-mod products;
 mod runtime;
 mod sequences;
 #[cfg(test)]
@@ -19,10 +13,9 @@ use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
     Settings, Want,
 };
+use onnx::{Attention, DataType};
 
-use crate::attention::Attention;
 use crate::model::Model;
-use crate::onnx::DataType;
 use crate::options::Optimization;
 use crate::runtime::framework;
 use crate::sequences::Sequences;

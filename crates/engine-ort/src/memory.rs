@@ -2,11 +2,10 @@
 
 use engine::Device;
 use half::f16;
+use onnx::DataType;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::Session;
 use ort::value::{DynTensor, Tensor, TensorElementType};
-
-use crate::onnx::DataType;
 
 /// An allocator of memory on `device`.
 pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Allocator> {

@@ -9,16 +9,13 @@ use std::thread::JoinHandle;
 
 use bundle::{ModelConfig, Precision, Weights};
 use engine::{Bundle, BundleError, Device, EngineError, Settings};
+use onnx::{Attention, Products, Storage, fused};
 use ort::environment::ThreadManager;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 
-use crate::attention::Attention;
-use crate::decoder;
-use crate::graph::Storage;
 use crate::options::{Optimization, Options};
 use crate::probe::{self, Activations};
-use crate::products::Products;
 use crate::runtime::{Library, commit, cuda_session_builder, framework, session_builder};
 
 /// Would make decoding slower with every token of context.
@@ -65,8 +62,7 @@ impl Model {
             true => Storage::Memory(Vec::new()),
             false => Storage::File(file),
         };
-        let graph =
-            decoder::build(&config, (attention, products), &weights, storage, settings.hidden_states)?;
+        let graph = fused::build(&config, (attention, products), &weights, storage, settings.hidden_states)?;
         touch_mapped(&config, products, &weights)?;
         drop(weights);
         let threads = CountedThreads::default();

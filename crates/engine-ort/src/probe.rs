@@ -7,16 +7,16 @@
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4_BLOCK};
 use bundle::{Element, ModelConfig, Precision, Quantised, TensorView};
 use engine::EngineError;
+use onnx::names::{CacheNames, LAST_POSITIONS, TOTAL, cache_names};
+use onnx::{
+    Attention, Attribute, DataType, Dim, GraphBuilder, MICROSOFT, Products, Storage, WITH_INT8,
+    quantised_product,
+};
 use ort::memory::Allocator;
 use ort::session::Session;
 use ort::value::Tensor;
 
-use crate::attention::Attention;
-use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, Storage};
-use crate::names::{CacheNames, LAST_POSITIONS, TOTAL, cache_names};
-use crate::onnx::DataType;
 use crate::options::Optimization;
-use crate::products::{Products, WITH_INT8, quantised_product};
 use crate::runtime::{Library, commit, framework, session_builder};
 
 /// Whether GroupQueryAttention writes into the cache in place where past and present are one tensor.

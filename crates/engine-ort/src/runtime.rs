@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 use engine::EngineError;
+use onnx::{IN_MEMORY, Written};
 use ort::environment::Environment;
 use ort::ep;
 use ort::logging::LogLevel;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 
-use crate::graph::{IN_MEMORY, Written};
 use crate::options::Optimization;
 
 /// The `ort` crate, pinned to this version in the workspace's manifest.

@@ -2,15 +2,15 @@
 
 use bundle::{Position, rotary};
 use engine::{Device, EngineError, Want};
+use onnx::names::{
+    COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_output,
+};
 use ort::memory::Allocator;
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor};
 
 use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
-use crate::names::{
-    COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_output,
-};
 use crate::runtime::framework;
 
 /// How many shapes of append are kept bound: the context's, the prompt's and the decode step's.

@@ -6,13 +6,14 @@ use engine::conformance::{Reference, TOLERANCE, check_model, max_abs_difference,
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
 };
+use onnx::{Attention, Rotation};
 
 use crate::Ort;
-use crate::attention::{Attention, Rotation};
 use crate::probe::keeps_free_rows;
 use crate::runtime::{find, library};
 
 mod half;
+mod portable;
 mod quantised;
 
 fn settings() -> Settings {

@@ -22,6 +22,7 @@ use environment::{Environment, Requirements, require_clang, require_cxx};
 pub enum Reference {
     Burn,
     CandleTransformers,
+    Rten,
     Transformers,
     Genai,
     Llamacpp,
@@ -37,9 +38,10 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Burn,
         Self::CandleTransformers,
+        Self::Rten,
         Self::Transformers,
         Self::Genai,
         Self::Llamacpp,
@@ -53,6 +55,7 @@ impl Reference {
         match self {
             Self::Burn => Some("reference-burn"),
             Self::CandleTransformers => Some("reference-candle-transformers"),
+            Self::Rten => Some("reference-rten"),
             _ => None,
         }
     }
@@ -69,7 +72,7 @@ impl Reference {
     /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
     fn environment(self) -> Option<&'static str> {
         match self {
-            Self::Burn | Self::CandleTransformers => None,
+            Self::Burn | Self::CandleTransformers | Self::Rten => None,
             Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv"),
             Self::Openvino => Some("venv-openvino"),
             Self::Jax => Some("venv-jax"),

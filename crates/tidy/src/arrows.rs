@@ -26,11 +26,12 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-mock", &["bundle", "engine", "worker"]),
-    ("engine-ort", &["bundle", "engine", "worker"]),
+    ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
     ("history", &[]),
     ("judge", &["bundle", "configs", "history", "plan", "protocol", "statistics"]),
     ("measure", &["bundle", "configs", "judge", "plan", "protocol", "setup", "statistics", "tooling"]),
+    ("onnx", &["bundle"]),
     ("plan", &["bundle", "configs", "protocol", "statistics"]),
     ("prepare", &["bundle"]),
     ("profile", &["bundle", "configs", "protocol", "tooling"]),
@@ -38,6 +39,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("reference-burn", &["bundle", "engine", "worker"]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     ("reference-gguf", &["bundle"]),
+    ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
     ("render", &["charts", "configs", "history", "judge", "plan", "protocol", "statistics"]),
     ("setup", &["tooling"]),
     ("statistics", &[]),
@@ -61,6 +63,7 @@ pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("torch-sys", &["engine-tch"]),
     ("ort", &["engine-ort"]),
     ("ort-sys", &["engine-ort"]),
+    ("rten", &["reference-rten"]),
 ];
 
 /// Crates that link a native library when they are built.

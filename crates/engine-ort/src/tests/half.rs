@@ -3,10 +3,10 @@
 
 use engine::conformance::{Reference, argmax, max_abs_difference, tiny_models};
 use engine::{Device, EngineError, InferenceEngine, Precision, Settings, Want};
+use onnx::Attention;
 
 use super::{Padded, prepared_at, settings};
 use crate::Ort;
-use crate::attention::Attention;
 
 /// Rounding weights and activations to 11 bits of mantissa moves what the tiny models give by up to 18 such units.
 const TOLERANCE: f32 = 32.0 / 2048.0;

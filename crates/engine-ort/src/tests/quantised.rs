@@ -8,15 +8,13 @@ use bundle::{Position, Weights};
 use engine::Quantised;
 use engine::conformance::{Reference, argmax, check_model, max_abs_difference, tiny_models};
 use engine::{Bundle, InferenceEngine, Precision, Settings, Want};
+use onnx::{DataType, Dim, GraphBuilder, Products, Storage, WITH_INT8, quantised_product};
 use ort::value::Tensor;
 
 use super::{prepared_at, settings};
 use crate::Ort;
-use crate::graph::{Dim, GraphBuilder, Storage};
 use crate::model::location;
-use crate::onnx::DataType;
 use crate::options::Optimization;
-use crate::products::{Products, WITH_INT8, quantised_product};
 use crate::runtime::{commit, library, session_builder};
 
 /// MatMulNBits' `accuracy_level` for f32 arithmetic.

@@ -1,6 +1,7 @@
-//! The messages of the ONNX format that this engine writes, a subset of `onnx.proto`
+//! The messages of the ONNX format that this crate writes, a subset of `onnx.proto`
 //! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>, IR version 10). Field numbers are the format;
-//! a reader takes fields that are not written for absent.
+//! a reader takes fields that are not written for absent. Lists of numbers are not packed, for that is the default of
+//! proto2, and not every reader takes both forms.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ModelProto {
@@ -62,6 +63,8 @@ pub(crate) struct AttributeProto {
     pub(crate) i: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "4")]
     pub(crate) s: Option<Vec<u8>>,
+    #[prost(int64, repeated, packed = "false", tag = "8")]
+    pub(crate) ints: Vec<i64>,
     #[prost(enumeration = "AttributeType", tag = "20")]
     pub(crate) r#type: i32,
 }
@@ -73,11 +76,12 @@ pub(crate) enum AttributeType {
     Float = 1,
     Int = 2,
     String = 3,
+    Ints = 7,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
+    #[prost(int64, repeated, packed = "false", tag = "1")]
     pub(crate) dims: Vec<i64>,
     #[prost(enumeration = "DataType", tag = "2")]
     pub(crate) data_type: i32,
@@ -94,7 +98,7 @@ pub(crate) struct TensorProto {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub(crate) enum DataType {
+pub enum DataType {
     Undefined = 0,
     Float = 1,
     Uint8 = 2,

@@ -5,32 +5,34 @@ use std::collections::HashSet;
 use bundle::{Element, TensorView};
 use prost::Message;
 
-use crate::onnx::{
+use crate::proto::{
     AttributeProto, AttributeType, DataLocation, DataType, Dimension, DimensionProto, GraphProto, ModelProto,
     NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
     TypeProto, ValueInfoProto,
 };
 
 /// The standard operators.
-pub(crate) const ONNX: &str = "";
+pub const ONNX: &str = "";
 /// ONNX Runtime's own operators
 /// (<https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>).
-pub(crate) const MICROSOFT: &str = "com.microsoft";
+pub const MICROSOFT: &str = "com.microsoft";
 
-pub(crate) enum Attribute {
+/// An attribute of a node, by name.
+pub enum Attribute {
     Float(&'static str, f32),
     Int(&'static str, i64),
+    Ints(&'static str, Vec<i64>),
     Text(&'static str, &'static str),
 }
 
 /// A dimension of a graph input or output.
-pub(crate) enum Dim {
+pub enum Dim {
     Fixed(usize),
     Named(&'static str),
 }
 
 /// Where the weights of a graph lie.
-pub(crate) enum Storage {
+pub enum Storage {
     /// In this file, relative to the folder that the session is told of: the runtime maps it.
     File(String),
     /// In a file in memory ([`Written::in_memory`]), where they are not those of the bundle's file. Not in the graph
@@ -38,56 +40,60 @@ pub(crate) enum Storage {
     Memory(Vec<u8>),
 }
 
-pub(crate) struct GraphBuilder {
+/// A graph as far as it is written.
+pub struct GraphBuilder {
     graph: GraphProto,
+    opset: i64,
     storage: Storage,
     initializers: HashSet<String>,
 }
 
 /// A graph, ready for a session.
-pub(crate) struct Written {
+pub struct Written {
     /// A `.onnx` file.
-    pub(crate) model: Vec<u8>,
+    pub model: Vec<u8>,
     /// The file [`IN_MEMORY`], where weights lie in it.
-    pub(crate) in_memory: Option<Vec<u8>>,
+    pub in_memory: Option<Vec<u8>>,
 }
 
+/// What a graph says it was made by.
+const PRODUCER: &str = "photofinish";
 /// Name of the file in memory.
-pub(crate) const IN_MEMORY: &str = "weights";
+pub const IN_MEMORY: &str = "weights";
 /// Tensors in memory begin at multiples of this.
 const ALIGNMENT: usize = 64;
 
 impl GraphBuilder {
-    pub(crate) fn new(name: &str, storage: Storage) -> GraphBuilder {
+    pub fn new(name: &str, storage: Storage) -> GraphBuilder {
         GraphBuilder {
             graph: GraphProto { name: name.into(), ..GraphProto::default() },
+            opset: 21,
             storage,
             initializers: HashSet::new(),
         }
     }
 
-    pub(crate) fn input(&mut self, name: &str, data_type: DataType, dims: &[Dim]) {
+    /// Takes the standard operators as version `opset` of their set defines them, rather than version 21.
+    pub fn with_opset(self, opset: i64) -> GraphBuilder {
+        GraphBuilder { opset, ..self }
+    }
+
+    pub fn input(&mut self, name: &str, data_type: DataType, dims: &[Dim]) {
         self.graph.input.push(value_info(name, data_type, dims));
     }
 
-    pub(crate) fn output(&mut self, name: &str, data_type: DataType, dims: &[Dim]) {
+    pub fn output(&mut self, name: &str, data_type: DataType, dims: &[Dim]) {
         self.graph.output.push(value_info(name, data_type, dims));
     }
 
     /// As [`Self::weight`], of f32 or f16 and in the shape that it has.
-    pub(crate) fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
+    pub fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
         let data_type = if tensor.element == Element::F16 { DataType::Float16 } else { DataType::Float };
         self.weight(name, data_type, &tensor.shape, tensor);
     }
 
     /// A tensor of the weights file. Its bytes are taken as `dims` of `data_type`. Asking twice is asking once.
-    pub(crate) fn weight(
-        &mut self,
-        name: &str,
-        data_type: DataType,
-        dims: &[usize],
-        tensor: &TensorView<'_>,
-    ) {
+    pub fn weight(&mut self, name: &str, data_type: DataType, dims: &[usize], tensor: &TensorView<'_>) {
         match &self.storage {
             Storage::File(file) => {
                 let place = (file.clone(), tensor.file_offset, tensor.bytes.len());
@@ -98,7 +104,7 @@ impl GraphBuilder {
     }
 
     /// A weight that is in no file: it goes into the one in memory, or else into the graph.
-    pub(crate) fn computed(
+    pub fn computed(
         &mut self,
         name: &str,
         data_type: DataType,
@@ -119,18 +125,18 @@ impl GraphBuilder {
     }
 
     /// A list of whole numbers, such as a shape.
-    pub(crate) fn integers(&mut self, name: &str, values: &[i64]) {
+    pub fn integers(&mut self, name: &str, values: &[i64]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.bytes(name, DataType::Int64, &[values.len()], bytes);
     }
 
-    pub(crate) fn floats(&mut self, name: &str, dims: &[usize], values: impl IntoIterator<Item = f32>) {
+    pub fn floats(&mut self, name: &str, dims: &[usize], values: impl IntoIterator<Item = f32>) {
         let bytes = values.into_iter().flat_map(f32::to_le_bytes).collect();
         self.bytes(name, DataType::Float, dims, bytes);
     }
 
     /// A tensor within the graph itself.
-    pub(crate) fn bytes(&mut self, name: &str, data_type: DataType, dims: &[usize], bytes: Vec<u8>) {
+    pub fn bytes(&mut self, name: &str, data_type: DataType, dims: &[usize], bytes: Vec<u8>) {
         self.initializer(TensorProto {
             dims: dims.iter().map(|&size| size as i64).collect(),
             data_type: data_type.into(),
@@ -141,13 +147,13 @@ impl GraphBuilder {
     }
 
     /// `out` = `input` as `data_type`.
-    pub(crate) fn cast(&mut self, input: &str, data_type: DataType, out: &str) {
+    pub fn cast(&mut self, input: &str, data_type: DataType, out: &str) {
         self.node((ONNX, "Cast"), &[input], &[out], &[Attribute::Int("to", data_type as i64)]);
     }
 
     /// Adds a node named after its first output. An empty name stands for an optional input or
     /// output that is left out.
-    pub(crate) fn node(
+    pub fn node(
         &mut self,
         (domain, op): (&str, &str),
         inputs: &[&str],
@@ -165,13 +171,14 @@ impl GraphBuilder {
         });
     }
 
-    pub(crate) fn finish(self) -> Written {
+    pub fn finish(self) -> Written {
         let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
         let model = ModelProto {
-            ir_version: 10,
-            producer_name: env!("CARGO_PKG_NAME").into(),
+            // The version of the format that came with the set of operators.
+            ir_version: if self.opset > 22 { 11 } else { 10 },
+            producer_name: PRODUCER.into(),
             graph: Some(self.graph),
-            opset_import: vec![opset(ONNX, 21), opset(MICROSOFT, 1)],
+            opset_import: vec![opset(ONNX, self.opset), opset(MICROSOFT, 1)],
         };
         let in_memory = match self.storage {
             Storage::File(_) => None,
@@ -215,6 +222,7 @@ impl Attribute {
         let (name, kind) = match self {
             Attribute::Float(name, _) => (name, AttributeType::Float),
             Attribute::Int(name, _) => (name, AttributeType::Int),
+            Attribute::Ints(name, _) => (name, AttributeType::Ints),
             Attribute::Text(name, _) => (name, AttributeType::String),
         };
         let mut proto =
@@ -222,6 +230,7 @@ impl Attribute {
         match self {
             Attribute::Float(_, value) => proto.f = Some(*value),
             Attribute::Int(_, value) => proto.i = Some(*value),
+            Attribute::Ints(_, values) => proto.ints = values.clone(),
             Attribute::Text(_, value) => proto.s = Some(value.as_bytes().to_vec()),
         }
         proto

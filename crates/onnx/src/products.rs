@@ -10,10 +10,10 @@ use bundle::{Precision, Quantised, TensorView};
 
 use crate::graph::{Attribute, GraphBuilder, MICROSOFT, ONNX};
 use crate::names::TOKENS;
-use crate::onnx::DataType;
+use crate::proto::DataType;
 
 /// MatMulNBits' `accuracy_level` for activations rounded to int8 block by block: its fast kernels.
-pub(crate) const WITH_INT8: i64 = 4;
+pub const WITH_INT8: i64 = 4;
 /// MatMulBnb4's `quant_type` for nf4.
 const NF4_TYPE: i64 = 1;
 /// What int8 codes are offset by in MatMulNBits: it takes unsigned ones and subtracts 128.
@@ -24,27 +24,27 @@ const LONGEST_INT8_BLOCK: usize = 64;
 
 /// How weights are multiplied.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Products {
-    pub(crate) precision: Precision,
+pub struct Products {
+    pub precision: Precision,
     /// In f32 by the dequantised weights, where the precision is a quantised one.
-    pub(crate) dequantised: bool,
+    pub dequantised: bool,
     /// Whether nodes over constants are computed while loading.
-    pub(crate) folds_constants: bool,
+    pub folds_constants: bool,
 }
 
 impl Products {
     /// Whether the operator takes codes and scales.
-    pub(crate) fn by_codes(self) -> bool {
+    pub fn by_codes(self) -> bool {
         self.precision.is_quantised() && !self.dequantised
     }
 
     /// The element type of activations and cache.
-    pub(crate) fn float(self) -> DataType {
+    pub fn float(self) -> DataType {
         if self.precision == Precision::F16 { DataType::Float16 } else { DataType::Float }
     }
 
     /// The operator, for people.
-    pub(crate) fn operator(self) -> &'static str {
+    pub fn operator(self) -> &'static str {
         match self.precision {
             _ if self.dequantised => "FusedMatMul (MLAS f32, prepacked) on dequantised weights",
             Precision::Int8 => "MatMulNBits (8 bits)",
@@ -55,7 +55,7 @@ impl Products {
         }
     }
 
-    pub(crate) fn weight_storage(self) -> &'static str {
+    pub fn weight_storage(self) -> &'static str {
         match self.precision {
             _ if self.dequantised => "dequantised, and a prepacked copy",
             // Its kernel dequantises the mapped codes anew in every step.
@@ -67,7 +67,7 @@ impl Products {
 }
 
 /// `out` = `input` · Wᵀ, with W of int8, int4 or nf4 under its name.
-pub(crate) fn quantised_product(
+pub fn quantised_product(
     graph: &mut GraphBuilder,
     products: Products,
     accuracy_level: i64,

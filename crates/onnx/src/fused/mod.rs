@@ -12,13 +12,13 @@ use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, Weigh
 use crate::attention::Attention;
 use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
 use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output, hidden_state};
-use crate::onnx::DataType;
 use crate::products::Products;
+use crate::proto::DataType;
 use builder::Decoder;
 use linear::Unbiased;
 
 /// The graph of `config` over the weights in `weights`, ready for a session.
-pub(crate) fn build(
+pub fn build(
     config: &ModelConfig,
     (attention, products): (Attention, Products),
     weights: &Weights,

@@ -7,7 +7,7 @@
 use bundle::{ModelConfig, Position};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rotation {
+pub enum Rotation {
     /// Positions are not rotary.
     None,
     /// Within GroupQueryAttention.
@@ -18,15 +18,15 @@ pub(crate) enum Rotation {
 
 /// How a model's attention is put together.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attention {
-    pub(crate) rotation: Rotation,
+pub struct Attention {
+    pub rotation: Rotation,
     /// Size of a head in the cache.
-    pub(crate) cached_head_dim: usize,
+    pub cached_head_dim: usize,
 }
 
 impl Attention {
     /// The plan for a model's heads and positions.
-    pub(crate) fn plan(config: &ModelConfig) -> Attention {
+    pub fn plan(config: &ModelConfig) -> Attention {
         let rotation = match config.position {
             Position::Learned => Rotation::None,
             Position::Rotary(_) if config.head_dim.is_multiple_of(16) => Rotation::Fused,
@@ -36,12 +36,12 @@ impl Attention {
     }
 
     /// Whether the graph has the input [`POSITIONS`](crate::names::POSITIONS). The fused rotation counts positions itself.
-    pub(crate) fn takes_positions(self) -> bool {
+    pub fn takes_positions(self) -> bool {
         self.rotation != Rotation::Fused
     }
 
     /// The operators that do the work, for people.
-    pub(crate) fn operators(self) -> &'static str {
+    pub fn operators(self) -> &'static str {
         match self.rotation {
             Rotation::None => "GroupQueryAttention",
             Rotation::Fused => "GroupQueryAttention with rotation",

@@ -8,7 +8,7 @@ use super::builder::Decoder;
 use crate::attention::Rotation;
 use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
 use crate::names::{COS, LAST_POSITIONS, POSITIONS, SIN, TOTAL, cache_names};
-use crate::onnx::DataType;
+use crate::proto::DataType;
 
 /// The projected queries, keys and values of a layer, `[batch, positions, heads · head_dim]` each.
 struct Projected {

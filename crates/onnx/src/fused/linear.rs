@@ -5,8 +5,8 @@ use bundle::{BundleError, LinearNames};
 use super::builder::Decoder;
 use crate::graph::{Attribute, MICROSOFT, ONNX};
 use crate::names::TOKENS;
-use crate::onnx::DataType;
 use crate::products::{WITH_INT8, quantised_product, quantised_rows};
+use crate::proto::DataType;
 
 /// A linear layer's output, and the bias that is still to be added to it.
 pub(super) struct Unbiased {

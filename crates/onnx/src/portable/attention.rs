@@ -1,0 +1,221 @@
+//! Attention with its KV cache, in either form.
+
+use std::ops::Range;
+
+use bundle::{BundleError, LayerNames, NormNames, Position};
+
+use super::parts::Linear;
+use super::{Decoder, Form};
+use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
+use crate::names::{COS, LAST_POSITIONS, POSITIONS, SIN, TOTAL, cache_names};
+use crate::proto::DataType;
+
+/// Queries, keys and values of a layer, by the names of their values.
+type Projected = [String; 3];
+
+impl Decoder<'_> {
+    pub(super) fn declare_attention(&mut self) {
+        let config = self.config;
+        if self.form == Form::Contributed {
+            self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
+            self.graph.input(TOTAL, DataType::Int32, &[]);
+        }
+        if self.rotary() {
+            for table in [COS, SIN] {
+                let dims = [Dim::Named("capacity"), Dim::Fixed(config.head_dim / 2)];
+                self.graph.input(table, DataType::Float, &dims);
+            }
+        }
+        let dims = |rows: &'static str| {
+            let (heads, size) = (Dim::Fixed(config.kv_heads), Dim::Fixed(config.head_dim));
+            [Dim::Named("batch"), heads, Dim::Named(rows), size]
+        };
+        for names in (0..config.layers).flat_map(cache_names) {
+            self.graph.input(&names.past, DataType::Float, &dims("past"));
+            self.graph.output(&names.present, DataType::Float, &dims("total"));
+        }
+        if self.form == Form::Standard && self.rotary() {
+            self.gather_rotation();
+        }
+    }
+
+    /// From the normalised input of layer `index` to what its output projection takes, `[tokens, heads · head_dim]`.
+    pub(super) fn attend(&mut self, index: usize, names: &LayerNames) -> Result<String, BundleError> {
+        let input = format!("layer.{index}.attention_norm");
+        let at = |part: &str| format!("layer.{index}.{part}");
+        let parts: Projected = ["query", "key", "value"].map(at);
+        for (linear, out) in self.query_key_value(names).into_iter().zip(&parts) {
+            self.linear(&input, linear, out)?;
+        }
+        let attended = match self.form {
+            Form::Contributed => self.group_query_attention(index, names, parts)?,
+            Form::Standard => self.standard_attention(index, names, parts)?,
+        };
+        let width = self.config.qkv_rows().0;
+        let shape = format!("flat.{width}");
+        self.graph.integers(&shape, &[-1, width as i64]);
+        self.graph.node((ONNX, "Reshape"), &[&attended, &shape], &[&at("attended.flat")], &[]);
+        Ok(at("attended.flat"))
+    }
+
+    fn query_key_value(&self, names: &LayerNames) -> Vec<Linear> {
+        if names.qkv.weights.len() == 3 {
+            return Linear::each(&names.qkv);
+        }
+        let (q, kv) = self.config.qkv_rows();
+        let rows: [Range<usize>; 3] = [0..q, q..q + kv, q + kv..q + 2 * kv];
+        rows.map(|rows| Linear::part(&names.qkv, rows)).into()
+    }
+
+    fn group_query_attention(
+        &mut self,
+        index: usize,
+        names: &LayerNames,
+        parts: Projected,
+    ) -> Result<String, BundleError> {
+        let config = self.config;
+        let norms = [&names.q_norm, &names.k_norm, &None];
+        let mut inputs = Vec::new();
+        for ((part, norm), heads) in
+            parts.iter().zip(norms).zip([config.heads, config.kv_heads, config.kv_heads])
+        {
+            let joined = match norm {
+                Some(_) => {
+                    let split = self.heads(part, heads);
+                    self.head_norm(&split, norm.as_deref())?
+                }
+                None => part.clone(),
+            };
+            inputs.push(self.shaped(&joined, &[heads * config.head_dim], "joined"));
+        }
+        let [key, value] = cache_names(index);
+        inputs.extend([key.past, value.past, LAST_POSITIONS.into(), TOTAL.into()]);
+        let mut attributes = vec![
+            Attribute::Int("num_heads", config.heads as i64),
+            Attribute::Int("kv_num_heads", config.kv_heads as i64),
+            self.scale(),
+        ];
+        if self.rotary() {
+            inputs.extend([COS.into(), SIN.into()]);
+            attributes.extend([Attribute::Int("do_rotary", 1), Attribute::Int("rotary_interleaved", 0)]);
+        }
+        let out = format!("layer.{index}.attended");
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let outputs = [out.as_str(), &key.present, &value.present];
+        self.graph.node((MICROSOFT, "GroupQueryAttention"), &inputs, &outputs, &attributes);
+        Ok(out)
+    }
+
+    fn standard_attention(
+        &mut self,
+        index: usize,
+        names: &LayerNames,
+        parts: Projected,
+    ) -> Result<String, BundleError> {
+        let config = self.config;
+        let [query, key, value] = &parts;
+        let mut inputs = Vec::new();
+        for (part, norm, heads) in
+            [(query, &names.q_norm, config.heads), (key, &names.k_norm, config.kv_heads)]
+        {
+            let split = self.heads(part, heads);
+            let normed = self.head_norm(&split, norm.as_deref())?;
+            let swapped = self.swapped(&normed);
+            inputs.push(if self.rotary() { self.rotate(&swapped) } else { swapped });
+        }
+        let value = self.heads(value, config.kv_heads);
+        inputs.push(self.swapped(&value));
+        let [key, value] = cache_names(index);
+        // No mask: the operator's own is causal.
+        inputs.extend([String::new(), key.past, value.past]);
+        let out = format!("layer.{index}.attended");
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let outputs = [out.as_str(), &key.present, &value.present];
+        let attributes = [Attribute::Int("is_causal", 1), self.scale()];
+        self.graph.node((ONNX, "Attention"), &inputs, &outputs, &attributes);
+        Ok(self.swapped(&out))
+    }
+
+    fn scale(&self) -> Attribute {
+        Attribute::Float("scale", (1.0 / (self.config.head_dim as f64).sqrt()) as f32)
+    }
+
+    fn rotary(&self) -> bool {
+        matches!(self.config.position, Position::Rotary(_))
+    }
+
+    /// `[tokens, heads · head_dim]` as `[batch, positions, heads, head_dim]`.
+    fn heads(&mut self, input: &str, heads: usize) -> String {
+        self.shaped(input, &[heads, self.config.head_dim], "heads")
+    }
+
+    /// RMSNorm over each head, if the model has one there.
+    fn head_norm(&mut self, input: &str, weight: Option<&str>) -> Result<String, BundleError> {
+        let Some(weight) = weight else { return Ok(input.to_owned()) };
+        let out = format!("{input}.normed");
+        self.norm(input, &NormNames { weight: weight.to_owned(), bias: None }, &out)?;
+        Ok(out)
+    }
+
+    /// `[batch, positions, heads, head_dim]` as `[batch, heads, positions, head_dim]`, or back.
+    fn swapped(&mut self, input: &str) -> String {
+        let out = format!("{input}.swapped");
+        self.graph.node((ONNX, "Transpose"), &[input], &[&out], &[Attribute::Ints("perm", vec![0, 2, 1, 3])]);
+        out
+    }
+
+    /// `input` in the shape `[batch, positions]` followed by `tail`.
+    fn shaped(&mut self, input: &str, tail: &[usize], suffix: &str) -> String {
+        let label = tail.iter().map(usize::to_string).collect::<Vec<_>>().join(".");
+        let (rest, shape, out) =
+            (format!("tail.{label}"), format!("shape.{label}"), format!("{input}.{suffix}"));
+        if self.shapes.insert(shape.clone()) {
+            let tail: Vec<i64> = tail.iter().map(|&size| size as i64).collect();
+            self.graph.integers(&rest, &tail);
+            self.graph.node(
+                (ONNX, "Concat"),
+                &["tokens.shape", &rest],
+                &[&shape],
+                &[Attribute::Int("axis", 0)],
+            );
+        }
+        self.graph.node((ONNX, "Reshape"), &[input, &shape], &[&out], &[]);
+        out
+    }
+
+    /// The angles' cos and sin at each token's position, `[batch, 1, positions, head_dim]`, once for all layers.
+    fn gather_rotation(&mut self) {
+        self.graph.integers("heads.axis", &[1]);
+        for table in [COS, SIN] {
+            let at = |part: &str| format!("{table}.{part}");
+            self.graph.node((ONNX, "Gather"), &[table, POSITIONS], &[&at("half")], &[]);
+            let halves = [at("half"), at("half")];
+            let halves = halves.each_ref().map(String::as_str);
+            self.graph.node((ONNX, "Concat"), &halves, &[&at("whole")], &[Attribute::Int("axis", -1)]);
+            self.graph.node((ONNX, "Unsqueeze"), &[&at("whole"), "heads.axis"], &[&at("rows")], &[]);
+        }
+    }
+
+    /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention.
+    fn rotate(&mut self, input: &str) -> String {
+        let at = |part: &str| format!("{input}.{part}");
+        let size = self.config.head_dim as i64;
+        for (name, bound) in
+            [("half.start", 0), ("half.middle", size / 2), ("half.end", size), ("half.axis", 3)]
+        {
+            self.graph.integers(name, &[bound]);
+        }
+        let slice = |start, end| [input, start, end, "half.axis"];
+        let (first, second) = (slice("half.start", "half.middle"), slice("half.middle", "half.end"));
+        self.graph.node((ONNX, "Slice"), &second, &[&at("second")], &[]);
+        self.graph.node((ONNX, "Neg"), &[&at("second")], &[&at("negated")], &[]);
+        self.graph.node((ONNX, "Slice"), &first, &[&at("first")], &[]);
+        let axis = [Attribute::Int("axis", -1)];
+        self.graph.node((ONNX, "Concat"), &[&at("negated"), &at("first")], &[&at("rotated")], &axis);
+        let tables = [COS, SIN].map(|table| format!("{table}.rows"));
+        self.graph.node((ONNX, "Mul"), &[input, &tables[0]], &[&at("along")], &[]);
+        self.graph.node((ONNX, "Mul"), &[&at("rotated"), &tables[1]], &[&at("across")], &[]);
+        self.graph.node((ONNX, "Add"), &[&at("along"), &at("across")], &[&at("turned")], &[]);
+        at("turned")
+    }
+}

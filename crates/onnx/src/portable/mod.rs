@@ -1,0 +1,203 @@
+//! The transformer in operators that several runtimes have, in f32.
+//!
+//! The residual stream is `[tokens, hidden]`, with the tokens of all sequences one below the other: a linear layer is
+//! then one `Gemm` whose weight keeps the bundle's `[out, in]` rows (`transB`), and no runtime needs a transposed copy
+//! of it. Weights are the bundle's tensors one by one; a fused q·k·v is three initialisers over its rows.
+//!
+//! Inputs and outputs are named in [`crate::names`]. A runtime gives the rows of its cache that are filled and gets
+//! them back with the new ones behind them.
+
+mod attention;
+mod parts;
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use bundle::{Activation, Bundle, BundleError, LayerNames, ModelConfig, NormNames, Precision, Weights};
+
+use crate::graph::{Attribute, Dim, GraphBuilder, ONNX, Storage, Written};
+use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
+use crate::proto::DataType;
+use parts::{Linear, weight_rows};
+
+/// Which operators normalise and attend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// ONNX Runtime's own, which some others have taken over: GroupQueryAttention, which also rotates, and
+    /// SimplifiedLayerNormalization.
+    Contributed,
+    /// Those of the standard since opset 23: Attention and RMSNormalization. The rotation is spelled out.
+    Standard,
+}
+
+impl Form {
+    /// Whether the graph of `config` has the input [`POSITIONS`]. GroupQueryAttention counts positions itself.
+    pub fn takes_positions(self, config: &ModelConfig) -> bool {
+        self == Form::Standard || config.position_embedding().is_some()
+    }
+}
+
+/// The graph of `bundle` in f32. With `hidden_states` they are outputs, `[tokens, hidden]` each.
+pub fn build(
+    bundle: &Bundle,
+    form: Form,
+    storage: Storage,
+    hidden_states: bool,
+) -> Result<Written, BundleError> {
+    let (config, weights) = (bundle.config(), bundle.weights(Precision::F32)?);
+    let graph = GraphBuilder::new("decoder", storage);
+    let graph = if form == Form::Standard { graph.with_opset(23) } else { graph };
+    let mut decoder = Decoder { config, form, weights: &weights, graph, shapes: HashSet::new() };
+    decoder.declare(hidden_states);
+    decoder.embed()?;
+    for layer in 0..config.layers {
+        decoder.layer(layer)?;
+    }
+    decoder.head()?;
+    Ok(decoder.graph.finish())
+}
+
+/// The graph as far as it is written, and what it is written from.
+struct Decoder<'a> {
+    config: &'a ModelConfig,
+    form: Form,
+    weights: &'a Weights,
+    graph: GraphBuilder,
+    /// Shapes that are written.
+    shapes: HashSet<String>,
+}
+
+impl Decoder<'_> {
+    fn declare(&mut self, hidden_states: bool) {
+        let config = self.config;
+        self.graph.input(TOKENS, DataType::Int64, &[Dim::Named("batch"), Dim::Named("positions")]);
+        self.graph.input(ROWS, DataType::Int64, &[Dim::Named("rows")]);
+        if self.form.takes_positions(config) {
+            self.graph.input(POSITIONS, DataType::Int64, &[Dim::Named("batch"), Dim::Named("positions")]);
+        }
+        self.graph.output(LOGITS, DataType::Float, &[Dim::Named("rows"), Dim::Fixed(config.vocab_size)]);
+        self.declare_attention();
+        if hidden_states {
+            for layer in 0..=config.layers {
+                let dims = [Dim::Named("tokens"), Dim::Fixed(config.hidden_size)];
+                self.graph.output(&hidden_state(layer), DataType::Float, &dims);
+            }
+        }
+        // What a linear layer gives is `[tokens, …]`; attention takes `[batch, positions, …]`.
+        self.graph.node((ONNX, "Shape"), &[TOKENS], &["tokens.shape"], &[]);
+        self.graph.integers("flat", &[-1]);
+    }
+
+    fn embed(&mut self) -> Result<(), BundleError> {
+        let (table, out) = (self.weight(&self.config.embedding())?, hidden_state(0));
+        self.graph.node((ONNX, "Reshape"), &[TOKENS, "flat"], &["tokens.flat"], &[]);
+        let Some(positions) = self.config.position_embedding() else {
+            self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &[&out], &[]);
+            return Ok(());
+        };
+        let positions = self.weight(&positions)?;
+        self.graph.node((ONNX, "Reshape"), &[POSITIONS, "flat"], &["positions.flat"], &[]);
+        self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &["embed.token"], &[]);
+        self.graph.node((ONNX, "Gather"), &[&positions, "positions.flat"], &["embed.position"], &[]);
+        self.graph.node((ONNX, "Add"), &["embed.token", "embed.position"], &[&out], &[]);
+        Ok(())
+    }
+
+    fn layer(&mut self, index: usize) -> Result<(), BundleError> {
+        let names = self.config.layer(index);
+        let at = |part: &str| format!("layer.{index}.{part}");
+        let (residual, middle) = (hidden_state(index), at("attention_residual"));
+        self.norm(&residual, &names.attention_norm, &at("attention_norm"))?;
+        let attended = self.attend(index, &names)?;
+        self.linear(&attended, Linear::whole(&names.output), &at("output"))?;
+        self.graph.node((ONNX, "Add"), &[&at("output"), &residual], &[&middle], &[]);
+        self.norm(&middle, &names.mlp_norm, &at("mlp_norm"))?;
+        let activated = self.mlp(&names, &at("mlp_norm"), &at("mlp"))?;
+        self.linear(&activated, Linear::whole(&names.down), &at("down"))?;
+        let last = index + 1 == self.config.layers;
+        // The last hidden state is taken behind the final norm.
+        let sum = if last { at("residual") } else { hidden_state(index + 1) };
+        self.graph.node((ONNX, "Add"), &[&at("down"), &middle], &[&sum], &[]);
+        if last {
+            self.norm(&sum, &self.config.final_norm(), &hidden_state(index + 1))?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self) -> Result<(), BundleError> {
+        let (last, weight) = (hidden_state(self.config.layers), self.weight(&self.config.lm_head())?);
+        self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 0)]);
+        self.graph.node((ONNX, "Gemm"), &["head.rows", &weight], &[LOGITS], &[Attribute::Int("transB", 1)]);
+        Ok(())
+    }
+
+    fn mlp(&mut self, names: &LayerNames, input: &str, out: &str) -> Result<String, BundleError> {
+        let parts = ["gate", "up", "activated"].map(|part| format!("{out}.{part}"));
+        let [gate, up, activated] = &parts;
+        for (linear, out) in Linear::each(&names.gate_up).into_iter().zip([gate, up]) {
+            self.linear(input, linear, out)?;
+        }
+        // Without a gate there is one linear layer, and it is what the function is applied to.
+        self.activation(gate, activated);
+        if !self.config.gated_mlp {
+            return Ok(activated.clone());
+        }
+        self.graph.node((ONNX, "Mul"), &[activated, up], &[out], &[]);
+        Ok(out.to_owned())
+    }
+
+    fn activation(&mut self, input: &str, out: &str) {
+        match self.config.activation {
+            Activation::Silu => {
+                let gate = format!("{out}.sigmoid");
+                self.graph.node((ONNX, "Sigmoid"), &[input], &[&gate], &[]);
+                self.graph.node((ONNX, "Mul"), &[input, &gate], &[out], &[]);
+            }
+            Activation::GeluTanh => {
+                self.graph.node((ONNX, "Gelu"), &[input], &[out], &[Attribute::Text("approximate", "tanh")]);
+            }
+            Activation::GeluErf => self.graph.node((ONNX, "Gelu"), &[input], &[out], &[]),
+            Activation::Relu => self.graph.node((ONNX, "Relu"), &[input], &[out], &[]),
+        }
+    }
+
+    /// RMSNorm, or LayerNorm where there is a bias, over the last axis.
+    fn norm(&mut self, input: &str, names: &NormNames, out: &str) -> Result<(), BundleError> {
+        let weight = self.weight(&names.weight)?;
+        let bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
+        let epsilon = Attribute::Float("epsilon", self.config.norm_epsilon as f32);
+        let op = match (&bias, self.form) {
+            (Some(_), _) => "LayerNormalization",
+            (None, Form::Contributed) => "SimplifiedLayerNormalization",
+            (None, Form::Standard) => "RMSNormalization",
+        };
+        let inputs: Vec<&str> = [input, &weight].into_iter().chain(bias.as_deref()).collect();
+        self.graph.node((ONNX, op), &inputs, &[out], &[Attribute::Int("axis", -1), epsilon]);
+        Ok(())
+    }
+
+    /// `out` = `input` · Wᵀ + bias: `[tokens, in]` to `[tokens, out]`.
+    fn linear(&mut self, input: &str, linear: Linear, out: &str) -> Result<(), BundleError> {
+        let weight = self.rows_of(&linear.weight, linear.rows.clone())?;
+        let bias = linear.bias.map(|bias| self.rows_of(&bias, linear.rows)).transpose()?;
+        let inputs: Vec<&str> = [input, &weight].into_iter().chain(bias.as_deref()).collect();
+        self.graph.node((ONNX, "Gemm"), &inputs, &[out], &[Attribute::Int("transB", 1)]);
+        Ok(())
+    }
+
+    fn weight(&mut self, name: &str) -> Result<String, BundleError> {
+        self.rows_of(name, None)
+    }
+
+    /// An initialiser over `rows` of tensor `name`, or all of them.
+    fn rows_of(&mut self, name: &str, rows: Option<Range<usize>>) -> Result<String, BundleError> {
+        let tensor = self.weights.tensor(name)?;
+        let Some(rows) = rows else {
+            self.graph.float_weight(name, &tensor);
+            return Ok(name.to_owned());
+        };
+        let part = format!("{name}.{}", rows.start);
+        self.graph.float_weight(&part, &weight_rows(&tensor, rows));
+        Ok(part)
+    }
+}

@@ -1,0 +1,54 @@
+//! The graph that engine-ort was measured with.
+
+use std::fmt::Write;
+
+use bundle::{Bundle, Precision};
+use onnx::{Attention, Products, Storage, fused};
+use sha2::{Digest, Sha256};
+
+const PRECISIONS: [Precision; 5] =
+    [Precision::F32, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4];
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A graph that changes is another engine: results from before are no longer its own. `UPDATE_GRAPHS=1` takes the
+/// change.
+#[test]
+fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    let models = here.join("../engine/fixtures/tiny");
+    let mut models: Vec<_> =
+        models.read_dir().expect("fixtures").map(|entry| entry.expect("readable").path()).collect();
+    models.sort();
+    let mut found = String::new();
+    for model in models {
+        let request = prepare::Request {
+            source: prepare::Source::Directory(model.clone()),
+            name: None,
+            precisions: PRECISIONS.to_vec(),
+            bundles: bundles.path().to_path_buf(),
+            progress: prepare::Progress::Silent,
+        };
+        let bundle = Bundle::open(prepare::prepare(&request).expect("prepares")).expect("opens");
+        let name = model.file_name().expect("a name").to_string_lossy();
+        for precision in PRECISIONS {
+            let (config, weights) = (bundle.config(), bundle.weights(precision).expect("weights"));
+            let products = Products { precision, dequantised: false, folds_constants: true };
+            let storage = Storage::File(precision.file_name());
+            let written = fused::build(config, (Attention::plan(config), products), &weights, storage, true);
+            let hash = sha256(&written.expect("writes").model);
+            writeln!(found, "{name} {precision} {hash}").expect("written");
+        }
+    }
+    let golden = here.join("tests/fused.sha256");
+    if std::env::var_os("UPDATE_GRAPHS").is_some() {
+        std::fs::write(&golden, &found).expect("writable");
+    }
+    assert_eq!(found, std::fs::read_to_string(&golden).expect("readable"));
+}

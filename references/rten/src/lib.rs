@@ -1,0 +1,136 @@
+//! [`InferenceEngine`] on rten (<https://github.com/robertknight/rten>), driven as its own `rten-generate` drives a
+//! decoder. See docs/references.md and this crate's README.
+
+mod model;
+mod sequences;
+
+use engine::{
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
+    Settings, Want, check_append, check_begin,
+};
+use rten_gemm::GemmExecutor;
+
+use model::Model;
+use sequences::Sequences;
+
+/// The version that the workspace pins; rten does not tell its own.
+const VERSION: &str = "rten 0.27.0";
+
+/// A decoder in rten.
+#[derive(Debug)]
+pub struct Rten {
+    model: Model,
+    in_effect: InEffect,
+    sequences: Option<Sequences>,
+}
+
+impl InferenceEngine for Rten {
+    const FRAMEWORK: &'static str = "rten";
+
+    fn runtime() -> Result<Runtime, EngineError> {
+        Ok(Runtime {
+            binding: VERSION.into(),
+            library: VERSION.into(),
+            library_path: None,
+            cpu_capability: Some(GemmExecutor::<f32>::default().kernel_name().into()),
+        })
+    }
+
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Rten, EngineError> {
+        settings.check_options(&[])?;
+        check_supported(settings)?;
+        let model = Model::load(bundle, settings)?;
+        let in_effect = in_effect(&model, settings);
+        Ok(Rten { model, in_effect, sequences: None })
+    }
+
+    fn in_effect(&self) -> InEffect {
+        self.in_effect.clone()
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        check_begin(&self.model.config, batch, capacity)?;
+        // The old cache goes before the new one comes.
+        self.sequences = None;
+        self.sequences = Some(Sequences::new(&self.model.config, batch, capacity));
+        Ok(())
+    }
+
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        let Some(sequences) = &mut self.sequences else {
+            return Err(EngineError::Input("append before begin".into()));
+        };
+        let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
+        check_append(&self.model.config, tokens, batch, filled, capacity)?;
+        sequences.append(&self.model, tokens, want)?;
+        Ok(&sequences.logits)
+    }
+
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        self.sequences.as_ref().and_then(Sequences::cache_bytes)
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        if !self.model.hidden_states {
+            let text = "hidden states were not asked for when the model was loaded";
+            return Err(EngineError::Input(text.into()));
+        }
+        let layers = self.sequences.as_ref().map_or(Vec::new(), |sequences| sequences.hidden.clone());
+        Ok(HiddenStates { layers })
+    }
+}
+
+fn check_supported(settings: &Settings) -> Result<(), EngineError> {
+    let reason = match (settings.device, settings.precision) {
+        (Device::Cuda(_), _) => "rten computes on the CPU alone",
+        (Device::Cpu, Precision::F32) => return Ok(()),
+        (Device::Cpu, Precision::Bf16 | Precision::F16) => {
+            "rten widens 16-bit weights to f32 when it loads them, and computes in that"
+        }
+        (Device::Cpu, Precision::Int8 | Precision::Nf4) => {
+            "rten has no product with weights in this form: its MatMulNBits takes 4-bit integers alone"
+        }
+        (Device::Cpu, Precision::Int4) => {
+            "this reference drives rten in f32 alone: its embedding lookup takes no quantised table"
+        }
+    };
+    Err(EngineError::Unsupported(reason.into()))
+}
+
+fn in_effect(model: &Model, settings: &Settings) -> InEffect {
+    let attention = match model.config.position_embedding() {
+        Some(_) => "GroupQueryAttention",
+        None => "GroupQueryAttention with rotation",
+    };
+    InEffect {
+        weights: Precision::F32,
+        activations: "f32".into(),
+        kv_cache: "f32".into(),
+        kv_cache_policy: KvCachePolicy::Preallocated,
+        device: Device::Cpu,
+        threads: model.threads,
+        jit: if settings.jit { "graph optimisation: on" } else { "graph optimisation: off" }.into(),
+        optimised: Some(settings.jit),
+        weight_storage: "mapped".into(),
+        kernels: vec![
+            format!("Gemm on [out, in] rows ({})", GemmExecutor::<f32>::default().kernel_name()),
+            attention.into(),
+            // An append that copies the cache is an error.
+            "KV cache written in place (observed)".into(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_reported_is_the_one_that_is_pinned() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let version = VERSION.strip_prefix("rten ").unwrap();
+        for name in ["rten", "rten-gemm", "rten-tensor"] {
+            assert!(manifest.contains(&format!("\n{name} = {{ version = \"={version}\"")), "{name}");
+        }
+    }
+}

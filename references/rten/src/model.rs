@@ -1,0 +1,104 @@
+//! A decoder loaded by rten from a graph written for it, over the bundle's mapped weights.
+
+use std::sync::Arc;
+
+use bundle::{ModelConfig, Precision, Weights};
+use engine::{Bundle, EngineError, Settings};
+use onnx::names::{
+    COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_state,
+};
+use onnx::portable::{self, Form};
+use onnx::{Storage, Written};
+use rten::{ModelOptions, NodeId, RunOptions, ThreadPool};
+
+/// What the graph calls the weights file: rten takes no other ending.
+const WEIGHTS: &str = "weights.data";
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) config: ModelConfig,
+    pub(crate) model: rten::Model,
+    pub(crate) nodes: Nodes,
+    pub(crate) pool: Arc<ThreadPool>,
+    /// Threads of `pool`, as it says.
+    pub(crate) threads: usize,
+    /// Whether the graph puts out its hidden states.
+    pub(crate) hidden_states: bool,
+    /// What `model` points into: the last field, for it must be dropped after that.
+    _weights: Weights,
+}
+
+/// The graph's inputs and outputs, as rten numbers them.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(crate) tokens: NodeId,
+    pub(crate) rows: NodeId,
+    pub(crate) last_positions: NodeId,
+    pub(crate) total: NodeId,
+    pub(crate) positions: Option<NodeId>,
+    /// cos and sin.
+    pub(crate) rotary: Option<[NodeId; 2]>,
+    /// Keys and values of each layer in turn.
+    pub(crate) past: Vec<NodeId>,
+    /// Logits, then keys and values of each layer in turn, then the hidden states if there are any.
+    pub(crate) outputs: Vec<NodeId>,
+}
+
+impl Model {
+    pub(crate) fn load(bundle: &Bundle, settings: &Settings) -> Result<Model, EngineError> {
+        let config = bundle.config().clone();
+        let pool = ThreadPool::with_num_threads(settings.threads);
+        let threads = pool.run(rayon::current_num_threads);
+        let storage = Storage::File(WEIGHTS.into());
+        let graph = portable::build(bundle, Form::Contributed, storage, settings.hidden_states)?;
+        let weights = bundle.weights(Precision::F32)?;
+        std::hint::black_box(weights.touch());
+        let model = load_mapped(&graph, &weights, settings.jit)?;
+        let nodes = Nodes::find(&model, &config, settings.hidden_states)?;
+        let hidden_states = settings.hidden_states;
+        Ok(Model { config, model, nodes, pool: Arc::new(pool), threads, hidden_states, _weights: weights })
+    }
+
+    pub(crate) fn run_options(&self) -> RunOptions {
+        RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)))
+    }
+}
+
+/// rten's model over the mapped `weights`, of which it keeps no copy: [`Model`] keeps them for as long as this lives.
+fn load_mapped(graph: &Written, weights: &Weights, optimise: bool) -> Result<rten::Model, EngineError> {
+    // SAFETY: the mapping stays where it is when `Weights` is moved, and `Model` drops rten's model first. What rten
+    // hands out of a run is its own.
+    #[allow(unsafe_code)]
+    let mapped: &'static [u8] =
+        unsafe { std::slice::from_raw_parts(weights.file().as_ptr(), weights.file().len()) };
+    let mut options = ModelOptions::with_all_ops();
+    options.enable_optimization(optimise).external_data_static(WEIGHTS, mapped);
+    options.load(graph.model.clone()).map_err(|error| EngineError::Framework(error.to_string()))
+}
+
+impl Nodes {
+    fn find(model: &rten::Model, config: &ModelConfig, hidden_states: bool) -> Result<Nodes, EngineError> {
+        let node =
+            |name: &str| model.node_id(name).map_err(|error| EngineError::Framework(error.to_string()));
+        let learned = config.position_embedding().is_some();
+        let rotary = if learned { None } else { Some([node(COS)?, node(SIN)?]) };
+        let names: Vec<_> = (0..config.layers).flat_map(cache_names).collect();
+        let mut outputs = vec![node(LOGITS)?];
+        for names in &names {
+            outputs.push(node(&names.present)?);
+        }
+        for layer in (0..=config.layers).filter(|_| hidden_states) {
+            outputs.push(node(&hidden_state(layer))?);
+        }
+        Ok(Nodes {
+            tokens: node(TOKENS)?,
+            rows: node(ROWS)?,
+            last_positions: node(LAST_POSITIONS)?,
+            total: node(TOTAL)?,
+            positions: if learned { Some(node(POSITIONS)?) } else { None },
+            rotary,
+            past: names.iter().map(|names| node(&names.past)).collect::<Result<_, _>>()?,
+            outputs,
+        })
+    }
+}
