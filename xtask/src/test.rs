@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, anyhow};
-use setup::{Piece, Provided};
+use setup::{Piece, Provided, Reference};
 use tooling::Reporter;
 use tooling::process::{command, output_of, succeeds};
 
 use crate::cargo::cargo;
 use crate::workspace::Workspace;
-use crate::{build, readers, rehearsal};
+use crate::{build, readers, references, rehearsal};
 
 /// Packages whose tests are compiled together, so that what several of them rest on is compiled once. In this order: what
 /// others rest on comes first, and the engines' tests come after those that run the engines as they were built.
@@ -53,6 +53,10 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("reference-rten"),
     ],
 ];
+
+/// References that install from the registry alone in a minute: crate `worker-check` tests them (`columns`). Those with
+/// PyTorch take five gigabytes, and llama.cpp ten minutes to build: they are tested where they are set up.
+const TESTED: [Reference; 3] = [Reference::Openvino, Reference::Jax, Reference::Tinygrad];
 
 struct Package {
     name: &'static str,
@@ -119,6 +123,9 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
             let provided = provision.provide(piece).map(|provided| pieces.push(provided));
             findings.step(&format!("set-up of {piece}"), provided);
         }
+        for reference in TESTED {
+            findings.reference(workspace, reference, reporter);
+        }
         findings.step("build", build::run(workspace, &[], reporter).map(drop));
         findings.step("an installation at work", rehearsal::check(workspace));
     }
@@ -157,6 +164,23 @@ impl Findings {
     fn skip(&mut self, name: &str, reason: &str) {
         println!("skipped: {name}: {reason}");
         self.tally.skipped += 1;
+    }
+
+    /// Sets up a reference for the tests. A compiler that it needs and the system lacks is installed where that takes no
+    /// password; else it is left out, with a word.
+    fn reference(&mut self, workspace: &Workspace, reference: Reference, reporter: Reporter) {
+        let set_up = || references::set_up(workspace, &[reference], reporter);
+        if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
+            let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
+            if !installed.unwrap_or(false) {
+                self.skip(
+                    "set-up of tinygrad",
+                    "it needs clang, which cannot be installed here (apt-get install clang)",
+                );
+                return;
+            }
+        }
+        self.step(&format!("set-up of {reference}"), set_up());
     }
 
     fn formatting(&mut self, workspace: &Workspace) -> Result<()> {

@@ -1,0 +1,135 @@
+//! The references in Python that install from the registry alone: each against the fixtures of an independent
+//! implementation, and its worker against the protocol. One that is not set up is reported as ignored; `cargo xtask test`
+//! sets them up before.
+#![expect(clippy::disallowed_methods, reason = "the conformance suite is a program of its own")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bundle::{Bundle, Precision};
+use libtest_mimic::{Arguments, Failed, Trial};
+use measure::worker::Worker;
+use worker_check::{Phase, Subject, check};
+
+/// A fixture that has most of what a decoder may have, for variants of an adapter.
+const ONE: &[&str] = &["llama-gqa-tied"];
+/// Every fixture of `crates/engine/fixtures/tiny`.
+const EACH: &[&str] = &["llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "qwen3-qknorm", "gpt2"];
+
+/// Name of the test, reference, arguments of `conformance.py`, and the models.
+type Case = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
+
+const CASES: &[Case] = &[
+    ("openvino", "openvino", &["--threads", "2"], EACH),
+    ("jax", "jax", &["--threads", "2"], EACH),
+    ("jax_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], ONE),
+    ("jax_without_jit", "jax", &["--threads", "2", "--no-jit"], ONE),
+    ("tinygrad", "tinygrad", &["--threads", "2"], EACH),
+    ("tinygrad_on_two_devices", "tinygrad", &["--threads", "2", "--shards", "2"], ONE),
+];
+
+/// Time limit of each phase of a worker: it compiles.
+const LONG: Duration = Duration::from_secs(300);
+
+fn main() {
+    let mut trials = Vec::new();
+    for case in CASES {
+        let is_here = python(case.1).is_some();
+        trials
+            .push(Trial::test(format!("{}_conforms", case.0), || conforms(case)).with_ignored_flag(!is_here));
+    }
+    for reference in ["openvino", "jax", "tinygrad"] {
+        let is_here = python(reference).is_some();
+        let test = move || holds(reference);
+        trials.push(
+            Trial::test(format!("{reference}_keeps_to_the_protocol"), test).with_ignored_flag(!is_here),
+        );
+        if !is_here {
+            eprintln!(
+                "{reference} is not set up, its tests are ignored: cargo xtask setup --references={reference}"
+            );
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn references() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
+    Some(cache.join("photofinish/references"))
+}
+
+/// The python that set-up installed a reference for.
+fn python(reference: &str) -> Option<PathBuf> {
+    let references = references()?;
+    let told = std::fs::read_to_string(references.join(format!("{reference}.python"))).ok()?;
+    Some(references.join(told.trim())).filter(|python| python.is_file())
+}
+
+fn fixture(name: &str) -> PathBuf {
+    root().join("crates/engine/fixtures/tiny").join(name)
+}
+
+/// The fixture as a prepared model.
+fn bundle(name: &str) -> Bundle {
+    static BUNDLES: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let bundles = BUNDLES.get_or_init(|| tempfile::tempdir().unwrap());
+    let request = prepare::Request {
+        source: prepare::Source::parse(fixture(name).to_str().unwrap()),
+        name: None,
+        precisions: vec![Precision::F32],
+        bundles: bundles.path().to_owned(),
+        progress: prepare::Progress::Silent,
+    };
+    Bundle::open(prepare::prepare(&request).unwrap()).unwrap()
+}
+
+fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
+    let descriptions = tempfile::tempdir()?;
+    let mut command = Command::new(python(reference).ok_or("it is not set up")?);
+    command
+        .arg("-B")
+        .arg(root().join("references/python/tests/conformance.py"))
+        .args(arguments)
+        .arg(reference);
+    for name in models {
+        let bundle = bundle(name);
+        let description = descriptions.path().join(format!("{name}.json"));
+        std::fs::write(&description, bundle.config().described().to_string())?;
+        command.arg(bundle.directory()).arg(description).arg(fixture(name));
+    }
+    let output = command.output()?;
+    let told =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    if output.status.success() { Ok(()) } else { Err(told.into()) }
+}
+
+fn holds(reference: &'static str) -> Result<(), Failed> {
+    let bundle = bundle("llama-gqa-tied");
+    let mut environment = measure::launch::environment(2, plan::HugePages::On);
+    let references = references().ok_or("there is no cache directory")?.display().to_string();
+    environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
+    environment.insert("PHOTOFINISH_REFERENCES".into(), references);
+    let binary = root().join("references/python/worker");
+    let worker = Worker { binary, environment, cpus: None, timeout: LONG };
+    let subject = Subject {
+        worker: &worker,
+        bundle: &bundle,
+        precision: Precision::F32,
+        device: "cpu",
+        threads: 2,
+        jit: true,
+        options: BTreeMap::new(),
+    };
+    let mut phases: Vec<Phase> = Vec::new();
+    let held = check(&subject, |phase| phases.push(phase.clone())).map_err(|_| "interrupted")?;
+    let told: String = phases.iter().map(|phase| format!("{phase}\n")).collect();
+    if held.all() { Ok(()) } else { Err(told.into()) }
+}
