@@ -11,7 +11,8 @@ import numpy
 import tinygrad
 from importlib.metadata import version
 from tinygrad import Device, Tensor, TinyJit, UOp
-from tinygrad.helpers import NUM_CPU_THREADS
+from tinygrad.helpers import BEAM, NUM_CPU_THREADS
+from tinygrad.uop.ops import Ops
 
 from ..bundle import WorkerError, unsupported
 from ..weights import Weights
@@ -43,7 +44,7 @@ class Adapter(Base):
         return bundle.weights_path(precision)
 
     def __init__(self, bundle, settings, weights_file):
-        # The number of pieces that a kernel is cut into. One thread of each device runs them one after the other.
+        # Into so many pieces it may cut a kernel. They run one after the other, on the thread that calls.
         NUM_CPU_THREADS.value = settings["threads"]
         self._jit, self._hidden = settings["jit"], settings.get("hidden_states", False)
         shards = settings.get("shards", 1)
@@ -51,21 +52,20 @@ class Adapter(Base):
         self._weights = Weights(weights_file)
         self._decoder = Decoder(bundle.model, self._weights, devices)
         self._rooms, self._steps = {}, {}
-        # A device starts its thread with its first kernel.
-        Tensor.ones(1).shard(devices).contiguous().realize()
 
     def in_effect(self):
         devices = self._decoder.devices
-        threads = sum(len(Device[device].workers) for device in devices)
-        shards = shard_bytes(self._decoder.tensors)
+        # Kernels run on the calling thread, unless its experimental queues are switched on, a thread for each.
+        queues = sum(len(Device[device].workers) for device in devices)
         told = {
             "precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "preallocated",
-            "device": "cpu", "threads": threads, "optimised": self._jit,
+            "device": "cpu", "threads": max(queues, 1), "optimised": self._jit,
             "jit": "TinyJit: steps captured at their second call" if self._jit else "none: each step is scheduled anew",
-            "weight_storage": "the mapped file" if len(devices) == 1 else f"divided over {', '.join(devices)}",
-            "kernels": [f"clang, {len(devices)} device(s), a thread each", f"BEAM {tinygrad.helpers.BEAM.value}"],
+            "weight_storage": "the mapped file" if len(devices) == 1 else f"copied, divided over {', '.join(devices)}",
+            "kernels": [f"compiled by clang, BEAM {BEAM.value}", f"run on {f'{queues} queues' if queues else 'the caller'}"],
         }
-        return told if len(devices) == 1 else {**told, "shard_bytes": [shards[device] for device in devices]}
+        held = shard_bytes(self._decoder.tensors)
+        return told if len(devices) == 1 else {**told, "shard_bytes": [held[device] for device in devices]}
 
     def begin(self, batch, capacity):
         self._room = (batch, capacity)
@@ -120,7 +120,8 @@ def shard_bytes(tensors):
     """Bytes of the tensors' buffers by device."""
     held = {}
     for tensor in tensors:
-        buffer = tensor.uop.base.realized
+        uop = tensor.uop.src[0] if tensor.uop.op is Ops.UNSHARD else tensor.uop
+        buffer = uop.base.realized
         for part in getattr(buffer, "bufs", [buffer]):
             held[part.device] = held.get(part.device, 0) + part.nbytes
     return held
