@@ -176,12 +176,14 @@ pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
     };
     let speeds: Vec<(f64, f64)> = runs.iter().filter_map(speeds).collect();
     let over = |of: fn(&(f64, f64)) -> f64| median(&speeds.iter().map(of).collect::<Vec<_>>());
+    let (short, steady) = (over(|(short, _)| *short)?, over(|(_, steady)| *steady)?);
     Some(ShortWarmup {
         warmup_tokens: WARMUP_TOKENS,
         test_tokens: TEST_TOKENS,
-        tokens_per_second: over(|(short, _)| *short)?,
-        steady_tokens_per_second: over(|(_, steady)| *steady)?,
-        error: over(|(short, steady)| short / steady - 1.0)?,
+        tokens_per_second: short,
+        steady_tokens_per_second: steady,
+        // It follows from the two figures beside it.
+        error: short / steady - 1.0,
     })
 }
 
