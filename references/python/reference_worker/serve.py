@@ -67,6 +67,8 @@ def _work(load_adapter, stream, start_ns, send):
 
     phase = Phase()
     adapter_class = load_adapter()
+    if settings.get("shards", 1) == 1 or adapter_class.SHARDS:
+        adapter_class.configure(settings)
     receipt = hello(adapter_class.runtime(), adapter_class.FRAMEWORK)
     ready_ns = clock.now_ns()
     started = phase.end()

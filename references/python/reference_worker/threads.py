@@ -13,6 +13,21 @@ def count():
         return None
 
 
+def named(part):
+    """Threads of this process that have `part` in their name; None where the system does not tell."""
+    found = 0
+    try:
+        for thread in os.listdir(TASKS):
+            try:
+                with open(f"{TASKS}/{thread}/comm") as file:
+                    found += part in file.read()
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # it has just ended
+    except OSError:
+        return None
+    return found
+
+
 def cpu_times():
     """(CPU time, time on a run queue) in nanoseconds by thread id; None where the system does not tell."""
     times = {}

@@ -77,6 +77,13 @@ class Readings(unittest.TestCase):
         used.add(before, after)
         self.assertEqual((used.busiest_first(), used.run_queue_ns), (None, None), "a sum with a gap is too small")
 
+    @unittest.skipUnless(sys.platform == "linux", "Linux alone tells")
+    def test_threads_are_counted_by_a_part_of_their_names(self):
+        with open("/proc/self/comm") as file:
+            own = file.read().strip()
+        self.assertGreaterEqual(threads.named(own), 1)
+        self.assertEqual(threads.named("no thread's name"), 0)
+
     def test_fields_of_status_are_told_apart(self):
         text = "VmPeak:\t  90 kB\nVmHWM:\t  12 kB\n"
         self.assertEqual(memory.kibibytes(text, "VmHWM"), 12 * 1024)
@@ -315,6 +322,27 @@ class Jobs(unittest.TestCase):
 
     def test_an_unknown_turn_is_refused(self):
         self.assertEqual(self.refused([{"turn": "pass"}]), "unknown turn 'pass'")
+
+    def test_a_framework_is_configured_by_the_job_before_it_is_initialised(self):
+        asked = []
+
+        class Configured(Adapter):
+            @staticmethod
+            def configure(settings):
+                asked.append(settings["threads"])
+
+            @staticmethod
+            def runtime():
+                asked.append("runtime")
+                return Adapter.runtime()
+
+        serve.serve(lambda: Configured, io.BytesIO(self.job({"kind": "load"}, [])), 0, io.StringIO())
+        self.assertEqual(asked, [1, "runtime"])
+
+    def test_weights_are_divided_by_adapters_that_can_alone(self):
+        events, error = self.serve({"kind": "load"}, settings={"shards": 2})
+        self.assertEqual((events[-1]["kind"], error.kind), ("unsupported", "unsupported"))
+        self.assertIn("not divided over devices (2", events[-1]["reason"])
 
     def test_other_tasks_read_the_job_alone(self):
         stream = io.BytesIO(self.job({"kind": "load"}, [FINISH]))

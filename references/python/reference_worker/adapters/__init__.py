@@ -5,8 +5,8 @@ An adapter drives its framework as that framework's own documentation would for 
 
 
 class Base:
-    """What every adapter is asked, in this order: `runtime`, `weights_file`, the constructor (timed as load), then any
-    number of times `begin` followed by `append`s, of which `begin` and `append` are timed."""
+    """What every adapter is asked, in this order: `configure`, `runtime`, `weights_file`, the constructor (timed as
+    load), then any number of times `begin` followed by `append`s, of which `begin` and `append` are timed."""
 
     FRAMEWORK: str
     #: Names of the variant's options that the adapter knows.
@@ -15,6 +15,10 @@ class Base:
     HIDDEN_STATES = False
     #: Whether it divides the weights over as many devices as `shards` of the settings says.
     SHARDS = False
+
+    @staticmethod
+    def configure(settings):
+        """Sets what the framework must know before it is initialised. Without a job, for `--hello`, it is not asked."""
 
     @staticmethod
     def runtime():

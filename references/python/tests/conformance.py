@@ -1,0 +1,214 @@
+"""Holds an adapter to what an independent implementation computed, as `engine::conformance` holds the engines.
+
+    conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
+
+A fixture is a directory of `crates/engine/fixtures/tiny`, a bundle what `prepare` made of it, a description what a job
+says of the model (docs/protocol.md). One line a model: `ok` with the largest error of each check, or what failed, and
+exit code 1. It needs what the adapter needs, and numpy.
+"""
+
+import argparse
+import importlib
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from reference_worker import serve
+from reference_worker.bundle import Bundle, WorkerError
+from reference_worker.weights import Weights
+
+# As in `engine::conformance`: some hundred times what the order of summation does, far below a wrong operation.
+TOLERANCE = 2e-4
+
+
+class Broken(Exception):
+    """The rule that does not hold."""
+
+
+class Reference:
+    """`tokens` [2, T], `logits` [2, T, vocabulary], `hidden` [layers + 1][2, T, hidden], `greedy` after row 0."""
+
+    def __init__(self, fixture):
+        file = Weights(Path(fixture) / "reference.safetensors")
+        self.tokens, self.logits = file.tensor("input_ids").tolist(), file.tensor("logits")
+        self.batch, self.positions, self.vocabulary = self.logits.shape
+        self.greedy = file.tensor("greedy").reshape(-1).tolist()
+        config = json.loads((Path(fixture) / "config.json").read_text())
+        layers = config.get("num_hidden_layers") or config["n_layer"]
+        self.hidden = [file.tensor(f"hidden.{layer}") for layer in range(layers + 1)]
+
+
+class Conformance:
+    """The checks of one adapter on one model; `errors` has the largest of each."""
+
+    def __init__(self, adapter_class, bundle, reference, settings):
+        self.adapter_class, self.bundle, self.reference, self.settings = adapter_class, bundle, reference, settings
+        self.adapter = adapter_class(bundle, settings, adapter_class.weights_file(bundle, settings))
+        self.errors = {}
+
+    def check(self):
+        self.what_is_in_effect_is_what_was_asked_for()
+        self.the_whole_sequence_at_once()
+        if self.settings["hidden_states"]:
+            self.hidden_states()
+        self.last_position_alone()
+        for piece, batch in [(1, 1), (1, 2), (5, 1), (self.reference.positions // 2, 2)]:
+            self.in_pieces(piece, batch)
+        self.another_batch()
+        self.greedy()
+        # After all of that, in room that it has had before.
+        self.the_whole_sequence_at_once("begun again")
+        self.each_shape_is_compiled_once()
+        self.bad_input_is_refused()
+
+    def what_is_in_effect_is_what_was_asked_for(self):
+        told = self.adapter.in_effect()
+        for name in ("precision", "threads", "device"):
+            require(told[name] == self.settings[name], f"{name} in effect is {told[name]}, not {self.settings[name]}")
+        require(told["kv_cache"] in ("preallocated", "growing", "recomputed"), f"kv_cache is {told['kv_cache']}")
+        require(told["optimised"] in (None, True, False), f"optimised is {told['optimised']}")
+        shards = self.settings["shards"]
+        if shards > 1:
+            held = told.get("shard_bytes") or []
+            require(len(held) == shards and min(held) > 0, f"shard_bytes of {shards} devices are {held}")
+
+    def the_whole_sequence_at_once(self, name="whole"):
+        self.adapter.begin(self.reference.batch, self.reference.positions)
+        self.compare(name, self.logits(self.reference.tokens, True), self.reference.logits)
+
+    def hidden_states(self):
+        """Of the last append: here of the second half, whose first half was a step before."""
+        reference, half = self.reference, self.reference.positions // 2
+        for name, start in (("hidden", 0), ("hidden of a part", half)):
+            self.adapter.begin(reference.batch, reference.positions)
+            if start:
+                self.adapter.append([row[:start] for row in reference.tokens], False)
+            self.adapter.append([row[start:] for row in reference.tokens], False)
+            states = self.adapter.hidden_states()
+            require(len(states) == len(reference.hidden), f"{len(states)} hidden states, not {len(reference.hidden)}")
+            for layer, (state, theirs) in enumerate(zip(states, reference.hidden)):
+                theirs = theirs[:, start:]
+                self.compare(name, array(state, theirs.shape), theirs, f"hidden.{layer}")
+
+    def last_position_alone(self):
+        self.adapter.begin(self.reference.batch, self.reference.positions)
+        self.compare("last", self.logits(self.reference.tokens, False), self.reference.logits[:, -1:])
+
+    def in_pieces(self, piece, batch):
+        reference = self.reference
+        self.adapter.begin(batch, reference.positions)
+        for start in range(0, reference.positions, piece):
+            end = min(start + piece, reference.positions)
+            logits = self.logits([row[start:end] for row in reference.tokens[:batch]], True)
+            where = f"pieces of {piece}, batch {batch}, positions {start}..{end}"
+            self.compare(f"pieces of {piece}", logits, reference.logits[:batch, start:end], where)
+
+    def another_batch(self):
+        """Four prompts cut from the two rows, those from the end being other sequences: what each gives alone."""
+        length = self.reference.positions // 2
+        prompts = [row[start : start + length] for start in (0, length) for row in self.reference.tokens]
+        self.adapter.begin(4, length)
+        together = self.logits(prompts, True)
+        for index, prompt in enumerate(prompts):
+            self.adapter.begin(1, length)
+            alone = self.logits([prompt], True)
+            self.compare("batch of 4", together[index : index + 1], alone, f"sequence {index} of a batch of 4")
+
+    def greedy(self):
+        reference = self.reference
+        count = min(len(reference.greedy), self.bundle.context - reference.positions)
+        self.adapter.begin(1, reference.positions + count)
+        step = [reference.tokens[0]]
+        for index, expected in enumerate(reference.greedy[:count]):
+            token = self.adapter.argmax(self.adapter.append(step, False))
+            require(token == [expected], f"greedy token {index} is {token}, not {[expected]}")
+            step = [token]
+
+    def each_shape_is_compiled_once(self):
+        compiled = self.adapter.compiled()
+        if compiled is not None:
+            require(all(isinstance(shape, str) for shape in compiled), f"compiled shapes are phrases, not {compiled}")
+            twice = {shape for shape in compiled if compiled.count(shape) > 1}
+            require(not twice, f"compiled twice: {sorted(twice)}")
+
+    def bad_input_is_refused(self):
+        score = lambda rows: {"kind": "score", "sequences": rows, "file": "/dev/null"}
+        self.refused("a token outside the vocabulary", score([[self.reference.vocabulary]]))
+        self.refused("more tokens than the context", score([[1] * (self.bundle.context + 1)]))
+        self.refused("sequences of several lengths", score([[1, 2], [1]]))
+        self.refused("a precision that the bundle lacks", {"kind": "load"}, precision="int8")
+        self.refused("an unknown option", {"kind": "load"}, options={"no such option": "1"})
+
+    def refused(self, what, task, **changes):
+        settings = {**self.settings, **changes}
+        job = {"protocol": serve.VERSION, "bundle": str(self.bundle.directory), "model": self.bundle.model}
+        job |= {"settings": settings, "task": task}
+        output = io.StringIO()
+        try:
+            serve.serve(lambda: self.adapter_class, io.BytesIO(serve.line(job).encode()), 0, output)
+        except WorkerError as error:
+            require(error.kind in ("input", "unsupported"), f"{what} is refused as {error.kind}: {error}")
+            return
+        raise Broken(f"{what} is not refused")
+
+    def logits(self, tokens, every):
+        shape = (len(tokens), len(tokens[0]) if every else 1, self.reference.vocabulary)
+        return array(self.adapter.values(self.adapter.append(tokens, every)), shape)
+
+    def compare(self, name, ours, theirs, where=None):
+        error = float(numpy.abs(ours - theirs).max())
+        require(error <= TOLERANCE, f"{where or name}: differs by {error:.2g}, more than {TOLERANCE:g}")
+        self.errors[name] = max(error, self.errors.get(name, 0.0))
+
+
+def require(holds, otherwise):
+    if not holds:
+        raise Broken(otherwise)
+
+
+def array(values, shape):
+    found = numpy.frombuffer(values, numpy.float32)
+    require(found.size == numpy.prod(shape), f"{found.size} numbers where {shape} are needed")
+    return found.reshape(shape)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("adapter", help="a module of reference_worker/adapters")
+    parser.add_argument("models", nargs="+", help="BUNDLE DESCRIPTION.json FIXTURE, any number of times")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the variant")
+    parser.add_argument("--no-jit", action="store_true", help="settings.jit off")
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args(arguments)
+    if len(given.models) % 3:
+        parser.error("name a bundle, a description and a fixture for each model")
+    adapter_class = importlib.import_module(f"reference_worker.adapters.{given.adapter}").Adapter
+    settings = {
+        "precision": "f32", "device": "cpu", "threads": given.threads, "shards": given.shards, "jit": not given.no_jit,
+        "hidden_states": adapter_class.HIDDEN_STATES, "options": dict(pair.split("=", 1) for pair in given.option),
+    }
+    adapter_class.configure(settings)
+    adapter_class.runtime()
+    failed = 0
+    for directory, description, fixture in zip(*(iter(given.models),) * 3):
+        name = Path(fixture).name
+        try:
+            bundle = Bundle(directory, json.loads(Path(description).read_text()))
+            conformance = Conformance(adapter_class, bundle, Reference(fixture), settings)
+            conformance.check()
+            errors = ", ".join(f"{check} {error:.1e}" for check, error in conformance.errors.items())
+            print(f"ok {name}: {errors}")
+        except (Broken, WorkerError) as error:
+            failed += 1
+            print(f"FAILED {name}: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
