@@ -26,9 +26,13 @@ const CASES: &[Case] = &[
     ("openvino", "openvino", &["--threads", "2"], EACH),
     ("jax", "jax", &["--threads", "2"], EACH),
     ("jax_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], ONE),
+    // Its heads are fewer than the devices, so each computes all of them.
+    ("jax_on_four_devices", "jax", &["--threads", "2", "--shards", "4"], &["qwen2-bias"]),
     ("jax_without_jit", "jax", &["--threads", "2", "--no-jit"], ONE),
-    ("tinygrad", "tinygrad", &["--threads", "2"], EACH),
-    ("tinygrad_on_two_devices", "tinygrad", &["--threads", "2", "--shards", "2"], ONE),
+    // It computes on one thread.
+    ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
+    ("tinygrad_on_two_devices", "tinygrad", &["--threads", "1", "--shards", "2"], ONE),
+    ("tinygrad_on_four_devices", "tinygrad", &["--threads", "1", "--shards", "4"], &["qwen2-bias"]),
 ];
 
 /// Time limit of each phase of a worker: it compiles.

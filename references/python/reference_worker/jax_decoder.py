@@ -2,7 +2,8 @@
 
 How steps are compiled and which devices they run on is the adapter's affair. The heads, the columns of the MLP and
 the vocabulary may be divided over devices: a step then runs once on each, on its own part of the weights, and adds up
-what each has computed (`psum`).
+what each has computed (`psum`). Heads that cannot be divided evenly are computed on each device; of their projections,
+each device then has its own columns.
 """
 
 import jax
@@ -24,10 +25,17 @@ ACTIVATIONS = {
 
 def undivided(model, shards):
     """Why the model cannot be divided over so many devices, or None if it can."""
-    for name in ("heads", "kv_heads", "intermediate_size"):
-        if model[name] % shards:
-            return f"{model[name]} {name} of the model cannot be divided over {shards} devices"
+    sizes = {name: model[name] for name in ("hidden_size", "intermediate_size")}
+    sizes["size of all heads"] = model["heads"] * model["head_dim"]
+    for name, size in sizes.items():
+        if size % shards:
+            return f"{name.replace('_', ' ')} {size} of the model cannot be divided over {shards} devices"
     return None
+
+
+def by_heads(model, shards):
+    """Whether each device has heads of its own."""
+    return model["heads"] % shards == 0 and model["kv_heads"] % shards == 0
 
 
 def parameters(model, weights, shards):
@@ -59,8 +67,9 @@ def parameters(model, weights, shards):
     def layer(names):
         qkv, gate_up = (lambda n: fused(n, qkv_rows)), (lambda n: fused(n, gate_up_rows))
         columns = lambda n: (weights.stacked(n), COLUMNS)
+        own_heads = by_heads(model, shards)
         parts = {
-            "qkv": linear(names["qkv"], qkv, qkv), "output": linear(names["output"], columns, whole),
+            "qkv": linear(names["qkv"], *((qkv, qkv) if own_heads else (columns, whole))), "output": linear(names["output"], columns, whole),
             "gate_up": linear(names["gate_up"], gate_up, gate_up), "down": linear(names["down"], columns, whole),
         }
         parts |= {name: norm(names[name]) for name in ("attention_norm", "mlp_norm")}
@@ -91,7 +100,9 @@ class Decoder:
 
     def __init__(self, model, shards):
         self._model, self._shards = model, shards
-        self._heads, self._kv_heads = model["heads"] // shards, model["kv_heads"] // shards
+        self.by_heads = by_heads(model, shards)
+        own = shards if self.by_heads else 1
+        self._heads, self._kv_heads = model["heads"] // own, model["kv_heads"] // own
         self._activation = ACTIVATIONS[model["activation"]]
 
     def hidden_states(self, parameters, tokens, positions, attend):
@@ -137,7 +148,8 @@ class Decoder:
         batch, count, _ = state.shape
         head_dim, kv_heads = self._model["head_dim"], self._kv_heads
         ends = [self._heads * head_dim, (self._heads + kv_heads) * head_dim]
-        q, k, v = jnp.split(linear(layer["qkv"], state), ends, axis=-1)
+        projected = linear(layer["qkv"], state) if self.by_heads else self._sum(layer["qkv"], self._own(state))
+        q, k, v = jnp.split(projected, ends, axis=-1)
         q, k, v = (part.reshape(batch, count, -1, head_dim) for part in (q, k, v))
         if "q_norm" in layer:
             q, k = self._norm(layer["q_norm"], q), self._norm(layer["k_norm"], k)
@@ -146,7 +158,13 @@ class Decoder:
         k, v = k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
         q = q.swapaxes(1, 2).reshape(batch, kv_heads, self._heads // kv_heads, count, head_dim)
         mixed = attend(index, q, k, v).reshape(batch, self._heads, count, head_dim)
-        return self._sum(layer["output"], mixed.swapaxes(1, 2).reshape(batch, count, -1))
+        mixed = mixed.swapaxes(1, 2).reshape(batch, count, -1)
+        return self._sum(layer["output"], mixed if self.by_heads else self._own(mixed))
+
+    def _own(self, state):
+        """The columns that this device has weights for, of a state that every device has whole."""
+        size = state.shape[-1] // self._shards
+        return lax.dynamic_slice_in_dim(state, lax.axis_index(AXIS) * size, size, axis=-1)
 
     def _rotated(self, heads, positions):
         """Rotary embedding by halves (Su and others 2021); `heads` are `[batch, n, heads, head_dim]`."""

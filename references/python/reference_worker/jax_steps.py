@@ -4,7 +4,7 @@ Each class answers the same: `empty` (the form of what is kept, all zero before 
 is compiled for: a key, and a short phrase) and two functions to compile for such a key. `step`, of the parameters, what
 is kept, tokens `[batch, n]` and the number of tokens before them, answers with logits, hidden states if they are asked
 for, and what is new. `keep`, of what is kept, what is new and that number, answers with what is kept from then on: in
-the same buffers if `IN_PLACE`. `DIVISION` says how both are divided over devices.
+the same buffers if `IN_PLACE`. `division` says how both are divided over devices.
 
 The two are apart because XLA's CPU backend copies a whole cache that is read and updated by one function.
 """
@@ -38,7 +38,9 @@ class Cached(Steps):
     """Keys and values of every layer are kept, `[batch, kv_heads, head_dim, positions]` and `[…, positions, head_dim]`:
     what XLA's products and loops read without turning it round."""
 
-    DIVISION = COLUMNS
+    @property
+    def division(self):
+        return COLUMNS if self._decoder.by_heads else WHOLE
 
     def _form(self, batch, positions):
         forms = (self._head_dim, positions), (positions, self._head_dim)
@@ -110,7 +112,7 @@ class Growing(Cached):
 class Recomputed(Steps):
     """No cache: the tokens alone are kept, in room for all of them, and every step computes all of that room."""
 
-    POLICY, IN_PLACE, DIVISION = "recomputed", True, WHOLE
+    POLICY, IN_PLACE, division = "recomputed", True, WHOLE
 
     def empty(self, batch, capacity):
         return jax.ShapeDtypeStruct((batch, capacity), jnp.int32)

@@ -102,7 +102,7 @@ class Adapter(Base):
 
     def begin(self, batch, capacity):
         if (batch, capacity) != self._room:
-            blank = lambda form: jnp.zeros(form.shape, form.dtype, device=self._place(self._steps.DIVISION))
+            blank = lambda form: jnp.zeros(form.shape, form.dtype, device=self._place(self._steps.division))
             self._empty = jax.tree.map(blank, self._steps.empty(batch, capacity))
             self._room = (batch, capacity)
         elif self._steps.IN_PLACE:
@@ -123,7 +123,7 @@ class Adapter(Base):
 
     def _prepared(self, key, words, ids):
         steps, whole = self._steps, PartitionSpec()
-        kept, logits = steps.DIVISION, PartitionSpec(None, None, jax_decoder.AXIS)
+        kept, logits = steps.division, PartitionSpec(None, None, jax_decoder.AXIS)
         step, keep = steps.step(key), steps.keep
         if self._jit:
             inputs = self._parameters, self._kept, ids, numpy.int32(0)

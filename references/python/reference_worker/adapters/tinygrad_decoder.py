@@ -16,6 +16,7 @@ class Decoder:
     def __init__(self, model, weights, devices):
         self._model, self._file, self.devices = model, weights, devices
         require_divisible(model, len(devices))
+        self._by_heads = model["heads"] % len(devices) == 0 and model["kv_heads"] % len(devices) == 0
         self.tensors, self._mapped, names = [], [], model["tensors"]
         self._embedding = self._tensor(self._array([names["embedding"]]), 0)
         learned = names["position_embedding"]
@@ -31,7 +32,7 @@ class Decoder:
     def caches(self, batch, capacity):
         """Keys and values of each layer, f32 [2, batch, heads, capacity, head_dim]."""
         shape = (2, batch, self._model["kv_heads"], capacity, self._model["head_dim"])
-        caches = [self._placed(Tensor.zeros(*shape, dtype=dtypes.float32), 2).contiguous() for _ in self._layers]
+        caches = [self._placed(Tensor.zeros(*shape, dtype=dtypes.float32), 2 if self._by_heads else None).contiguous() for _ in self._layers]
         Tensor.realize(*caches)
         return caches
 
@@ -113,7 +114,8 @@ class Decoder:
             "attention_norm": self._norm_weights(names["attention_norm"]),
             "mlp_norm": self._norm_weights(names["mlp_norm"]),
             "q_norm": single(names["q_norm"]), "k_norm": single(names["k_norm"]),
-            "qkv": self._linear_weights(names["qkv"], 0, [heads, kv, kv]),
+            # Heads that devices cannot share evenly are computed on each, by parts of sums over the inputs.
+            "qkv": self._linear_weights(names["qkv"], 0 if self._by_heads else 1, [heads, kv, kv]),
             "output": self._linear_weights(names["output"], 1),
             "gate_up": self._linear_weights(names["gate_up"], 0, [inner, inner][: 1 + model["gated_mlp"]]),
             "down": self._linear_weights(names["down"], 1),
@@ -152,9 +154,11 @@ class Decoder:
 
 
 def require_divisible(model, shards):
-    for name in ("heads", "kv_heads", "intermediate_size", "vocab_size"):
-        if model[name] % shards:
-            raise unsupported(f"{name} is {model[name]}, which {shards} devices cannot share equally")
+    sizes = {name: model[name] for name in ("hidden_size", "intermediate_size", "vocab_size")}
+    sizes["size of all heads"] = model["heads"] * model["head_dim"]
+    for name, size in sizes.items():
+        if size % shards:
+            raise unsupported(f"{name.replace('_', ' ')} is {size}, which {shards} devices cannot share equally")
 
 
 def _linear(weights, value):
