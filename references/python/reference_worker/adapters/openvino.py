@@ -4,9 +4,10 @@ compiled by `compile_model`, driven by one inference request."""
 import numpy
 import openvino
 
+from .. import openvino_graph
 from ..bundle import WorkerError, unsupported
 from ..weights import Weights
-from . import Base, openvino_graph
+from . import Base
 
 PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
 # What it computes with, and what the device must be able to do for it.

@@ -15,9 +15,10 @@ from tinygrad.helpers import BEAM, NUM_CPU_THREADS
 from tinygrad.uop.ops import Ops
 
 from ..bundle import WorkerError, unsupported
+from ..tinygrad_decoder import Decoder
 from ..weights import Weights
 from . import Base
-from .tinygrad_decoder import Decoder
+
 
 
 class Adapter(Base):

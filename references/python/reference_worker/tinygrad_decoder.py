@@ -4,7 +4,7 @@ each layer stores into and then reads up to the position, which is a symbol, so 
 import numpy
 from tinygrad import Tensor, dtypes
 
-from ..bundle import unsupported
+from .bundle import unsupported
 
 # What tinygrad's kernels load at once; memory that is mapped elsewhere is copied.
 ALIGNMENT = 64
