@@ -1,6 +1,7 @@
 //! One layer of the decoder.
 
-use bundle::{Activation, LayerNames, ModelConfig};
+use bundle::{Activation, LayerNames, LinearNames, ModelConfig};
+use burn_backend::DType;
 use burn_backend::ops::{AttentionModuleOptions, ModuleOps};
 use burn_flex::Flex;
 use engine::EngineError;
@@ -22,8 +23,9 @@ pub(crate) struct Layer {
     qk_norm: Option<Tensor>,
     output: Linear,
     mlp_norm: Norm,
-    /// gate and up, or up alone.
-    gate_up: Linear,
+    /// The gate of a gated MLP. It is not fused with `up`: of a fused product, each half is a view with gaps.
+    gate: Option<Linear>,
+    up: Linear,
     down: Linear,
 }
 
@@ -42,19 +44,25 @@ impl Layer {
             }
             _ => None,
         };
+        let linear = |names: &LinearNames| Linear::read(reader, &names.weights, &names.biases);
+        let part = |index: usize| {
+            let of = |names: &[String]| names.get(index).cloned().into_iter().collect::<Vec<_>>();
+            Linear::read(reader, &of(&names.gate_up.weights), &of(&names.gate_up.biases))
+        };
         Ok(Layer {
             attention_norm: norm(&names.attention_norm)?,
-            qkv: Linear::read(reader, &names.qkv)?,
+            qkv: linear(&names.qkv)?,
             qk_norm,
-            output: Linear::read(reader, &names.output)?,
+            output: linear(&names.output)?,
             mlp_norm: norm(&names.mlp_norm)?,
-            gate_up: Linear::read(reader, &names.gate_up)?,
-            down: Linear::read(reader, &names.down)?,
+            gate: if config.gated_mlp { Some(part(0)?) } else { None },
+            up: part(names.gate_up.weights.len() - 1)?,
+            down: linear(&names.down)?,
         })
     }
 
-    pub(crate) fn products(&self) -> [&Linear; 4] {
-        [&self.qkv, &self.output, &self.gate_up, &self.down]
+    pub(crate) fn products(&self) -> impl Iterator<Item = &Linear> {
+        [&self.qkv, &self.output, &self.up, &self.down].into_iter().chain(&self.gate)
     }
 
     /// `x` is `[batch · n, hidden]`.
@@ -97,7 +105,7 @@ impl Layer {
         let queries = swap(narrow(&turned, 2, 0, heads), 1, 2);
         let keys = swap(narrow(&turned, 2, heads, kv_heads), 1, 2);
         let (keys, values) = cache.append(keys, swap(values, 1, 2), filled);
-        let attended = if count == 1 {
+        let attended = if count == 1 && queries.dtype() == DType::F32 {
             decode(queries, keys, values)
         } else {
             let options = AttentionModuleOptions { scale: None, softcap: None, is_causal: true };
@@ -107,20 +115,17 @@ impl Layer {
     }
 
     fn mlp(&self, config: &ModelConfig, x: Tensor) -> Tensor {
-        let wide = self.gate_up.forward(x);
-        let inner = if config.gated_mlp {
-            let width = config.intermediate_size;
-            multiply(activate(config.activation, narrow(&wide, 1, 0, width)), narrow(&wide, 1, width, width))
-        } else {
-            activate(config.activation, wide)
+        let inner = match &self.gate {
+            Some(gate) => multiply(activate(config.activation, gate.forward(x.clone())), self.up.forward(x)),
+            None => activate(config.activation, self.up.forward(x)),
         };
         self.down.forward(inner)
     }
 }
 
-/// Attention of one query a sequence: `[batch, heads, 1, head_dim]` over keys and values `[batch, kv_heads,
+/// Attention of one query a sequence in f32: `[batch, heads, 1, head_dim]` over keys and values `[batch, kv_heads,
 /// positions, head_dim]`. flex's own attention would copy keys and values out of the cache for every token; its
-/// batched product reads them where they lie.
+/// batched product reads them where they lie. In f16 that would round each partial sum to f16.
 fn decode(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor {
     let [batch, heads, _, width] = dims(&queries);
     let [_, kv_heads, _, _] = dims(&keys);

@@ -89,7 +89,7 @@ impl InferenceEngine for Burn {
             threads: rayon::current_num_threads(),
             jit: "none (flex runs each operation as it is called)".into(),
             optimised: None,
-            weight_storage: "mapped".into(),
+            weight_storage: self.model.storage().into(),
             kernels: vec![
                 product.into(),
                 format!("decode: {parallel} of {products} products on several threads"),

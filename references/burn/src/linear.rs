@@ -1,65 +1,80 @@
 //! Products with weights.
 
-use bundle::LinearNames;
 use burn_backend::DType;
 use engine::EngineError;
 
 use crate::reader::Reader;
-use crate::tensor::{Tensor, add, dims, matmul, reshape, transpose};
+use crate::tensor::{Tensor, add, dims, matmul, reshape, swap, transpose};
 
 /// From this many multiplications on, flex spreads the matrices of a batched product over its threads
 /// (`BATCH_PARALLEL_THRESHOLD` of burn-flex).
 const PARALLEL: usize = 128 * 128 * 128;
 
-/// A weight of `[out, in]` with its bias.
+/// A weight with its bias.
 #[derive(Debug, Clone)]
 pub(crate) struct Linear {
-    /// `[out, in]`, as it lies in the file.
+    /// `[in, out]`. In f32 it lies so in memory, else it is a view of the file's `[out, in]`.
     weight: Tensor,
-    /// The same numbers as `[pieces, in, out / pieces]`, for single rows.
+    /// A view of the same numbers as `[pieces, in, out / pieces]`, for single rows.
     pieces: Option<Tensor>,
     /// `[1, out]`
     bias: Option<Tensor>,
 }
 
 impl Linear {
-    pub(crate) fn read(reader: &Reader, names: &LinearNames) -> Result<Linear, EngineError> {
-        Ok(Linear::new(reader.stacked(&names.weights)?, reader.row(&names.biases)?))
-    }
-
-    /// The output head.
-    pub(crate) fn head(weight: Tensor) -> Linear {
-        Linear::new(weight, None)
-    }
-
-    fn new(weight: Tensor, bias: Option<Tensor>) -> Linear {
+    /// Weights that lie side by side, stacked to one.
+    pub(crate) fn read(
+        reader: &Reader,
+        weights: &[String],
+        biases: &[String],
+    ) -> Result<Linear, EngineError> {
+        let weight = reader.stacked(weights)?;
         let [outputs, inputs] = dims(&weight);
-        let pieces = pieces(outputs, inputs, rayon::current_num_threads())
-            .map(|pieces| transpose(reshape(weight.clone(), [pieces, outputs / pieces, inputs])));
-        Linear { weight, pieces, bias }
+        let pieces = pieces(outputs, inputs, rayon::current_num_threads());
+        let bias = reader.row(biases)?;
+        if weight.dtype() != DType::F32 {
+            return Ok(Linear::over(weight, pieces, bias));
+        }
+        // With one row, gemm reads this layout faster: 1.4 times as fast at 576 inputs.
+        let weight = transpose(weight).to_contiguous();
+        reader.release(weights)?;
+        let pieces =
+            pieces.map(|pieces| swap(reshape(weight.clone(), [inputs, pieces, outputs / pieces]), 0, 1));
+        Ok(Linear { weight, pieces, bias })
+    }
+
+    /// The output head over `weight` `[vocabulary, hidden]`, which it shares.
+    pub(crate) fn head(weight: Tensor) -> Linear {
+        let [outputs, inputs] = dims(&weight);
+        Linear::over(weight, pieces(outputs, inputs, rayon::current_num_threads()), None)
+    }
+
+    /// A view of `weight` `[out, in]`.
+    fn over(weight: Tensor, pieces: Option<usize>, bias: Option<Tensor>) -> Linear {
+        let [outputs, inputs] = dims(&weight);
+        let cut = |pieces| transpose(reshape(weight.clone(), [pieces, outputs / pieces, inputs]));
+        Linear { pieces: pieces.map(cut), weight: transpose(weight), bias }
     }
 
     /// Whether the product of a single row uses several threads.
     pub(crate) fn is_parallel(&self) -> bool {
-        self.pieces.is_some()
+        self.pieces.is_some() && self.weight.dtype() != DType::BF16
     }
 
     /// `[rows, in]` → `[rows, out]`
     pub(crate) fn forward(&self, x: Tensor) -> Tensor {
         let [rows, inputs] = dims(&x);
-        let [outputs, _] = dims(&self.weight);
+        let [_, outputs] = dims(&self.weight);
         let product = match &self.pieces {
+            // flex widens both sides to f32 in row-major order: the view would be transposed anew each time.
             _ if self.weight.dtype() == DType::BF16 => {
-                // flex widens both sides to f32 in row-major order: a transposed weight would be
-                // transposed anew each time.
-                transpose(matmul(self.weight.clone(), transpose(x)))
+                transpose(matmul(transpose(self.weight.clone()), transpose(x)))
             }
             // Left to itself, a product with one row runs on one thread.
             Some(pieces) if rows == 1 => {
-                let product = matmul(reshape(x, [1, 1, inputs]), pieces.clone());
-                reshape(product, [1, outputs])
+                reshape(matmul(reshape(x, [1, 1, inputs]), pieces.clone()), [1, outputs])
             }
-            _ => matmul(x, transpose(self.weight.clone())),
+            _ => matmul(x, self.weight.clone()),
         };
         match &self.bias {
             Some(bias) => add(product, bias.clone()),

@@ -48,6 +48,15 @@ impl Model {
         self.embedding.dtype()
     }
 
+    pub(crate) fn storage(&self) -> &'static str {
+        match self.dtype() {
+            DType::F32 => {
+                "embeddings and head mapped; the layers' in one copy, transposed to burn's [in, out]"
+            }
+            _ => "mapped",
+        }
+    }
+
     /// How many products of a step of decoding use several threads, and how many there are.
     pub(crate) fn parallel_products(&self) -> (usize, usize) {
         let products = self.layers.iter().flat_map(Layer::products).chain([&self.head]);

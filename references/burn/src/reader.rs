@@ -48,6 +48,12 @@ impl Reader {
         Ok(Some(reshape(biases, [1, width])))
     }
 
+    /// Gives the pages back of tensors of which there is a copy by now.
+    pub(crate) fn release(&self, names: &[String]) -> Result<(), EngineError> {
+        self.weights.release(&self.weights.stacked(names)?);
+        Ok(())
+    }
+
     /// Tensors that lie side by side, stacked along their first dimension.
     pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
         let view = self.weights.stacked(names)?;
