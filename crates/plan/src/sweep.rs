@@ -78,11 +78,13 @@ impl SweepKind {
                 usual(&mut request.new_tokens, &[32]);
             }
             SweepKind::Warmup | SweepKind::ShortWarmup => {
-                request.iterations = request.iterations.filter(|&iterations| iterations > 1).or(Some(10));
+                // Without its JIT, a framework may take a second for a token.
+                let (iterations, new_tokens) = if self == SweepKind::Warmup { (6, 16) } else { (10, 32) };
+                request.iterations = request.iterations.filter(|&count| count > 1).or(Some(iterations));
                 if request.prompt_lengths.is_empty() {
                     usual(&mut request.prompt_tokens, &[16]);
                 }
-                usual(&mut request.new_tokens, &[32]);
+                usual(&mut request.new_tokens, &[new_tokens]);
                 if self == SweepKind::ShortWarmup {
                     check_tested(&request.new_tokens)?;
                 }
