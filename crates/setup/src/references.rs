@@ -116,25 +116,37 @@ pub struct References {
 
 impl References {
     /// Sets up those that are named, all if none is. `build` is called for each first, to build its
-    /// [`Reference::package`].
+    /// [`Reference::package`]. Of all, those that cannot be set up here do not keep the others from it.
     pub fn set_up(
         &self,
         named: &[Reference],
         reporter: Reporter,
         build: impl Fn(Reference) -> Result<()>,
     ) -> Result<()> {
-        let asked = if named.is_empty() { &Reference::ALL[..] } else { named };
-        for reference in asked {
+        for reference in named {
             reference.require_tools()?;
         }
         fs::create_dir_all(self.directory())
             .with_context(|| format!("cannot create {}", self.directory().display()))?;
         let _lock = staging::lock(&self.cache, reporter)?;
-        for &reference in asked {
+        let one = |reference: Reference| {
+            reference.require_tools()?;
             build(reference)?;
             self.install(reference, reporter)?;
             reporter.note(&format!("{reference}: set up"));
+            Ok(())
+        };
+        if !named.is_empty() {
+            return named.iter().try_for_each(|&reference| one(reference));
         }
+        let mut left_out = Vec::new();
+        for reference in Reference::ALL {
+            if let Err(error) = one(reference) {
+                reporter.note(&format!("{reference}: {error:#}"));
+                left_out.push(reference.to_string());
+            }
+        }
+        ensure!(left_out.is_empty(), "not set up, for the reasons above: {}", left_out.join(", "));
         Ok(())
     }
 
