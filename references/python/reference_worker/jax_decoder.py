@@ -125,7 +125,7 @@ class Decoder:
     def logits(self, parameters, state):
         """f32 `[batch, n, vocabulary of this device]`."""
         head = parameters.get("lm_head", parameters["embedding"])
-        return (state @ head.T).astype(jnp.float32)
+        return product(state, head).astype(jnp.float32)
 
     def _embed(self, embedding, tokens):
         if self._shards == 1:
@@ -185,15 +185,33 @@ class Decoder:
 
     def _sum(self, layer, state):
         """A linear layer whose columns are divided: added up over the devices, the bias once."""
-        product = state @ layer["weight"].T
+        result = product(state, layer["weight"])
         if self._shards > 1:
-            product = lax.psum(product, AXIS)
-        return product + layer["bias"] if "bias" in layer else product
+            result = lax.psum(result, AXIS)
+        return result + layer["bias"] if "bias" in layer else result
 
 
 def linear(layer, state):
-    product = state @ layer["weight"].T
-    return product + layer["bias"] if "bias" in layer else product
+    result = product(state, layer["weight"])
+    return result + layer["bias"] if "bias" in layer else result
+
+
+def product(state, weight):
+    """`state` `[…, in]` times `weight` `[out, in]`.
+
+    Below f32, how it is written decides whether XLA multiplies by the weights as they are or first converts all of
+    them to f32. Of SmolLM2-135M in bfloat16, a token took 10 ms instead of 120 ms with rows in two dimensions, and 16
+    rows took 19 ms instead of 144 ms in all layers' products with sums in f32. In f32, rows in two dimensions made XLA
+    compile for minutes.
+    """
+    if state.dtype == jnp.float32:
+        return state @ weight.T
+    rows = state.reshape(-1, state.shape[-1])
+    if state.dtype == jnp.bfloat16 and len(rows) > 1:
+        result = lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    else:
+        result = rows @ weight.T
+    return result.astype(state.dtype).reshape(*state.shape[:-1], -1)
 
 
 def attention(q, old, new, positions):
