@@ -110,7 +110,7 @@ pub struct InEffect {
     pub precision: String,
     pub activations: String,
     pub kv_cache_precision: String,
-    /// `preallocated` or `growing`; `recomputed` where the job switched the cache off.
+    /// `preallocated` or `growing`; `recomputed` where there is none, and where the job switched it off.
     pub kv_cache: String,
     pub device: String,
     pub threads: usize,

@@ -91,14 +91,9 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &LoadAsked<'_>, since_start: Durati
             found.push(Problem::at(field, text));
         }
     }
-    let is_recomputed = in_effect.kv_cache == "recomputed";
-    if is_recomputed != (asked.kv_cache == KvCache::Off) {
-        let text = match asked.kv_cache {
-            KvCache::Off => {
-                "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time"
-            }
-            KvCache::On => "the job wants a cache; send \"preallocated\" or \"growing\"",
-        };
+    // A worker that has no cache says so, whatever is asked.
+    if asked.kv_cache == KvCache::Off && in_effect.kv_cache != "recomputed" {
+        let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
         found.push(Problem::at("in_effect.kv_cache", text));
     }
     if in_effect.threads == 0 {
