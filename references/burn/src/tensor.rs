@@ -7,7 +7,7 @@ use burn_flex::Flex;
 pub(crate) use burn_flex::FlexTensor as Tensor;
 
 /// # Panics
-/// If the tensor has not `D` dimensions.
+/// If the tensor has fewer than `D` dimensions.
 pub(crate) fn dims<const D: usize>(x: &Tensor) -> [usize; D] {
     let shape = x.layout().shape();
     std::array::from_fn(|dimension| shape[dimension])
