@@ -50,6 +50,7 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("reference-gguf"),
         Package::plain("reference-candle-transformers"),
         Package::plain("reference-rten"),
+        Package::plain("reference-tract"),
     ],
 ];
 

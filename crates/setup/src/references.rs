@@ -19,6 +19,7 @@ use crate::staging;
 pub enum Reference {
     CandleTransformers,
     Rten,
+    Tract,
     Transformers,
     Genai,
     Llamacpp,
@@ -31,8 +32,8 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 5] =
-        [Self::CandleTransformers, Self::Rten, Self::Transformers, Self::Genai, Self::Llamacpp];
+    pub const ALL: [Self; 6] =
+        [Self::CandleTransformers, Self::Rten, Self::Tract, Self::Transformers, Self::Genai, Self::Llamacpp];
 
     /// The package that must be built for it, if one must.
     pub fn package(self) -> Option<&'static str> {
@@ -47,6 +48,7 @@ impl Reference {
         match self {
             Self::CandleTransformers => Some(WORKER),
             Self::Rten => Some("reference-rten"),
+            Self::Tract => Some("reference-tract"),
             _ => None,
         }
     }
