@@ -51,6 +51,7 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("reference-burn"),
         Package::plain("reference-candle-transformers"),
         Package::plain("reference-rten"),
+        Package::plain("reference-tract"),
     ],
 ];
 

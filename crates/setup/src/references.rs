@@ -23,6 +23,7 @@ pub enum Reference {
     Burn,
     CandleTransformers,
     Rten,
+    Tract,
     Transformers,
     Genai,
     Llamacpp,
@@ -38,10 +39,11 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Burn,
         Self::CandleTransformers,
         Self::Rten,
+        Self::Tract,
         Self::Transformers,
         Self::Genai,
         Self::Llamacpp,
@@ -56,6 +58,7 @@ impl Reference {
             Self::Burn => Some("reference-burn"),
             Self::CandleTransformers => Some("reference-candle-transformers"),
             Self::Rten => Some("reference-rten"),
+            Self::Tract => Some("reference-tract"),
             _ => None,
         }
     }
@@ -72,7 +75,7 @@ impl Reference {
     /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
     fn environment(self) -> Option<&'static str> {
         match self {
-            Self::Burn | Self::CandleTransformers | Self::Rten => None,
+            Self::Burn | Self::CandleTransformers | Self::Rten | Self::Tract => None,
             Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv"),
             Self::Openvino => Some("venv-openvino"),
             Self::Jax => Some("venv-jax"),

@@ -40,6 +40,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     ("reference-gguf", &["bundle"]),
     ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
+    ("reference-tract", &["bundle", "engine", "onnx", "worker"]),
     ("render", &["charts", "configs", "history", "judge", "plan", "protocol", "statistics"]),
     ("setup", &["tooling"]),
     ("statistics", &[]),
@@ -64,6 +65,7 @@ pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("ort", &["engine-ort"]),
     ("ort-sys", &["engine-ort"]),
     ("rten", &["reference-rten"]),
+    ("tract-onnx", &["reference-tract"]),
 ];
 
 /// Crates that link a native library when they are built.

@@ -89,17 +89,32 @@ impl Decoder<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BundleError> {
-        let (table, out) = (self.weight(&self.config.embedding())?, hidden_state(0));
         self.graph.node((ONNX, "Reshape"), &[TOKENS, "flat"], &["tokens.flat"], &[]);
-        let Some(positions) = self.config.position_embedding() else {
-            self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &[&out], &[]);
-            return Ok(());
-        };
+        let out = hidden_state(0);
+        let Some(positions) = self.config.position_embedding() else { return self.look_up(&out) };
         let positions = self.weight(&positions)?;
         self.graph.node((ONNX, "Reshape"), &[POSITIONS, "flat"], &["positions.flat"], &[]);
-        self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &["embed.token"], &[]);
+        self.look_up("embed.token")?;
         self.graph.node((ONNX, "Gather"), &[&positions, "positions.flat"], &["embed.position"], &[]);
         self.graph.node((ONNX, "Add"), &["embed.token", "embed.position"], &[&out], &[]);
+        Ok(())
+    }
+
+    /// The embeddings of the tokens, `[tokens, hidden]`.
+    fn look_up(&mut self, out: &str) -> Result<(), BundleError> {
+        let (name, hidden) = (self.config.embedding(), self.config.hidden_size);
+        if !self.config.tied_embeddings {
+            let table = self.weight(&name)?;
+            self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &[out], &[]);
+            return Ok(());
+        }
+        // An initialiser in a shape of its own, though the head has the same bytes. tract takes equal tensors for one,
+        // and packs a large one that has two readers anew in every run.
+        let (table, tensor) = (format!("{name}.rows"), self.weights.tensor(&name)?);
+        self.graph.weight(&table, DataType::Float, &[self.config.vocab_size, 1, hidden], &tensor);
+        self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &["embed.rows"], &[]);
+        self.graph.integers("embed.shape", &[-1, hidden as i64]);
+        self.graph.node((ONNX, "Reshape"), &["embed.rows", "embed.shape"], &[out], &[]);
         Ok(())
     }
 
