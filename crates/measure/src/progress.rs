@@ -1,6 +1,7 @@
 //! Progress on stderr: one line on a terminal, nothing with `--quiet` or without a terminal.
 
 use std::io::IsTerminal;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,6 +13,8 @@ pub struct Progress {
     quiet: bool,
     /// The interval of the leading pair, and the time left, as they were after the last round.
     known: String,
+    /// Columns that a line may take; `None` where nobody says.
+    width: Option<NonZeroUsize>,
 }
 
 impl Progress {
@@ -26,7 +29,7 @@ impl Progress {
             // The bar is redrawn rarely: an animation would compute beside the worker that is measured.
             bar.enable_steady_tick(Duration::from_secs(1));
         }
-        Progress { bar, quiet, known: String::new() }
+        Progress { bar, quiet, known: String::new(), width: width() }
     }
 
     pub(crate) fn running(&self, round: Round, rounds: usize, what: &str) {
@@ -50,7 +53,7 @@ impl Progress {
     }
 
     pub fn message(&self, text: &str) {
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(self.width.map_or_else(|| text.to_owned(), |width| cut(text, width)));
     }
 
     pub fn step(&self) {
@@ -59,6 +62,7 @@ impl Progress {
 
     /// Prints a line that stays, even without a bar. Errors are not progress, so they are printed even with `--quiet`.
     pub fn say(&self, text: &str) {
+        let text = &self.width.map_or_else(|| text.to_owned(), |width| textwrap::fill(text, width.get()));
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }
 
@@ -66,5 +70,45 @@ impl Progress {
         if !self.quiet {
             self.bar.finish_and_clear();
         }
+    }
+}
+
+/// The width that people set as `COLUMNS`, or that of the terminal.
+fn width() -> Option<NonZeroUsize> {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    let of_terminal = || {
+        let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(std::io::stderr())?;
+        NonZeroUsize::new(columns.into())
+    };
+    columns.or_else(of_terminal)
+}
+
+/// What goes before the message on the line: "00:01:23 ".
+const ELAPSED: usize = 9;
+
+/// The message, short enough for the line to stay one line.
+fn cut(text: &str, width: NonZeroUsize) -> String {
+    let room = width.get().saturating_sub(ELAPSED);
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(room.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_progress_is_no_wider_than_the_terminal() {
+        let text = "round 12 of up to 30: block 4 of 16, transformers-compile · rten and openvino: 12 % (9–15 %) · \
+                    at most 2:31 left";
+        for columns in [60, 80, 100, 120] {
+            let told = cut(text, NonZeroUsize::new(columns).unwrap());
+            assert!(ELAPSED + told.chars().count() <= columns, "{told}");
+            assert_eq!(told.ends_with('…'), columns < 120, "{told}");
+        }
+        assert_eq!(cut("round 1", NonZeroUsize::new(80).unwrap()), "round 1");
     }
 }

@@ -93,7 +93,8 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &LoadAsked<'_>, since_start: Durati
     }
     // A worker that has no cache says so, whatever is asked.
     if asked.kv_cache == KvCache::Off && in_effect.kv_cache != "recomputed" {
-        let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
+        let text =
+            "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
         found.push(Problem::at("in_effect.kv_cache", text));
     }
     if in_effect.threads == 0 {
