@@ -39,15 +39,17 @@ impl Compiled {
     pub fn sentence(&self, framework: &str) -> String {
         let Compiled { compiling_ms, with_ms, without_ms } = *self;
         let took = match compiling_ms {
-            ms if ms >= 1000.0 => format!("{:.1} s", ms / 1e3),
-            ms => format!("{:.0} ms", ms.max(0.0)),
+            ms if ms >= 1000.0 => format!("compiling takes {:.1} s once", ms / 1e3),
+            ms if ms > 0.0 => format!("compiling takes {ms:.0} ms once"),
+            // Without its JIT a framework may compile every operation by itself.
+            _ => "with its JIT the first runs take no longer than without".to_owned(),
         };
         let steady = format!("a token takes {with_ms:.1} ms with it and {without_ms:.1} without");
         let pays = match self.pays_from() {
             None => "it gains nothing, so it never pays".to_owned(),
             Some(tokens) => format!("it pays from {tokens} new tokens on"),
         };
-        format!("{framework}: compiling takes {took} once; {steady}: {pays}")
+        format!("{framework}: {took}; {steady}: {pays}")
     }
 }
 
@@ -75,5 +77,10 @@ mod tests {
              tokens on"
         );
         assert!(compiled(80.0, 13.0, 12.0).sentence("ort").ends_with("gains nothing, so it never pays"));
+        let none = compiled(-1443.0, 13.5, 93.2).sentence("jax");
+        assert!(
+            none.starts_with("jax: with its JIT the first runs take no longer than without; a token"),
+            "{none}"
+        );
     }
 }
