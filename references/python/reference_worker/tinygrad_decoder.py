@@ -29,6 +29,13 @@ class Decoder:
         self._rotary = self._cos_and_sin() if model["inverse_frequencies"] else None
         Tensor.realize(*self.tensors)
 
+    def storage(self):
+        """Where the weights are, in words."""
+        if len(self.devices) > 1:
+            return f"copied, divided over {', '.join(self.devices)}"
+        copied = len(self.tensors) - len(self._mapped)
+        return f"the mapped file, but for {copied} of {len(self.tensors)} tensors, copied" if copied else "the mapped file"
+
     def caches(self, batch, capacity):
         """Keys and values of each layer, f32 [2, batch, heads, capacity, head_dim]."""
         shape = (2, batch, self._model["kv_heads"], capacity, self._model["head_dim"])

@@ -20,7 +20,6 @@ from ..weights import Weights
 from . import Base
 
 
-
 class Adapter(Base):
     FRAMEWORK = "tinygrad"
     HIDDEN_STATES = True
@@ -62,7 +61,7 @@ class Adapter(Base):
             "precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "preallocated",
             "device": "cpu", "threads": max(queues, 1), "optimised": self._jit,
             "jit": "TinyJit: steps captured at their second call" if self._jit else "none: each step is scheduled anew",
-            "weight_storage": "the mapped file" if len(devices) == 1 else f"copied, divided over {', '.join(devices)}",
+            "weight_storage": self._decoder.storage(),
             "kernels": [f"compiled by clang, BEAM {BEAM.value}", f"run on {f'{queues} queues' if queues else 'the caller'}"],
         }
         held = shard_bytes(self._decoder.tensors)
