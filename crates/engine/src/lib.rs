@@ -12,10 +12,12 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod hand_over;
 
 use std::collections::BTreeMap;
 
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
+pub use hand_over::{CacheMemory, HandOver, HandedOver, Hybrid, Plane};
 
 /// Where the computation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,6 +217,18 @@ pub trait InferenceEngine: Sized {
     /// Read from the buffers, not computed from the model's shapes: those it is held against.
     fn kv_cache_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// The engines behind this one, if it is two ([`HandOver`]).
+    fn hybrid(&self) -> Option<Hybrid> {
+        None
+    }
+
+    /// Hands keys and values of the present sequences to the engine that computes steps of one token, where another
+    /// one read the prompt. `append` would do it itself: it is called before the first step so that it can be timed
+    /// apart. `None` where one engine computes everything.
+    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+        Ok(None)
     }
 
     /// Hidden states of the last `append`, if [`Settings::hidden_states`] was set at load.

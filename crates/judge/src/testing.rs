@@ -39,6 +39,7 @@ pub fn hello(framework: &str) -> Hello {
 pub fn loaded(weights_bytes: u64) -> Loaded {
     let in_effect = InEffect {
         shard_bytes: None,
+        hybrid: None,
         precision: "f32".into(),
         activations: "f32".into(),
         kv_cache_precision: "f32".into(),
@@ -74,6 +75,7 @@ pub fn usage() -> Usage {
         cpus: Some(vec![0, 1]),
         kv_cache_bytes: None,
         compiled: None,
+        hand_over: None,
         energy: None,
         weights_sha256: None,
         weights_identity: None,

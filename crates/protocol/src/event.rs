@@ -122,6 +122,36 @@ pub struct InEffect {
     /// Bytes of weights on each device that holds some, where they are divided over several; `null` where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_bytes: Option<Vec<u64>>,
+    /// The engines of a worker that reads prompts on one and computes steps on another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid: Option<Hybrid>,
+}
+
+/// Two engines in one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hybrid {
+    /// The framework that reads prompts, and the one that computes steps of one token.
+    pub prefill: String,
+    pub decode: String,
+    /// Why one of them computes everything: `falls back to candle alone: …`. Both names are that one's then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<String>,
+}
+
+/// Keys and values that one engine of a hybrid handed to the other, in the measured requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// How often: once a request.
+    pub times: u64,
+    /// Bytes copied, all together; 0 where both engines keep keys and values in the same memory.
+    pub bytes: u64,
+    /// Time that they took, all together. It is part of each request's first gap.
+    pub ns: u64,
+    /// Where the first layer's keys lay in the last request, in the engine that read the prompt and in the other.
+    pub addresses: [u64; 2],
+    /// Why they were copied; `null` where they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -209,6 +239,10 @@ pub struct Usage {
     /// compiled for a shape, or the framework does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<Vec<String>>,
+    /// `null` where one engine computes everything, and where there was nothing to hand over: without a KV cache, and in
+    /// requests for one token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_over: Option<HandOver>,
     /// sha256 of the weights file, read after the last sample; `null` where that was not asked for.
     pub weights_sha256: Option<String>,
     /// The weights file after the last sample.

@@ -56,6 +56,21 @@ const IN_EFFECT: &[Field] = &[
     must("weight_storage", Text("one copy in memory, read from the file")),
     must("kernels", List(&Text("numpy matmul"))),
     may("shard_bytes", List(&Whole(301_408))),
+    may("hybrid", Object(HYBRID)),
+];
+
+const HYBRID: &[Field] = &[
+    must("prefill", Text("tch")),
+    must("decode", Text("candle")),
+    may("alone", Text("falls back to candle alone: it has no such attention")),
+];
+
+const HAND_OVER: &[Field] = &[
+    must("times", Whole(3)),
+    must("bytes", Whole(5_376)),
+    must("ns", Whole(20_000)),
+    must("addresses", List(&Whole(140_000_000_000_000))),
+    may("obstacle", Text("tch wants those of all layers in one piece")),
 ];
 
 const IDENTITY: &[Field] = &[
@@ -118,6 +133,7 @@ const USAGE: &[Field] = &[
     may("energy", Object(ENERGY)),
     may("kv_cache_bytes", Whole(5_376)),
     may("compiled", List(&Text("decode, batch 1, 64 positions of cache"))),
+    may("hand_over", Object(HAND_OVER)),
     may("weights_sha256", Text("c7af57b62eed6e29b109360793a8d983d8a67fd6e2007b2c611b915210211db6")),
     may("weights_identity", Object(IDENTITY)),
 ];

@@ -47,7 +47,11 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
     }
 }
 
-pub(crate) fn in_effect(observed: InEffect, kv_cache: KvCache) -> protocol::InEffect {
+pub(crate) fn in_effect(
+    observed: InEffect,
+    hybrid: Option<engine::Hybrid>,
+    kv_cache: KvCache,
+) -> protocol::InEffect {
     let policy = match (kv_cache, observed.kv_cache_policy) {
         (KvCache::Off, _) => "recomputed",
         (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
@@ -66,6 +70,11 @@ pub(crate) fn in_effect(observed: InEffect, kv_cache: KvCache) -> protocol::InEf
         kernels: observed.kernels,
         // No engine in Rust divides its weights over devices.
         shard_bytes: None,
+        hybrid: hybrid.map(|engine::Hybrid { prefill, decode, alone, .. }| protocol::Hybrid {
+            prefill,
+            decode,
+            alone,
+        }),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Between the first and the last sample of a case there is no I/O, no logging and no allocation for
 //! results: buffers are made before, events are sent after.
 
-use engine::{InferenceEngine, Want};
+use engine::{HandedOver, InferenceEngine, Want};
 use protocol::{Case, CaseSample, Decode, Iteration, KvCache};
 
 use crate::clock;
@@ -18,6 +18,15 @@ pub(crate) struct Runner<'a> {
     decode: Decode,
     kv_cache: KvCache,
     chosen: Chosen,
+    /// Of the last request that decoded behind another engine's prompt.
+    pub(crate) handed_over: Option<Timed>,
+}
+
+/// A hand-over of keys and values, and how long it took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timed {
+    pub(crate) handed: HandedOver,
+    pub(crate) ns: u64,
 }
 
 impl<'a> Runner<'a> {
@@ -32,7 +41,7 @@ impl<'a> Runner<'a> {
             Decode::Forced | Decode::Greedy => None,
         };
         let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary };
-        Runner { cases, new_tokens, decode, kv_cache, chosen }
+        Runner { cases, new_tokens, decode, kv_cache, chosen, handed_over: None }
     }
 
     /// The cold start: the first case's request up to its first token, its result thrown away. Computing the
@@ -107,6 +116,10 @@ impl<'a> Runner<'a> {
         self.chosen.push(engine.append(&request.prompt, Want::Last)?);
         let mut last = clock::now_ns();
         let first_token_ns = last - start;
+        if new_tokens > 1 && self.kv_cache == KvCache::On {
+            // Part of the first gap.
+            self.handed_over = engine.hand_over()?.map(|handed| Timed { handed, ns: clock::now_ns() - last });
+        }
         for step in 1..new_tokens {
             feed.clear();
             match self.decode {

@@ -140,7 +140,7 @@ impl Load<'_> {
         let loaded = Loaded {
             load_ns: self.load_ns,
             memory: self.phase.end(),
-            in_effect: engine_io::in_effect(engine.in_effect(), kv_cache),
+            in_effect: engine_io::in_effect(engine.in_effect(), engine.hybrid(), kv_cache),
             weights_file: self.weights_file.display().to_string(),
             weights_bytes: std::fs::metadata(&self.weights_file).map(|file| file.len()).unwrap_or_default(),
             weights_identity: self.weights_identity,

@@ -1,6 +1,8 @@
 //! A positive control: an engine made slower by a known share, which a comparison must find.
 
-use engine::{Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings, Want};
+use engine::{
+    Bundle, EngineError, HandedOver, HiddenStates, Hybrid, InEffect, InferenceEngine, Runtime, Settings, Want,
+};
 
 use crate::clock;
 
@@ -62,6 +64,14 @@ impl<E: InferenceEngine> InferenceEngine for Slowed<E> {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.engine.kv_cache_bytes()
+    }
+
+    fn hybrid(&self) -> Option<Hybrid> {
+        self.engine.hybrid()
+    }
+
+    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+        self.engine.hand_over()
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

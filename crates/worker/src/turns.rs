@@ -7,7 +7,7 @@
 use std::io::BufRead;
 
 use engine::InferenceEngine;
-use protocol::{Energy, Event, Finish, Measure, Sample, Turn, Usage};
+use protocol::{Energy, Event, Finish, HandOver, Measure, Sample, Turn, Usage};
 
 use crate::clock;
 use crate::energy::Meter;
@@ -15,7 +15,7 @@ use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
-use crate::runner::Runner;
+use crate::runner::{Runner, Timed};
 use crate::threads::{self, CpuTimes, Used};
 
 /// Takes turns until the last. Returns what the requests used, and what is asked for after them. The peak of all phases
@@ -35,6 +35,7 @@ pub(crate) fn take<E: InferenceEngine>(
             Turn::Request { case } if case < task.cases.len() => {
                 runner.lead_in(engine, case, task.lead_in)?;
                 let sample = spent.during(gpu, || runner.request(engine, case))?;
+                spent.add_hand_over(runner.handed_over);
                 events.send(Event::Sample(Sample { case, sample }))?;
             }
             Turn::Request { case } => {
@@ -55,6 +56,10 @@ pub(crate) fn take<E: InferenceEngine>(
         energy: spent.energy,
         kv_cache_bytes: engine.kv_cache_bytes(),
         compiled: None,
+        hand_over: spent.hand_over.map(|of_all| {
+            let obstacle = engine.hybrid().and_then(|hybrid| hybrid.obstacle);
+            HandOver { obstacle, ..of_all }
+        }),
         weights_sha256: None,
         weights_identity: None,
     };
@@ -79,12 +84,15 @@ struct Spent {
     threads: Option<Used>,
     /// `None` without a meter.
     energy: Option<Energy>,
+    /// `None` where nothing is handed over.
+    hand_over: Option<HandOver>,
     requests: usize,
 }
 
 impl Default for Spent {
     fn default() -> Spent {
-        Spent { cpu_ns: Some(0), wall_ns: 0, threads: Some(Used::default()), energy: None, requests: 0 }
+        let threads = Some(Used::default());
+        Spent { cpu_ns: Some(0), wall_ns: 0, threads, energy: None, hand_over: None, requests: 0 }
     }
 }
 
@@ -108,6 +116,21 @@ impl Spent {
         };
         self.requests += 1;
         Ok(answer)
+    }
+
+    fn add_hand_over(&mut self, of_request: Option<Timed>) {
+        let Some(Timed { handed, ns }) = of_request else { return };
+        let (times, bytes, before) = match &self.hand_over {
+            Some(all) => (all.times, all.bytes, all.ns),
+            None => (0, 0, 0),
+        };
+        self.hand_over = Some(HandOver {
+            times: times + 1,
+            bytes: bytes + handed.bytes,
+            ns: before + ns,
+            addresses: handed.addresses.map(|address| address as u64),
+            obstacle: None,
+        });
     }
 
     fn add_energy(&mut self, energy: Option<Energy>) {

@@ -9,7 +9,7 @@ use protocol::{
     Sampling, Task, Turn, Warmup,
 };
 use support::fixture::{bundle, job};
-use support::{APPEND, VOCABULARY, line, serve, serve_lines, serve_turns};
+use support::{APPEND, HANDED_OVER, VOCABULARY, line, serve, serve_lines, serve_turns};
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -303,6 +303,35 @@ fn the_kv_cache_of_the_last_case_is_told() {
         });
         assert_eq!(told, Some(Some(2 * (CONTEXT as u64 + 2 + 3))), "a byte for each position");
     }
+}
+
+#[test]
+fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
+    let directory = directory();
+    let told = |task: Measure, options: &[&str]| {
+        let mut job = job(directory.path(), Task::Measure(task));
+        job.settings.options = options.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        let events = serve_turns(&job, 3, Finish::default());
+        let names = events.iter().find_map(|event| match event {
+            Event::Loaded(loaded) => Some(loaded.in_effect.hybrid.clone()),
+            _ => None,
+        });
+        let usage = events.into_iter().find_map(|event| match event {
+            Event::Usage(usage) => Some(usage.hand_over),
+            _ => None,
+        });
+        (names.expect("it loads"), usage.expect("it measures"))
+    };
+    let (names, handed) = told(Measure { lead_in: 2, ..measure() }, &["hybrid"]);
+    let names = names.expect("it is a hybrid");
+    assert_eq!((names.prefill.as_str(), names.decode.as_str(), names.alone), ("one", "other", None));
+    let handed = handed.expect("it hands over");
+    assert_eq!((handed.times, handed.bytes), (3, 3 * HANDED_OVER), "neither warm-up nor lead-in");
+    assert!(handed.ns >= 3 * APPEND.as_nanos() as u64, "{handed:?}");
+    assert_eq!((handed.addresses, handed.obstacle.as_deref()), ([1, 2], Some("it has no room")));
+    assert_eq!(told(measure(), &[]), (None, None), "one engine");
+    let without = Measure { kv_cache: KvCache::Off, ..measure() };
+    assert_eq!(told(without, &["hybrid"]).1, None, "there is nothing to hand over");
 }
 
 #[test]

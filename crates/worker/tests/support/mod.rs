@@ -3,7 +3,8 @@
 pub(crate) mod fixture;
 
 use engine::{
-    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want,
+    Bundle, Device, EngineError, HandedOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Precision,
+    Runtime, Settings, Want,
 };
 use protocol::{Event, Finish, Job, Task, Turn};
 
@@ -15,7 +16,12 @@ pub(crate) struct Counting {
     batch: usize,
     capacity: usize,
     logits: Vec<f32>,
+    /// Whether it passes for two engines (the option of this name).
+    is_hybrid: bool,
 }
+
+/// Bytes that a [`Counting`] says it hands over.
+pub(crate) const HANDED_OVER: u64 = 24;
 
 /// What [`Counting::append`] sleeps for each position, at least.
 pub(crate) const APPEND: std::time::Duration = std::time::Duration::from_millis(1);
@@ -28,8 +34,9 @@ impl InferenceEngine for Counting {
         Ok(Runtime { binding: name(), library: name(), library_path: None, cpu_capability: None })
     }
 
-    fn load(_: &Bundle, _: &Settings) -> Result<Self, EngineError> {
-        Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new() })
+    fn load(_: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+        let is_hybrid = settings.options.contains_key("hybrid");
+        Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new(), is_hybrid })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -65,6 +72,19 @@ impl InferenceEngine for Counting {
         }
         self.appended += positions;
         Ok(&self.logits)
+    }
+
+    fn hybrid(&self) -> Option<Hybrid> {
+        let (prefill, decode, obstacle) = ("one".into(), "other".into(), Some("it has no room".into()));
+        self.is_hybrid.then_some(Hybrid { prefill, decode, alone: None, obstacle })
+    }
+
+    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+        let hand_over = || {
+            std::thread::sleep(APPEND);
+            HandedOver { bytes: HANDED_OVER, addresses: [1, 2] }
+        };
+        Ok(self.is_hybrid.then(hand_over))
     }
 
     /// As if keys and values took half a byte each.
