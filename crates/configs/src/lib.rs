@@ -28,6 +28,9 @@ pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
 /// With this one, it leaves them to the system.
 pub const USUAL_PAGES: &str = "glibc.malloc.hugetlb=0";
 
+/// The framework of a worker that reads prompts on one engine and decodes on another.
+pub const HYBRID: &str = "hybrid";
+
 /// One column of a comparison: a framework, or a variant of it. The file's name is the column's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +73,13 @@ impl Engine {
     /// Whether this is the framework itself and not a variant of it.
     pub fn is_plain(&self) -> bool {
         self.name == self.framework
+    }
+
+    /// Of a hybrid of two engines, the names of the one that reads prompts and of the one that decodes: columns that it
+    /// can be held against.
+    pub fn parts(&self) -> Option<[&str; 2]> {
+        let option = |name: &str| self.options.get(name).map(String::as_str);
+        Some([option("prefill")?, option("decode")?]).filter(|_| self.framework == HYBRID)
     }
 }
 

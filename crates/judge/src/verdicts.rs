@@ -90,6 +90,23 @@ impl Table {
         }
         pairs
     }
+
+    /// The verdict on every metric of every pair.
+    fn judged(&self, plan: &Plan, evidence: &Evidence, unmeasurable: Option<&str>) -> Vec<Comparison> {
+        let pairs = self.pairs();
+        let decisions = decide(&pairs, plan, evidence.end.is_last_look());
+        let compared = pairs.iter().zip(decisions).map(|(pair, decision)| {
+            let unmeasurable = unmeasurable.filter(|_| pair.metric.depends_on_speed());
+            let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
+            match decision {
+                Some(decision) if decision.ratio < 1.0 => {
+                    comparison(pair.metric, b, a, Some(inverted(decision)), plan, unmeasurable)
+                }
+                decision => comparison(pair.metric, a, b, decision, plan, unmeasurable),
+            }
+        });
+        compared.collect()
+    }
 }
 
 impl<'a> Pair<'a> {
@@ -150,22 +167,20 @@ pub fn compare(
     labels: Vec<String>,
     unmeasurable: Option<&str>,
 ) -> Vec<Comparison> {
-    let table = Table::new(plan, evidence, labels);
-    let pairs = table.pairs();
-    let decisions = decide(&pairs, plan, evidence.end.is_last_look());
-    let compared = pairs.iter().zip(decisions);
-    compared
-        .map(|(pair, decision)| {
-            let unmeasurable = unmeasurable.filter(|_| pair.metric.depends_on_speed());
-            let (a, b) = (&table.labels[pair.a], &table.labels[pair.b]);
-            match decision {
-                Some(decision) if decision.ratio < 1.0 => {
-                    comparison(pair.metric, b, a, Some(inverted(decision)), plan, unmeasurable)
-                }
-                decision => comparison(pair.metric, a, b, decision, plan, unmeasurable),
-            }
-        })
-        .collect()
+    Table::new(plan, evidence, labels).judged(plan, evidence, unmeasurable)
+}
+
+/// Compares one pair of labels on any metric, as a question of its own. `unmeasurable` as in [`compare`].
+pub(crate) fn of_pair(
+    metric: Metric,
+    labels: [&str; 2],
+    plan: &Plan,
+    evidence: &Evidence,
+    unmeasurable: Option<&str>,
+) -> Comparison {
+    let figures = labels.map(|label| metrics::to_compare(metric, plan, evidence, label)).to_vec();
+    let table = Table { labels: labels.map(str::to_owned).to_vec(), figures: vec![(metric, figures)] };
+    table.judged(plan, evidence, unmeasurable).remove(0)
 }
 
 /// The same decision on b/a.

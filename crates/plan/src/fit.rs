@@ -1,6 +1,7 @@
 //! Checks whether a model fits into memory, before it is prepared.
 
 use bundle::{ModelConfig, Precision};
+use configs::Engine;
 
 /// The least memory of one worker, in bytes: its weights once, and the keys and values of its sequences. An engine that
 /// stores weights in its own layout needs more, which only the engine knows.
@@ -81,6 +82,35 @@ const FRAMEWORK: f64 = 250e6;
 const COPIED: f64 = 2.0;
 const WITH_PYTHON: f64 = 500e6;
 
+/// What kind of worker a contender has, as far as its memory goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Engine,
+    Reference,
+    /// Two engines in one process.
+    Hybrid,
+}
+
+impl Kind {
+    /// The kind of a contender's worker.
+    pub fn of(engine: &Engine) -> Kind {
+        match engine.parts() {
+            Some(_) => Kind::Hybrid,
+            None if engine.reference => Kind::Reference,
+            None => Kind::Engine,
+        }
+    }
+
+    /// How many times the weights and the KV cache, and how many bytes more.
+    fn takes(self) -> (f64, f64) {
+        match self {
+            Kind::Engine => (PACKED, FRAMEWORK),
+            Kind::Reference => (COPIED, WITH_PYTHON),
+            Kind::Hybrid => (2.0 * PACKED, 2.0 * FRAMEWORK),
+        }
+    }
+}
+
 /// Memory of the workers of a comparison, from above.
 #[derive(Debug, Clone)]
 pub struct Together {
@@ -90,17 +120,17 @@ pub struct Together {
 }
 
 impl Together {
-    /// Contenders are given by precision, and whether they are references. A precision that cannot store this model
-    /// takes no memory: its worker ends at once.
+    /// Contenders are given by precision and kind. A precision that cannot store this model takes no memory: its worker
+    /// ends at once.
     pub fn new(
         config: &ModelConfig,
-        contenders: &[(Precision, bool)],
+        contenders: &[(Precision, Kind)],
         (batch, capacity): (usize, usize),
         available: u64,
     ) -> Together {
-        let bytes = |&(precision, is_reference): &(Precision, bool)| {
+        let bytes = |&(precision, kind): &(Precision, Kind)| {
             let Some(demand) = Demand::new(config, precision, batch, capacity) else { return 0.0 };
-            let (copies, more) = if is_reference { (COPIED, WITH_PYTHON) } else { (PACKED, FRAMEWORK) };
+            let (copies, more) = kind.takes();
             copies * demand.total() as f64 + more
         };
         Together { each: contenders.iter().map(bytes).collect(), available: available as f64 }
@@ -198,7 +228,7 @@ mod tests {
         assert!(refused(&[Precision::Bf16, Precision::F32]).is_some());
     }
 
-    fn together(contenders: &[(Precision, bool)], available: u64) -> Together {
+    fn together(contenders: &[(Precision, Kind)], available: u64) -> Together {
         Together::new(&config(), contenders, (1, 0), available)
     }
 
@@ -208,17 +238,20 @@ mod tests {
 
     #[test]
     fn all_workers_must_fit_at_once() {
-        let three = [(Precision::F32, false); 3];
+        let three = [(Precision::F32, Kind::Engine); 3];
         assert_eq!(together(&three, 3 * ENGINE + 3).obstacle(), None);
         let reason = together(&three, 3 * ENGINE - 3).obstacle().unwrap();
         assert!(reason.starts_with("all 3 workers together may need 0.75 GB, and 0.75 GB"), "{reason}");
-        let reference = [(Precision::F32, true)];
+        let reference = [(Precision::F32, Kind::Reference)];
         assert!(together(&reference, REFERENCE - 1).obstacle().is_some(), "references take more");
+        let hybrid = |available| together(&[(Precision::F32, Kind::Hybrid)], available).obstacle();
+        assert!(hybrid(2 * ENGINE - 2).is_some(), "a hybrid takes what two engines take");
+        assert_eq!(hybrid(2 * ENGINE + 2), None);
     }
 
     #[test]
     fn what_does_not_fit_is_cut_into_groups_that_share_the_first() {
-        let five = [(Precision::F32, false); 5];
+        let five = [(Precision::F32, Kind::Engine); 5];
         let groups = |available| together(&five, available).groups();
         assert_eq!(groups(3 * ENGINE + 3), Some(vec![vec![0, 1, 2], vec![0, 3, 4]]));
         assert_eq!(groups(4 * ENGINE + 4), Some(vec![vec![0, 1, 2, 3], vec![0, 4]]));

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 use crate::run::Run;
 use crate::threads::Threads;
-use plan::Plan;
+use plan::{Contender, Plan};
 use rules::Check::{OfEach, OfMachine};
 use rules::{RULES, Rule};
 
@@ -38,6 +38,12 @@ impl<'a> Judged<'a> {
     /// Whether `label` is a framework's own implementation rather than an engine.
     fn is_reference(&self, label: &str) -> bool {
         self.plan.contenders.iter().any(|contender| contender.label == label && contender.engine.reference)
+    }
+
+    /// Whether `label` is a hybrid of two engines.
+    fn is_hybrid(&self, label: &str) -> bool {
+        let of_label = |contender: &&Contender| contender.label == label;
+        self.plan.contenders.iter().find(of_label).is_some_and(|contender| contender.engine.parts().is_some())
     }
 
     /// The hash of the weights file that a process loaded: by itself, or by another that loaded the very same file,
@@ -66,7 +72,8 @@ impl<'a> Judged<'a> {
         what: &str,
         value: impl Fn(&Run) -> Option<T>,
     ) -> Option<String> {
-        let mut engines = self.runs.iter().filter(|run| !self.is_reference(&run.framework));
+        let own_ways = |label: &str| self.is_reference(label) || self.is_hybrid(label);
+        let mut engines = self.runs.iter().filter(|run| !own_ways(&run.framework));
         let first = engines.find_map(|run| Some((&run.framework, value(run)?)))?;
         let ours = self.runs_of(label).filter_map(value);
         let mut other = ours.filter(|ours| *ours != first.1);
@@ -105,6 +112,9 @@ pub const COMPARED: &str = "that is what is compared";
 /// An engine is struck for such a departure; for a reference it is noted.
 const OWN_WAYS: [&str; 3] = ["R10", "R13", "R14"];
 
+/// Those that a hybrid of two engines may break: its cache is that of one of them, and its compilation half of each.
+const WAYS_OF_A_HYBRID: [&str; 2] = ["R13", "R14"];
+
 /// Judges every rule for every contender that has complete runs.
 pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
     let ran: BTreeSet<&str> = judged.runs.iter().map(|run| run.framework.as_str()).collect();
@@ -138,7 +148,9 @@ pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
 }
 
 fn goes_its_own_way(rule: &Rule, judged: &Judged<'_>, label: &str) -> bool {
-    is_compared(rule, judged) || (OWN_WAYS.contains(&rule.id) && judged.is_reference(label))
+    is_compared(rule, judged)
+        || (OWN_WAYS.contains(&rule.id) && judged.is_reference(label))
+        || (WAYS_OF_A_HYBRID.contains(&rule.id) && judged.is_hybrid(label))
 }
 
 /// Whether this study varies the subject of the rule.
@@ -164,6 +176,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
                 let rustc = hello.build.rustc.as_deref().unwrap_or("of an unknown compiler");
                 format!("its build is its own, {rustc} (a reference)")
             }
+            _ if judged.is_hybrid(label) => format!("{departure} (a hybrid: its parts' way)"),
             _ => format!("{departure} (a reference: its own way)"),
         });
     }

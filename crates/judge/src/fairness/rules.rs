@@ -111,14 +111,14 @@ pub(super) const RULES: [Rule; 16] = [
     Rule {
         id: "R13",
         sentence: "Same KV-cache policy",
-        how: "Engines report whether keys and values are preallocated, grown or recomputed. A reference's policy is its own: noted.",
+        how: "Engines report whether keys and values are preallocated, grown or recomputed. A reference's policy is its own, and a hybrid's that of its parts: noted.",
         remedy: "compare variants with the same policy",
         check: OfEach(same_kv_cache),
     },
     Rule {
         id: "R14",
         sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
-        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all. A reference's mode is its own: noted.",
+        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all. A reference's mode is its own, and a hybrid's that of its parts: noted.",
         remedy: "compare variants with --fair-comparison=false",
         check: OfEach(same_optimisation),
     },
@@ -149,6 +149,8 @@ pub fn markdown() -> String {
          A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, set beside the \
          engines\nto hold them against. Its build, cache and compilation are its own: those departures (R10, R13, R14) \
          are noted in the\nfindings and strike nobody. All other rules hold for it as for everyone.\n\n\
+         A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
+         are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\
          What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
          | rule | what holds | how it is brought about and checked |\n|---|---|---|\n",
     );

@@ -1,6 +1,6 @@
 //! The report in words: its heading and the details of what was measured.
 
-use super::{Report, Row, Spread, Summary, answer, effort, sentences};
+use super::{Hybrid, Report, Row, Spread, Summary, answer, effort, sentences};
 use crate::evidence::End;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
@@ -23,7 +23,11 @@ pub fn summary(report: &Report) -> Summary {
         answer: answer::answer(report),
         next: answer::next(report),
         heading: heading(report),
-        verdicts: sentences::clear(report).into_iter().chain(impossible(report)).collect(),
+        verdicts: sentences::clear(report)
+            .into_iter()
+            .chain(impossible(report))
+            .chain(hybrids(report))
+            .collect(),
         open: sentences::open(report),
         details,
     }
@@ -31,6 +35,11 @@ pub fn summary(report: &Report) -> Summary {
 
 fn impossible(report: &Report) -> impl Iterator<Item = String> {
     report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding))
+}
+
+/// Hybrids of two engines: predicted, measured, and whether they pay.
+fn hybrids(report: &Report) -> impl Iterator<Item = String> {
+    report.hybrids.iter().flat_map(Hybrid::sentences)
 }
 
 /// Shapes that are named of those a contender compiled for.

@@ -7,6 +7,7 @@ mod effort;
 mod facts;
 mod figure;
 mod findings;
+mod hybrid;
 pub mod layer_parity;
 pub mod prompts;
 mod row;
@@ -32,6 +33,7 @@ pub use changes::changes;
 pub use facts::{Facts, Prepared};
 pub use figure::Figure;
 pub use findings::summary;
+pub use hybrid::Hybrid;
 pub use row::{Energy, Loads, Requested, Row, State, titled};
 
 use prompts::PromptFigures;
@@ -77,6 +79,9 @@ pub struct Report {
     pub rules: Vec<RuleState>,
     /// Results that cannot be.
     pub sanity: Vec<Flag>,
+    /// Hybrids of two engines beside their parts.
+    #[serde(default)]
+    pub hybrids: Vec<Hybrid>,
     pub machine: Machine,
     pub warnings: Vec<String>,
     pub interrupted: bool,
@@ -189,8 +194,8 @@ impl Report {
             .map(|contender| Row::new(contender, facts, &rules, limits.remove(&contender.label)))
             .collect();
         let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
-        let comparisons =
-            verdicts::compare(plan, evidence, compared.collect(), noise(plan, &rules).as_deref());
+        let noise = noise(plan, &rules);
+        let comparisons = verdicts::compare(plan, evidence, compared.collect(), noise.as_deref());
         let mut report = Report {
             schema: SCHEMA,
             environment: environment.clone(),
@@ -202,6 +207,7 @@ impl Report {
             end: evidence.end.clone(),
             floor: floor::floors(plan, &comparisons),
             warnings: warnings::warnings(facts, &rows, &rules),
+            hybrids: hybrid::hybrids(plan, evidence, &rows, noise.as_deref()),
             rows,
             prompts: prompts::prompts(plan, evidence),
             comparisons,

@@ -1,0 +1,259 @@
+//! Hybrids of two engines beside their parts: what the parts' figures predict, what was measured, and whether it pays.
+
+use serde::{Deserialize, Serialize};
+use statistics::median;
+
+use super::{Row, number};
+use crate::evidence::Evidence;
+use crate::metrics::Metric;
+use crate::run::Run;
+use crate::verdicts::{self, Comparison, Verdict};
+use plan::{Contender, Plan};
+
+/// One hybrid of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hybrid {
+    pub framework: String,
+    /// The labels of its parts' columns; `None` for one that the comparison does not have, or has no figures of.
+    pub prefill: Option<String>,
+    pub decode: Option<String>,
+    /// Why one engine computed everything: `falls back to candle alone: …`. Nothing is predicted then.
+    pub alone: Option<String>,
+    /// Keys and values from one engine to the other; `None` if nothing was handed over, or that was not told.
+    pub hand_over: Option<HandOver>,
+    /// What its parts predict, and what it does. Empty unless both parts have figures.
+    pub figures: Vec<Predicted>,
+    /// Total time of a request, held against the better of its parts: whether it pays. `None` as for `figures`.
+    pub verdict: Option<Comparison>,
+    /// In gigabytes.
+    pub memory: Option<Memory>,
+}
+
+/// A hand-over: medians over processes, for one request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// Bytes copied; 0 where both engines keep keys and values in the same memory.
+    pub bytes: f64,
+    pub ms: f64,
+    /// Where the first layer's keys lay in its last process: in the engine that read the prompt, and in the other.
+    pub addresses: [u64; 2],
+    /// Why they were copied, if they were.
+    pub obstacle: Option<String>,
+}
+
+/// One metric, in its unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Predicted {
+    pub metric: Metric,
+    pub predicted: f64,
+    pub measured: f64,
+    /// By how much more was measured than predicted, as a share of what was predicted.
+    pub difference: f64,
+}
+
+/// Peak memory of the hybrid and of its parts, and the size of one set of weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    pub hybrid: f64,
+    pub prefill: f64,
+    pub decode: f64,
+    pub weights: f64,
+}
+
+/// A prediction from these figures, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    /// Time to first token of the engine that reads prompts.
+    first_token: f64,
+    /// Time of a token, of the engine that decodes.
+    latency: f64,
+    hand_over: f64,
+    new_tokens: usize,
+}
+
+impl Parts {
+    /// The hand-over is part of the first gap.
+    fn predict(self, metric: Metric) -> Option<f64> {
+        let gaps = self.new_tokens.saturating_sub(1) as f64;
+        match metric {
+            Metric::FirstToken => Some(self.first_token),
+            Metric::Latency if gaps > 0.0 => Some(self.latency + self.hand_over / gaps),
+            Metric::Total if gaps > 0.0 => Some(self.first_token + gaps * self.latency + self.hand_over),
+            _ => None,
+        }
+    }
+}
+
+/// The metrics that are predicted.
+const PREDICTED: [Metric; 3] = [Metric::FirstToken, Metric::Latency, Metric::Total];
+
+/// Every hybrid that was measured.
+pub(super) fn hybrids(
+    plan: &Plan,
+    evidence: &Evidence,
+    rows: &[Row],
+    unmeasurable: Option<&str>,
+) -> Vec<Hybrid> {
+    let known = plan.contenders.iter().filter_map(|contender| {
+        let row = rows.iter().find(|row| row.framework == contender.label && row.state.has_figures())?;
+        Hybrid::new(contender, row, (plan, evidence, rows), unmeasurable)
+    });
+    known.collect()
+}
+
+impl Hybrid {
+    fn new(
+        contender: &Contender,
+        row: &Row,
+        (plan, evidence, rows): (&Plan, &Evidence, &[Row]),
+        unmeasurable: Option<&str>,
+    ) -> Option<Hybrid> {
+        let names = contender.engine.parts()?;
+        let alone = row.in_effect.as_ref().and_then(|in_effect| in_effect.hybrid.as_ref()?.alone.clone());
+        let parts = names.map(|name| part(name, contender, plan, rows));
+        let hand_over = hand_over(evidence, &contender.label);
+        let mut hybrid = Hybrid {
+            framework: contender.label.clone(),
+            prefill: parts[0].map(|part| part.framework.clone()),
+            decode: parts[1].map(|part| part.framework.clone()),
+            alone,
+            figures: Vec::new(),
+            verdict: None,
+            memory: None,
+            hand_over,
+        };
+        if let ([Some(prefill), Some(decode)], None) = (parts, &hybrid.alone) {
+            let copy = hybrid.hand_over.as_ref().map_or(0.0, |hand_over| hand_over.ms);
+            hybrid.figures = figures(row, prefill, decode, copy, plan.new_tokens);
+            hybrid.memory = memory(row, prefill, decode, evidence);
+            let better = match (prefill.typical(Metric::Total), decode.typical(Metric::Total)) {
+                (Some(one), Some(other)) if one < other => prefill,
+                _ => decode,
+            };
+            let take_part = row.state.takes_part() && better.state.takes_part();
+            hybrid.verdict = take_part.then(|| {
+                let pair = [contender.label.as_str(), better.framework.as_str()];
+                verdicts::of_pair(Metric::Total, pair, plan, evidence, unmeasurable)
+            });
+        }
+        Some(hybrid)
+    }
+
+    /// For people: prediction and measurement, hand-over, memory, and whether it pays.
+    pub fn sentences(&self) -> Vec<String> {
+        let name = &self.framework;
+        if let Some(alone) = &self.alone {
+            return vec![format!("{name} {alone}")];
+        }
+        let mut sentences: Vec<String> = self.prediction().into_iter().collect();
+        sentences.extend(self.handed_over());
+        sentences.extend(self.weights());
+        sentences.extend(self.pays());
+        sentences.iter().map(|sentence| format!("{name}: {sentence}")).collect()
+    }
+
+    /// "predicted from tch's prompt, candle's gaps and the hand-over, and measured: total time 489 and 501 ms (+2.4 %)".
+    fn prediction(&self) -> Option<String> {
+        let (Some(prefill), Some(decode)) = (&self.prefill, &self.decode) else {
+            return Some(
+                "nothing is predicted of it: compare its parts as well, each under its own name".to_owned(),
+            );
+        };
+        let one = |figure: &Predicted| {
+            let Predicted { metric, predicted, measured, difference } = figure;
+            let (predicted, measured) = (number(*predicted), number(*measured));
+            let percent = 100.0 * difference;
+            format!("{} {predicted} and {measured} {} ({percent:+.1} %)", metric.words(), metric.unit())
+        };
+        let figures: Vec<String> = self.figures.iter().map(one).collect();
+        let from = format!("predicted from {prefill}'s prompts, {decode}'s gaps and the hand-over");
+        (!figures.is_empty()).then(|| format!("{from}, and measured: {}", figures.join("; ")))
+    }
+
+    fn handed_over(&self) -> Option<String> {
+        let HandOver { bytes, ms, addresses: [there, here], obstacle } = self.hand_over.as_ref()?;
+        if *bytes == 0.0 {
+            let why = if there == here { "" } else { ", though at two addresses" };
+            return Some(format!(
+                "keys and values are handed over without a copy, in {ms:.3} ms: both engines keep them at {there:#x}{why}"
+            ));
+        }
+        let why = obstacle.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        Some(format!("keys and values are handed over by one copy, {:.1} MB in {ms:.2} ms{why}", bytes / 1e6))
+    }
+
+    fn weights(&self) -> Option<String> {
+        let Memory { hybrid, prefill, decode, weights } = self.memory.as_ref()?;
+        Some(format!(
+            "it holds two sets of weights of {weights:.2} GB: peak memory {hybrid:.2} GB, of its parts alone \
+             {prefill:.2} and {decode:.2} GB"
+        ))
+    }
+
+    /// By the verdict on the total time of a request.
+    fn pays(&self) -> Option<String> {
+        let verdict = self.verdict.as_ref()?;
+        let does = match verdict.verdict {
+            Verdict::Faster if verdict.a == self.framework => "it pays",
+            Verdict::Faster | Verdict::Slower => "it does not pay",
+            Verdict::Equivalent => "it does not pay, being no faster than the better of its parts",
+            Verdict::Inconclusive | Verdict::NotMeasurable => "whether it pays is open",
+        };
+        Some(format!("{does}: {}", verdict.sentence))
+    }
+}
+
+/// The row of the framework of this name, run as the hybrid runs it.
+fn part<'a>(name: &str, hybrid: &Contender, plan: &Plan, rows: &'a [Row]) -> Option<&'a Row> {
+    let is_part = |contender: &&Contender| {
+        contender.engine.name == name
+            && (contender.precision, contender.jit) == (hybrid.precision, hybrid.jit)
+            && (contender.threads, contender.kv_cache) == (hybrid.threads, hybrid.kv_cache)
+    };
+    let label = &plan.contenders.iter().find(is_part)?.label;
+    rows.iter().find(|row| row.framework == *label && row.state.has_figures())
+}
+
+fn hand_over(evidence: &Evidence, label: &str) -> Option<HandOver> {
+    let told: Vec<&protocol::HandOver> =
+        evidence.complete(label).filter_map(|run: &Run| run.usage()?.hand_over.as_ref()).collect();
+    let of_request = |of: fn(&protocol::HandOver) -> u64| {
+        let of_each = told.iter().map(|told| of(told) as f64 / told.times.max(1) as f64);
+        median(&of_each.collect::<Vec<_>>())
+    };
+    let last = told.last()?;
+    Some(HandOver {
+        bytes: of_request(|told| told.bytes)?,
+        ms: of_request(|told| told.ns)? / 1e6,
+        addresses: last.addresses,
+        obstacle: last.obstacle.clone(),
+    })
+}
+
+fn figures(row: &Row, prefill: &Row, decode: &Row, hand_over: f64, new_tokens: usize) -> Vec<Predicted> {
+    let parts = || {
+        let (first_token, latency) = (prefill.typical(Metric::FirstToken)?, decode.typical(Metric::Latency));
+        // A request for one token decodes nothing.
+        Some(Parts { first_token, latency: latency.unwrap_or(0.0), hand_over, new_tokens })
+    };
+    let Some(parts) = parts() else { return Vec::new() };
+    let figure = |metric: Metric| {
+        let (predicted, measured) = (parts.predict(metric)?, row.typical(metric)?);
+        Some(Predicted { metric, predicted, measured, difference: measured / predicted - 1.0 })
+    };
+    PREDICTED.into_iter().filter_map(figure).collect()
+}
+
+fn memory(row: &Row, prefill: &Row, decode: &Row, evidence: &Evidence) -> Option<Memory> {
+    let peak = |row: &Row| row.typical(Metric::PeakMemory);
+    let weights = evidence.complete(&row.framework).find_map(|run| Some(run.loaded()?.weights_bytes))?;
+    Some(Memory {
+        hybrid: peak(row)?,
+        prefill: peak(prefill)?,
+        decode: peak(decode)?,
+        weights: weights as f64 / 1e9,
+    })
+}
+
+#[cfg(test)]
+mod tests;
