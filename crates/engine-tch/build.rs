@@ -20,7 +20,12 @@ fn main() {
         libraries.expect("torch-sys names its libtorch on Linux and macOS alone; build this crate there");
     let on_linux = std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux");
     compile_shim(&libraries, on_linux);
-    link(&libraries, on_linux);
+    let arguments = link_arguments(&libraries, on_linux);
+    for argument in &arguments {
+        println!("cargo::rustc-link-arg={argument}");
+    }
+    // For crates that link this one: cargo hands on no arguments of the linker. 0x1f separates them.
+    println!("cargo::metadata=LINK_ARGS={}", arguments.join("\u{1f}"));
 }
 
 fn compile_shim(libraries: &Path, on_linux: bool) {
@@ -48,25 +53,27 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
         .compile("engine_tch_shim");
 }
 
-fn link(libraries: &Path, on_linux: bool) {
+fn link_arguments(libraries: &Path, on_linux: bool) -> Vec<String> {
+    let mut arguments = Vec::new();
     if std::env::var_os(RELOCATABLE).is_none() {
-        println!("cargo::rustc-link-arg=-Wl,-rpath,{}", libraries.display());
+        arguments.push(format!("-Wl,-rpath,{}", libraries.display()));
     }
     if !on_linux {
-        return;
+        return arguments;
     }
     // The shim's parallel regions must be those of libtorch's own OpenMP, whatever it is called there.
     let is_openmp = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libgomp"))
     };
     let held = std::fs::read_dir(libraries).into_iter().flatten().flatten().map(|entry| entry.path());
-    match held.into_iter().find(is_openmp) {
-        Some(library) => println!("cargo::rustc-link-arg={}", library.display()),
-        None => println!("cargo::rustc-link-arg=-lgomp"),
-    }
+    arguments.push(match held.into_iter().find(is_openmp) {
+        Some(library) => library.display().to_string(),
+        None => "-lgomp".to_owned(),
+    });
     // Nothing names a symbol of the CUDA half, which registers its kernels when it is loaded. A
     // linker that keeps only what is needed would drop it, and the device with it.
     if libraries.join("libtorch_cuda.so").exists() {
-        println!("cargo::rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,--as-needed");
+        arguments.push("-Wl,--no-as-needed,-ltorch_cuda,--as-needed".to_owned());
     }
+    arguments
 }

@@ -47,6 +47,7 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("engine-candle"),
         Package::native("engine-ort"),
         Package::native("engine-tch"),
+        Package::native("engine-hybrid"),
         Package::plain("reference-gguf"),
         Package::plain("reference-burn"),
         Package::plain("reference-candle-transformers"),

@@ -2,9 +2,10 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Result, bail};
-use engine::{Device, EngineError, InEffect, KvCachePolicy, Want};
+use engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::Decoder;
+use crate::hand_over;
 use crate::model::Model;
 use crate::parallel;
 use crate::sequences::{Cache, Sequences};
@@ -72,6 +73,13 @@ impl Decoder for Cpu {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.sequences.as_ref().map(|sequences| sequences.caches.iter().map(Cache::bytes).sum())
+    }
+
+    fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
+        let Some(sequences) = &self.sequences else { return Ok(None) };
+        let config = self.model.config();
+        let shape = [sequences.batch, config.kv_heads, sequences.capacity, config.head_dim];
+        hand_over::memory(&sequences.caches, shape).map(Some)
     }
 
     fn append(

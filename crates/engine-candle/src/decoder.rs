@@ -2,7 +2,7 @@
 
 use bundle::ModelConfig;
 use candle_core::Result;
-use engine::{InEffect, Want};
+use engine::{CacheMemory, InEffect, Want};
 
 /// A model, and the batch of sequences that it continues.
 pub(crate) trait Decoder: std::fmt::Debug {
@@ -15,6 +15,12 @@ pub(crate) trait Decoder: std::fmt::Debug {
 
     /// As [`engine::InferenceEngine::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
+
+    /// Where keys and values lie, as [`engine::HandOver::export`] has it; `None` where there are none, or not in f32 in
+    /// main memory.
+    fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
+        Ok(None)
+    }
 
     /// Appends `tokens`, `[batch, positions]`, behind the `filled` positions of the sequences. Logits go to
     /// `logits`, and the hidden states to `hidden` where there is one. Complete on return.

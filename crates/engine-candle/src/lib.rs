@@ -5,6 +5,7 @@ mod blocks;
 mod cpu;
 mod decoder;
 mod error;
+mod hand_over;
 mod linear;
 mod math;
 mod mlp;

@@ -36,8 +36,7 @@ pub(crate) struct RotaryTable {
 
 impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
-        let cache = || Cache::new(config, batch, capacity, DType::F32, &Device::Cpu);
-        let caches = (0..config.layers).map(|_| cache());
+        let caches = Cache::of_layers(config, batch, capacity);
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
@@ -49,7 +48,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
-            caches: caches.collect::<Result<_>>()?,
+            caches: caches?,
             rotary,
             scores: vec![0.0; decode_threads() * capacity],
         })
@@ -57,6 +56,17 @@ impl Sequences {
 }
 
 impl Cache {
+    /// Those of all layers in one piece, keys before values, layer after layer: another engine of the process may want
+    /// them so.
+    fn of_layers(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Vec<Cache>> {
+        let lanes = batch * config.kv_heads;
+        let all =
+            Tensor::zeros((2 * config.layers, lanes, capacity, config.head_dim), DType::F32, &Device::Cpu)?;
+        let caches = (0..config.layers)
+            .map(|layer| Ok(Cache { keys: all.get(2 * layer)?, values: all.get(2 * layer + 1)? }));
+        caches.collect()
+    }
+
     pub(crate) fn new(
         config: &ModelConfig,
         batch: usize,

@@ -1,5 +1,6 @@
 //! [`InferenceEngine`] on ONNX Runtime. The crate's README explains what it decides and why.
 
+mod hand_over;
 mod memory;
 mod model;
 mod options;

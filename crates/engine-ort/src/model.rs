@@ -72,6 +72,9 @@ impl Model {
                 .with_intra_threads(settings.threads)?
                 .with_thread_manager(threads)?
                 .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
+            if options.spins_within_runs_alone {
+                builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
+            }
             if let Some(path) = &options.profile {
                 builder = builder.with_profiling(path)?;
             }

@@ -8,6 +8,7 @@ use ort::session::builder::GraphOptimizationLevel;
 /// The options by name.
 const OPTIMIZATION: &str = "optimization";
 const PROFILE: &str = "profile";
+const SPINNING: &str = "spinning";
 
 /// How much ONNX Runtime may rewrite the graph
 /// (<https://onnxruntime.ai/docs/performance/model-optimizations/graph-optimizations.html>).
@@ -56,19 +57,30 @@ pub(crate) struct Options {
     pub(crate) optimization: Optimization,
     /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
     pub(crate) profile: Option<PathBuf>,
+    /// Whether threads go to sleep as soon as a run has ended, for whoever computes between runs.
+    pub(crate) spins_within_runs_alone: bool,
 }
 
 impl Options {
     /// Without leave to optimise, the level is off whatever the option says.
     pub(crate) fn from_settings(settings: &Settings) -> Result<Options, EngineError> {
-        settings.check_options(&[OPTIMIZATION, PROFILE])?;
+        settings.check_options(&[OPTIMIZATION, PROFILE, SPINNING])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
             let names = Optimization::EACH.map(Optimization::name).join(", ");
             let text = format!("option {OPTIMIZATION} is {named:?}, not one of {names}");
             return Err(EngineError::Input(text));
         };
+        let spins_within_runs_alone = match settings.options.get(SPINNING).map(String::as_str) {
+            None => false,
+            Some("within-runs") => true,
+            Some(other) => {
+                let text = format!("option {SPINNING} is {other:?}, not within-runs");
+                return Err(EngineError::Input(text));
+            }
+        };
         let optimization = if settings.jit { optimization } else { Optimization::Off };
-        Ok(Options { optimization, profile: settings.options.get(PROFILE).map(PathBuf::from) })
+        let profile = settings.options.get(PROFILE).map(PathBuf::from);
+        Ok(Options { optimization, profile, spins_within_runs_alone })
     }
 }

@@ -56,13 +56,22 @@ pub(crate) struct Pass {
 
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
-        let (config, float) = (&model.config, model.products.float());
         let allocator = memory::allocator(&model.session, model.device)?;
-        let shape = [batch, config.kv_heads, capacity, model.attention.cached_head_dim];
-        let mut cache = Vec::with_capacity(2 * config.layers);
-        for _ in 0..2 * config.layers {
-            cache.push(DynTensor::new(&allocator, memory::element(float), shape)?);
+        let shape = cache_shape(model, batch, capacity);
+        let mut cache = Vec::with_capacity(2 * model.config.layers);
+        for _ in 0..2 * model.config.layers {
+            cache.push(DynTensor::new(&allocator, memory::element(model.products.float()), shape)?);
         }
+        Sequences::over(model, (batch, capacity), cache)
+    }
+
+    /// The same with these tensors, keys and values of each layer in turn, in place of some of its own.
+    pub(crate) fn over(
+        model: &Model,
+        (batch, capacity): (usize, usize),
+        cache: Vec<DynTensor>,
+    ) -> ort::Result<Sequences> {
+        let (config, float) = (&model.config, model.products.float());
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
@@ -81,6 +90,11 @@ impl Sequences {
             passes: Vec::with_capacity(PASSES),
             gathered: None,
         })
+    }
+
+    /// Keys and values of each layer in turn.
+    pub(crate) fn cache_mut(&mut self) -> &mut [DynTensor] {
+        &mut self.cache
     }
 
     /// Bytes of keys and values, as allocated: with the padding of heads.
@@ -205,6 +219,11 @@ impl Sequences {
             (None, None) => Vec::new(),
         }
     }
+}
+
+/// The shape of a layer's keys, and of its values.
+pub(crate) fn cache_shape(model: &Model, batch: usize, capacity: usize) -> [usize; 4] {
+    [batch, model.config.kv_heads, capacity, model.attention.cached_head_dim]
 }
 
 /// Copies `rows`, `[batch, width]`, to `position` of `whole`, `[batch, positions, width]`.

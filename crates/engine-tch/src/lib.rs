@@ -4,6 +4,7 @@ mod eager;
 mod embedding;
 mod error;
 mod fused;
+mod hand_over;
 mod layer;
 mod layout;
 mod linear;

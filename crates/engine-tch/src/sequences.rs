@@ -1,6 +1,7 @@
 //! The sequences that are under way: KV cache, rotary tables, and what one append needs of them.
 
 use bundle::{ModelConfig, Position, rotary};
+use engine::{CacheMemory, Plane};
 use tch::{Device, Kind, TchError, Tensor};
 
 /// Dimensions of the cache.
@@ -33,15 +34,36 @@ impl Sequences {
         (kind, device): (Kind, Device),
         cache_kind: Kind,
     ) -> Result<Sequences, TchError> {
+        let cache = Tensor::f_zeros(shape(config, batch, capacity), (cache_kind, device))?;
+        Sequences::over(config, (batch, capacity), (kind, device), cache)
+    }
+
+    /// The same with `cache`, of the shape that [`shape`] says, in place of one of its own.
+    pub(crate) fn over(
+        config: &ModelConfig,
+        (batch, capacity): (usize, usize),
+        options: (Kind, Device),
+        cache: Tensor,
+    ) -> Result<Sequences, TchError> {
         let rotation = match &config.position {
             Position::Learned => None,
-            Position::Rotary(rotary) => {
-                Some(Rotation::tables(rotary, config.head_dim, capacity, (kind, device))?)
-            }
+            Position::Rotary(rotary) => Some(Rotation::tables(rotary, config.head_dim, capacity, options)?),
         };
-        let shape = [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim];
-        let cache = Tensor::f_zeros(shape.map(|size| size as i64), (cache_kind, device))?;
         Ok(Sequences { batch, capacity, filled: 0, kv_heads: config.kv_heads as i64, cache, rotation })
+    }
+
+    /// Where keys and values lie.
+    pub(crate) fn memory(&self) -> CacheMemory {
+        let sizes: Vec<usize> = self.cache.size().iter().map(|&size| size as usize).collect();
+        let [layers, batch, heads, capacity, dim] = sizes[..] else { unreachable!("five dimensions") };
+        let kv_heads = heads / 2;
+        let plane = |place: usize| Plane {
+            address: self.cache.data_ptr() as usize + place * kv_heads * capacity * dim * size_of::<f32>(),
+            shape: [batch, kv_heads, capacity, dim],
+            strides: [heads * capacity * dim, capacity * dim, dim, 1],
+        };
+        let layers = (0..layers).map(|layer| 2 * layer * batch).map(|place| [plane(place), plane(place + 1)]);
+        CacheMemory { layers: layers.collect() }
     }
 
     /// Bytes of keys and values, as allocated.
@@ -87,6 +109,11 @@ pub(crate) enum Causal {
     ByKernel,
     /// The caller, by adding the mask.
     ByMask,
+}
+
+/// The shape of a cache.
+pub(crate) fn shape(config: &ModelConfig, batch: usize, capacity: usize) -> [i64; 5] {
+    [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim].map(|size| size as i64)
 }
 
 /// One append, as the layers see it.

@@ -216,7 +216,7 @@ mod tests {
             Member {
                 dependencies: of_this.clone().map(dependency).collect(),
                 tree: of_this.map(|(_, name, _)| (*name).to_owned()).collect(),
-                is_default: name != "engine-tch",
+                is_default: !["engine-hybrid", "engine-tch"].contains(&name),
                 roots: Vec::new(),
             }
         };
