@@ -147,6 +147,8 @@ pub fn plan(labels: &[&str]) -> Plan {
         patience_s: 0.0,
         cold_loads: 0,
         decode: Decode::Forced,
+        denoise: None,
+        autoregressive: false,
         warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
         varied: Vec::new(),
         text: None,

@@ -27,7 +27,11 @@ impl StudyRequest {
                 request.study.varied = vec!["R14".to_owned()];
             }
         }
-        let cells = axes::cells(&request).into_iter();
+        let mut cells = axes::cells(&request);
+        if kind == SweepKind::Denoise {
+            cells = sweep::beside_token_by_token(cells);
+        }
+        let cells = cells.into_iter();
         Ok(StudyPlan {
             name: format!("sweep {}", kind.name()),
             view: StudyView::Sweep(kind),

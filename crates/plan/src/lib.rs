@@ -9,6 +9,7 @@ mod arms;
 pub mod axes;
 mod cells;
 mod columns;
+pub mod denoise;
 mod draft;
 mod failure;
 pub mod fit;
@@ -21,6 +22,7 @@ pub mod sweep;
 
 pub use arms::{Arm, StudySettings};
 pub use axes::{Axis, Setting, Settings};
+pub use denoise::{DenoiseAsked, Generation};
 pub use draft::{Draft, Given, check};
 pub use failure::{Failure, Result};
 pub use plan::{Contender, Plan, Rounds, Schedule};

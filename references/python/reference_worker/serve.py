@@ -9,7 +9,7 @@ from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .memory import Phase
 from .runner import Slowed
 
-VERSION = 5
+VERSION = 6
 LARGEST_SLOWDOWN = 10
 
 

@@ -1,6 +1,7 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod check;
+mod denoise;
 mod help;
 pub(crate) mod history;
 mod outcomes;
@@ -17,6 +18,7 @@ use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
+pub(crate) use denoise::{DenoiseArgs, DenoiseFlags};
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
@@ -51,6 +53,8 @@ pub(crate) enum Command {
     Ab(Box<AbArgs>),
     /// Continue a prompt on one framework, greedily or by sampling
     Generate(GenerateArgs),
+    /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
+    Denoise(DenoiseArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
@@ -295,6 +299,8 @@ pub(crate) enum SweepArg {
     Precision,
     /// Cost against the size of the --model
     Size,
+    /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
+    Denoise,
 }
 
 impl From<SweepArg> for plan::sweep::SweepKind {
@@ -308,6 +314,7 @@ impl From<SweepArg> for plan::sweep::SweepKind {
             SweepArg::Memory => SweepKind::Memory,
             SweepArg::Precision => SweepKind::Precision,
             SweepArg::Size => SweepKind::Size,
+            SweepArg::Denoise => SweepKind::Denoise,
         }
     }
 }

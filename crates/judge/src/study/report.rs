@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::cell::{self, Cell, CellRow};
 use super::compiled::Compiled;
+use super::denoising::{self, Crossing};
 use super::scaling::Scaling;
 use super::{Outcome, ab, answer};
 use crate::first_runs::FirstOfPrompt;
@@ -125,6 +126,9 @@ fn findings(document: &StudyReport) -> Vec<String> {
             lines.extend(verdicts(document, *kind));
             lines.extend(short_warmups(document, *kind));
             lines.extend(compiling(document, *kind));
+            if *kind == SweepKind::Denoise {
+                lines.extend(denoising::crossings(&document.cells).iter().map(Crossing::sentence));
+            }
         }
         StudyView::Ab(_) => lines.extend(ab::sentences(&document.outcomes)),
     }
@@ -179,6 +183,7 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let (mut clear, mut open) = (Vec::new(), Vec::new());
     for cell in &document.cells {
         let name = cell::name(&cell.settings, &axes);
+        let deciding = answer::of_cell(cell, deciding);
         for verdict in cell.verdicts.iter().filter(|verdict| verdict.metric == deciding) {
             if verdict.verdict == Verdict::Inconclusive {
                 let pair = format!("{} and {}", verdict.a, verdict.b);
