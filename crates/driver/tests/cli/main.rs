@@ -7,6 +7,7 @@ mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod optimised;
 mod page;
 mod parity;
 mod pipeline;
