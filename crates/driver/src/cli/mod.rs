@@ -25,6 +25,7 @@ pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+use values::parse_switch;
 pub(crate) use worker_check::WorkerCheckArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -187,9 +188,13 @@ pub(crate) struct SweepArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AbArgs {
-    /// kv-cache, jit, half or fused: on against off, on every framework. Or two names from configs/engines
-    #[arg(value_name = "kv-cache|jit|half|fused | VARIANT VARIANT", num_args = 1..=2, required = true)]
+    /// kv-cache, jit, half or fused: on against off, on every framework. optimised: all of them in every combination, so
+    /// that each one's part of the whole can be told. Or two names from configs/engines
+    #[arg(value_name = "kv-cache|jit|half|fused|optimised | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,
+    /// For `ab optimised`: which of cache, jit, precision and fused to cross [default: those that a framework has]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
+    pub(crate) switches: Vec<plan::Switch>,
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
@@ -328,7 +333,8 @@ impl SweepArgs {
 
 impl AbArgs {
     pub(crate) fn study(&self) -> StudyRequest {
-        let request = self.compare.request.request();
+        let mut request = self.compare.request.request();
+        request.study.crossed.clone_from(&self.switches);
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }
 }

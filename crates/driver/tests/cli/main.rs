@@ -8,6 +8,7 @@ mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod optimised;
 mod page;
 mod parity;
 mod pipeline;

@@ -8,6 +8,7 @@ use statistics::MIN_ROUNDS;
 
 use super::ab::Outcome;
 use super::cell::Cell;
+use super::crossed;
 use crate::metrics::{self, Metric};
 use crate::verdicts::Verdict;
 
@@ -37,6 +38,7 @@ pub(super) fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> 
     match view {
         StudyView::Sweep(kind) => sweep(&measured, deciding(*kind)),
         StudyView::Ab(arms) => ab(outcomes, arms),
+        StudyView::Crossed => crossed::answer(&measured),
     }
 }
 

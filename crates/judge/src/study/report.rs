@@ -9,7 +9,7 @@ use super::cell::{self, Cell, CellRow};
 use super::compiled::Compiled;
 use super::denoising::{self, Crossing};
 use super::scaling::Scaling;
-use super::{Outcome, ab, answer};
+use super::{Outcome, ab, answer, crossed};
 use crate::first_runs::FirstOfPrompt;
 use crate::reading;
 use crate::report::{self, State, Summary};
@@ -90,7 +90,7 @@ fn shared(document: &StudyReport) -> Vec<String> {
 pub fn axes(document: &StudyReport) -> Vec<Axis> {
     let own: &[Axis] = match &document.view {
         StudyView::Sweep(kind) => kind.own_axes(),
-        StudyView::Ab(_) => &[Axis::Framework],
+        StudyView::Ab(_) | StudyView::Crossed => &[Axis::Framework],
     };
     let Some(first) = document.planned.first() else { return Vec::new() };
     let varied = varied(&document.planned);
@@ -131,6 +131,7 @@ fn findings(document: &StudyReport) -> Vec<String> {
             }
         }
         StudyView::Ab(_) => lines.extend(ab::sentences(&document.outcomes)),
+        StudyView::Crossed => lines.extend(crossed::details(&document.cells)),
     }
     let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
     for cell in &document.cells {
@@ -264,11 +265,12 @@ impl StudyReport {
 pub fn new(mut report: StudyReport) -> StudyReport {
     report.outcomes = match &report.view {
         StudyView::Ab(_) => ab::outcomes(&report.cells),
-        StudyView::Sweep(_) => Vec::new(),
+        StudyView::Sweep(_) | StudyView::Crossed => Vec::new(),
     };
     report.scaling = match &report.view {
         StudyView::Sweep(kind) => super::scaling::along(*kind, &report.cells),
         StudyView::Ab(_) => ab::scaling(&report.outcomes),
+        StudyView::Crossed => Vec::new(),
     };
     report.summary = summary(&report);
     report

@@ -8,7 +8,7 @@ use plan::{Axis, Setting, Settings, StudyView};
 
 use super::*;
 use crate::screen::WIDE;
-use crate::testing::{cell, study};
+use crate::testing::{cell, crossed, study};
 
 fn at(axis: Axis, value: u32) -> Settings {
     Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
@@ -94,12 +94,25 @@ fn a_study_of_warm_up_shows_its_iterations() {
     cell.rows[0].steadiness.curve = vec![point(1, 30.0), point(2, 20.0)];
     cell.rows.truncate(1);
     let report = study("sweep warmup", StudyView::Sweep(SweepKind::Warmup), vec![cell]);
-    assert_snapshot!(curve(&report).unwrap().markdown(), @r"
+    assert_snapshot!(more(&report).unwrap().1.markdown(), @r"
     | Iteration | candle first token (ms) | ms a token |
     |-----------|-------------------------|------------|
     | 1         |                    60.0 |       30.0 |
     | 2         |                    40.0 |       20.0 |
     ");
     assert!(table(&report, &WIDE).contains("ms a token") && markdown(&report).contains("ms a token"));
-    assert!(curve(&sweep()).is_none());
+    assert!(more(&sweep()).is_none());
+}
+
+#[test]
+fn crossed_switches_are_told_by_both_orders_and_every_combination_follows() {
+    let refused = Cell::refused(
+        Settings::from([(Axis::Framework, Setting::Name("burn".into()))]),
+        "burn has too few switches to cross: it has cache".into(),
+    );
+    let report = study("ab optimised", StudyView::Crossed, vec![crossed(), refused]);
+    assert_snapshot!(markdown(&report), @"");
+    let text = csv(&report);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(",crossed,")).collect();
+    assert_snapshot!(lines.join("\n"), @"");
 }
