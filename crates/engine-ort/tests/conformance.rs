@@ -94,6 +94,31 @@ fn a_profile_lies_where_it_was_asked_for() {
 }
 
 #[test]
+fn a_traced_run_tells_the_part_of_every_node_that_this_engine_has_named() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = prepared(&tiny_models()[0], Precision::F32, directory.path());
+    let mut engine =
+        Ort::load(&bundle, &Ort::profiled(settings(), directory.path())).expect("loads");
+    engine.begin_profile().expect("begins");
+    engine.begin(1, 3).expect("begins");
+    engine.append(&[1, 2], Want::Last).expect("appends");
+    engine.append(&[3], Want::Last).expect("appends");
+    let profile = engine.end_profile().expect("ends");
+    let runs = profile.events.iter().filter(|event| event.name == "model_run").count();
+    assert_eq!(runs, 2, "{:?}", profile.events);
+    let layers = bundle.config().layers;
+    let mut parts = vec!["embedding".to_owned(), "final norm".into(), "head".into()];
+    for layer in 0..layers {
+        parts.extend(["attention", "mlp norm", "mlp"].map(|part| format!("layer {layer} {part}")));
+    }
+    for part in parts {
+        let found = profile.events.iter().filter(|event| event.part.as_deref() == Some(&part));
+        assert!(found.count() >= 2, "{part} is in both steps");
+    }
+    assert!(engine.end_profile().is_err(), "a profile ends once");
+}
+
+#[test]
 fn one_thread_is_one_thread() {
     check_all(&Settings { threads: 1, ..settings() });
 }

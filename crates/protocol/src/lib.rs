@@ -7,9 +7,11 @@
 
 mod event;
 mod job;
+mod trace;
 
 pub use event::*;
 pub use job::*;
+pub use trace::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
 pub const VERSION: u32 = 5;

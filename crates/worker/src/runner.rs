@@ -65,7 +65,7 @@ impl<'a> Runner<'a> {
         new_tokens: usize,
     ) -> Result<(), ServeError> {
         if new_tokens > 0 {
-            self.steps(engine, case, new_tokens.min(self.new_tokens))?;
+            self.timed(engine, case, new_tokens.min(self.new_tokens))?;
         }
         Ok(())
     }
@@ -76,15 +76,16 @@ impl<'a> Runner<'a> {
         engine: &mut E,
         case: usize,
     ) -> Result<CaseSample, ServeError> {
-        self.steps(engine, case, self.new_tokens)
+        Ok(self.timed(engine, case, self.new_tokens)?.1)
     }
 
-    fn steps<E: InferenceEngine>(
+    /// The beginning of a request, up to so many new tokens, and the clock's reading at its start.
+    pub(crate) fn timed<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         index: usize,
         new_tokens: usize,
-    ) -> Result<CaseSample, ServeError> {
+    ) -> Result<(u64, CaseSample), ServeError> {
         let case = &self.cases[index];
         let request = Request::new(case, self.new_tokens, self.kv_cache);
         let Request { batch, capacity, .. } = request;
@@ -135,7 +136,7 @@ impl<'a> Runner<'a> {
 
         let tokens = &self.chosen.tokens;
         let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
-        Ok(CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect() })
+        Ok((start, CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect() }))
     }
 }
 
