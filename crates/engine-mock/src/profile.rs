@@ -14,7 +14,9 @@ pub(crate) struct Profiler(Option<Vec<ProfileEvent>>);
 impl Profiler {
     pub(crate) fn begin(&mut self, script: &Script) -> Result<(), EngineError> {
         if !script.profiler {
-            return Err(EngineError::Unsupported("The mock has no profiler unless its script says so.".into()));
+            return Err(EngineError::Unsupported(
+                "The mock has no profiler unless its script says so.".into(),
+            ));
         }
         self.0 = Some(Vec::new());
         Ok(())

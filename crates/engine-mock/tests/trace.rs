@@ -66,7 +66,8 @@ fn a_profiler_s_events_lie_in_the_steps_that_they_belong_to() {
     }
     assert_eq!(appends.len(), steps.len(), "one call a step");
     for (event, (start, end)) in appends.iter().zip(steps) {
-        let inside = start <= event.start_ns + error_ns && event.start_ns + event.duration_ns <= end + error_ns;
+        let inside =
+            start <= event.start_ns + error_ns && event.start_ns + event.duration_ns <= end + error_ns;
         assert!(inside, "{event:?} is not in {start}..{end}, with an error of {error_ns}");
     }
     let parts: Vec<_> = events[1..7].iter().filter_map(|event| event.part.as_deref()).collect();

@@ -26,11 +26,8 @@ pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile, EngineError> {
     }
     // The library reads `high_resolution_clock`, which is the time since 1970 in GNU's C++ library, and counts from
     // the start of the machine elsewhere. No machine has run for thirty years.
-    let clock = if start_ns > 1_000_000_000_000_000_000 {
-        ProfileClock::Realtime
-    } else {
-        ProfileClock::Monotonic
-    };
+    let clock =
+        if start_ns > 1_000_000_000_000_000_000 { ProfileClock::Realtime } else { ProfileClock::Monotonic };
     Ok(Profile { profiler: "ONNX Runtime's profiler".into(), clock, events, notes })
 }
 
@@ -93,7 +90,10 @@ mod tests {
         let [run, node] = profile.events.as_slice() else { panic!("{:?}", profile.events) };
         assert_eq!((run.name.as_str(), &run.part), ("model_run", &None));
         assert_eq!((run.start_ns, run.duration_ns), (since_1970 + 5_000, 90_000));
-        assert_eq!((node.name.as_str(), node.part.as_deref()), ("GroupQueryAttention", Some("layer 2 attention")));
+        assert_eq!(
+            (node.name.as_str(), node.part.as_deref()),
+            ("GroupQueryAttention", Some("layer 2 attention"))
+        );
         assert_eq!(node.details["node"], "layer.2.attended");
         assert_eq!(read(&file, 86_400_000_000_000).unwrap().clock, ProfileClock::Monotonic);
     }

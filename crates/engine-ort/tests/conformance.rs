@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::conformance::{Reference, check_model, tiny_models};
+use engine::conformance::{Reference, check_model, check_profile, tiny_models};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
 
@@ -97,25 +97,12 @@ fn a_profile_lies_where_it_was_asked_for() {
 fn a_traced_run_tells_the_part_of_every_node_that_this_engine_has_named() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let bundle = prepared(&tiny_models()[0], Precision::F32, directory.path());
-    let mut engine =
-        Ort::load(&bundle, &Ort::profiled(settings(), directory.path())).expect("loads");
-    engine.begin_profile().expect("begins");
-    engine.begin(1, 3).expect("begins");
-    engine.append(&[1, 2], Want::Last).expect("appends");
-    engine.append(&[3], Want::Last).expect("appends");
-    let profile = engine.end_profile().expect("ends");
-    let runs = profile.events.iter().filter(|event| event.name == "model_run").count();
-    assert_eq!(runs, 2, "{:?}", profile.events);
-    let layers = bundle.config().layers;
-    let mut parts = vec!["embedding".to_owned(), "final norm".into(), "head".into()];
-    for layer in 0..layers {
-        parts.extend(["attention", "mlp norm", "mlp"].map(|part| format!("layer {layer} {part}")));
-    }
-    for part in parts {
-        let found = profile.events.iter().filter(|event| event.part.as_deref() == Some(&part));
-        assert!(found.count() >= 2, "{part} is in both steps");
-    }
-    assert!(engine.end_profile().is_err(), "a profile ends once");
+    let in_layer = ["attention", "mlp norm", "mlp"];
+    let layers =
+        (0..bundle.config().layers).flat_map(|layer| in_layer.map(|part| format!("layer {layer} {part}")));
+    let parts: Vec<String> =
+        ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(layers).collect();
+    check_profile::<Ort>(&bundle, Ort::profiled(settings(), directory.path()), &parts);
 }
 
 #[test]

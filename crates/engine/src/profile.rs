@@ -28,7 +28,8 @@ pub struct ProfileEvent {
     /// As the framework names it.
     pub name: String,
     /// The part of the model, if it is known, in the words of every engine: `embedding`, `layer 3 attention norm`,
-    /// `layer 3 attention`, `layer 3 mlp norm`, `layer 3 mlp`, `final norm`, `head`. Layers count from 0.
+    /// `layer 3 attention`, `layer 3 mlp norm`, `layer 3 mlp`, or `layer 3` where no more is known, `final norm`,
+    /// `head`. Layers count from 0.
     pub part: Option<String>,
     /// The thread that it ran on, as the framework names it.
     pub thread: String,

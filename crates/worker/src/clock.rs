@@ -111,7 +111,9 @@ impl Beside {
             let offset_ns = since_1970.as_nanos() as i128 - i128::from(before + took / 2);
             Beside { offset_ns, error_ns: took.div_ceil(2) }
         };
-        (1..TRIES).map(|_| once()).fold(once(), |best, new| if new.error_ns < best.error_ns { new } else { best })
+        (1..TRIES)
+            .map(|_| once())
+            .fold(once(), |best, new| if new.error_ns < best.error_ns { new } else { best })
     }
 
     /// The offset between two readings, and how far it may be off: by the reading itself, and by what one clock was

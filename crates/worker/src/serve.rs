@@ -4,7 +4,9 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use engine::{Bundle, EngineError, InferenceEngine, Settings};
-use protocol::{Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Started, Task};
+use protocol::{
+    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Started, Task,
+};
 
 use crate::error::ServeError;
 use crate::events::Events;

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use engine::{Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, Profile, Runtime, Settings, Want};
+use engine::{
+    Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, Profile, Runtime, Settings, Want,
+};
 
 use crate::clock;
 

@@ -101,8 +101,7 @@ fn write(
     std::fs::write(file, text).map_err(|e| cannot(&e))?;
     let overhang_ns = overhang(&events, requests);
     let alignment = Alignment { clock: clock.into(), error_ns: Some(error_ns), overhang_ns };
-    let profiler =
-        Profiler { name: profile.profiler, file: file.into(), events: events.len(), alignment };
+    let profiler = Profiler { name: profile.profiler, file: file.into(), events: events.len(), alignment };
     Ok((profiler, profile.notes))
 }
 
@@ -118,15 +117,16 @@ fn overhang(events: &[ProfileEvent], requests: &[TracedRequest]) -> u64 {
         let (start, end) = (event.start_ns, event.start_ns + event.duration_ns);
         // The boundaries are in order, so the first step that ends behind the event's start is the one that counts.
         let first = steps.partition_point(|&(_, step_end)| step_end <= start);
-        let boundaries = steps[first..].iter().take_while(|&&(begin, _)| begin < end).map(|&(begin, finish)| {
-            if start < begin && end <= finish {
-                (begin - start).min(end - begin)
-            } else if start >= begin && end > finish {
-                (end - finish).min(finish - start)
-            } else {
-                0
-            }
-        });
+        let boundaries =
+            steps[first..].iter().take_while(|&&(begin, _)| begin < end).map(|&(begin, finish)| {
+                if start < begin && end <= finish {
+                    (begin - start).min(end - begin)
+                } else if start >= begin && end > finish {
+                    (end - finish).min(finish - start)
+                } else {
+                    0
+                }
+            });
         boundaries.max().unwrap_or(0)
     };
     events.iter().map(over).max().unwrap_or(0)

@@ -32,8 +32,7 @@ fn phases_follow_one_another_and_hold_their_requests_and_tokens() {
     let names: Vec<_> = traced.phases.iter().map(|phase| phase.name.as_str()).collect();
     assert_eq!(names, ["start-up", "load", "cold start", "warm-up", "request"]);
     assert_eq!(traced.phases[0].start_ns, 5, "start-up begins with the process");
-    let readings: Vec<u64> =
-        traced.phases.iter().flat_map(|phase| [phase.start_ns, phase.end_ns]).collect();
+    let readings: Vec<u64> = traced.phases.iter().flat_map(|phase| [phase.start_ns, phase.end_ns]).collect();
     assert!(readings.is_sorted(), "{readings:?}");
     for ((request, phase), tokens) in traced.requests.iter().zip(&traced.phases[2..]).zip([1, 4, 4]) {
         assert_eq!((&request.phase, request.start_ns), (&phase.name, phase.start_ns));
@@ -60,7 +59,8 @@ fn a_framework_without_a_profiler_says_so_and_writes_no_file() {
 fn a_trace_of_nothing_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     bundle(directory.path(), VOCABULARY, 100);
-    for (prompts, new_tokens) in [(vec![], 1), (vec![vec![]], 1), (vec![vec![1]], 0), (vec![vec![1], vec![1, 2]], 1)]
+    for (prompts, new_tokens) in
+        [(vec![], 1), (vec![vec![]], 1), (vec![vec![1]], 0), (vec![vec![1], vec![1, 2]], 1)]
     {
         let events = serve(&job(directory.path(), trace(prompts, new_tokens, "nowhere.json")));
         assert!(

@@ -36,7 +36,8 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
         about: told.about(args, &single),
     };
     let json = trace.json(|token| text.decode(&[token]).ok().flatten());
-    let wrong = |what: String| Failure::failed(format!("the trace of {} is not valid: {what}", args.framework));
+    let wrong =
+        |what: String| Failure::failed(format!("the trace of {} is not valid: {what}", args.framework));
     let checked = check(&json).map_err(|broken| wrong(broken.0))?;
     let expected = 2 * new_tokens + 1;
     if checked.tokens != expected {
@@ -107,7 +108,8 @@ impl<'a> Told<'a> {
     /// The events of the framework's own profiler.
     fn profile(&self) -> Result<Vec<ProfileEvent>> {
         let Some(profiler) = &self.traced.profiler else { return Ok(Vec::new()) };
-        let cannot = |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
+        let cannot =
+            |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
         let text = std::fs::read_to_string(&profiler.file).map_err(|e| cannot(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
     }
@@ -129,7 +131,10 @@ impl<'a> Told<'a> {
         about.insert("prompt tokens", args.prompt_tokens.to_string());
         about.insert("new tokens", args.new_tokens.to_string());
         about.insert("not a measurement", NO_MEASUREMENT.into());
-        about.insert("times", "microseconds from the start of the worker's process, by CLOCK_MONOTONIC".into());
+        about.insert(
+            "times",
+            "microseconds from the start of the worker's process, by CLOCK_MONOTONIC".into(),
+        );
         about.insert("profiler", self.profiler());
         if let Some(profiler) = &self.traced.profiler {
             about.insert("profiler's clock", aligned(&profiler.alignment));
@@ -177,12 +182,18 @@ fn aligned(alignment: &protocol::Alignment) -> String {
         None => "none, so its events were placed within their steps".to_owned(),
         Some(0) => format!("{}, which the worker reads too", alignment.clock),
         Some(ns) => {
-            format!("{}, known to within {:.1} µs by readings of both clocks", alignment.clock, microseconds(ns))
+            format!(
+                "{}, known to within {:.1} µs by readings of both clocks",
+                alignment.clock,
+                microseconds(ns)
+            )
         }
     };
     match alignment.overhang_ns {
         0 => format!("{read}; no event reaches over the end of its step"),
-        ns => format!("{read}; an event reaches over the end of its step by {:.1} µs at most", microseconds(ns)),
+        ns => {
+            format!("{read}; an event reaches over the end of its step by {:.1} µs at most", microseconds(ns))
+        }
     }
 }
 

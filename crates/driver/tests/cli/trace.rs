@@ -13,7 +13,15 @@ fn traced(installation: &Installation, framework: &str) -> (Ran, Value) {
     let file = installation.path("trace.json");
     let output = file.to_str().unwrap();
     let ran = installation.run(&[
-        "trace", "--framework", framework, "--prompt-tokens", "3", "--new-tokens", "4", "--output", output,
+        "trace",
+        "--framework",
+        framework,
+        "--prompt-tokens",
+        "3",
+        "--new-tokens",
+        "4",
+        "--output",
+        output,
     ]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
     let text = std::fs::read_to_string(file).unwrap();
@@ -49,7 +57,11 @@ fn a_trace_holds_phases_requests_tokens_and_the_profiler_s_events() {
     assert_eq!((&about["framework"], &about["precision"]), (&"profiled".into(), &"f32".into()));
     let clock = about["profiler's clock"].as_str().unwrap();
     assert!(clock.starts_with("CLOCK_REALTIME, known to within"), "{clock}");
-    assert!(ran.stdout.contains("9 tokens of mock, 45 events of the mock's profiler beside them"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("9 tokens of mock, 45 events of the mock's profiler beside them"),
+        "{}",
+        ran.stdout
+    );
     assert!(ran.stdout.contains("no time in it is a measurement"), "{}", ran.stdout);
 }
 
@@ -57,7 +69,10 @@ fn a_trace_holds_phases_requests_tokens_and_the_profiler_s_events() {
 fn a_framework_without_a_profiler_says_so_in_a_sentence() {
     let (ran, trace) = traced(&installation(), "plain");
     let sentence = "The mock has no profiler unless its script says so.";
-    assert_eq!((&trace["otherData"]["profiler"], &trace["otherData"]["notes"]), (&"none".into(), &sentence.into()));
+    assert_eq!(
+        (&trace["otherData"]["profiler"], &trace["otherData"]["notes"]),
+        (&"none".into(), &sentence.into())
+    );
     assert!(ran.stdout.contains(sentence), "{}", ran.stdout);
     assert_eq!(names(&trace, 2, 1), [""; 0]);
 }
@@ -114,6 +129,8 @@ fn a_framework_that_is_not_built_is_told_as_other_commands_tell_it() {
 
 #[test]
 fn the_help_says_what_it_writes() {
-    let ran = Ran::from(assert_cmd::Command::cargo_bin("photofinish").unwrap().args(["trace", "-h"]).output().unwrap());
+    let ran = Ran::from(
+        assert_cmd::Command::cargo_bin("photofinish").unwrap().args(["trace", "-h"]).output().unwrap(),
+    );
     insta::assert_snapshot!(ran.stdout);
 }

@@ -28,8 +28,10 @@ pub struct Broken(pub String);
 /// - On each track B and E are balanced, and X and B–E are nested or apart.
 /// - Each request has a `prefill` and a `decode` for every other token that it says it has.
 pub fn check(text: &str) -> Result<Checked, Broken> {
-    let trace: Value = serde_json::from_str(text).map_err(|error| Broken(format!("it is not JSON: {error}")))?;
-    let events = trace["traceEvents"].as_array().ok_or_else(|| Broken("it has no list traceEvents".into()))?;
+    let trace: Value =
+        serde_json::from_str(text).map_err(|error| Broken(format!("it is not JSON: {error}")))?;
+    let events =
+        trace["traceEvents"].as_array().ok_or_else(|| Broken("it has no list traceEvents".into()))?;
     let mut tracks: BTreeMap<(u64, u64), Track> = BTreeMap::new();
     let mut counts = Counts::default();
     for (index, event) in events.iter().enumerate() {
@@ -66,9 +68,9 @@ impl Fields {
         let start = time("ts").ok_or(format!("({name}) has no ts"))?;
         let args = fields.get("args").and_then(Value::as_object);
         let duration = match phase.as_str() {
-            "X" => {
-                time("dur").filter(|dur| *dur >= 0.0).ok_or(format!("({name}) is of ph X without a dur of 0 or more"))?
-            }
+            "X" => time("dur")
+                .filter(|dur| *dur >= 0.0)
+                .ok_or(format!("({name}) is of ph X without a dur of 0 or more"))?,
             "M" if args.is_none_or(|args| args.get("name").is_none_or(|name| !name.is_string())) => {
                 return Err(format!("({name}) is of ph M and names nothing"));
             }
@@ -106,7 +108,10 @@ impl Track {
                     if let Some((name, end)) = open.last()
                         && event.end > end + SAME
                     {
-                        return Err(format!("{} reaches over the end of {name}, which it began in", event.name));
+                        return Err(format!(
+                            "{} reaches over the end of {name}, which it began in",
+                            event.name
+                        ));
                     }
                     open.push((event.name.clone(), event.end));
                 }

@@ -76,8 +76,7 @@ impl TraceFile<'_> {
             events.push(named("process_name", (FRAMEWORK, 0), profiler.name.as_str()));
             self.profile(zero, &mut events);
         }
-        let written =
-            Written { trace_events: events, display_time_unit: "ms", other_data: &self.about };
+        let written = Written { trace_events: events, display_time_unit: "ms", other_data: &self.about };
         serde_json::to_string(&written).expect("the keys are texts and the times finite")
     }
 
@@ -89,7 +88,8 @@ impl TraceFile<'_> {
         events: &mut Vec<Event<'a>>,
     ) {
         let end = request.tokens_ns.last().copied().unwrap_or(request.start_ns);
-        let mut whole = lasting((WORKER, REQUESTS, "request"), request.phase.as_str(), (request.start_ns, end), zero);
+        let mut whole =
+            lasting((WORKER, REQUESTS, "request"), request.phase.as_str(), (request.start_ns, end), zero);
         whole.args.insert("tokens".into(), request.tokens_ns.len().to_string().into());
         events.push(whole);
         let mut start = request.start_ns;
@@ -100,7 +100,10 @@ impl TraceFile<'_> {
             let texts: Option<Vec<String>> = chosen.iter().map(|&id| text_of(id)).collect();
             token.args.insert("phase".into(), request.phase.as_str().into());
             token.args.insert("token".into(), (step + 1).to_string().into());
-            token.args.insert("ids".into(), chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into());
+            token.args.insert(
+                "ids".into(),
+                chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into(),
+            );
             if let Some(texts) = texts {
                 token.args.insert("text".into(), texts.join(" | ").into());
             }

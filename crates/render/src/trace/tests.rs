@@ -87,7 +87,8 @@ fn events_that_overlap_on_a_thread_get_tracks_of_their_own() {
 
 #[test]
 fn an_event_that_rounding_puts_over_the_end_of_another_is_cut_there() {
-    let text = written(vec![event("outer", "main", (20_000, 25_000)), event("inner", "main", (24_000, 26_000))]);
+    let text =
+        written(vec![event("outer", "main", (20_000, 25_000)), event("inner", "main", (24_000, 26_000))]);
     check(&text).unwrap();
     let trace: Value = serde_json::from_str(&text).unwrap();
     let inner = found(&trace, "inner");

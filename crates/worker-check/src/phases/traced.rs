@@ -35,7 +35,10 @@ pub(super) fn trace(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 fn traced_rules(traced: &Traced, vocabulary: usize) -> Vec<Problem> {
     let mut found = phases(traced);
     if traced.requests.len() != REQUESTS.len() {
-        let text = format!("{} requests; send one for each of cold start, warm-up and request", traced.requests.len());
+        let text = format!(
+            "{} requests; send one for each of cold start, warm-up and request",
+            traced.requests.len()
+        );
         found.push(Problem::at("requests", text));
     }
     for (index, (request, (phase, count))) in traced.requests.iter().zip(REQUESTS).enumerate() {
@@ -51,7 +54,7 @@ fn traced_rules(traced: &Traced, vocabulary: usize) -> Vec<Problem> {
         found.extend(rules::tokens(&request.tokens, 1, count, vocabulary, &at("tokens")));
     }
     if traced.profiler.is_none() && traced.notes.is_empty() {
-        found.push(Problem::at("notes", "must say in a sentence why there is no profiler".into()));
+        found.push(Problem::at("notes", "must say in a sentence why there is no profiler"));
     }
     found.extend(traced.profiler.as_ref().and_then(profiler));
     found
@@ -67,16 +70,20 @@ fn phases(traced: &Traced) -> Vec<Problem> {
     }
     let readings: Vec<u64> = traced.phases.iter().flat_map(|phase| [phase.start_ns, phase.end_ns]).collect();
     if !readings.is_sorted() {
-        found.push(Problem::at("phases", "must follow one another, each with its start before its end".into()));
+        found.push(Problem::at(
+            "phases",
+            "must follow one another, each with its start before its end",
+        ));
     }
     found
 }
 
 fn profiler(profiler: &Profiler) -> Option<Problem> {
     let text = std::fs::read_to_string(&profiler.file);
-    let wrong = match text.map_err(|e| e.to_string()).and_then(|text| {
-        serde_json::from_str::<Vec<ProfileEvent>>(&text).map_err(|e| e.to_string())
-    }) {
+    let wrong = match text
+        .map_err(|e| e.to_string())
+        .and_then(|text| serde_json::from_str::<Vec<ProfileEvent>>(&text).map_err(|e| e.to_string()))
+    {
         Err(reason) => format!("{} is no list of a profiler's events: {reason}", profiler.file),
         Ok(events) if events.len() != profiler.events || events.is_empty() => {
             format!("{} holds {} events; `events` says {}", profiler.file, events.len(), profiler.events)
