@@ -177,24 +177,19 @@ const NO_MEASUREMENT: &str = "A profiler slows what it watches, so no time in it
 
 /// How well the profiler's times stand beside the worker's.
 fn aligned(alignment: &protocol::Alignment) -> String {
-    let microseconds = |ns: u64| ns as f64 / 1e3;
     let read = match alignment.error_ns {
-        None => "none, so its events were placed within their steps".to_owned(),
+        None => return "none, so its events were placed within their steps".into(),
         Some(0) => format!("{}, which the worker reads too", alignment.clock),
-        Some(ns) => {
-            format!(
-                "{}, known to within {:.1} µs by readings of both clocks",
-                alignment.clock,
-                microseconds(ns)
-            )
-        }
+        Some(ns) => format!("{}, known to within {} by readings of both clocks", alignment.clock, short(ns)),
     };
     match alignment.overhang_ns {
         0 => format!("{read}; no event reaches over the end of its step"),
-        ns => {
-            format!("{read}; an event reaches over the end of its step by {:.1} µs at most", microseconds(ns))
-        }
+        ns => format!("{read}; an event reaches over the end of its step by {} at most", short(ns)),
     }
+}
+
+fn short(ns: u64) -> String {
+    if ns < 1000 { format!("{ns} ns") } else { format!("{:.1} µs", ns as f64 / 1e3) }
 }
 
 /// The line that was typed.

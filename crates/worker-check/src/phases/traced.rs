@@ -70,10 +70,7 @@ fn phases(traced: &Traced) -> Vec<Problem> {
     }
     let readings: Vec<u64> = traced.phases.iter().flat_map(|phase| [phase.start_ns, phase.end_ns]).collect();
     if !readings.is_sorted() {
-        found.push(Problem::at(
-            "phases",
-            "must follow one another, each with its start before its end",
-        ));
+        found.push(Problem::at("phases", "must follow one another, each with its start before its end"));
     }
     found
 }
