@@ -4,14 +4,17 @@ mod memory;
 mod model;
 mod options;
 mod probe;
+mod profile;
 mod runtime;
 mod sequences;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want,
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Profile,
+    Runtime, Settings, Want,
 };
 use onnx::{Attention, DataType};
 
@@ -85,6 +88,26 @@ impl InferenceEngine for Ort {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.sequences.as_ref().and_then(Sequences::cache_bytes)
+    }
+
+    fn profiled(settings: Settings, directory: &Path) -> Settings {
+        options::with_profile(settings, directory)
+    }
+
+    /// The profile has been running since the load.
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        match self.model.options.profile {
+            Some(_) => Ok(()),
+            None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
+        }
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        let start_ns = self.model.session.profiling_start_ns().map_err(framework)?;
+        let file = self.model.end_profile().ok_or_else(|| {
+            EngineError::Input("end_profile without begin_profile, or for the second time".into())
+        })?;
+        profile::read(&file.map_err(EngineError::Framework)?, start_ns)
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

@@ -1,6 +1,6 @@
 //! What a variant of this engine may choose (`configs/engines/ort-*.toml`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engine::{EngineError, Settings};
 use ort::session::builder::GraphOptimizationLevel;
@@ -56,6 +56,13 @@ pub(crate) struct Options {
     pub(crate) optimization: Optimization,
     /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
     pub(crate) profile: Option<PathBuf>,
+}
+
+/// Asks for a profile: in `directory`, unless the variant names a file.
+pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings {
+    let file = || directory.join("onnxruntime.json").display().to_string();
+    settings.options.entry(PROFILE.into()).or_insert_with(file);
+    settings
 }
 
 impl Options {

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::conformance::{Reference, check_both_ways, check_model, diffusion_models, tiny_models};
+use engine::conformance::{
+    Reference, check_both_ways, check_model, check_profile, diffusion_models, tiny_models,
+};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
 
@@ -105,6 +107,18 @@ fn a_profile_lies_where_it_was_asked_for() {
     drop(engine);
     let profile = std::fs::read_to_string(&file).expect("written");
     assert!(profile.contains("GroupQueryAttention"), "no node in {} bytes", profile.len());
+}
+
+#[test]
+fn a_traced_run_tells_the_part_of_every_node_that_this_engine_has_named() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = prepared(&tiny_models()[0], Precision::F32, directory.path());
+    let in_layer = ["attention", "mlp norm", "mlp"];
+    let layers =
+        (0..bundle.config().layers).flat_map(|layer| in_layer.map(|part| format!("layer {layer} {part}")));
+    let parts: Vec<String> =
+        ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(layers).collect();
+    check_profile::<Ort>(&bundle, Ort::profiled(settings(), directory.path()), &parts);
 }
 
 #[test]

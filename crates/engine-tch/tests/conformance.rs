@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use engine::conformance::{
-    Reference, TOLERANCE, argmax, check_both_ways, check_model, diffusion_models, max_abs_difference,
-    tiny_models,
+    Reference, TOLERANCE, argmax, check_both_ways, check_model, check_profile, diffusion_models,
+    max_abs_difference, tiny_models,
 };
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_tch::Tch;
@@ -229,4 +229,13 @@ fn hidden_states_are_refused_unless_asked_for_at_load() {
     engine.begin(1, 4).expect("begins");
     engine.append(&reference.tokens[..1], Want::Last).expect("appends");
     assert!(matches!(engine.hidden_states(), Err(EngineError::Unsupported(_))));
+}
+
+#[test]
+fn a_traced_run_tells_the_layer_of_every_operation() {
+    let (_directory, bundle, _) = models().into_iter().next().expect("there are models");
+    let layers = (0..bundle.config().layers).map(|layer| format!("layer {layer}"));
+    let parts: Vec<String> =
+        ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(layers).collect();
+    check_profile::<Tch>(&bundle, Tch::profiled(settings(Precision::F32), "nowhere".as_ref()), &parts);
 }

@@ -287,3 +287,23 @@ pub fn argmax(logits: &[f32]) -> u32 {
     }
     best as u32
 }
+
+/// Checks a framework's own profiler over a prefill and a decode step: each of `parts` is told in both, every event is
+/// complete, and it ends once. `settings` are those of [`InferenceEngine::profiled`].
+pub fn check_profile<E: InferenceEngine>(bundle: &Bundle, settings: Settings, parts: &[String]) {
+    let mut engine = E::load(bundle, &settings).expect("loads");
+    engine.begin_profile().expect("has a profiler");
+    engine.begin(1, 3).expect("begins");
+    engine.append(&[1, 2], Want::Last).expect("appends");
+    engine.append(&[3], Want::Last).expect("appends");
+    let profile = engine.end_profile().expect("ends");
+    for event in &profile.events {
+        assert!(!event.name.is_empty() && !event.thread.is_empty() && event.start_ns > 0, "{event:?}");
+    }
+    for part in parts {
+        let told = profile.events.iter().filter(|event| event.part.as_ref() == Some(part));
+        let starts: std::collections::BTreeSet<u64> = told.map(|event| event.start_ns).collect();
+        assert!(starts.len() >= 2, "{part} is computed in both steps and told at {starts:?}");
+    }
+    assert!(engine.end_profile().is_err(), "a profile ends once");
+}

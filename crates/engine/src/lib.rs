@@ -12,10 +12,12 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod profile;
 
 use std::collections::BTreeMap;
 
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
+pub use profile::{Profile, ProfileClock, ProfileEvent};
 
 /// Where the computation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,6 +227,28 @@ pub trait InferenceEngine: Sized {
     /// Hidden states of the last `append`, if [`Settings::hidden_states`] was set at load.
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         Err(EngineError::Unsupported(format!("{} gives no access to hidden states", Self::FRAMEWORK)))
+    }
+
+    /// The settings to load with if the run is to be profiled: for what the framework's profiler must know before. It
+    /// may put files into `directory`.
+    fn profiled(settings: Settings, directory: &std::path::Path) -> Settings {
+        let _ = directory;
+        settings
+    }
+
+    /// Starts the framework's own profiler, once, after [`load`](Self::load). No timed run is profiled.
+    ///
+    /// Errors with [`EngineError::Unsupported`] where there is no profiler; the text is a whole sentence that says so.
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        let framework = Self::FRAMEWORK;
+        let text = format!("Photofinish reads no profiler of {framework}, so its own events are not here.");
+        Err(EngineError::Unsupported(text))
+    }
+
+    /// Ends the profiler and returns its events: all since [`begin_profile`](Self::begin_profile), and those before
+    /// that it has noted.
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        Err(EngineError::Input("end_profile before begin_profile".into()))
     }
 }
 

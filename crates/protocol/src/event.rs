@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Traced;
+
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
@@ -56,6 +58,7 @@ pub enum Event {
     Generated(Generated),
     Scored(Scored),
     Probed(Probed),
+    Traced(Traced),
     Done,
     Failed(Failed),
 }

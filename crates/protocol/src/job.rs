@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Denoise;
+use crate::{Denoise, Trace};
 
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -71,6 +71,8 @@ pub enum Task {
     Score(Score),
     /// What the machine can do just now. Initialises no framework, opens no bundle.
     Probe(Probe),
+    /// A run to look at, not to time: it may be slowed by a profiler.
+    Trace(Trace),
 }
 
 /// Load, cold start and warm-up at once, then measured requests as they are asked for: one run yields all that is

@@ -8,10 +8,12 @@
 mod denoise;
 mod event;
 mod job;
+mod trace;
 
 pub use denoise::*;
 pub use event::*;
 pub use job::*;
+pub use trace::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
 pub const VERSION: u32 = 6;

@@ -135,6 +135,39 @@ const PROBED: &[Field] = &[
     must("threads", Whole(2)),
 ];
 
+const INTERVAL: &[Field] = &[
+    must("name", Text("load")),
+    must("start_ns", Whole(8_100_000_000)),
+    must("end_ns", Whole(8_200_000_000)),
+];
+
+const TRACED_REQUEST: &[Field] = &[
+    must("phase", Text("warm-up")),
+    must("start_ns", Whole(8_300_000_000)),
+    must("tokens_ns", List(&Whole(8_350_000_000))),
+    must("tokens", TOKENS),
+];
+
+const ALIGNMENT: &[Field] = &[
+    must("clock", OneOf(&["CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"])),
+    may("error_ns", Whole(120)),
+    must("overhang_ns", Whole(0)),
+];
+
+const PROFILER: &[Field] = &[
+    must("name", Text("numpy's profiler")),
+    must("file", Text("profile.json")),
+    must("events", Whole(3_000)),
+    must("alignment", Object(ALIGNMENT)),
+];
+
+const TRACED: &[Field] = &[
+    must("phases", List(&Object(INTERVAL))),
+    must("requests", List(&Object(TRACED_REQUEST))),
+    may("profiler", Object(PROFILER)),
+    must("notes", List(&Text("numpy has no profiler."))),
+];
+
 const FAILED: &[Field] = &[
     must("kind", OneOf(&["unsupported", "input", "failed"])),
     must("reason", Text("this worker reads f32 alone")),
@@ -153,6 +186,7 @@ pub(crate) const EVENTS: &[(&str, &[Field])] = &[
     ("generated", GENERATED),
     ("scored", FILE),
     ("probed", PROBED),
+    ("traced", TRACED),
     ("done", &[]),
     ("failed", FAILED),
 ];

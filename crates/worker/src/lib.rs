@@ -29,6 +29,7 @@ mod serve;
 mod slowed;
 mod stdout;
 mod threads;
+mod trace;
 mod turns;
 mod warmup;
 

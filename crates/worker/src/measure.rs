@@ -176,7 +176,7 @@ fn check_generation(
     }
 }
 
-fn check_case(case: &Case, new_tokens: usize) -> Result<(), ServeError> {
+pub(crate) fn check_case(case: &Case, new_tokens: usize) -> Result<(), ServeError> {
     let length = case.prompts.first().map_or(0, Vec::len);
     if length == 0 || new_tokens == 0 || case.prompts.iter().any(|prompt| prompt.len() != length) {
         let reason = "a case needs at least one token to continue, one to add, and prompts of one length";

@@ -78,7 +78,7 @@ impl<'a> Runner<'a> {
         match &self.denoiser {
             _ if new_tokens == 0 => {}
             Some((_, steps)) => drop(self.denoise(engine, case, new_tokens.min(*steps))?),
-            None => drop(self.steps(engine, case, new_tokens.min(self.new_tokens))?),
+            None => drop(self.timed(engine, case, new_tokens.min(self.new_tokens))?),
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl<'a> Runner<'a> {
     ) -> Result<CaseSample, ServeError> {
         match &self.denoiser {
             Some((_, steps)) => self.denoise(engine, case, *steps),
-            None => self.steps(engine, case, self.new_tokens),
+            None => Ok(self.timed(engine, case, self.new_tokens)?.1),
         }
     }
 
@@ -106,12 +106,13 @@ impl<'a> Runner<'a> {
         denoiser.request(engine, (case, &self.cases[case]), self.new_tokens, how)
     }
 
-    fn steps<E: InferenceEngine>(
+    /// The beginning of a request, up to so many new tokens, and the clock's reading at its start.
+    pub(crate) fn timed<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         index: usize,
         new_tokens: usize,
-    ) -> Result<CaseSample, ServeError> {
+    ) -> Result<(u64, CaseSample), ServeError> {
         let case = &self.cases[index];
         let request = Request::new(case, self.new_tokens, self.kv_cache);
         let Request { batch, capacity, .. } = request;
@@ -162,7 +163,9 @@ impl<'a> Runner<'a> {
 
         let tokens = &self.chosen.tokens;
         let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
-        Ok(CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect(), ..CaseSample::default() })
+        let sample =
+            CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect(), ..CaseSample::default() };
+        Ok((start, sample))
     }
 }
 

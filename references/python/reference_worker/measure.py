@@ -47,7 +47,7 @@ def generate(adapter, task, context, send):
     _check_decode({"sampled": task["sampling"]} if task.get("sampling") else "greedy")
     cases = [{"prompts": prompts, "trace": []} for prompts in task["prompts"]]
     for case in cases:
-        _check_case(case, task["new_tokens"], context)
+        check_case(case, task["new_tokens"], context)
     iteration = Runner(adapter, cases, task["new_tokens"], "greedy", "on").iteration(0)
     for case, sample in zip(cases, iteration["cases"]):
         case["trace"] = sample["tokens"]
@@ -63,13 +63,13 @@ def _check(task, context):
         raise bad_input("a measurement needs cases and warm-up")
     _check_decode(task["decode"])
     for case in task["cases"]:
-        _check_case(case, task["new_tokens"], context)
+        check_case(case, task["new_tokens"], context)
         fits = len(case["trace"]) == len(case["prompts"])
         if not fits or any(len(row) != task["new_tokens"] for row in case["trace"]):
             raise bad_input("each prompt needs a trace as long as the new tokens")
 
 
-def _check_case(case, new_tokens, context):
+def check_case(case, new_tokens, context):
     lengths = {len(prompt) for prompt in case["prompts"]}
     if len(lengths) != 1 or 0 in lengths or not new_tokens:
         raise bad_input("a case needs at least one token to continue, one to add, and prompts of one length")

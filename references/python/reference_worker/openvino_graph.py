@@ -15,13 +15,15 @@ ELEMENTS = {"float32": openvino.Type.f32, "float16": openvino.Type.f16, "uint16"
 INT4_GROUP, INT4_OFFSET = 32, 8
 
 
-def built(model, weights, precision, hidden_states):
-    """`model`: the description. `weights`: the mapped file, which must outlive what is made here."""
-    return _Decoder(model, weights, precision).graph(hidden_states)
+def built(model, weights, precision, hidden_states, named=False):
+    """`model`: the description. `weights`: the mapped file, which must outlive what is made here. `named`: whether every
+    node is named by the part of the model that it is in, `layer 3 mlp/MatMul_52`."""
+    return _Decoder(model, weights, precision, named).graph(hidden_states)
 
 
 class _Decoder:
-    def __init__(self, model, weights, precision):
+    def __init__(self, model, weights, precision, named):
+        self._named = set() if named else None
         self._model, self._weights, self._precision = model, weights, precision
         self._sinks = []
         self._ids, self._positions = _input([-1, -1], "ids"), _input([-1], "positions")
@@ -29,6 +31,9 @@ class _Decoder:
         self._batch = ops.gather(ops.shape_of(self._ids), _ints([0]), _int(0))
         self._mask = self._causal_mask()
         self._rotary = self._cos_and_sin() if model["inverse_frequencies"] else None
+        # What all layers share is no part of one.
+        for shared in (self._mask, *(self._rotary or ())):
+            self._part(None, shared)
 
     def graph(self, hidden_states):
         model, names = self._model, self._model["tensors"]
@@ -37,29 +42,45 @@ class _Decoder:
         if names["position_embedding"]:
             learned = self._vector([names["position_embedding"]])
             state = ops.add(state, ops.gather(learned, self._positions, _int(0)))
-        states = [state]
+        states = [self._part("embedding", state)]
         for index, layer in enumerate(names["layers"]):
             state = self._layer(index, layer, state)
             states.append(state)
-        states[-1] = self._norm(names["final_norm"], state)
+        states[-1] = self._part("final norm", self._norm(names["final_norm"], state))
         head = embedding if model["tied_embeddings"] else self._matrix([names["lm_head"]])
         last = ops.gather(states[-1], self._wanted, _int(1))
-        results = [ops.result(ops.matmul(last, head, False, True), "logits")]
+        results = [ops.result(self._part("head", ops.matmul(last, head, False, True)), "logits")]
         if hidden_states:
             results += [ops.result(state, f"hidden.{index}") for index, state in enumerate(states)]
         inputs = [self._ids, self._positions, self._beams, self._wanted]
         return openvino.Model(results, self._sinks, inputs, "decoder")
 
     def _layer(self, index, names, state):
-        attended = self._attention(index, names, self._norm(names["attention_norm"], state))
-        state = ops.add(state, self._linear(names["output"], attended))
-        inner = self._linear(names["gate_up"], self._norm(names["mlp_norm"], state))
+        normed = self._part(f"layer {index} attention norm", self._norm(names["attention_norm"], state))
+        attended = self._attention(index, names, normed)
+        state = self._part(f"layer {index} attention", ops.add(state, self._linear(names["output"], attended)))
+        normed = self._part(f"layer {index} mlp norm", self._norm(names["mlp_norm"], state))
+        inner = self._linear(names["gate_up"], normed)
         if self._model["gated_mlp"]:
             gate, up = ops.split(inner, _int(2), 2).outputs()
             inner = ops.multiply(self._activated(gate), up)
         else:
             inner = self._activated(inner)
-        return ops.add(state, self._linear(names["down"], inner))
+        return self._part(f"layer {index} mlp", ops.add(state, self._linear(names["down"], inner)))
+
+    def _part(self, name, value):
+        """Names the nodes that lead to `value` and belong to no part yet, and returns it. None is for no part."""
+        ahead = [] if self._named is None else [value]
+        while ahead:
+            node = ahead.pop()
+            node = node.get_node() if isinstance(node, openvino.Output) else node
+            if node.get_name() in self._named:
+                continue
+            self._named.add(node.get_name())
+            if name is not None:
+                node.set_friendly_name(f"{name}/{node.get_friendly_name()}")
+            ahead += [entry.get_source_output() for entry in node.inputs()]
+        return value
 
     def _attention(self, index, names, state):
         model = self._model

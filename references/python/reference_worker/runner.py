@@ -25,11 +25,11 @@ class Runner:
     def lead_in(self, case, new_tokens):
         """The beginning of a request, up to so many new tokens, untimed."""
         if new_tokens > 0:
-            self._steps(self._cases[case], min(new_tokens, self._new_tokens))
+            self.timed(self._cases[case], min(new_tokens, self._new_tokens))
 
     def request(self, case):
         """One request of a case, by its number."""
-        return self._steps(self._cases[case], self._new_tokens)
+        return self.timed(self._cases[case], self._new_tokens)[1]
 
     def _parts(self, case):
         """What is in the cache when the clock starts, what is computed then, and the room for all of it.
@@ -45,7 +45,8 @@ class Runner:
         if context:
             self._adapter.append(context, False)
 
-    def _steps(self, case, new_tokens):
+    def timed(self, case, new_tokens):
+        """The beginning of a request, up to so many new tokens, and the clock's reading at its start."""
         adapter, now_ns = self._adapter, clock.now_ns
         context, prompt, capacity = self._parts(case)
         batch = len(prompt)
@@ -74,7 +75,7 @@ class Runner:
             gaps.append(now - last)
             last = now
         rows = [list(row) for row in zip(*tokens)]
-        return {"first_token_ns": first_token_ns, "gaps_ns": gaps, "tokens": rows}
+        return start, {"first_token_ns": first_token_ns, "gaps_ns": gaps, "tokens": rows}
 
 
 def rows_of(case):

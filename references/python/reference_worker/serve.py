@@ -4,7 +4,7 @@ import json
 import os
 import platform
 
-from . import clock, measure, page_cache, score
+from . import clock, measure, page_cache, score, trace
 from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .memory import Phase
 from .runner import Slowed
@@ -86,6 +86,8 @@ def _work(load_adapter, stream, start_ns, send):
         raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
     bundle = Bundle(job["bundle"], job.get("model"))
     weights_file = adapter_class.weights_file(bundle, settings)
+    if task["kind"] == "trace":
+        settings = adapter_class.profiled(settings)
     cache = page_cache.prepare(weights_file, job.get("evict", False))
     identity = identity_of(weights_file)
     phase = Phase()
@@ -121,6 +123,12 @@ def _work(load_adapter, stream, start_ns, send):
         measure.check_tokens(task["sequences"], lengths.pop(), context)
         score.score(adapter, task, bundle, settings.get("hidden_states", False))
         send("scored", file=task["file"])
+    elif kind == "trace":
+        phases = [
+            {"name": "start-up", "start_ns": start_ns if spawned is None else spawned, "end_ns": ready_ns},
+            {"name": "load", "start_ns": before_ns, "end_ns": after_ns},
+        ]
+        send("traced", **trace.trace(adapter, task, context, phases))
     elif kind != "load":
         raise bad_input(f"unknown task {kind!r}")
     send("done")

@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
@@ -65,6 +66,7 @@ class Conformance:
         self.the_whole_sequence_at_once("begun again")
         self.each_shape_is_compiled_once()
         self.bad_input_is_refused()
+        self.the_profiler_tells_each_layer()
 
     def what_is_in_effect_is_what_was_asked_for(self):
         told = self.adapter.in_effect()
@@ -135,6 +137,32 @@ class Conformance:
             require(all(isinstance(shape, str) for shape in compiled), f"compiled shapes are phrases, not {compiled}")
             twice = {shape for shape in compiled if compiled.count(shape) > 1}
             require(not twice, f"compiled twice: {sorted(twice)}")
+
+    def the_profiler_tells_each_layer(self):
+        """In a prefill and in a decode step. What has no profiler says so."""
+        settings = self.adapter_class.profiled(self.settings)
+        adapter = self.adapter
+        if settings != self.settings:
+            adapter = self.adapter_class(self.bundle, settings, self.adapter_class.weights_file(self.bundle, settings))
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                adapter.begin_profile(Path(directory))
+            except WorkerError as error:
+                require(error.kind == "unsupported", f"it has no profiler and says so as {error.kind}: {error}")
+                return
+            adapter.begin(1, 4)
+            adapter.append([[1, 2, 3]], False)
+            adapter.append([[4]], False)
+            profile = adapter.end_profile()
+        require(profile["clock"] in ("CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"), f"clock is {profile['clock']}")
+        starts = {}
+        for event in profile["events"]:
+            start = event["step" if profile["clock"] == "none" else "start_ns"]
+            starts.setdefault(event["part"], set()).add(start)
+        layers = range(self.bundle.model["layers"]) if self.settings["jit"] else ()
+        for part in [f"layer {layer} {part}" for layer in layers for part in ("attention", "mlp")]:
+            told = starts.get(part, ())
+            require(len(told) > 1, f"the profiler tells {part} {len(told)} times; it was computed in two steps")
 
     def bad_input_is_refused(self):
         score = lambda rows: {"kind": "score", "sequences": rows, "file": "/dev/null"}

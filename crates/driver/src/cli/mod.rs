@@ -8,6 +8,7 @@ mod outcomes;
 mod request;
 mod screen;
 mod shards;
+mod trace;
 mod values;
 mod worker_check;
 
@@ -25,6 +26,7 @@ pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+pub(crate) use trace::TraceArgs;
 use values::parse_switch;
 pub(crate) use worker_check::WorkerCheckArgs;
 
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     Denoise(DenoiseArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
+    /// Write one run of a framework as a trace for Perfetto or chrome://tracing
+    Trace(TraceArgs),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
     /// Write the page and pictures of an earlier run again, of the whole history, or of many results together

@@ -20,6 +20,7 @@ mod schema;
 mod shards;
 mod studies;
 mod synthetic;
+mod trace;
 mod trust;
 mod turns;
 mod worker_check;

@@ -17,7 +17,7 @@ def mix(z):
 
 class Adapter(Base):
     FRAMEWORK = "fake"
-    OPTIONS = ("perturb", "kv_cache", "step_ms")
+    OPTIONS = ("perturb", "kv_cache", "step_ms", "profiler")
 
     @staticmethod
     def runtime():
@@ -28,6 +28,7 @@ class Adapter(Base):
         options = settings.get("options", {})
         self._perturb = float(options.get("perturb", 0))
         self._policy = options.get("kv_cache", "growing")
+        self._profiler, self._events = options.get("profiler"), None
         self._step_s = float(options.get("step_ms", 0)) / 1e3
 
     def in_effect(self):
@@ -41,7 +42,10 @@ class Adapter(Base):
         self._states = [0xCBF29CE484222325] * batch
 
     def append(self, tokens, every):
+        start = time.time_ns()
         time.sleep(self._step_s)
+        if self._events is not None:
+            self._note(start, time.time_ns())
         logits = array("f")
         for sequence, row in enumerate(tokens):
             for position, token in enumerate(row):
@@ -58,3 +62,18 @@ class Adapter(Base):
 
     def values(self, logits):
         return logits.tobytes()
+
+    def begin_profile(self, directory):
+        if self._profiler is None:
+            return super().begin_profile(directory)
+        self._events, self._steps = [], 0
+
+    def _note(self, start, end):
+        event = {"name": "sleep", "part": "layer 0 mlp", "thread": "main", "duration_ns": end - start, "details": {}}
+        clock = {"start_ns": start} if self._profiler == "CLOCK_REALTIME" else {"step": self._steps}
+        self._events.append({**event, **clock})
+        self._steps += 1
+
+    def end_profile(self):
+        notes = ["What it sleeps is all that it does."]
+        return {"profiler": "the fake's profiler", "clock": self._profiler, "events": self._events, "notes": notes}

@@ -15,6 +15,7 @@ from jaxlib import _jax
 
 from .. import jax_decoder, threads
 from ..bundle import WorkerError, bad_input, unsupported
+from ..jax_profile import Profile
 from ..jax_steps import POLICIES
 from ..weights import Weights
 from . import Base
@@ -127,6 +128,8 @@ class Adapter(Base):
         step, keep = steps.step(key), steps.keep
         if self._jit:
             inputs = self._parameters, self._kept, ids, numpy.int32(0)
+            # Programs of one name could not be told apart in a profile.
+            step.__name__ = f"step_{len(self._compiled)}"
             step = self._jitted(step, (self._division, kept, whole, whole), (logits, whole, kept)).lower(*inputs)
             placed = partial(jax.ShapeDtypeStruct, sharding=self._place(kept))
             new = jax.tree.map(lambda form: placed(form.shape, form.dtype), step.out_info[2])
@@ -140,6 +143,12 @@ class Adapter(Base):
         if self._shards > 1:
             function = jax.shard_map(function, mesh=self._mesh, in_specs=divided, out_specs=results)
         return jax.jit(function, donate_argnums=(0,) if donated else ())
+
+    def begin_profile(self, directory):
+        self._profile = Profile(directory)
+
+    def end_profile(self):
+        return self._profile.end([step.as_text() for step, _ in self._compiled.values()] if self._jit else [])
 
     def argmax(self, logits):
         return logits[:, -1].argmax(axis=-1).tolist()

@@ -6,6 +6,7 @@ import openvino
 
 from .. import openvino_graph
 from ..bundle import WorkerError, unsupported
+from ..openvino_profile import Profile
 from ..weights import Weights
 from . import Base
 
@@ -53,15 +54,19 @@ class Adapter(Base):
             "INFERENCE_NUM_THREADS": settings["threads"],
             "NUM_STREAMS": 1,
         }
+        profiled = settings.get("profiled", False)
+        if profiled:
+            wanted["PERF_COUNT"] = "YES"
         # The graph's constants lie in the mapped file.
         self._weights = Weights(weights_file)
         hidden_states = settings.get("hidden_states", False)
-        graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states)
+        graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
         self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
         self._effective = read_back(self._compiled, wanted)
         self._nodes = observed(self._compiled)
         require_weights(self._nodes, self._precision)
         self._request = self._compiled.create_infer_request()
+        self._profile = None
         self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
 
     def in_effect(self):
@@ -100,10 +105,22 @@ class Adapter(Base):
         arrays["positions"][:] = range(self._filled, self._filled + count)
         self._filled += count
         self._request.infer(tensors, share_inputs=True, share_outputs=True)
+        if self._profile is not None:
+            self._profile.note()
         return self._request.get_output_tensor(0).data
 
     def argmax(self, logits):
         return logits[:, -1].argmax(axis=-1).tolist()
+
+    @classmethod
+    def profiled(cls, settings):
+        return {**settings, "profiled": True}
+
+    def begin_profile(self, directory):
+        self._profile = Profile(self._request)
+
+    def end_profile(self):
+        return self._profile.end()
 
     def values(self, logits):
         return numpy.ascontiguousarray(logits, numpy.float32).tobytes()

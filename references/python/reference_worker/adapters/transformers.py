@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, CompileConfig, DynamicCache, Stat
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ..bundle import references_directory, unsupported
+from ..torch_profile import Profile
 from . import Base
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -87,6 +88,13 @@ class Adapter(Base):
 
     def argmax(self, logits):
         return logits[:, -1].argmax(dim=-1).tolist()
+
+    def begin_profile(self, directory):
+        self._profile = Profile(self._model, not self._compiled), directory
+
+    def end_profile(self):
+        profile, directory = self._profile
+        return profile.end(directory)
 
     def values(self, logits):
         return logits.float().contiguous().numpy().tobytes()
