@@ -215,7 +215,7 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
     });
     assert!(failure(&events_of(&other.to_string(), "")).1.contains("protocol 99"));
     let ragged =
-        Case { context: Vec::new(), prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };
+        Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]], ..Case::default() };
     let events = serve(settings(&[]), Task::Measure(Measure { cases: vec![ragged], ..measure() }));
     assert!(failure(&events).1.contains("one length"));
 }
