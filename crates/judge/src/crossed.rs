@@ -232,7 +232,7 @@ mod tests {
         let run = |subset: usize, round: usize| {
             let factor = 1.0 + noise * ((round * 7 + subset * 3) % 5) as f64;
             let ns = (MS[subset] * 1e6 * factor) as u64;
-            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], tokens: Vec::new() };
+            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
             let iteration = Iteration { index: 0, cases: vec![case] };
             testing::run(&subset.to_string(), round, vec![Event::Iteration(iteration)])
         };
