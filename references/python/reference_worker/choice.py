@@ -27,15 +27,16 @@ def choices(logits, positions, algorithm, top_p=None, top_k=None):
             tokens, largest = piece.argmax(axis=1), piece.max(axis=1)
         is_distribution = numpy.isfinite(largest)
         piece[~is_distribution], largest[~is_distribution] = 0, 0
-        weights = numpy.exp(piece - largest[:, None].astype(numpy.float64))
-        sure = confidence(weights, algorithm, top_p, top_k)
+        weights = numpy.subtract(piece, largest[:, None], dtype=numpy.float64)
+        sure = confidence(numpy.exp(weights, out=weights), algorithm, top_p, top_k)
         sure[~is_distribution] = -numpy.inf
         found += zip(tokens.tolist(), sure.tolist())
     return found
 
 
 def confidence(weights, algorithm, top_p, top_k):
-    """Of each row; `weights` are probabilities relative to the most likely token's, `[rows, vocabulary]`."""
+    """Of each row; `weights` are probabilities relative to the most likely token's, `[rows, vocabulary]`, and are written
+    over: what large rows cost is mostly memory."""
     if (top_p or 1) < 1 or (top_k or weights.shape[1]) < weights.shape[1]:
         weights = remaining(weights, top_p, top_k)
     mass = weights.sum(axis=1)
@@ -43,21 +44,25 @@ def confidence(weights, algorithm, top_p, top_k):
         return 1 / mass
     if algorithm == "topk_margin":
         return 1 / mass - second(weights) / mass
-    probabilities = weights / mass[:, None]
-    return (probabilities * numpy.log(probabilities + EPSILON)).sum(axis=1)
+    weights /= mass[:, None]
+    terms = weights + EPSILON
+    numpy.log(terms, out=terms)
+    return numpy.multiply(terms, weights, out=terms).sum(axis=1)
 
 
 def second(weights):
     """The second largest of each row; 0 if it has only one."""
     if weights.shape[1] == 1:
         return numpy.zeros(len(weights))
-    return numpy.partition(weights, -2, axis=1)[:, -2]
+    weights.partition(-2, axis=1)
+    return weights[:, -2]
 
 
 def remaining(weights, top_p, top_k):
-    """The weights in falling order, those that are left out 0. Which of several equal ones remain makes no difference to
-    a confidence."""
-    falling = -numpy.sort(-weights, axis=1)
+    """The weights in falling order, those that are left out 0. Which of several equal ones remain makes no difference
+    to a confidence."""
+    weights.sort(axis=1)
+    falling = weights[:, ::-1]
     if top_p is not None and top_p < 1:
         reached = numpy.cumsum(falling, axis=1)
         # A token remains as long as those before it fall short.

@@ -97,8 +97,8 @@ class Denoiser:
         return [prompt + [self._mask] * new_tokens for prompt in case["prompts"]]
 
     def _choices(self, rows, state, prompt):
-        """By masked place, the token that it would become and how sure that is. Logits are shifted by one: the row of the
-        position before a place is the place's."""
+        """By masked place, the token that it would become and how sure that is. Logits are shifted by one: the row of
+        the position before a place is the place's."""
         places = [place for place, token in enumerate(state[prompt:]) if token == self._mask]
         return dict(zip(places, choices(rows, [prompt + place - 1 for place in places], self._rule)))
 

@@ -52,8 +52,8 @@ def score(adapter, task, bundle, hidden_states):
 def along_trace(adapter, cases, task, vocabulary, denoiser=None):
     """Context and prompt in one piece, the first `steps` tokens of the trace one at a time, the rest in one piece.
 
-    With `prompt_last_only`, of context and prompt the last position's logits alone are kept. Of masked diffusion there are
-    as many rows: those that tokens were unmasked by, and the last position's of the last step.
+    With `prompt_last_only`, of context and prompt the last position's logits alone are kept. Of masked diffusion there
+    are as many rows: those that tokens were unmasked by, and the last position's of the last step.
     """
     tensors = {}
     for index, case in enumerate(cases):

@@ -86,9 +86,8 @@ def _work(load_adapter, stream, start_ns, send):
         raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
     bundle = Bundle(job["bundle"], job.get("model"))
     if not bundle.causal and not adapter_class.BOTH_WAYS:
-        raise unsupported(
-            f"masked diffusion attends both ways, and {adapter_class.FRAMEWORK} is driven here with causal attention alone"
-        )
+        framework = adapter_class.FRAMEWORK
+        raise unsupported(f"masked diffusion attends both ways, and {framework} is driven here with causal attention alone")
     weights_file = adapter_class.weights_file(bundle, settings)
     cache = page_cache.prepare(weights_file, job.get("evict", False))
     identity = identity_of(weights_file)
