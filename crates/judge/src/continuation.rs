@@ -112,7 +112,10 @@ mod tests {
         let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 7.9995, 3.0, 1.0, 0.0, 0.0, 0.0, 0.0];
         Reference {
             framework: "r".into(),
-            generated: protocol::Generated { tokens: vec![vec![vec![1, 0, 0]]], ..protocol::Generated::default() },
+            generated: protocol::Generated {
+                tokens: vec![vec![vec![1, 0, 0]]],
+                ..protocol::Generated::default()
+            },
             logits: vec![Logits { batch: 1, positions: 4, vocabulary: 3, values }],
             unquantised: None,
         }

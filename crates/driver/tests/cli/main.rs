@@ -3,6 +3,7 @@
 
 mod check;
 mod common;
+mod denoise;
 mod history;
 mod input;
 #[cfg(target_os = "linux")]

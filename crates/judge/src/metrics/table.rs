@@ -307,7 +307,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         metric: Metric::StepsPerSecond,
         key: "steps_per_second",
-        title: "Steps (per s)",
+        title: "Steps (1/s)",
         words: "steps per second",
         unit: "1/s",
         higher_is_better: true,

@@ -1,8 +1,8 @@
 use protocol::{Event, Iteration};
 
 use super::*;
-use plan::Generation::{Denoising, OneToken, TokenByToken};
 use crate::testing;
+use plan::Generation::{Denoising, OneToken, TokenByToken};
 
 fn run(cases: Vec<CaseSample>) -> Run {
     testing::run("x", 0, vec![Event::Iteration(Iteration { index: 0, cases })])
@@ -73,7 +73,10 @@ fn one_token_is_tested_by_what_prefill_gives() {
     assert_eq!(Metric::tested(TokenByToken), Metric::TABLE);
     let one = [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput];
     assert_eq!(Metric::tested(OneToken)[..4], one);
-    assert_eq!((Metric::deciding(TokenByToken), Metric::deciding(OneToken)), (Metric::Throughput, Metric::PrefillThroughput));
+    assert_eq!(
+        (Metric::deciding(TokenByToken), Metric::deciding(OneToken)),
+        (Metric::Throughput, Metric::PrefillThroughput)
+    );
     let decide = Metric::ALL.iter().filter(|metric| metric.entry().decides);
     assert_eq!(decide.count(), 1);
 }
@@ -106,5 +109,8 @@ fn metrics_of_denoising_take_the_place_of_those_of_decoding() {
     assert!(table.contains(&Metric::StepTime) && !table.contains(&Metric::Latency), "{table:?}");
     assert!(!Metric::all(TokenByToken).contains(&Metric::SamplerShare));
     let all = Metric::all(Denoising);
-    assert!(table.iter().chain(&Metric::of_a_prompt(Denoising)).all(|metric| all.contains(metric)), "{all:?}");
+    assert!(
+        table.iter().chain(&Metric::of_a_prompt(Denoising)).all(|metric| all.contains(metric)),
+        "{all:?}"
+    );
 }
