@@ -67,7 +67,7 @@ fn main() {
 
 type Made = fn() -> String;
 
-const PAGES: [(&str, Made); 7] = [
+const PAGES: [(&str, Made); 8] = [
     ("compare", || published(|_| ())),
     ("struck", || published(strike)),
     ("inconclusive", || published(open)),
