@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod check;
+mod claims;
 mod common;
 mod denoise;
 mod history;
