@@ -18,10 +18,10 @@ const MOST: u64 = 300_000;
 const RECORD: &str = "run.json";
 const REPORT: &str = "report.json";
 const ENVIRONMENT: &str = "environment.json";
-/// Of a study: always kept, and kept where there is room.
+/// Files of a study: always kept, and kept where there is room.
 const ALWAYS: [&str; 2] = [REPORT, "report.md"];
 const PAGE: &str = "report.html";
-/// Of each cell: with these two, `photofinish report` makes every output of it again.
+/// Files of each cell: with these two, `photofinish report` makes every output of it again.
 const EVIDENCE: [&str; 2] = ["plan.json", "samples.jsonl"];
 
 /// How a run went.

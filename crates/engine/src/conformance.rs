@@ -5,7 +5,7 @@
 //! hold `input_ids` [2, T], `logits` [2, T, V], `hidden.0` … `hidden.L` [2, T, H] and `greedy` (16
 //! tokens after row 0).
 //!
-//! Of a model that attends both ways ([`diffusion_models`], [`check_both_ways`]) there is no `greedy`: `prompt` and
+//! Models that attend both ways ([`diffusion_models`], [`check_both_ways`]) have no `greedy`: `prompt` and
 //! `states.ALGORITHM` are for `worker`'s suite, since the worker chooses tokens.
 
 use std::path::{Path, PathBuf};

@@ -212,7 +212,7 @@ pub trait InferenceEngine: Sized {
     /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
     /// capacity: see [`check_append`].
     ///
-    /// Of a model that attends both ways ([`bundle::ModelConfig::causal`] is false) a sequence is appended in one piece,
+    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one piece,
     /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
 

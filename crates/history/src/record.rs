@@ -120,7 +120,7 @@ pub struct Case {
     /// `on` or `off`.
     pub kv_cache: String,
     pub jit: bool,
-    /// Of masked diffusion: the number of steps, and how they unmask: "entropy", "origin, temperature 0.7".
+    /// Steps of masked diffusion, and how they unmask: "entropy", "origin, temperature 0.7".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -79,7 +79,7 @@ pub struct Agreement {
     pub timed_tokens: usize,
     /// Number of these tokens that the reference would not have chosen.
     pub timed_mismatches: usize,
-    /// Of masked diffusion: number of these tokens that the run would have unmasked in another step.
+    /// Number of these tokens that the run, by masked diffusion, would have unmasked in another step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub misplaced: usize,
     /// The cost of quantising; `None` at precisions that are not quantised.
@@ -131,7 +131,7 @@ pub struct TokenAgreement {
     pub timed: usize,
     /// Number of these that the reference would not have chosen.
     pub mismatches: usize,
-    /// Of masked diffusion: number of these that the process would have unmasked in another step.
+    /// Number of these that the process, by masked diffusion, would have unmasked in another step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub misplaced: usize,
 }

@@ -32,7 +32,7 @@ pub struct Way {
 }
 
 impl Way {
-    pub fn of(plan: &Plan) -> Way {
+    pub fn new(plan: &Plan) -> Way {
         Way { decode: plan.decode, denoise: plan.denoise }
     }
 }

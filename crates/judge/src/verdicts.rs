@@ -258,12 +258,7 @@ mod tests {
     fn evidence(a: &[f64], b: &[f64]) -> Evidence {
         let run = |label: &str, round: usize, ms: f64| {
             let ns = (ms * 1e6) as u64;
-            let case = CaseSample {
-                first_token_ns: ns,
-                gaps_ns: vec![ns; 3],
-                tokens: Vec::new(),
-                ..CaseSample::default()
-            };
+            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
             let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
             let iteration = Iteration { index: 0, cases: vec![case] };
             testing::run(label, round, vec![Event::Loaded(loaded), Event::Iteration(iteration)])

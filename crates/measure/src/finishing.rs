@@ -36,10 +36,10 @@ impl Session<'_> {
             let contender = session.plan.contender(&run.framework);
             let (Some(contender), Some(reference)) = (contender, work.reference) else { return };
             let tolerance = Tolerance::for_precision(contender.precision);
-            ended.tokens = Some(parity::tokens(reference, run, Way::of(session.plan), tolerance.tie));
+            ended.tokens = Some(parity::tokens(reference, run, Way::new(session.plan), tolerance.tie));
             if is_asked {
                 let agreement = logits::read_parity(&file).and_then(|logits| {
-                    parity::compare(reference, &logits, run, Way::of(session.plan), tolerance)
+                    parity::compare(reference, &logits, run, Way::new(session.plan), tolerance)
                 });
                 match agreement {
                     Ok(agreement) => ended.agreement = Some(agreement),

@@ -109,14 +109,7 @@ impl SweepKind {
                 usual(&mut request.new_tokens, &[64]);
                 request.study.text = true;
             }
-            SweepKind::Denoise => {
-                if request.models == [configs::DEFAULT_MODEL] {
-                    request.models = vec![DIFFUSION_MODEL.to_owned()];
-                }
-                usual(&mut request.denoise.steps, &[8, 16, 32, 64]);
-                usual(&mut request.new_tokens, &[64]);
-                usual(&mut request.prompt_tokens, &[16]);
-            }
+            SweepKind::Denoise => complete_denoising(request),
             SweepKind::Size => {
                 if request.models.len() < 2 {
                     request.models = SIZES.map(str::to_owned).to_vec();
@@ -191,6 +184,16 @@ pub(crate) fn beside_no_jit(engines: &[configs::Engine]) -> Vec<Arm> {
         }
     }
     arms
+}
+
+/// Fills in the axes of a study of masked diffusion.
+fn complete_denoising(request: &mut Request) {
+    if request.models == [configs::DEFAULT_MODEL] {
+        request.models = vec![DIFFUSION_MODEL.to_owned()];
+    }
+    usual(&mut request.denoise.steps, &[8, 16, 32, 64]);
+    usual(&mut request.new_tokens, &[64]);
+    usual(&mut request.prompt_tokens, &[16]);
 }
 
 /// Fills in an axis that was not given.

@@ -14,7 +14,7 @@ pub struct Denoise {
     /// The fewest most likely tokens that have this share of the probability, above 0 up to 1.
     #[serde(default)]
     pub top_p: Option<f32>,
-    /// Of these, the number of most likely ones, 1 or more.
+    /// Number of most likely tokens that remain of these, 1 or more.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// At 0 the surest positions are unmasked; above, they are drawn by softmax(confidence / `alg_temp`).

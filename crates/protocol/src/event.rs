@@ -174,12 +174,12 @@ pub struct CaseSample {
     /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed
     /// loop.
     pub tokens: Vec<Vec<u32>>,
-    /// Of masked diffusion, where a step stands for a token above: the step, from 0, in which the worker itself would
+    /// Steps of masked diffusion, one of which stands for a token above: the step, from 0, in which the worker itself would
     /// have unmasked each token, `[batch][new tokens]`. Where it is fed given states, the number of steps stands for a
     /// token that it would not have unmasked in the step in which the trace does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmasked: Vec<Vec<u32>>,
-    /// Of masked diffusion: what each step's time holds of choosing tokens, the pass being the rest.
+    /// Times that steps of masked diffusion take for choosing tokens, the pass being the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sampler_ns: Vec<u64>,
 }
@@ -285,7 +285,7 @@ pub struct Probed {
 pub struct Generated {
     /// `[case][batch][new tokens]`
     pub tokens: Vec<Vec<Vec<u32>>>,
-    /// Of masked diffusion: the step, from 0, that unmasked each.
+    /// Steps of masked diffusion, from 0, that unmasked each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmasked: Vec<Vec<Vec<u32>>>,
 }

@@ -119,7 +119,7 @@ pub struct Finish {
 /// Teacher-forced logits: context and prompt in one piece, the first `steps` tokens of the trace one at a
 /// time, the rest in one piece, so that prefill and decode are both covered at little cost.
 ///
-/// Of masked diffusion: the logits that each token was unmasked by, in the state that the trace has at its step, and
+/// By masked diffusion they are the logits that each token was unmasked by, in the state that the trace has at its step, and
 /// behind them those of the last position in the last step. Shapes are as with `prompt_last_only`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityTask {

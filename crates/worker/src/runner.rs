@@ -19,7 +19,7 @@ pub(crate) struct Runner<'a> {
     decode: Decode,
     kv_cache: KvCache,
     chosen: Chosen,
-    /// Of masked diffusion, with its number of steps.
+    /// What fills in masks, and in how many steps.
     denoiser: Option<(Denoiser, usize)>,
 }
 

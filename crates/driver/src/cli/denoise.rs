@@ -77,7 +77,7 @@ pub(crate) struct DenoiseArgs {
     /// Keep the fewest most likely tokens that together have this probability, above 0 up to 1
     #[arg(long, value_name = "P", value_parser = parse_top_p, help_heading = DENOISING)]
     top_p: Option<f32>,
-    /// Of these, keep the K most likely tokens
+    /// Keep the K most likely tokens of these
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), help_heading = DENOISING)]
     top_k: Option<u32>,
     /// Seed of what is drawn; equal seeds draw equal tokens from equal logits [default: random, and printed if anything

@@ -4,7 +4,7 @@ use measure::resolve::drawn_seed;
 use plan::denoise::{check_prompt, mask_of};
 use plan::prompts::{self, Text};
 use plan::{Axis, Failure, Result};
-use protocol::{Event, Generate, Task};
+use protocol::{Denoise, Event, Generate, Task};
 use serde_json::json;
 
 use super::single::Single;
@@ -40,22 +40,7 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
         task.seed = drawn_seed();
         eprintln!("--seed {}", task.seed);
     }
-    let generate = Generate {
-        prompts: vec![vec![prompt.clone()]],
-        new_tokens,
-        sampling: None,
-        denoise: Some(task),
-        parity: None,
-    };
-    let outcome = single.run(false, Task::Generate(generate))?;
-    let generated = outcome.events.iter().find_map(|event| match event {
-        Event::Generated(generated) => Some(generated),
-        _ => None,
-    });
-    let row = |cases: &[Vec<Vec<u32>>]| cases.first()?.first().filter(|row| row.len() == new_tokens).cloned();
-    let both = generated.and_then(|generated| Some((row(&generated.tokens)?, row(&generated.unmasked)?)));
-    let (tokens, unmasked) = both
-        .ok_or_else(|| Failure::failed(format!("{} did not fill in {new_tokens} tokens", args.framework)))?;
+    let (tokens, unmasked) = filled_in(&single, &prompt, new_tokens, task)?;
     let continuation = text.decode(&tokens)?;
     let output = match args.format {
         Format::Json => json!({
@@ -71,4 +56,29 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     };
     print(&(output + "\n"))?;
     Ok(0)
+}
+
+/// The tokens that the framework fills in, and the step that unmasks each.
+fn filled_in(
+    single: &Single,
+    prompt: &[u32],
+    new_tokens: usize,
+    task: Denoise,
+) -> Result<(Vec<u32>, Vec<u32>)> {
+    let generate = Generate {
+        prompts: vec![vec![prompt.to_vec()]],
+        new_tokens,
+        sampling: None,
+        denoise: Some(task),
+        parity: None,
+    };
+    let outcome = single.run(false, Task::Generate(generate))?;
+    let generated = outcome.events.iter().find_map(|event| match event {
+        Event::Generated(generated) => Some(generated),
+        _ => None,
+    });
+    let row = |cases: &[Vec<Vec<u32>>]| cases.first()?.first().filter(|row| row.len() == new_tokens).cloned();
+    let both = generated.and_then(|generated| Some((row(&generated.tokens)?, row(&generated.unmasked)?)));
+    let label = &single.contender.label;
+    both.ok_or_else(|| Failure::failed(format!("{label} did not fill in {new_tokens} tokens")))
 }

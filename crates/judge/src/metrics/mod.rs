@@ -4,6 +4,7 @@
 //! the samples of all its measured requests. The figure of a round is that of the contender's process in that round.
 
 mod amount;
+mod steps;
 mod table;
 mod told;
 mod turns;
@@ -17,6 +18,7 @@ use crate::run::Run;
 use plan::{Generation, Plan};
 
 pub use amount::detectable;
+use steps::Denoising;
 use table::ENTRIES;
 pub use table::Metric;
 use told::{Amount, Told};
@@ -53,19 +55,6 @@ struct Entry {
     amount: Amount,
     /// The words for a difference, if it has words of its own.
     told: Option<Told>,
-}
-
-/// A metric, where requests generate by masked diffusion.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Denoising {
-    /// The same as elsewhere.
-    Alike,
-    /// Another takes its place.
-    Replaced(Metric),
-    /// It speaks of decoding.
-    Never,
-    /// It speaks of steps, and is of such requests alone.
-    Alone,
 }
 
 /// The source of a metric's figures.
@@ -239,11 +228,7 @@ impl Metric {
     /// Every metric that such requests can have.
     pub fn all(generation: Generation) -> Vec<Metric> {
         let denoises = generation == Generation::Denoising;
-        let has = |metric: &Metric| match metric.entry().when_denoising {
-            Denoising::Alike => true,
-            Denoising::Alone => denoises,
-            Denoising::Replaced(_) | Denoising::Never => !denoises,
-        };
+        let has = |metric: &Metric| metric.entry().when_denoising.is_shown(denoises);
         Metric::ALL.into_iter().filter(has).collect()
     }
 

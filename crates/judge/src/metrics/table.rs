@@ -8,8 +8,9 @@ use protocol::CaseSample;
 use serde::{Deserialize, Serialize};
 use statistics::quantile;
 
+use super::steps::{Denoising, Steps};
 use super::told::{Amount, Told};
-use super::{Denoising, Entry, Samples, Source};
+use super::{Entry, Samples, Source};
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
 #[derive(
@@ -286,7 +287,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Time per Step (ms)",
         short_title: Some("Step (ms)"),
         words: "time per step",
-        source: Source::Samples(|samples| Steps::of(samples).map(|steps| steps.ns / steps.count / 1e6)),
+        source: Source::Samples(|samples| Steps::new(samples).map(|steps| steps.ns / steps.count / 1e6)),
         when_denoising: Denoising::Alone,
         follows: Some(Metric::DenoisingThroughput),
         ..PLAIN
@@ -299,7 +300,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "denoising throughput",
         unit: "tok/s",
         higher_is_better: true,
-        source: Source::Samples(|samples| Steps::of(samples).map(|steps| steps.tokens / steps.ns * 1e9)),
+        source: Source::Samples(|samples| Steps::new(samples).map(|steps| steps.tokens / steps.ns * 1e9)),
         when_denoising: Denoising::Alone,
         told: Some(Told { does: "denoises", how: "faster", brief: "faster", most: "is fastest" }),
         ..PLAIN
@@ -311,7 +312,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "steps per second",
         unit: "1/s",
         higher_is_better: true,
-        source: Source::Samples(|samples| Steps::of(samples).map(|steps| steps.count / steps.ns * 1e9)),
+        source: Source::Samples(|samples| Steps::new(samples).map(|steps| steps.count / steps.ns * 1e9)),
         when_denoising: Denoising::Alone,
         ..PLAIN
     },
@@ -322,7 +323,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "sampler's share",
         unit: "%",
         source: Source::Samples(|samples| {
-            Steps::of(samples).map(|steps| steps.sampler_ns / steps.ns * 100.0)
+            Steps::new(samples).map(|steps| steps.sampler_ns / steps.ns * 100.0)
         }),
         when_denoising: Denoising::Alone,
         ..PLAIN
@@ -342,30 +343,6 @@ fn ms(ns: u64) -> f64 {
 /// This quantile of the gaps, in milliseconds.
 fn gap(samples: &Samples<'_>, share: f64) -> Option<f64> {
     quantile(&samples.gaps_ns().into_iter().map(ms).collect::<Vec<_>>(), share)
-}
-
-/// Requests of masked diffusion, together.
-struct Steps {
-    ns: f64,
-    sampler_ns: f64,
-    count: f64,
-    /// New tokens of all sequences.
-    tokens: f64,
-}
-
-impl Steps {
-    /// `None` where requests go token by token.
-    fn of(samples: &Samples<'_>) -> Option<Steps> {
-        let sum =
-            |each: fn(&CaseSample) -> u64| samples.cases.iter().map(|case| each(case)).sum::<u64>() as f64;
-        let count = sum(|case| case.sampler_ns.len() as u64);
-        (count > 0.0).then(|| Steps {
-            ns: sum(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>()),
-            sampler_ns: sum(|case| case.sampler_ns.iter().sum()),
-            count,
-            tokens: sum(|case| case.tokens.iter().map(|row| row.len() as u64).sum()),
-        })
-    }
 }
 
 /// One request from its beginning to its last token, in milliseconds.

@@ -197,6 +197,15 @@ impl Column {
     }
 }
 
+/// The columns of a study of masked diffusion.
+const DENOISED: [Column; 5] = [
+    Column::Metric(Metric::StepTime),
+    Column::Metric(Metric::Total),
+    Column::Tokens,
+    Column::Metric(Metric::SamplerShare),
+    Column::Metric(Metric::PeakMemory),
+];
+
 /// The columns of figures, after those of the axes and the framework's.
 pub fn columns(kind: SweepKind) -> Vec<Column> {
     let middle = match kind {
@@ -242,13 +251,7 @@ pub fn columns(kind: SweepKind) -> Vec<Column> {
             Column::Kl,
             Column::Top1,
         ],
-        SweepKind::Denoise => vec![
-            Column::Metric(Metric::StepTime),
-            Column::Metric(Metric::Total),
-            Column::Tokens,
-            Column::Metric(Metric::SamplerShare),
-            Column::Metric(Metric::PeakMemory),
-        ],
+        SweepKind::Denoise => DENOISED.to_vec(),
         SweepKind::Size => vec![
             Column::WeightsSize,
             Column::Metric(Metric::Load),

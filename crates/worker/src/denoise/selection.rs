@@ -26,7 +26,7 @@ impl Selection {
         }
     }
 
-    /// Of one sequence's `masked` places, those that this step unmasks: see [`Self::selected`]. `uniform` gives numbers in
+    /// Selects those of one sequence's `masked` places that this step unmasks: see [`Self::selected`]. `uniform` gives numbers in
     /// (0, 1]. It is called once for each place where places are drawn, and else not at all.
     pub(super) fn select(
         &mut self,
