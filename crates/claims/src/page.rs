@@ -183,6 +183,7 @@ fn rounds(report: &StudyReport) -> String {
     let rounds = report.cells.iter().map(|cell| cell.rounds).filter(|rounds| *rounds > 0);
     let (least, most) = (rounds.clone().min(), rounds.max());
     match (least, most) {
+        (Some(1), Some(1)) => ", 1 round".to_owned(),
         (Some(least), Some(most)) if least == most => format!(", {least} rounds"),
         (Some(least), Some(most)) => format!(", {least} to {most} rounds"),
         _ => String::new(),
@@ -241,7 +242,7 @@ mod tests {
             "| 0 | [A \\| B](#0-a--b) | *not measurable here* |",
             "## 0. A | B\n\n**Not measurable here**: it was not run yet",
             "- **Who says it.** *G*: two times\n- **There.** c\n- **Here.** h\n",
-            "| a \\| b | 2x | about (factor 1.20 either way) | – (it was not run yet",
+            "| a \\| b | 2x | about | – (it was not run yet",
             "```sh\nphotofinish ab a b\n```\n\n- both: not run yet",
         ] {
             assert!(page.contains(expected), "{expected}\n{page}");

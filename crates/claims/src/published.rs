@@ -89,9 +89,10 @@ impl Published {
         match self.reading {
             Sense::AtLeast => "at least".into(),
             Sense::AtMost => "at most".into(),
-            Sense::About => {
-                format!("about (factor {:.2} either way)", 1.0 + self.within.unwrap_or(ABOUT))
-            }
+            Sense::About => match self.within {
+                Some(within) => format!("about (factor {} either way)", 1.0 + within),
+                None => "about".into(),
+            },
         }
     }
 

@@ -81,7 +81,9 @@ pub(crate) fn figure(cell: &Cell, framework: &str, metric: Metric) -> Outcome {
     let absent = || format!("{framework} has no {}", metric.words());
     let value = row.typical(metric).ok_or_else(absent)?;
     let figure = row.metrics.get(&metric).ok_or_else(absent)?;
-    let interval = Interval { bounds: (figure.min, figure.max), is_confidence: false };
+    // The figure is a mean over blocks, the range one of medians: with few processes it may lie beside them.
+    let bounds = (figure.min.min(value), figure.max.max(value));
+    let interval = Interval { bounds, is_confidence: false };
     Ok(Found { value, interval: Some(interval) })
 }
 
@@ -217,6 +219,12 @@ mod tests {
         assert_eq!(found.interval, Some(Interval { bounds: (8.0, 12.0), is_confidence: false }));
         let half = quotient(found, found);
         assert_eq!(half.interval.unwrap().bounds, (8.0 / 12.0, 12.0 / 8.0));
+    }
+
+    #[test]
+    fn a_range_holds_its_figure() {
+        let found = figure(&measured(10.0, 11.0, 12.0), "x", Metric::Throughput).unwrap();
+        assert_eq!(found.interval.unwrap().bounds, (10.0, 12.0));
     }
 
     #[test]
