@@ -53,6 +53,16 @@ pub struct Engine {
     /// switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiles: Option<String>,
+    /// The file that is this engine without its KV cache, for `ab optimised`; none where the cache is simply switched off,
+    /// and its own name where it has no cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_cache: Option<String>,
+    /// The file that is this engine without fused kernels, where `ab optimised` is to switch them unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_fused: Option<String>,
+    /// A reduced precision that it has kernels of its own for on a CPU, where `ab optimised` is to switch it unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduced_precision: Option<bundle::Precision>,
     /// Pieces of set-up that it needs.
     #[serde(default)]
     pub native: Vec<String>,

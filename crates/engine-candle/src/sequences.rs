@@ -12,15 +12,15 @@ pub(crate) struct Sequences {
     pub(crate) capacity: usize,
     /// Positions that the caches hold.
     pub(crate) filled: usize,
-    /// One for each layer.
+    /// One for each layer. Of a model that attends both ways all share one, for nothing is kept.
     pub(crate) caches: Vec<Cache>,
     pub(crate) rotary: Option<RotaryTable>,
     /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
     pub(crate) scores: Vec<f32>,
 }
 
-/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]`.
-#[derive(Debug)]
+/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]`. A clone shares them.
+#[derive(Debug, Clone)]
 pub(crate) struct Cache {
     pub(crate) keys: Tensor,
     pub(crate) values: Tensor,
@@ -36,8 +36,6 @@ pub(crate) struct RotaryTable {
 
 impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
-        let cache = || Cache::new(config, batch, capacity, DType::F32, &Device::Cpu);
-        let caches = (0..config.layers).map(|_| cache());
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
@@ -49,7 +47,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
-            caches: caches.collect::<Result<_>>()?,
+            caches: Cache::of_layers(config, batch, capacity, DType::F32, &Device::Cpu)?,
             rotary,
             scores: vec![0.0; decode_threads() * capacity],
         })
@@ -57,7 +55,22 @@ impl Sequences {
 }
 
 impl Cache {
-    pub(crate) fn new(
+    /// One for each layer, or the same for all where nothing is kept.
+    pub(crate) fn of_layers(
+        config: &ModelConfig,
+        batch: usize,
+        capacity: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Vec<Cache>> {
+        let cache = || Cache::new(config, batch, capacity, dtype, device);
+        match config.causal {
+            true => (0..config.layers).map(|_| cache()).collect(),
+            false => Ok(vec![cache()?; config.layers]),
+        }
+    }
+
+    fn new(
         config: &ModelConfig,
         batch: usize,
         capacity: usize,

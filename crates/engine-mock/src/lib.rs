@@ -149,7 +149,10 @@ impl InferenceEngine for Mock {
             weights: self.script.claimed_precision.unwrap_or(self.settings.precision),
             activations: "f32".into(),
             kv_cache: "f32".into(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
+            kv_cache_policy: match self.config.causal {
+                true => KvCachePolicy::Preallocated,
+                false => KvCachePolicy::None,
+            },
             device: self.settings.device,
             threads: self.settings.threads,
             jit: "none (mock)".into(),
@@ -163,7 +166,7 @@ impl InferenceEngine for Mock {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         self.states = vec![0xcbf2_9ce4_8422_2325; batch];
-        if self.script.kv_cache {
+        if self.script.kv_cache && self.config.causal {
             let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = self.config;
             self.kv_cache = vec![1.0; 2 * layers * batch * kv_heads * head_dim * capacity];
         }

@@ -29,6 +29,7 @@ fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Trace
             jit: true,
             hidden_states: false,
             dequantised: false,
+            autoregressive: false,
             options,
             slowdown: 0.0,
         },

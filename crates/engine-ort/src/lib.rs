@@ -131,6 +131,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         activations.push_str(&format!(" ({inner} within products)"));
     }
     let cache = match model.device {
+        _ if !model.attention.causal => "no KV cache: every pass computes all positions".to_owned(),
         // A model whose cache is copied does not load, nor does its first append pass.
         Device::Cpu => "KV cache written in place (observed)".to_owned(),
         Device::Cuda(_) => "one KV cache bound as past and as present".to_owned(),
@@ -140,7 +141,10 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         weights: settings.precision,
         activations,
         kv_cache: float.into(),
-        kv_cache_policy: KvCachePolicy::Preallocated,
+        kv_cache_policy: match model.attention.causal {
+            true => KvCachePolicy::Preallocated,
+            false => KvCachePolicy::None,
+        },
         device: model.device,
         threads: model.threads,
         jit: format!("graph optimisation: {}", optimization.name()),

@@ -104,7 +104,7 @@ fn builder_on(
 ) -> Result<SessionBuilder, EngineError> {
     match device {
         Device::Cuda(index) => cuda_session_builder(library, optimization, index),
-        Device::Cpu if !probe::cache_is_shared(library, config, attention)? => {
+        Device::Cpu if attention.causal && !probe::cache_is_shared(library, config, attention)? => {
             Err(EngineError::Framework(CACHE_IS_COPIED.into()))
         }
         Device::Cpu => session_builder(library, optimization).map_err(framework),

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::conformance::{Reference, check_model, check_profile, tiny_models};
+use engine::conformance::{
+    Reference, check_both_ways, check_model, check_profile, diffusion_models, tiny_models,
+};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
 
@@ -47,6 +49,20 @@ fn tiny_models_match_the_reference() {
 #[test]
 fn tiny_models_match_the_reference_with_hidden_states() {
     check_all(&Settings { hidden_states: true, ..settings() });
+}
+
+#[test]
+fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    for model in diffusion_models() {
+        let (bundle, reference) = (prepared(&model, Precision::F32, bundles.path()), Reference::read(&model));
+        for level in ["off", "all"] {
+            let settings = Settings { hidden_states: true, ..at_level(level) };
+            check_both_ways::<Ort>(&bundle, &reference, &settings);
+        }
+        let states = model.join("reference.safetensors");
+        worker::conformance::check_states::<Ort>(bundle.directory(), &states, 2);
+    }
 }
 
 fn at_level(level: &str) -> Settings {

@@ -68,7 +68,10 @@ impl InferenceEngine for Tch {
                 _ => activations.to_string(),
             },
             kv_cache: precision(self.model.cache_kind()).to_string(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
+            kv_cache_policy: match self.model.config().causal {
+                true => KvCachePolicy::Preallocated,
+                false => KvCachePolicy::None,
+            },
             device: match device {
                 tch::Device::Cuda(index) => Device::Cuda(index),
                 _ => Device::Cpu,
@@ -112,7 +115,7 @@ impl InferenceEngine for Tch {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.sequences.as_ref().map(Sequences::cache_bytes)
+        self.sequences.as_ref().and_then(Sequences::cache_bytes)
     }
 
     fn begin_profile(&mut self) -> Result<(), EngineError> {

@@ -105,6 +105,8 @@ pub enum KvCachePolicy {
     Preallocated,
     /// Concatenated anew with every token.
     Growing,
+    /// Nothing is kept: the model attends both ways, so that every pass computes all of it.
+    None,
 }
 
 /// What is in effect, observed from what the engine holds after loading.
@@ -209,6 +211,9 @@ pub trait InferenceEngine: Sized {
     ///
     /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
     /// capacity: see [`check_append`].
+    ///
+    /// Of a model that attends both ways ([`bundle::ModelConfig::causal`] is false) a sequence is appended in one piece,
+    /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
 
     /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
@@ -262,6 +267,17 @@ pub fn check_begin(config: &bundle::ModelConfig, batch: usize, capacity: usize) 
     Ok(())
 }
 
+/// What an engine that cannot attend both ways answers when it is to load such a model.
+pub fn check_causal(config: &bundle::ModelConfig, framework: &str) -> Result<(), EngineError> {
+    if config.causal {
+        return Ok(());
+    }
+    let text = format!(
+        "masked diffusion attends both ways, and {framework} is driven here with causal attention alone"
+    );
+    Err(EngineError::Unsupported(text))
+}
+
 /// The checks that every engine's `append` starts with. `filled` of `capacity` positions are taken.
 /// Returns the number of positions that are appended.
 pub fn check_append(
@@ -279,6 +295,10 @@ pub fn check_append(
         return Err(EngineError::Input(format!("{count} tokens do not divide over a batch of {batch}")));
     }
     let count = tokens.len() / batch;
+    if filled > 0 && !config.causal {
+        let text = "this model attends both ways: a whole sequence is appended in one piece, after begin";
+        return Err(EngineError::Input(text.into()));
+    }
     if filled + count > capacity {
         let text = format!("{filled} + {count} tokens exceed the KV cache's capacity of {capacity}");
         return Err(EngineError::Input(text));

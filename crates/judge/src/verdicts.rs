@@ -71,7 +71,7 @@ struct Pair<'a> {
 
 impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let figures = Metric::tested(plan.new_tokens).into_iter().map(|metric| {
+        let figures = Metric::tested(plan.generation()).into_iter().map(|metric| {
             let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
@@ -102,7 +102,7 @@ impl<'a> Pair<'a> {
 }
 
 fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
-    let deciding = Metric::deciding(plan.new_tokens);
+    let deciding = Metric::deciding(plan.generation());
     let weights = statistics::weights(&pairs.iter().map(|pair| pair.metric == deciding).collect::<Vec<_>>());
     let family: Vec<Series<'_>> =
         pairs.iter().zip(weights).map(|(pair, weight)| pair.series(weight)).collect();
@@ -126,7 +126,7 @@ fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)>
         Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, false);
-    let metric = Metric::deciding(plan.new_tokens);
+    let metric = Metric::deciding(plan.generation());
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
     let of_metric = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
     of_metric.map(|(pair, decision)| (name(pair), decision)).collect()
@@ -258,7 +258,12 @@ mod tests {
     fn evidence(a: &[f64], b: &[f64]) -> Evidence {
         let run = |label: &str, round: usize, ms: f64| {
             let ns = (ms * 1e6) as u64;
-            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], tokens: Vec::new() };
+            let case = CaseSample {
+                first_token_ns: ns,
+                gaps_ns: vec![ns; 3],
+                tokens: Vec::new(),
+                ..CaseSample::default()
+            };
             let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
             let iteration = Iteration { index: 0, cases: vec![case] };
             testing::run(label, round, vec![Event::Loaded(loaded), Event::Iteration(iteration)])

@@ -10,7 +10,7 @@ use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
-use crate::{Failure, Result};
+use crate::{DenoiseAsked, Failure, Result};
 
 /// The request for a comparison, or for several if a list has more than one value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,11 @@ pub struct Request {
     pub warmup: Option<u32>,
     pub decode: DecodeAsked,
     pub sampling: SamplingAsked,
+    #[serde(skip_serializing_if = "DenoiseAsked::is_default")]
+    pub denoise: DenoiseAsked,
+    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub autoregressive: bool,
     pub kv_cache: KvCache,
     pub fair_comparison: bool,
     /// The framework whose f32 logits are the reference.
@@ -110,6 +115,8 @@ impl Default for Request {
             warmup: None,
             decode: DecodeAsked::Forced,
             sampling: SamplingAsked::default(),
+            denoise: DenoiseAsked::default(),
+            autoregressive: false,
             kv_cache: KvCache::On,
             fair_comparison: true,
             reference: None,

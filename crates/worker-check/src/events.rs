@@ -48,7 +48,7 @@ const IN_EFFECT: &[Field] = &[
     must("precision", Text("f32")),
     must("activations", Text("f32")),
     must("kv_cache_precision", Text("f32")),
-    must("kv_cache", OneOf(&["preallocated", "growing", "recomputed"])),
+    must("kv_cache", OneOf(&["preallocated", "growing", "recomputed", "none"])),
     must("device", Text("cpu")),
     must("threads", Whole(2)),
     must("jit", Text("none")),

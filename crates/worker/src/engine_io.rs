@@ -49,6 +49,7 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
 
 pub(crate) fn in_effect(observed: InEffect, kv_cache: KvCache) -> protocol::InEffect {
     let policy = match (kv_cache, observed.kv_cache_policy) {
+        (_, KvCachePolicy::None) => "none",
         (KvCache::Off, _) => "recomputed",
         (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
         (KvCache::On, KvCachePolicy::Growing) => "growing",

@@ -9,6 +9,9 @@
 //! ```
 
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod denoise;
 mod energy;
 mod engine_io;
 mod error;

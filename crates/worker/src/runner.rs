@@ -7,6 +7,7 @@ use engine::{InferenceEngine, Want};
 use protocol::{Case, CaseSample, Decode, Iteration, KvCache};
 
 use crate::clock;
+use crate::denoise::Denoiser;
 use crate::error::ServeError;
 use crate::logits::argmax;
 use crate::sampling::Sampler;
@@ -18,6 +19,8 @@ pub(crate) struct Runner<'a> {
     decode: Decode,
     kv_cache: KvCache,
     chosen: Chosen,
+    /// Of masked diffusion, with its number of steps.
+    denoiser: Option<(Denoiser, usize)>,
 }
 
 impl<'a> Runner<'a> {
@@ -32,12 +35,20 @@ impl<'a> Runner<'a> {
             Decode::Forced | Decode::Greedy => None,
         };
         let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary };
-        Runner { cases, new_tokens, decode, kv_cache, chosen }
+        Runner { cases, new_tokens, decode, kv_cache, chosen, denoiser: None }
+    }
+
+    /// Generates by masked diffusion, in so many steps.
+    pub(crate) fn denoising(self, denoiser: Denoiser, steps: usize) -> Runner<'a> {
+        Runner { denoiser: Some((denoiser, steps)), ..self }
     }
 
     /// The cold start: the first case's request up to its first token, its result thrown away. Computing the
     /// context is part of it.
     pub(crate) fn first_token<E: InferenceEngine>(&mut self, engine: &mut E) -> Result<(), ServeError> {
+        if let Some((denoiser, _)) = &mut self.denoiser {
+            return denoiser.first_step(engine, &self.cases[0], self.new_tokens);
+        }
         let request = Request::new(&self.cases[0], self.new_tokens, self.kv_cache);
         self.chosen.begin(0, request.batch);
         request.begin(engine)?;
@@ -57,15 +68,17 @@ impl<'a> Runner<'a> {
         Ok(Iteration { index, cases })
     }
 
-    /// The beginning of a request, up to so many new tokens, untimed.
+    /// The beginning of a request, up to so many new tokens or steps of denoising, untimed.
     pub(crate) fn lead_in<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         case: usize,
         new_tokens: usize,
     ) -> Result<(), ServeError> {
-        if new_tokens > 0 {
-            self.timed(engine, case, new_tokens.min(self.new_tokens))?;
+        match &self.denoiser {
+            _ if new_tokens == 0 => {}
+            Some((_, steps)) => drop(self.denoise(engine, case, new_tokens.min(*steps))?),
+            None => drop(self.timed(engine, case, new_tokens.min(self.new_tokens))?),
         }
         Ok(())
     }
@@ -76,7 +89,21 @@ impl<'a> Runner<'a> {
         engine: &mut E,
         case: usize,
     ) -> Result<CaseSample, ServeError> {
-        Ok(self.timed(engine, case, self.new_tokens)?.1)
+        match &self.denoiser {
+            Some((_, steps)) => self.denoise(engine, case, *steps),
+            None => Ok(self.timed(engine, case, self.new_tokens)?.1),
+        }
+    }
+
+    fn denoise<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+        steps: usize,
+    ) -> Result<CaseSample, ServeError> {
+        let Some((denoiser, _)) = &mut self.denoiser else { return Ok(CaseSample::default()) };
+        let how = (steps, self.decode == Decode::Forced);
+        denoiser.request(engine, (case, &self.cases[case]), self.new_tokens, how)
     }
 
     /// The beginning of a request, up to so many new tokens, and the clock's reading at its start.
@@ -136,7 +163,9 @@ impl<'a> Runner<'a> {
 
         let tokens = &self.chosen.tokens;
         let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
-        Ok((start, CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect() }))
+        let sample =
+            CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect(), ..CaseSample::default() };
+        Ok((start, sample))
     }
 }
 

@@ -70,6 +70,7 @@ fn work<E: InferenceEngine>(
     events.send(Event::Started(started))?;
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
+    let bundle = if job.settings.autoregressive { bundle.autoregressive() } else { bundle };
     let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = page_cache::prepare(&weights_file, job.evict);
     let weights_identity = measure::identity(&weights_file);
@@ -159,6 +160,7 @@ impl Load<'_> {
                 let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
                 let context = measure::Context {
                     vocabulary: config.vocab_size,
+                    mask_token: config.mask_token,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,
                     earlier_peak,
@@ -167,7 +169,9 @@ impl Load<'_> {
                 measure::measure(&mut engine, task, &context, (turns, events))?;
             }
             Task::Load => {}
-            Task::Generate(task) => measure::generate(&mut engine, task, config.vocab_size, events)?,
+            Task::Generate(task) => {
+                measure::generate(&mut engine, task, (config.vocab_size, config.mask_token), events)?
+            }
             Task::Score(task) => {
                 let scored = score::score(&mut engine, task, config, self.settings.hidden_states)?;
                 events.send(Event::Scored(scored))?;

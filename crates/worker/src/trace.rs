@@ -30,7 +30,7 @@ pub(crate) fn trace<E: InferenceEngine>(
     vocabulary: usize,
     mut phases: Vec<Interval>,
 ) -> Result<Traced, ServeError> {
-    let cases = [Case { context: Vec::new(), prompts: task.prompts.clone(), trace: Vec::new() }];
+    let cases = [Case { prompts: task.prompts.clone(), ..Case::default() }];
     check_case(&cases[0], task.new_tokens)?;
     let before = Beside::read();
     let start_ns = clock::now_ns();

@@ -242,6 +242,12 @@ def attention(q, old, new, positions):
     return sum(jnp.einsum("bkgnc,bkcd->bkgnd", share, values) for share, (_, values) in zip(shares, parts))
 
 
+def attention_both_ways(q, keys, values):
+    """The same of positions that all see one another."""
+    scores = jnp.einsum("bkgnd,bkdc->bkgnc", q, keys).astype(jnp.float32) * q.shape[-1] ** -0.5
+    return jnp.einsum("bkgnc,bkcd->bkgnd", jax.nn.softmax(scores, axis=-1).astype(q.dtype), values)
+
+
 def attention_of_one(q, old, new, filled):
     """The same for one new token each, which is put among those before it: `old` has room for it.
 

@@ -9,7 +9,7 @@ MODULE = re.compile(r"^HloModule ([\w.\-]+)")
 OPERATION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*)$")
 WRITTEN = re.compile(r'op_name="([^"]*)"')
 CALLED = re.compile(r"calls=%?([\w.\-]+)")
-COMPUTATION = re.compile(r"^%?([\w.\-]+) \(.*\{$")
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 PART = re.compile(r"layer \d+ [a-z ]+|embedding|final norm|head")
 # What XLA notes of its own threads, and the ends of what it has noted already.
 NOISE = re.compile(r"ThreadpoolListener|end: |\$|Wait for ")

@@ -1,6 +1,7 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod check;
+mod denoise;
 mod help;
 pub(crate) mod history;
 mod outcomes;
@@ -18,6 +19,7 @@ use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
+pub(crate) use denoise::{DenoiseArgs, DenoiseFlags};
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
@@ -25,6 +27,7 @@ pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 pub(crate) use trace::TraceArgs;
+use values::parse_switch;
 pub(crate) use worker_check::WorkerCheckArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -53,6 +56,8 @@ pub(crate) enum Command {
     Ab(Box<AbArgs>),
     /// Continue a prompt on one framework, greedily or by sampling
     Generate(GenerateArgs),
+    /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
+    Denoise(DenoiseArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
     /// Write one run of a framework as a trace for Perfetto or chrome://tracing
@@ -187,9 +192,13 @@ pub(crate) struct SweepArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AbArgs {
-    /// kv-cache, jit, half or fused: on against off, on every framework. Or two names from configs/engines
-    #[arg(value_name = "kv-cache|jit|half|fused | VARIANT VARIANT", num_args = 1..=2, required = true)]
+    /// kv-cache, jit, half or fused: on against off, on every framework. optimised: all of them in every combination, so
+    /// that each one's part of the whole can be told. Or two names from configs/engines
+    #[arg(value_name = "kv-cache|jit|half|fused|optimised | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,
+    /// For `ab optimised`: which of cache, jit, precision and fused to cross [default: those that a framework has]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
+    pub(crate) switches: Vec<plan::Switch>,
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
@@ -299,6 +308,8 @@ pub(crate) enum SweepArg {
     Precision,
     /// Cost against the size of the --model
     Size,
+    /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
+    Denoise,
 }
 
 impl From<SweepArg> for plan::sweep::SweepKind {
@@ -312,6 +323,7 @@ impl From<SweepArg> for plan::sweep::SweepKind {
             SweepArg::Memory => SweepKind::Memory,
             SweepArg::Precision => SweepKind::Precision,
             SweepArg::Size => SweepKind::Size,
+            SweepArg::Denoise => SweepKind::Denoise,
         }
     }
 }
@@ -325,7 +337,8 @@ impl SweepArgs {
 
 impl AbArgs {
     pub(crate) fn study(&self) -> StudyRequest {
-        let request = self.compare.request.request();
+        let mut request = self.compare.request.request();
+        request.study.crossed.clone_from(&self.switches);
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }
 }

@@ -4,6 +4,7 @@ mod ab;
 mod check;
 mod compare;
 mod completions;
+mod denoise;
 mod diff;
 mod generate;
 mod history;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Sweep(args)) => sweep::sweep(args),
         Some(Command::Ab(args)) => ab::ab(args),
         Some(Command::Generate(args)) => generate::generate(args),
+        Some(Command::Denoise(args)) => denoise::denoise(args),
         Some(Command::Score(args)) => score::score(args),
         Some(Command::Trace(args)) => trace::trace(args),
         Some(Command::Parity(args)) => parity::parity(args),

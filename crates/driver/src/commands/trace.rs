@@ -20,6 +20,12 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     let scratch = Scratch::beside(&output)?;
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens as usize);
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
+    if single.bundle.config().mask_token.is_some() {
+        return Err(Failure::usage(format!(
+            "{} generates by masked diffusion: a trace is of a request that goes token by token",
+            single.bundle.manifest().name
+        )));
+    }
     let (config, text) = (single.bundle.config(), Text::open(&single.bundle)?);
     prompts::check_context(prompt, new_tokens, config)?;
     // Which tokens are computed makes no difference to the work.

@@ -2,11 +2,14 @@
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod check;
+mod claims;
 mod common;
+mod denoise;
 mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod optimised;
 mod page;
 mod parity;
 mod pipeline;

@@ -14,7 +14,7 @@ fn a_worker_that_holds_is_exit_zero_and_every_phase_a_line() {
         let holds = format!("{phase:10}holds: ");
         assert!(ran.stdout.lines().any(|line| line.starts_with(&holds)), "{phase}: {}", ran.stdout);
     }
-    assert!(ran.stdout.ends_with("The worker holds protocol 5: 10 phases.\n"), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("The worker holds protocol 6: 10 phases.\n"), "{}", ran.stdout);
 }
 
 #[test]

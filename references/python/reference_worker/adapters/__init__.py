@@ -15,6 +15,9 @@ class Base:
     OPTIONS: tuple = ()
     #: Whether `hidden_states` answers; where keeping them costs speed, an adapter keeps them only if the settings ask.
     HIDDEN_STATES = False
+    #: Whether a model may attend both ways (`causal` of its description is false). A sequence is then appended in one piece
+    #: after `begin`, nothing is kept from one to the next, and `array` answers; numpy is there.
+    BOTH_WAYS = False
     #: Whether it divides the weights over as many devices as `shards` of the settings says.
     SHARDS = False
 
@@ -49,6 +52,10 @@ class Base:
 
     def argmax(self, logits):
         """The most likely token of each sequence, from logits of the last position."""
+        raise NotImplementedError
+
+    def array(self, logits):
+        """The logits as numpy's f32 `[batch, positions, vocabulary]`, without a copy where they lie on the host as such."""
         raise NotImplementedError
 
     def values(self, logits):

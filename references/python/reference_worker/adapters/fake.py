@@ -18,6 +18,7 @@ def mix(z):
 class Adapter(Base):
     FRAMEWORK = "fake"
     OPTIONS = ("perturb", "kv_cache", "step_ms", "profiler")
+    BOTH_WAYS = True
 
     @staticmethod
     def runtime():
@@ -27,7 +28,7 @@ class Adapter(Base):
         self._vocabulary, self._settings = bundle.vocabulary, settings
         options = settings.get("options", {})
         self._perturb = float(options.get("perturb", 0))
-        self._policy = options.get("kv_cache", "growing")
+        self._policy = options.get("kv_cache", "growing") if bundle.causal else "none"
         self._profiler, self._events = options.get("profiler"), None
         self._step_s = float(options.get("step_ms", 0)) / 1e3
 
@@ -44,6 +45,7 @@ class Adapter(Base):
     def append(self, tokens, every):
         start = time.time_ns()
         time.sleep(self._step_s)
+        self._positions = len(tokens[0]) if every else 1
         if self._events is not None:
             self._note(start, time.time_ns())
         logits = array("f")
@@ -59,6 +61,11 @@ class Adapter(Base):
     def argmax(self, logits):
         rows = (logits[at : at + self._vocabulary] for at in range(0, len(logits), self._vocabulary))
         return [row.index(max(row)) for row in rows]
+
+    def array(self, logits):
+        """Lists in place of numpy's dimensions, which are not needed here."""
+        rows = [logits[at : at + self._vocabulary] for at in range(0, len(logits), self._vocabulary)]
+        return [rows[at : at + self._positions] for at in range(0, len(rows), self._positions)]
 
     def values(self, logits):
         return logits.tobytes()

@@ -1,5 +1,5 @@
 """OpenVINO on its plug-in for CPUs: a stateful graph of its own operations, made from the model's description and
-compiled by `compile_model`, driven by one inference request."""
+compiled by `compile_model`, driven by one inference request. Of a model that attends both ways it has no state."""
 
 import numpy
 import openvino
@@ -23,6 +23,7 @@ WEIGHTS = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u4
 class Adapter(Base):
     FRAMEWORK = "openvino"
     HIDDEN_STATES = True
+    BOTH_WAYS = True
 
     @staticmethod
     def runtime():
@@ -67,6 +68,7 @@ class Adapter(Base):
         require_weights(self._nodes, self._precision)
         self._request = self._compiled.create_infer_request()
         self._profile = None
+        self._causal = bundle.causal
         self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
 
     def in_effect(self):
@@ -74,7 +76,7 @@ class Adapter(Base):
         pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
         return {
             "precision": self._precision, "activations": computes,
-            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing",
+            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing" if self._causal else "none",
             "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
             "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
             "jit": "graph compiled by OpenVINO, which has no other way", "optimised": True,
@@ -83,15 +85,17 @@ class Adapter(Base):
         }
 
     def begin(self, batch, capacity):
-        self._request.reset_state()
+        if self._causal:
+            self._request.reset_state()
         self._filled = 0
         # What a step of one token reads, filled in place.
         self._one = self._inputs(batch, 1, [0])
 
     def _inputs(self, batch, count, wanted):
-        shapes = {"ids": (batch, count), "positions": (count,), "beam_idx": (batch,), "wanted": (len(wanted),)}
+        shapes = {"ids": (batch, count), "positions": (count,), "wanted": (len(wanted),)}
         inputs = {name: numpy.zeros(shape, numpy.int32) for name, shape in shapes.items()}
-        inputs["beam_idx"][:] = range(batch)
+        if self._causal:
+            inputs["beam_idx"] = numpy.arange(batch, dtype=numpy.int32)
         inputs["wanted"][:] = wanted
         return inputs, {name: openvino.Tensor(array, shared_memory=True) for name, array in inputs.items()}
 
@@ -122,8 +126,11 @@ class Adapter(Base):
     def end_profile(self):
         return self._profile.end()
 
+    def array(self, logits):
+        return numpy.asarray(logits, numpy.float32)
+
     def values(self, logits):
-        return numpy.ascontiguousarray(logits, numpy.float32).tobytes()
+        return self.array(logits).tobytes()
 
     def hidden_states(self):
         outputs = (self._request.get_output_tensor(1 + index).data for index in range(self._hidden))
