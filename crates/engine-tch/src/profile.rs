@@ -78,23 +78,24 @@ unsafe fn noted(events: *const c_void, index: usize) -> Noted {
 /// `noted` is in the order of threads and begins, the longer first.
 fn events(noted: &[Noted]) -> Vec<ProfileEvent> {
     let mut mark: Option<&Noted> = None;
-    let event = |noted| {
-        let Noted { name, is_mark, start_ns, duration_ns, thread } = noted;
-        if *is_mark {
+    let mut events = Vec::with_capacity(noted.len());
+    for noted in noted {
+        if noted.is_mark {
             mark = Some(noted);
         }
-        let around =
-            mark.filter(|mark| mark.thread == *thread && *start_ns < mark.start_ns + mark.duration_ns.max(1));
-        ProfileEvent {
-            name: name.clone(),
-            part: around.map(|mark| mark.name.clone()),
-            thread: format!("thread {thread}"),
-            start_ns: *start_ns,
-            duration_ns: *duration_ns,
+        let is_around = |mark: &&Noted| {
+            mark.thread == noted.thread && noted.start_ns < mark.start_ns + mark.duration_ns.max(1)
+        };
+        events.push(ProfileEvent {
+            name: noted.name.clone(),
+            part: mark.filter(is_around).map(|mark| mark.name.clone()),
+            thread: format!("thread {}", noted.thread),
+            start_ns: noted.start_ns,
+            duration_ns: noted.duration_ns,
             details: Default::default(),
-        }
-    };
-    noted.iter().map(event).collect()
+        });
+    }
+    events
 }
 
 /// A mark around what runs while it lives.
@@ -105,7 +106,8 @@ impl Mark {
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: the name is copied.
         #[allow(unsafe_code)]
-        Mark(unsafe { engine_tch_mark_begin(name.as_ptr()) })
+        let mark = unsafe { engine_tch_mark_begin(name.as_ptr()) };
+        Mark(mark)
     }
 }
 
