@@ -6,9 +6,9 @@ use anyhow::Result;
 use judge::Environment;
 
 use crate::claim::{Claim, Figure, Run};
+use crate::found::Found;
 use crate::kept::{self, Kept};
 use crate::published::{Verdict, of_all};
-use crate::reading::Found;
 
 /// A claim, judged.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 //! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
 
 pub mod claim;
+pub mod found;
 pub mod judged;
 pub mod kept;
 pub mod page;

@@ -3,10 +3,10 @@
 use judge::study::StudyReport;
 
 use crate::claim::Run;
+use crate::found::Found;
 use crate::judged::{Judged, JudgedFigure};
 use crate::kept::{self, Kept, RunRecord};
 use crate::published::Verdict;
-use crate::reading::Found;
 use crate::unit::Unit;
 
 /// The page, from the root of the checkout, and the block that is made.
@@ -199,8 +199,8 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::claim::Claim;
+    use crate::found::Interval;
     use crate::judged::judge;
-    use crate::reading::Interval;
 
     #[test]
     fn a_figure_is_written_with_its_interval_or_range() {

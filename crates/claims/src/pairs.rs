@@ -5,7 +5,7 @@ use judge::study::Cell;
 use judge::verdicts::Verdict;
 use statistics::MIN_ROUNDS;
 
-use crate::reading::{Found, Interval, Outcome, row};
+use crate::found::{Found, Interval, Outcome, row};
 
 /// How many times better `a` is than `b`, with its 95 % interval.
 pub(crate) fn advantage(cell: &Cell, a: &str, b: &str, metric: Metric) -> Outcome {

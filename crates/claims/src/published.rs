@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::reading::Found;
+use crate::found::Found;
 use crate::unit::Unit;
 
 /// How far from a published figure ours may lie where that is read as "about".
@@ -130,7 +130,7 @@ pub fn of_all(verdicts: &[Verdict]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Interval;
+    use crate::found::Interval;
 
     fn published(reading: Sense, low: Option<f64>, high: Option<f64>) -> Published {
         Published { text: "x".into(), reading, low, high, within: None }

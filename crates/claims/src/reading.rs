@@ -2,10 +2,11 @@
 //! none.
 
 use judge::Metric;
-use judge::study::{Cell, CellRow, StudyReport};
-use plan::{Axis, Setting, Settings};
+use judge::study::StudyReport;
+use plan::{Axis, Settings};
 use serde::Deserialize;
 
+use crate::found::{Found, Outcome, cell, quiet_row, row};
 use crate::{pairs, rows};
 
 /// One reader, with what it needs. `at` names the cell by its place on the axes, as far as there are several.
@@ -116,39 +117,6 @@ pub struct Over {
     pub at: Option<Settings>,
 }
 
-/// A figure that was found, in the unit of its reader.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found {
-    pub value: f64,
-    pub interval: Option<Interval>,
-}
-
-/// Bounds of a figure.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
-    pub bounds: (f64, f64),
-    /// A 95 % interval; else the least and largest of the processes.
-    pub is_confidence: bool,
-}
-
-/// A figure, or the reason why there is none.
-pub(crate) type Outcome = Result<Found, String>;
-
-impl Found {
-    pub(crate) fn alone(value: f64) -> Found {
-        Found { value, interval: None }
-    }
-
-    /// The same seen through a falling or rising function.
-    pub(crate) fn map(self, function: impl Fn(f64) -> f64) -> Found {
-        let interval = self.interval.map(|Interval { bounds: (low, high), is_confidence }| {
-            let (low, high) = (function(low), function(high));
-            Interval { bounds: (low.min(high), low.max(high)), is_confidence }
-        });
-        Found { value: function(self.value), interval }
-    }
-}
-
 impl Reading {
     pub(crate) fn is_arithmetic(&self) -> bool {
         matches!(self, Reading::Product { .. })
@@ -207,58 +175,4 @@ impl Quotient {
         let second = rows::figure(other, framework, metric.unwrap_or(self.metric))?;
         Ok(rows::quotient(first, second))
     }
-}
-
-/// The cell at a place, if it was measured.
-pub(crate) fn cell<'a>(report: &'a StudyReport, at: &Settings) -> Result<&'a Cell, String> {
-    let is_there = |cell: &&Cell| at.iter().all(|(axis, value)| cell.settings.get(axis) == Some(value));
-    let place = || match place(at) {
-        place if place.is_empty() => "the study".to_owned(),
-        place => place,
-    };
-    let mut found = report.cells.iter().filter(is_there);
-    let cell = found.next().ok_or_else(|| format!("{} was not measured", place()))?;
-    if found.next().is_some() {
-        return Err(format!("{} has several cells: the claim must say which", place()));
-    }
-    match &cell.refused {
-        Some(reason) => Err(format!("{}: {reason}", place())),
-        None => Ok(cell),
-    }
-}
-
-/// A contender with figures, in a cell of a machine that was quiet.
-fn quiet_row<'a>(
-    report: &'a StudyReport,
-    at: &Settings,
-    framework: &str,
-) -> Result<(&'a Cell, &'a CellRow), String> {
-    let cell = cell(report, at)?;
-    let row = row(cell, framework)?;
-    quiet(cell)?;
-    Ok((cell, row))
-}
-
-/// A contender that takes part in verdicts.
-pub(crate) fn row<'a>(cell: &'a Cell, framework: &str) -> Result<&'a CellRow, String> {
-    let row = cell.rows.iter().find(|row| row.framework == framework);
-    let row = row.ok_or_else(|| format!("{framework} was not measured"))?;
-    if row.state.takes_part() {
-        return Ok(row);
-    }
-    let reason = row.reasons.first().map_or_else(String::new, |reason| format!(": {reason}"));
-    Err(format!("{framework} is {}{reason}", row.state.words()))
-}
-
-pub(crate) fn quiet(cell: &Cell) -> Result<(), String> {
-    if cell.is_noisy() { Err("the machine was too noisy for a verdict on speed".into()) } else { Ok(()) }
-}
-
-/// "new tokens 15, int8".
-pub(crate) fn place(at: &Settings) -> String {
-    let told = at.iter().map(|(axis, value)| match value {
-        Setting::Name(name) => name.clone(),
-        Setting::Number(number) => format!("{} {number}", axis.title().to_lowercase()),
-    });
-    told.collect::<Vec<_>>().join(", ")
 }

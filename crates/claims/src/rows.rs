@@ -7,7 +7,7 @@ use judge::study::{Cell, CellRow, StudyReport};
 use plan::{Axis, Settings};
 use serde::Deserialize;
 
-use crate::reading::{Found, Interval, Outcome, quiet, row};
+use crate::found::{Found, Interval, Outcome, quiet, row};
 
 /// What of a growth along an axis is read.
 #[derive(Debug, Clone, Deserialize)]

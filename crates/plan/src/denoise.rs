@@ -2,31 +2,14 @@
 
 use bundle::ModelConfig;
 use protocol::{Algorithm, Denoise};
-use serde::{Deserialize, Serialize};
 
-use crate::{Failure, Prompt, Request, Result, SamplingAsked};
+use crate::{DenoiseAsked, Failure, Prompt, Request, Result, SamplingAsked};
 
 /// The settings of Dream's demonstration.
 const ALGORITHM: Algorithm = Algorithm::Entropy;
 const EPS: f32 = 1e-3;
 
-/// Settings of denoising; what is open has its usual value. Temperature, top-p and top-k are those of sampling.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DenoiseAsked {
-    /// Numbers of steps; by default as many as there are new tokens.
-    pub steps: Vec<u32>,
-    pub algorithm: Option<Algorithm>,
-    pub alg_temp: Option<f32>,
-    pub eps: Option<f32>,
-}
-
 impl DenoiseAsked {
-    /// Whether nothing is asked for.
-    pub fn is_default(&self) -> bool {
-        *self == DenoiseAsked::default()
-    }
-
     /// The task for `new_tokens`.
     pub fn denoise(&self, sampling: SamplingAsked, new_tokens: usize, seed: u64) -> Result<Denoise> {
         let steps = self.steps.first().map_or(new_tokens, |&steps| steps as usize);
@@ -47,16 +30,6 @@ impl DenoiseAsked {
             seed,
         })
     }
-}
-
-/// The way a plan's requests generate. Which metrics there are depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generation {
-    TokenByToken,
-    /// Requests for one token, which decode nothing.
-    OneToken,
-    /// Masked diffusion: a pass over all positions for each step.
-    Denoising,
 }
 
 /// The mask of a model that generates by masked diffusion, or why this one does not.

@@ -6,7 +6,7 @@ use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{Generation, HugePages, Prompt, Request};
+use crate::{HugePages, Prompt, Request};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,6 +91,16 @@ pub enum Schedule {
     /// One process after another, each from start to end. So were all results of schema 3 and before.
     #[default]
     Sequential,
+}
+
+/// The way a plan's requests generate. Which metrics there are depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    TokenByToken,
+    /// Requests for one token, which decode nothing.
+    OneToken,
+    /// Masked diffusion: a pass over all positions for each step.
+    Denoising,
 }
 
 /// A comparison, ready to be measured.

@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
-use protocol::KvCache;
+use protocol::{Algorithm, KvCache};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
-use crate::{DenoiseAsked, Failure, Result};
+use crate::{Failure, Result};
 
 /// The request for a comparison, or for several if a list has more than one value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -211,6 +211,24 @@ pub struct SamplingAsked {
     /// Number of the most likely tokens to draw among; `None` for all.
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
+}
+
+/// Settings of denoising; what is open has its usual value. Temperature, top-p and top-k are those of sampling.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DenoiseAsked {
+    /// Numbers of steps; by default as many as there are new tokens.
+    pub steps: Vec<u32>,
+    pub algorithm: Option<Algorithm>,
+    pub alg_temp: Option<f32>,
+    pub eps: Option<f32>,
+}
+
+impl DenoiseAsked {
+    /// Whether nothing is asked for.
+    pub fn is_default(&self) -> bool {
+        *self == DenoiseAsked::default()
+    }
 }
 
 impl SamplingAsked {

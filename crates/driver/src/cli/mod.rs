@@ -4,10 +4,12 @@ pub(crate) mod check;
 mod denoise;
 mod help;
 pub(crate) mod history;
+mod masked;
 mod outcomes;
 mod request;
 mod screen;
 mod shards;
+mod sweep;
 mod trace;
 mod values;
 mod worker_check;
@@ -19,13 +21,14 @@ use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
-pub(crate) use denoise::{DenoiseArgs, DenoiseFlags};
+pub(crate) use denoise::DenoiseArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+use sweep::SweepArg;
 pub(crate) use trace::TraceArgs;
 use values::parse_switch;
 pub(crate) use worker_check::WorkerCheckArgs;
@@ -289,43 +292,6 @@ pub(crate) struct ParityArgs {
     /// Format of the output on stdout: table, json or markdown
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-}
-
-/// The named sweeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SweepArg {
-    /// One pass over --batch sequences of --seq tokens each
-    Forward,
-    /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
-    Generate,
-    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
-    Warmup,
-    /// What a script would have claimed whose warm-up is shorter than its test, beside what is true
-    ShortWarmup,
-    /// Memory by part, over --batch
-    Memory,
-    /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
-    Precision,
-    /// Cost against the size of the --model
-    Size,
-    /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
-    Denoise,
-}
-
-impl From<SweepArg> for plan::sweep::SweepKind {
-    fn from(kind: SweepArg) -> plan::sweep::SweepKind {
-        use plan::sweep::SweepKind;
-        match kind {
-            SweepArg::Forward => SweepKind::Forward,
-            SweepArg::Generate => SweepKind::Generate,
-            SweepArg::Warmup => SweepKind::Warmup,
-            SweepArg::ShortWarmup => SweepKind::ShortWarmup,
-            SweepArg::Memory => SweepKind::Memory,
-            SweepArg::Precision => SweepKind::Precision,
-            SweepArg::Size => SweepKind::Size,
-            SweepArg::Denoise => SweepKind::Denoise,
-        }
-    }
 }
 
 impl SweepArgs {

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked};
 use protocol::KvCache;
 
-use super::DenoiseFlags;
+use super::masked::DenoiseFlags;
 use super::values::{
     parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
     parse_temperature, parse_top_p, precisions, set, set_list,

@@ -8,6 +8,7 @@ mod steps;
 mod table;
 mod told;
 mod turns;
+mod work;
 
 use protocol::CaseSample;
 use statistics::median;
@@ -18,10 +19,10 @@ use crate::run::Run;
 use plan::{Generation, Plan};
 
 pub use amount::detectable;
-use steps::Denoising;
 use table::ENTRIES;
 pub use table::Metric;
 use told::{Amount, Told};
+pub use work::Work;
 
 /// The definition of one metric.
 struct Entry {
@@ -55,6 +56,30 @@ struct Entry {
     amount: Amount,
     /// The words for a difference, if it has words of its own.
     told: Option<Told>,
+}
+
+/// A metric, where requests generate by masked diffusion.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Denoising {
+    /// The same as elsewhere.
+    Alike,
+    /// Another takes its place.
+    Replaced(Metric),
+    /// It speaks of decoding.
+    Never,
+    /// It speaks of steps, and is of such requests alone.
+    Alone,
+}
+
+impl Denoising {
+    /// Whether requests can have the metric, which denoise or do not.
+    fn is_shown(self, denoises: bool) -> bool {
+        match self {
+            Denoising::Alike => true,
+            Denoising::Alone => denoises,
+            Denoising::Replaced(_) | Denoising::Never => !denoises,
+        }
+    }
 }
 
 /// The source of a metric's figures.
@@ -279,29 +304,6 @@ impl Metric {
 /// The name in sentences of the metric with this key. A metric of a newer version keeps its key as its name.
 pub fn words(key: &str) -> String {
     Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
-}
-
-/// The work behind figures of work per time: the work of one iteration, or of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
-    /// Number of sequences that are computed together.
-    pub batch: usize,
-    /// Number of prompt tokens of all cases and all sequences.
-    pub prompt_tokens: usize,
-}
-
-impl Work {
-    /// The work of one iteration of a plan.
-    pub fn new(plan: &Plan) -> Work {
-        let prompt_tokens = plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
-        Work { batch: plan.batch, prompt_tokens: prompt_tokens * plan.batch }
-    }
-
-    /// The work of one request: a prompt in all sequences of the batch.
-    pub fn request(plan: &Plan, case: usize) -> Work {
-        let tokens = plan.prompts.get(case).map_or(0, |prompt| prompt.tokens.len());
-        Work { batch: plan.batch, prompt_tokens: tokens * plan.batch }
-    }
 }
 
 /// The figures of one contender, by round; `None` for a round without one. The last round may be one that the user

@@ -2,7 +2,7 @@
 
 use protocol::CaseSample;
 
-use super::{Metric, Samples};
+use super::Samples;
 
 /// Requests of masked diffusion, together.
 pub(super) struct Steps {
@@ -25,29 +25,5 @@ impl Steps {
             count,
             tokens: sum(|case| case.tokens.iter().map(|row| row.len() as u64).sum()),
         })
-    }
-}
-
-/// A metric, where requests generate by masked diffusion.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Denoising {
-    /// The same as elsewhere.
-    Alike,
-    /// Another takes its place.
-    Replaced(Metric),
-    /// It speaks of decoding.
-    Never,
-    /// It speaks of steps, and is of such requests alone.
-    Alone,
-}
-
-impl Denoising {
-    /// Whether requests can have the metric, which denoise or do not.
-    pub(super) fn is_shown(self, denoises: bool) -> bool {
-        match self {
-            Denoising::Alike => true,
-            Denoising::Alone => denoises,
-            Denoising::Replaced(_) | Denoising::Never => !denoises,
-        }
     }
 }

@@ -1,16 +1,14 @@
 //! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`;
 //! `UPDATE_SCHEMAS=1 cargo test -p judge schemas` then adds it to the schemas. A variant's comment is its definition
-//! there.
-//!
-//! Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
+//! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
 use protocol::CaseSample;
 use serde::{Deserialize, Serialize};
 use statistics::quantile;
 
-use super::steps::{Denoising, Steps};
+use super::steps::Steps;
 use super::told::{Amount, Told};
-use super::{Entry, Samples, Source};
+use super::{Denoising, Entry, Samples, Source};
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
 #[derive(
