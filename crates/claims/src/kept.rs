@@ -18,7 +18,7 @@ const MOST: u64 = 300_000;
 const RECORD: &str = "run.json";
 const REPORT: &str = "report.json";
 const ENVIRONMENT: &str = "environment.json";
-/// Files of a study: always kept, and kept where there is room.
+/// Files of a study that are always kept, and the one that is kept where there is room.
 const ALWAYS: [&str; 2] = [REPORT, "report.md"];
 const PAGE: &str = "report.html";
 /// Files of each cell: with these two, `photofinish report` makes every output of it again.

@@ -4,6 +4,7 @@
 //!
 //! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
 
+mod cells;
 pub mod claim;
 pub mod found;
 pub mod judged;

@@ -5,7 +5,8 @@ use judge::study::Cell;
 use judge::verdicts::Verdict;
 use statistics::MIN_ROUNDS;
 
-use crate::found::{Found, Interval, Outcome, row};
+use crate::cells::row;
+use crate::found::{Found, Interval, Outcome};
 
 /// How many times better `a` is than `b`, with its 95 % interval.
 pub(crate) fn advantage(cell: &Cell, a: &str, b: &str, metric: Metric) -> Outcome {

@@ -6,7 +6,8 @@ use judge::study::StudyReport;
 use plan::{Axis, Settings};
 use serde::Deserialize;
 
-use crate::found::{Found, Outcome, cell, quiet_row, row};
+use crate::cells::{cell, quiet_row, row};
+use crate::found::{Found, Outcome};
 use crate::{pairs, rows};
 
 /// One reader, with what it needs. `at` names the cell by its place on the axes, as far as there are several.

@@ -7,7 +7,8 @@ use judge::study::{Cell, CellRow, StudyReport};
 use plan::{Axis, Settings};
 use serde::Deserialize;
 
-use crate::found::{Found, Interval, Outcome, quiet, row};
+use crate::cells::{quiet, row};
+use crate::found::{Found, Interval, Outcome};
 
 /// What of a growth along an axis is read.
 #[derive(Debug, Clone, Deserialize)]
