@@ -1,4 +1,4 @@
-//! Compiles `src/shim.cpp` against the headers of the libtorch that torch-sys links, and lets the
+//! Compiles the C++ beside this, `src/shim.cpp` and more, against the headers of the libtorch that torch-sys links, and lets the
 //! worker and its tests find that libtorch without `LD_LIBRARY_PATH`. A worker for other machines is not told where
 //! libtorch lies on this one: the driver of an installation names the place.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const RELOCATABLE: &str = "PHOTOFINISH_RELOCATABLE";
 
 fn main() {
-    for input in ["build.rs", "src/script.cpp", "src/shim.cpp", "src/shim.h"] {
+    for input in ["build.rs", "src/profile.cpp", "src/script.cpp", "src/shim.cpp", "src/shim.h"] {
         println!("cargo::rerun-if-changed={input}");
     }
     for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI", RELOCATABLE] {
@@ -49,7 +49,7 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .define("_GLIBCXX_USE_CXX11_ABI", Some(abi.as_str()))
-        .files(["src/script.cpp", "src/shim.cpp"])
+        .files(["src/profile.cpp", "src/script.cpp", "src/shim.cpp"])
         .compile("engine_tch_shim");
 }
 

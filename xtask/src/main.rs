@@ -5,6 +5,7 @@ mod build;
 mod calibrate;
 mod cargo;
 mod catalog;
+mod claims;
 mod compare;
 mod dist;
 mod doctor;
@@ -75,6 +76,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Put published claims to the test and write docs/claims.md from what was measured
+    #[command(disable_help_flag = true)]
+    Claims {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test {
         /// Leave out what needs a native library or the model; counted as skipped
@@ -126,6 +133,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
+        Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
         Task::Doctor => doctor::run(&workspace),
         Task::Tidy => done(tidy::run(&workspace.root)),

@@ -35,6 +35,7 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("calibrate"),
         Package::plain("plan"),
         Package::plain("judge"),
+        Package::plain("claims"),
         Package::plain("measure"),
         Package::plain("render"),
         // Its page's worker needs numpy, which the readers' environment has.

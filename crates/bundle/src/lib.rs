@@ -53,6 +53,11 @@ impl Bundle {
         Ok(Bundle { directory, config, manifest })
     }
 
+    /// The same weights as a decoder that goes token by token ([`ModelConfig::autoregressive`]).
+    pub fn autoregressive(self) -> Bundle {
+        Bundle { config: self.config.autoregressive(), ..self }
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }

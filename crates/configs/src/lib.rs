@@ -56,6 +56,16 @@ pub struct Engine {
     /// switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiles: Option<String>,
+    /// The file that is this engine without its KV cache, for `ab optimised`; none where the cache is simply switched off,
+    /// and its own name where it has no cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_cache: Option<String>,
+    /// The file that is this engine without fused kernels, where `ab optimised` is to switch them unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_fused: Option<String>,
+    /// A reduced precision that it has kernels of its own for on a CPU, where `ab optimised` is to switch it unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduced_precision: Option<bundle::Precision>,
     /// Pieces of set-up that it needs.
     #[serde(default)]
     pub native: Vec<String>,
@@ -75,8 +85,8 @@ impl Engine {
         self.name == self.framework
     }
 
-    /// Of a hybrid of two engines, the names of the one that reads prompts and of the one that decodes: columns that it
-    /// can be held against.
+    /// The names of a hybrid's two engines, the one that reads prompts and the one that decodes: columns that it can be
+    /// held against.
     pub fn parts(&self) -> Option<[&str; 2]> {
         let option = |name: &str| self.options.get(name).map(String::as_str);
         Some([option("prefill")?, option("decode")?]).filter(|_| self.framework == HYBRID)

@@ -1,4 +1,4 @@
-//! Causal grouped-query attention over the cache, in two ways: head by head for decode, and as products
+//! Grouped-query attention over the cache, causal or both ways, in two ways: head by head for decode, and as products
 //! of whole matrices for prefill.
 //!
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
@@ -29,6 +29,7 @@ pub(crate) struct Attention {
     k_norm: Option<Vec<f32>>,
     epsilon: f32,
     scale: f32,
+    causal: bool,
 }
 
 /// The positions that one call appends.
@@ -56,6 +57,7 @@ impl Attention {
             k_norm: vector(&names.k_norm)?,
             epsilon: config.norm_epsilon as f32,
             scale: (config.head_dim as f32).sqrt().recip(),
+            causal: config.causal,
         })
     }
 
@@ -150,7 +152,10 @@ impl Attention {
                     for (offset, out) in attended.chunks_exact_mut(d).enumerate() {
                         let index = index * share + offset;
                         let (row, head) = (index / self.heads, index % self.heads);
-                        let visible = step.filled + row % step.positions + 1;
+                        let visible = match self.causal {
+                            true => step.filled + row % step.positions + 1,
+                            false => step.positions,
+                        };
                         let kv_head = head / (self.heads / self.kv_heads);
                         let lane = row / step.positions * self.kv_heads + kv_head;
                         let cached = lane * capacity * d..(lane * capacity + visible) * d;
@@ -181,11 +186,11 @@ impl Attention {
                 });
                 let queries =
                     Tensor::from_vec(queries, (kv_heads, heads / kv_heads * count, d), &Device::Cpu)?;
-                let visible = step.filled + start + count;
+                let visible = if self.causal { step.filled + start + count } else { step.positions };
                 let cached =
                     |all: &Tensor| all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, 0, visible);
                 let scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
-                scores.inplace_op1(&CausalSoftmax { queries: count, keys: visible })?;
+                scores.inplace_op1(&VisibleSoftmax { queries: count, keys: visible, causal: self.causal })?;
                 let product = scores.matmul(&cached(&cache.values)?)?;
                 let block = &mut attended[first_row * heads * d..][..count * heads * d];
                 with_f32(&product, |product| {
@@ -201,22 +206,23 @@ impl Attention {
 }
 
 /// Softmax over the keys that each query may see. Rows are scores of `queries` successive positions, over
-/// and over; the last of them sees all `keys`.
-struct CausalSoftmax {
+/// and over; the last of them sees all `keys`, and so do all where attention is not causal.
+struct VisibleSoftmax {
     queries: usize,
     keys: usize,
+    causal: bool,
 }
 
-impl InplaceOp1 for CausalSoftmax {
+impl InplaceOp1 for VisibleSoftmax {
     fn name(&self) -> &'static str {
-        "causal-softmax"
+        "visible-softmax"
     }
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let CpuStorage::F32(scores) = storage else { bail!("scores are not f32") };
         let Some((start, end)) = layout.contiguous_offsets() else { bail!("scores are not contiguous") };
         for_each_chunk(&mut scores[start..end], self.keys, |row, scores| {
-            let unseen = self.queries - 1 - row % self.queries;
+            let unseen = if self.causal { self.queries - 1 - row % self.queries } else { 0 };
             let (seen, masked) = scores.split_at_mut(self.keys - unseen);
             softmax(seen);
             masked.fill(0.0);

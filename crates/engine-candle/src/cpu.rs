@@ -2,13 +2,13 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Result, bail};
-use engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
+use engine::{CacheMemory, Device, EngineError, InEffect, Want};
 
-use crate::decoder::Decoder;
+use crate::decoder::{self, Decoder};
 use crate::hand_over;
 use crate::model::Model;
 use crate::parallel;
-use crate::sequences::{Cache, Sequences};
+use crate::sequences::Sequences;
 
 #[derive(Debug)]
 pub(crate) struct Cpu {
@@ -54,7 +54,7 @@ impl Decoder for Cpu {
             weights: if emulated { self.model.precision() } else { held.precision },
             activations: activations.into(),
             kv_cache: "f32".into(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
+            kv_cache_policy: decoder::policy(self.model.config()),
             device: Device::Cpu,
             threads: parallel::decode_threads().max(parallel::prefill_threads()),
             jit: "none (candle has no JIT)".into(),
@@ -72,7 +72,7 @@ impl Decoder for Cpu {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.sequences.as_ref().map(|sequences| sequences.caches.iter().map(Cache::bytes).sum())
+        decoder::cache_bytes(self.model.config(), &self.sequences.as_ref()?.caches)
     }
 
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {

@@ -2,7 +2,9 @@
 
 use bundle::ModelConfig;
 use candle_core::Result;
-use engine::{CacheMemory, InEffect, Want};
+use engine::{CacheMemory, InEffect, KvCachePolicy, Want};
+
+use crate::sequences::Cache;
 
 /// A model, and the batch of sequences that it continues.
 pub(crate) trait Decoder: std::fmt::Debug {
@@ -32,4 +34,14 @@ pub(crate) trait Decoder: std::fmt::Debug {
         logits: &mut Vec<f32>,
         hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()>;
+}
+
+/// What is kept of keys and values from one append to the next.
+pub(crate) fn policy(config: &ModelConfig) -> KvCachePolicy {
+    if config.causal { KvCachePolicy::Preallocated } else { KvCachePolicy::None }
+}
+
+/// As [`engine::InferenceEngine::kv_cache_bytes`]. What is not kept is no cache.
+pub(crate) fn cache_bytes(config: &ModelConfig, caches: &[Cache]) -> Option<u64> {
+    config.causal.then(|| caches.iter().map(Cache::bytes).sum())
 }

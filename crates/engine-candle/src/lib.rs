@@ -115,6 +115,11 @@ impl InferenceEngine for Candle {
         self.decoder.kv_cache_bytes()
     }
 
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        let text = "candle has no profiler, so its own events are not here.";
+        Err(EngineError::Unsupported(text.into()))
+    }
+
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         match &self.hidden {
             Some(layers) => Ok(HiddenStates { layers: layers.clone() }),

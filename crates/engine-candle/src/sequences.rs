@@ -12,15 +12,15 @@ pub(crate) struct Sequences {
     pub(crate) capacity: usize,
     /// Positions that the caches hold.
     pub(crate) filled: usize,
-    /// One for each layer.
+    /// One for each layer. Of a model that attends both ways all share one, for nothing is kept.
     pub(crate) caches: Vec<Cache>,
     pub(crate) rotary: Option<RotaryTable>,
     /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
     pub(crate) scores: Vec<f32>,
 }
 
-/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]`.
-#[derive(Debug)]
+/// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]`. A clone shares them.
+#[derive(Debug, Clone)]
 pub(crate) struct Cache {
     pub(crate) keys: Tensor,
     pub(crate) values: Tensor,
@@ -36,7 +36,6 @@ pub(crate) struct RotaryTable {
 
 impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
-        let caches = Cache::of_layers(config, batch, capacity);
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
@@ -48,7 +47,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
-            caches: caches?,
+            caches: Cache::of_layers(config, batch, capacity, DType::F32, &Device::Cpu)?,
             rotary,
             scores: vec![0.0; decode_threads() * capacity],
         })
@@ -56,26 +55,20 @@ impl Sequences {
 }
 
 impl Cache {
-    /// Those of all layers in one piece, keys before values, layer after layer: another engine of the process may want
-    /// them so.
-    fn of_layers(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Vec<Cache>> {
-        let lanes = batch * config.kv_heads;
-        let all =
-            Tensor::zeros((2 * config.layers, lanes, capacity, config.head_dim), DType::F32, &Device::Cpu)?;
-        let caches = (0..config.layers)
-            .map(|layer| Ok(Cache { keys: all.get(2 * layer)?, values: all.get(2 * layer + 1)? }));
-        caches.collect()
-    }
-
-    pub(crate) fn new(
+    /// One for each layer, or the same for all where nothing is kept. All lie in one piece, keys before values, layer
+    /// after layer: another engine of the process may want them so.
+    pub(crate) fn of_layers(
         config: &ModelConfig,
         batch: usize,
         capacity: usize,
         dtype: DType,
         device: &Device,
-    ) -> Result<Cache> {
-        let shape = (batch * config.kv_heads, capacity, config.head_dim);
-        Ok(Cache { keys: Tensor::zeros(shape, dtype, device)?, values: Tensor::zeros(shape, dtype, device)? })
+    ) -> Result<Vec<Cache>> {
+        let held = if config.causal { config.layers } else { 1 };
+        let lanes = batch * config.kv_heads;
+        let all = Tensor::zeros((2 * held, lanes, capacity, config.head_dim), dtype, device)?;
+        let cache = |layer: usize| Ok(Cache { keys: all.get(2 * layer)?, values: all.get(2 * layer + 1)? });
+        (0..config.layers).map(|layer| cache(layer % held)).collect()
     }
 
     /// As allocated.

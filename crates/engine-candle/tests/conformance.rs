@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use engine::conformance::{Reference, argmax, check_model, max_abs_difference, tiny_models};
+use engine::conformance::{
+    Reference, argmax, check_both_ways, check_model, diffusion_models, max_abs_difference, tiny_models,
+};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_candle::Candle;
 
@@ -29,7 +31,11 @@ fn tensors(precision: Precision) -> Settings {
 
 /// Every tiny model, prepared, with its reference.
 fn models() -> Vec<(tempfile::TempDir, Bundle, Reference)> {
-    let prepared = tiny_models().into_iter().map(|model| {
+    prepared(tiny_models())
+}
+
+fn prepared(models: Vec<std::path::PathBuf>) -> Vec<(tempfile::TempDir, Bundle, Reference)> {
+    let prepared = models.into_iter().map(|model| {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let request = prepare::Request {
             source: prepare::Source::Directory(model.clone()),
@@ -59,6 +65,18 @@ fn the_decoder_of_tensors_conforms_on_every_architecture() {
         check_model::<Candle>(&bundle, &reference, &tensors(Precision::F32));
         let with_hidden_states = Settings { hidden_states: true, ..tensors(Precision::F32) };
         check_model::<Candle>(&bundle, &reference, &with_hidden_states);
+    }
+}
+
+#[test]
+fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
+    for model in diffusion_models() {
+        let (_directory, bundle, reference) = prepared(vec![model.clone()]).remove(0);
+        for settings in [settings(Precision::F32), tensors(Precision::F32)] {
+            check_both_ways::<Candle>(&bundle, &reference, &Settings { hidden_states: true, ..settings });
+        }
+        let states = model.join("reference.safetensors");
+        worker::conformance::check_states::<Candle>(bundle.directory(), &states, threads());
     }
 }
 

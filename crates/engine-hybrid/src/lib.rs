@@ -7,7 +7,7 @@ mod part;
 use bundle::ModelConfig;
 use engine::{
     Bundle, Device, EngineError, HandedOver, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Runtime, Settings, Want, check_append, check_begin,
+    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal,
 };
 use engine_candle::Candle;
 use engine_ort::Ort;
@@ -61,6 +61,7 @@ impl InferenceEngine for Hybrid {
                 "options prefill and decode are both {name:?}: a hybrid is of two engines, so compare {name} itself"
             )));
         }
+        check_causal(bundle.config(), "a hybrid")?;
         check_supported(settings)?;
         let mut order = [PREFILL, DECODE];
         order.sort_by_key(|&place| names[place]);

@@ -24,22 +24,25 @@
 //! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
 //! | `layers`, `perturb_from` | `true`: gives hidden states; from which of them on `perturb` shows (default 0) |
+//! | `profiler` | `true`: it has a profiler, with events of the time since 1970, so not for a scripted clock |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
 mod busy;
 mod noise;
 mod output;
+mod profile;
 mod script;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings,
-    Want, check_append, check_begin,
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Profile, Runtime,
+    Settings, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
+use crate::profile::Profiler;
 
 pub use noise::{Noise, ProcessNoise};
 pub use output::through;
@@ -55,6 +58,7 @@ pub struct Mock {
     /// Keys and values, which nothing is computed with.
     kv_cache: Vec<f32>,
     busy: BusyThreads,
+    profiler: Profiler,
     batch: usize,
     capacity: usize,
     /// `[batch]` running hashes of the sequences: the whole state of this "model".
@@ -126,6 +130,7 @@ impl InferenceEngine for Mock {
             kv_cache: Vec::new(),
             busy: BusyThreads::start(script.busy_threads)
                 .map_err(|error| EngineError::Framework(format!("cannot start a busy thread: {error}")))?,
+            profiler: Profiler::default(),
             script,
             batch: 0,
             capacity: 0,
@@ -144,7 +149,10 @@ impl InferenceEngine for Mock {
             weights: self.script.claimed_precision.unwrap_or(self.settings.precision),
             activations: "f32".into(),
             kv_cache: "f32".into(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
+            kv_cache_policy: match self.config.causal {
+                true => KvCachePolicy::Preallocated,
+                false => KvCachePolicy::None,
+            },
             device: self.settings.device,
             threads: self.settings.threads,
             jit: "none (mock)".into(),
@@ -158,7 +166,7 @@ impl InferenceEngine for Mock {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         self.states = vec![0xcbf2_9ce4_8422_2325; batch];
-        if self.script.kv_cache {
+        if self.script.kv_cache && self.config.causal {
             let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = self.config;
             self.kv_cache = vec![1.0; 2 * layers * batch * kv_heads * head_dim * capacity];
         }
@@ -167,6 +175,7 @@ impl InferenceEngine for Mock {
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
         let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
+        let start_ns = self.profiler.now();
         self.appends += 1;
         self.misbehave()?;
         let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
@@ -196,12 +205,21 @@ impl InferenceEngine for Mock {
             }
         }
         self.filled += count;
+        self.profiler.note(start_ns, self.config.layers, count);
         Ok(&self.logits)
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         let bytes = size_of_val(self.kv_cache.as_slice()) as u64;
         (bytes > 0).then_some(bytes)
+    }
+
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        self.profiler.begin(&self.script)
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        self.profiler.end()
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

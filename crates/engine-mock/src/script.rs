@@ -59,7 +59,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 31] = [
+const OPTIONS: [&str; 32] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -91,6 +91,7 @@ const OPTIONS: [&str; 31] = [
     "claimed_precision",
     "layers",
     "perturb_from",
+    "profiler",
 ];
 
 pub struct Script {
@@ -119,6 +120,8 @@ pub struct Script {
     /// Whether it gives hidden states, and from which on `perturb` shows.
     pub layers: bool,
     pub perturb_from: usize,
+    /// Whether it has a profiler.
+    pub profiler: bool,
     noise: ProcessNoise,
     random: ChaCha8Rng,
 }
@@ -166,6 +169,7 @@ impl Script {
                 .map_err(EngineError::Input)?,
             layers: options.parsed("layers", "true or false")?.unwrap_or(false),
             perturb_from: options.number("perturb_from", 0.0)? as usize,
+            profiler: options.parsed("profiler", "true or false")?.unwrap_or(false),
             noise: options.noise()?.of_process(started, &mut random),
             random,
         })
@@ -251,6 +255,6 @@ impl<'a> Options<'a> {
     }
 }
 
-fn unix_time() -> Duration {
+pub(crate) fn unix_time() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }

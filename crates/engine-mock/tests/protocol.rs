@@ -32,6 +32,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
         jit: true,
         hidden_states: false,
         dequantised: false,
+        autoregressive: false,
         options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>(),
         slowdown: 0.0,
     }
@@ -40,15 +41,16 @@ fn settings(options: &[(&str, &str)]) -> Settings {
 fn measure() -> Measure {
     Measure {
         cases: vec![Case {
-            context: Vec::new(),
             prompts: vec![vec![1, 2, 3], vec![4, 5, 6]],
             trace: vec![vec![1; 4], vec![2; 4]],
+            ..Case::default()
         }],
         new_tokens: 4,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
         warmup: Warmup { min_iterations: 1, max_iterations: 2, max_ns: u64::MAX, settled_within: 0.5 },
         lead_in: 0,
+        denoise: None,
     }
 }
 
@@ -144,8 +146,15 @@ fn without_the_cache_the_tokens_are_the_same() {
 #[test]
 fn generation_is_greedy_and_repeats() {
     let prompts = || vec![vec![vec![1, 2]]];
-    let task =
-        || Task::Generate(Generate { prompts: prompts(), new_tokens: 5, sampling: None, parity: None });
+    let task = || {
+        Task::Generate(Generate {
+            prompts: prompts(),
+            new_tokens: 5,
+            sampling: None,
+            denoise: None,
+            parity: None,
+        })
+    };
     let tokens = |events: Vec<Event>| match &events[events.len() - 2] {
         Event::Generated(generated) => generated.tokens.clone(),
         other => panic!("{other:?}"),
@@ -206,7 +215,7 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
     });
     assert!(failure(&events_of(&other.to_string(), "")).1.contains("protocol 99"));
     let ragged =
-        Case { context: Vec::new(), prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]] };
+        Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]], ..Case::default() };
     let events = serve(settings(&[]), Task::Measure(Measure { cases: vec![ragged], ..measure() }));
     assert!(failure(&events).1.contains("one length"));
 }

@@ -5,14 +5,17 @@ mod memory;
 mod model;
 mod options;
 mod probe;
+mod profile;
 mod runtime;
 mod sequences;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want,
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Profile,
+    Runtime, Settings, Want,
 };
 use onnx::{Attention, DataType};
 
@@ -88,6 +91,26 @@ impl InferenceEngine for Ort {
         self.sequences.as_ref().and_then(Sequences::cache_bytes)
     }
 
+    fn profiled(settings: Settings, directory: &Path) -> Settings {
+        options::with_profile(settings, directory)
+    }
+
+    /// The profile has been running since the load.
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        match self.model.options.profile {
+            Some(_) => Ok(()),
+            None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
+        }
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        let start_ns = self.model.session.profiling_start_ns().map_err(framework)?;
+        let file = self.model.end_profile().ok_or_else(|| {
+            EngineError::Input("end_profile without begin_profile, or for the second time".into())
+        })?;
+        profile::read(&file.map_err(EngineError::Framework)?, start_ns)
+    }
+
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         if !self.model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";
@@ -109,6 +132,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         activations.push_str(&format!(" ({inner} within products)"));
     }
     let cache = match model.device {
+        _ if !model.attention.causal => "no KV cache: every pass computes all positions".to_owned(),
         // A model whose cache is copied does not load, nor does its first append pass.
         Device::Cpu => "KV cache written in place (observed)".to_owned(),
         Device::Cuda(_) => "one KV cache bound as past and as present".to_owned(),
@@ -118,7 +142,10 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         weights: settings.precision,
         activations,
         kv_cache: float.into(),
-        kv_cache_policy: KvCachePolicy::Preallocated,
+        kv_cache_policy: match model.attention.causal {
+            true => KvCachePolicy::Preallocated,
+            false => KvCachePolicy::None,
+        },
         device: model.device,
         threads: model.threads,
         jit: format!("graph optimisation: {}", optimization.name()),

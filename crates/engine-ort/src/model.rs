@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::hint::black_box;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -107,22 +107,29 @@ fn builder_on(
 ) -> Result<SessionBuilder, EngineError> {
     match device {
         Device::Cuda(index) => cuda_session_builder(library, optimization, index),
-        Device::Cpu if !probe::cache_is_shared(library, config, attention)? => {
+        Device::Cpu if attention.causal && !probe::cache_is_shared(library, config, attention)? => {
             Err(EngineError::Framework(CACHE_IS_COPIED.into()))
         }
         Device::Cpu => session_builder(library, optimization).map_err(framework),
     }
 }
 
-impl Drop for Model {
-    /// Puts the profile, whose name ONNX Runtime extends by the time, where it was asked for.
-    fn drop(&mut self) {
-        let Some(path) = &self.options.profile else { return };
+impl Model {
+    /// Ends the profile that the options asked for, once, and puts it there: ONNX Runtime has extended its name by the
+    /// time. `None` without one.
+    pub(crate) fn end_profile(&mut self) -> Option<Result<PathBuf, String>> {
+        let path = self.options.profile.take()?;
         let moved = self.session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
-            std::fs::rename(&written, path).map_err(|error| format!("cannot rename {written}: {error}"))
+            std::fs::rename(&written, &path).map_err(|error| format!("cannot rename {written}: {error}"))
         });
-        if let Err(reason) = moved {
-            eprintln!("no profile in {}: {reason}", path.display());
+        Some(moved.map_err(|reason| format!("no profile in {}: {reason}", path.display())).map(|()| path))
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        if let Some(Err(reason)) = self.end_profile() {
+            eprintln!("{reason}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a variant of this engine may choose (`configs/engines/ort-*.toml`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engine::{EngineError, Settings};
 use ort::session::builder::GraphOptimizationLevel;
@@ -59,6 +59,13 @@ pub(crate) struct Options {
     pub(crate) profile: Option<PathBuf>,
     /// Whether threads go to sleep as soon as a run has ended, for whoever computes between runs.
     pub(crate) spins_within_runs_alone: bool,
+}
+
+/// Asks for a profile: in `directory`, unless the variant names a file.
+pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings {
+    let file = || directory.join("onnxruntime.json").display().to_string();
+    settings.options.entry(PROFILE.into()).or_insert_with(file);
+    settings
 }
 
 impl Options {

@@ -47,8 +47,8 @@ pub(crate) struct Pass {
     want: Want,
     binding: IoBinding,
     tokens: Tensor<i64>,
-    last_positions: Tensor<i32>,
-    total: Tensor<i32>,
+    /// Last positions of the sequences and their length, where there is a cache.
+    filled: Option<(Tensor<i32>, Tensor<i32>)>,
     positions: Option<Tensor<i64>>,
     logits: Tensor<f32>,
     hidden: Vec<Tensor<f32>>,
@@ -58,8 +58,9 @@ impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
         let allocator = memory::allocator(&model.session, model.device)?;
         let shape = cache_shape(model, batch, capacity);
-        let mut cache = Vec::with_capacity(2 * model.config.layers);
-        for _ in 0..2 * model.config.layers {
+        let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
+        let mut cache = Vec::with_capacity(cached);
+        for _ in 0..cached {
             cache.push(DynTensor::new(&allocator, memory::element(model.products.float()), shape)?);
         }
         Sequences::over(model, (batch, capacity), cache)
@@ -99,6 +100,9 @@ impl Sequences {
 
     /// Bytes of keys and values, as allocated: with the padding of heads.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
+        if self.cache.is_empty() {
+            return None;
+        }
         let bytes =
             self.cache.iter().map(|tensor| tensor.data_type().byte_size(tensor.shape().num_elements()));
         bytes.sum::<Option<usize>>().map(|bytes| bytes as u64)
@@ -240,8 +244,10 @@ impl Pass {
         let (allocator, config, batch) = (Allocator::default(), &model.config, sequences.batch);
         let mut binding = model.session.create_binding()?;
         let tokens = Tensor::new(&allocator, [batch, count])?;
-        let last_positions = Tensor::new(&allocator, [batch])?;
-        let total = Tensor::new(&allocator, [0usize; 0])?;
+        let filled = match config.causal {
+            true => Some((Tensor::new(&allocator, [batch])?, Tensor::new(&allocator, [0usize; 0])?)),
+            false => None,
+        };
         let rows: Vec<i64> = match want {
             Want::Last => vec![count as i64 - 1],
             Want::All => (0..count as i64).collect(),
@@ -270,8 +276,7 @@ impl Pass {
                 hidden.push(state);
             }
         }
-        let mut pass =
-            Pass { count, want, binding, tokens, last_positions, total, positions, logits, hidden };
+        let mut pass = Pass { count, want, binding, tokens, filled, positions, logits, hidden };
         pass.bind_inputs()?;
         Ok(pass)
     }
@@ -279,8 +284,10 @@ impl Pass {
     /// Binds what each run has of its own.
     fn bind_inputs(&mut self) -> ort::Result<()> {
         self.binding.bind_input(TOKENS, &self.tokens)?;
-        self.binding.bind_input(LAST_POSITIONS, &self.last_positions)?;
-        self.binding.bind_input(TOTAL, &self.total)?;
+        if let Some((last_positions, total)) = &self.filled {
+            self.binding.bind_input(LAST_POSITIONS, last_positions)?;
+            self.binding.bind_input(TOTAL, total)?;
+        }
         match &self.positions {
             Some(positions) => self.binding.bind_input(POSITIONS, positions),
             None => Ok(()),
@@ -291,9 +298,11 @@ impl Pass {
         for (slot, &token) in self.tokens.extract_tensor_mut().1.iter_mut().zip(tokens) {
             *slot = i64::from(token);
         }
-        let total = (filled + self.count) as i32;
-        self.total.extract_tensor_mut().1.fill(total);
-        self.last_positions.extract_tensor_mut().1.fill(total - 1);
+        if let Some((last_positions, total)) = &mut self.filled {
+            let length = (filled + self.count) as i32;
+            total.extract_tensor_mut().1.fill(length);
+            last_positions.extract_tensor_mut().1.fill(length - 1);
+        }
         if let Some(positions) = &mut self.positions {
             for row in positions.extract_tensor_mut().1.chunks_exact_mut(self.count) {
                 for (slot, position) in row.iter_mut().zip(filled as i64..) {

@@ -59,7 +59,7 @@ impl InferenceEngine for Padded {
             Rotation::Fused => Rotation::Separate,
             other => other,
         };
-        let attention = Attention { rotation, cached_head_dim: usual.cached_head_dim + 8 };
+        let attention = Attention { rotation, cached_head_dim: usual.cached_head_dim + 8, ..usual };
         Ort::load_with(bundle, attention, settings).map(Padded)
     }
 

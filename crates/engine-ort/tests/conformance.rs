@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::conformance::{Reference, check_model, tiny_models};
+use engine::conformance::{
+    Reference, check_both_ways, check_model, check_profile, diffusion_models, tiny_models,
+};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
 
@@ -49,6 +51,20 @@ fn tiny_models_match_the_reference_with_hidden_states() {
     check_all(&Settings { hidden_states: true, ..settings() });
 }
 
+#[test]
+fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    for model in diffusion_models() {
+        let (bundle, reference) = (prepared(&model, Precision::F32, bundles.path()), Reference::read(&model));
+        for level in ["off", "all"] {
+            let settings = Settings { hidden_states: true, ..at_level(level) };
+            check_both_ways::<Ort>(&bundle, &reference, &settings);
+        }
+        let states = model.join("reference.safetensors");
+        worker::conformance::check_states::<Ort>(bundle.directory(), &states, 2);
+    }
+}
+
 fn at_level(level: &str) -> Settings {
     Settings { options: [("optimization".to_owned(), level.to_owned())].into(), ..settings() }
 }
@@ -91,6 +107,18 @@ fn a_profile_lies_where_it_was_asked_for() {
     drop(engine);
     let profile = std::fs::read_to_string(&file).expect("written");
     assert!(profile.contains("GroupQueryAttention"), "no node in {} bytes", profile.len());
+}
+
+#[test]
+fn a_traced_run_tells_the_part_of_every_node_that_this_engine_has_named() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = prepared(&tiny_models()[0], Precision::F32, directory.path());
+    let in_layer = ["attention", "mlp norm", "mlp"];
+    let layers =
+        (0..bundle.config().layers).flat_map(|layer| in_layer.map(|part| format!("layer {layer} {part}")));
+    let parts: Vec<String> =
+        ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(layers).collect();
+    check_profile::<Ort>(&bundle, Ort::profiled(settings(), directory.path()), &parts);
 }
 
 #[test]

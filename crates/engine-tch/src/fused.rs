@@ -115,7 +115,7 @@ impl Attention {
                 &grouped, keys, values, none, 0.0, false, None, false,
             );
         }
-        let causal = step.positions > 1 && step.past == 0;
+        let causal = step.causal && step.positions > 1 && step.past == 0;
         let queries = queries.f_transpose(1, 2)?;
         let mask = step.mask.as_ref();
         let shared = query != kv;

@@ -10,6 +10,7 @@ mod layout;
 mod linear;
 mod model;
 mod norm;
+mod profile;
 mod quantised;
 mod reader;
 mod runtime;
@@ -19,8 +20,8 @@ mod sequences;
 mod shim;
 
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin,
+    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Profile,
+    Runtime, Settings, Want, check_append, check_begin,
 };
 use tch::{Kind, Tensor};
 
@@ -68,7 +69,10 @@ impl InferenceEngine for Tch {
                 _ => activations.to_string(),
             },
             kv_cache: precision(self.model.cache_kind()).to_string(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
+            kv_cache_policy: match self.model.config().causal {
+                true => KvCachePolicy::Preallocated,
+                false => KvCachePolicy::None,
+            },
             device: match device {
                 tch::Device::Cuda(index) => Device::Cuda(index),
                 _ => Device::Cpu,
@@ -112,7 +116,22 @@ impl InferenceEngine for Tch {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.sequences.as_ref().map(Sequences::cache_bytes)
+        self.sequences.as_ref().and_then(Sequences::cache_bytes)
+    }
+
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        profile::begin()?;
+        self.model.set_marked(true);
+        Ok(())
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        if !self.model.set_marked(false) {
+            return Err(EngineError::Input(
+                "end_profile without begin_profile, or for the second time".into(),
+            ));
+        }
+        profile::end()
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

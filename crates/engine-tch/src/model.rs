@@ -9,6 +9,7 @@ use crate::layer::Layer;
 use crate::layout::{self, Layout};
 use crate::linear::Linear;
 use crate::norm::{Norm, Residual, RmsNorm};
+use crate::profile::Mark;
 use crate::reader::Reader;
 use crate::sequences::{Causal, Sequences, Step};
 use crate::{eager, fused, scripted};
@@ -26,6 +27,8 @@ pub(crate) struct Model {
     emulated: bool,
     torchscript: Option<bool>,
     options: (Kind, Device),
+    /// Whether the parts are marked for libtorch's profiler.
+    marked: bool,
     /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
     weights: Weights,
 }
@@ -72,8 +75,18 @@ impl Model {
             emulated,
             torchscript,
             options: (reader.kind(), device),
+            marked: false,
             weights: reader.into_weights(),
         })
+    }
+
+    /// Marks the parts from now on, or no longer, and says whether they were marked.
+    pub(crate) fn set_marked(&mut self, marked: bool) -> bool {
+        std::mem::replace(&mut self.marked, marked)
+    }
+
+    fn mark(&self, part: &str) -> Option<Mark> {
+        self.marked.then(|| Mark::begin(part))
     }
 
     pub(crate) fn config(&self) -> &ModelConfig {
@@ -124,7 +137,9 @@ impl Model {
         let positions = tokens.len() / sequences.batch;
         let causal = if self.fused { Causal::ByKernel } else { Causal::ByMask };
         let mut step = sequences.step(positions, causal)?;
+        let mark = self.mark("embedding");
         let mut residual = Residual::new(&self.embed(tokens, &step)?)?;
+        drop(mark);
         let mut hidden = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
             if keep_hidden {
@@ -133,6 +148,7 @@ impl Model {
                 let copy = stream.f_to_device_(Device::Cpu, Kind::Float, false, true)?;
                 hidden.push(copy.f_contiguous()?);
             }
+            let _mark = self.marked.then(|| Mark::begin(&format!("layer {index}")));
             layer.forward(&mut residual, &mut step, index)?;
         }
         sequences.filled += positions;
@@ -148,7 +164,11 @@ impl Model {
             )?;
             residual = Residual::new(&residual.stream().f_index_select(0, &last)?)?;
         }
-        let logits = to_host(&self.head.forward(&self.final_norm.forward(&residual)?)?)?;
+        let mark = self.mark("final norm");
+        let normed = self.final_norm.forward(&residual)?;
+        drop(mark);
+        let _mark = self.mark("head");
+        let logits = to_host(&self.head.forward(&normed)?)?;
         Ok(Output { logits, hidden })
     }
 

@@ -16,7 +16,7 @@ def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[T
     if self.grouped == 1 and positions == 1:
         groups = queries.view([batch, self.kv, self.query // self.kv, self.dim])
         return torch.scaled_dot_product_attention(groups, keys, values)
-    causal = positions > 1 and mask is None
+    causal = self.causal == 1 and positions > 1 and mask is None
     shared = self.query != self.kv
     queries = queries.transpose(1, 2)
     attended = torch.scaled_dot_product_attention(queries, keys, values, mask, 0.0, causal, scale=None, enable_gqa=shared)

@@ -55,6 +55,7 @@ impl Layer {
             ("grouped", flag(heads.query != heads.kv && mlp_norm.weight().kind() != Kind::Float)),
             ("activation", Attribute::String(activation)),
             ("gated", flag(mlp.gated)),
+            ("causal", flag(config.causal)),
             ("attention_norm", Attribute::Tensor(attention_norm.weight())),
             ("attention_norm_bias", tensor(attention_norm.bias())),
             ("qkv", Attribute::Linear(&qkv)),

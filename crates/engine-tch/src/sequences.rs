@@ -14,7 +14,9 @@ pub(crate) struct Sequences {
     pub(crate) capacity: usize,
     pub(crate) filled: usize,
     kv_heads: i64,
-    /// `[layer, batch, keys' heads then values', position, dimension of a head]`
+    causal: bool,
+    /// `[layer, batch, keys' heads then values', position, dimension of a head]`. Of a model that attends both ways all
+    /// layers share the memory of one, for nothing is kept.
     cache: Tensor,
     rotation: Option<Rotation>,
 }
@@ -34,7 +36,12 @@ impl Sequences {
         (kind, device): (Kind, Device),
         cache_kind: Kind,
     ) -> Result<Sequences, TchError> {
-        let cache = Tensor::f_zeros(shape(config, batch, capacity), (cache_kind, device))?;
+        let shape = shape(config, batch, capacity);
+        let mut held = shape;
+        if !config.causal {
+            held[0] = 1;
+        }
+        let cache = Tensor::f_zeros(held, (cache_kind, device))?.f_expand(shape, false)?;
         Sequences::over(config, (batch, capacity), (kind, device), cache)
     }
 
@@ -49,7 +56,15 @@ impl Sequences {
             Position::Learned => None,
             Position::Rotary(rotary) => Some(Rotation::tables(rotary, config.head_dim, capacity, options)?),
         };
-        Ok(Sequences { batch, capacity, filled: 0, kv_heads: config.kv_heads as i64, cache, rotation })
+        Ok(Sequences {
+            batch,
+            capacity,
+            filled: 0,
+            kv_heads: config.kv_heads as i64,
+            causal: config.causal,
+            cache,
+            rotation,
+        })
     }
 
     /// Where keys and values lie.
@@ -66,9 +81,9 @@ impl Sequences {
         CacheMemory { layers: layers.collect() }
     }
 
-    /// Bytes of keys and values, as allocated.
-    pub(crate) fn cache_bytes(&self) -> u64 {
-        (self.cache.numel() * self.cache.kind().elt_size_in_bytes()) as u64
+    /// Bytes of keys and values, as allocated, where they are kept.
+    pub(crate) fn cache_bytes(&self) -> Option<u64> {
+        self.causal.then(|| (self.cache.numel() * self.cache.kind().elt_size_in_bytes()) as u64)
     }
 
     /// What appending `positions` to each sequence needs. `causal` says who keeps queries from later keys
@@ -78,7 +93,7 @@ impl Sequences {
         let total = past + positions;
         let seen = self.cache.f_narrow(POSITION, 0, total)?;
         let mask = match causal {
-            _ if positions == 1 => None,
+            _ if positions == 1 || !self.causal => None,
             Causal::ByKernel if past == 0 => None,
             _ => {
                 let hidden = Tensor::f_full(
@@ -93,6 +108,7 @@ impl Sequences {
             batch: self.batch as i64,
             positions,
             past,
+            causal: self.causal,
             rotation: self.rotation.as_ref().map(|tables| tables.at(past, positions)).transpose()?,
             mask,
             slots: self.cache.f_narrow(POSITION, past, positions)?.f_unbind(LAYER)?,
@@ -121,6 +137,8 @@ pub(crate) struct Step {
     pub(crate) batch: i64,
     pub(crate) positions: i64,
     pub(crate) past: i64,
+    /// Whether a query sees no key ahead of it.
+    pub(crate) causal: bool,
     /// The rotation of these positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) rotation: Option<Rotation>,
     /// `[positions, past + positions]`, to be added to the scores.

@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
-use engine::conformance::{Reference, TOLERANCE, argmax, check_model, max_abs_difference, tiny_models};
+use engine::conformance::{
+    Reference, TOLERANCE, argmax, check_both_ways, check_model, check_profile, diffusion_models,
+    max_abs_difference, tiny_models,
+};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_tch::Tch;
 
@@ -23,7 +26,11 @@ fn with_options(settings: Settings, options: &[(&str, &str)]) -> Settings {
 
 /// Every tiny model, prepared, with its reference.
 fn models() -> Vec<(tempfile::TempDir, Bundle, Reference)> {
-    let prepared = tiny_models().into_iter().map(|model| {
+    prepared(tiny_models())
+}
+
+fn prepared(models: Vec<std::path::PathBuf>) -> Vec<(tempfile::TempDir, Bundle, Reference)> {
+    let prepared = models.into_iter().map(|model| {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let request = prepare::Request {
             source: prepare::Source::Directory(model.clone()),
@@ -64,6 +71,19 @@ fn f32_conforms_as_torchscript_in_every_layout() {
 #[test]
 fn f32_conforms_with_nothing_fused() {
     check_every_model(&with_options(settings(Precision::F32), &[("fused", "false")]));
+}
+
+#[test]
+fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
+    for model in diffusion_models() {
+        let (_directory, bundle, reference) = prepared(vec![model.clone()]).remove(0);
+        for options in [&[][..], &[TORCHSCRIPT], &[("fused", "false")]] {
+            let settings = with_options(settings(Precision::F32), options);
+            check_both_ways::<Tch>(&bundle, &reference, &Settings { hidden_states: true, ..settings });
+        }
+        let states = model.join("reference.safetensors");
+        worker::conformance::check_states::<Tch>(bundle.directory(), &states, 2);
+    }
 }
 
 /// Weights and activations rounded to 8 or 11 bits of mantissa move these models' logits by this much at
@@ -209,4 +229,13 @@ fn hidden_states_are_refused_unless_asked_for_at_load() {
     engine.begin(1, 4).expect("begins");
     engine.append(&reference.tokens[..1], Want::Last).expect("appends");
     assert!(matches!(engine.hidden_states(), Err(EngineError::Unsupported(_))));
+}
+
+#[test]
+fn a_traced_run_tells_the_layer_of_every_operation() {
+    let (_directory, bundle, _) = models().into_iter().next().expect("there are models");
+    let layers = (0..bundle.config().layers).map(|layer| format!("layer {layer}"));
+    let parts: Vec<String> =
+        ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(layers).collect();
+    check_profile::<Tch>(&bundle, Tch::profiled(settings(Precision::F32), "nowhere".as_ref()), &parts);
 }

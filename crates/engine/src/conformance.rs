@@ -4,6 +4,9 @@
 //! [`check_model`] for each. The references there come from Hugging Face transformers in f32; they
 //! hold `input_ids` [2, T], `logits` [2, T, V], `hidden.0` … `hidden.L` [2, T, H] and `greedy` (16
 //! tokens after row 0).
+//!
+//! Models that attend both ways ([`diffusion_models`], [`check_both_ways`]) have no `greedy`: `prompt` and
+//! `states.ALGORITHM` are for `worker`'s suite, since the worker chooses tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +25,18 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tiny")
 }
 
-/// Directories of all the tiny models.
+/// Directories of all the tiny models that go token by token.
 pub fn tiny_models() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(fixtures()).expect("the fixtures are part of the checkout");
+    directories(&fixtures())
+}
+
+/// Directories of the tiny models that generate by masked diffusion.
+pub fn diffusion_models() -> Vec<PathBuf> {
+    directories(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/diffusion"))
+}
+
+fn directories(of: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(of).expect("the fixtures are part of the checkout");
     let mut models: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
     models.sort();
     models
@@ -40,6 +52,7 @@ pub struct Reference {
     pub logits: Vec<f32>,
     /// As in [`crate::HiddenStates`].
     pub hidden: Vec<Vec<f32>>,
+    /// None where the model does not go token by token.
     pub greedy: Vec<u32>,
 }
 
@@ -54,18 +67,18 @@ impl Reference {
             let numbers = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
             Some(numbers.collect())
         };
-        let ids = |name: &str| -> Vec<u32> {
-            let data = file.tensor(name).expect("present").data().to_vec();
-            data.chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        let ids = |name: &str| -> Option<Vec<u32>> {
+            let data = file.tensor(name).ok()?.data().to_vec();
+            Some(data.chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
         };
         let shape = file.tensor("input_ids").expect("present").shape().to_vec();
         Reference {
             batch: shape[0],
             positions: shape[1],
-            tokens: ids("input_ids"),
+            tokens: ids("input_ids").expect("present"),
             logits: floats("logits").expect("present"),
             hidden: (0..).map_while(|layer| floats(&format!("hidden.{layer}"))).collect(),
-            greedy: ids("greedy"),
+            greedy: ids("greedy").unwrap_or_default(),
         }
     }
 
@@ -100,6 +113,40 @@ pub fn check_model<E: InferenceEngine>(bundle: &Bundle, reference: &Reference, s
     bad_input_is_refused(&mut engine, bundle, reference);
     // After all of that, and after the errors, the engine still computes the same.
     all_positions_match(&mut engine, reference);
+}
+
+/// Holds an f32 engine on the `bundle` of a model that attends both ways to `reference`, as [`check_model`] does others.
+pub fn check_both_ways<E: InferenceEngine>(bundle: &Bundle, reference: &Reference, settings: &Settings) {
+    let mut engine = E::load(bundle, settings).expect("loads");
+    assert_eq!(engine.in_effect().kv_cache_policy, KvCachePolicy::None, "nothing is kept between passes");
+    assert_eq!(engine.kv_cache_bytes(), None, "there is no cache to speak of");
+    all_positions_match(&mut engine, reference);
+    if settings.hidden_states {
+        hidden_states_match(&mut engine, reference);
+    }
+    last_is_the_last_of_all(&mut engine, reference);
+    a_batch_gives_what_each_gives_alone_both_ways(&mut engine, reference);
+    let length = reference.positions;
+    engine.begin(1, length).expect("begins");
+    engine.append(&reference.row(0)[..1], Want::Last).expect("one position attends to itself");
+    match engine.append(&reference.row(0)[1..2], Want::Last) {
+        Err(EngineError::Input(_)) => {}
+        other => panic!(
+            "a second piece is refused, since the first would have to see it: {:?}",
+            other.map(<[f32]>::len)
+        ),
+    }
+    all_positions_match(&mut engine, reference);
+}
+
+fn a_batch_gives_what_each_gives_alone_both_ways<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+    let each = r.logits.len() / r.batch;
+    for sequence in 0..r.batch {
+        engine.begin(1, r.positions).expect("begins");
+        let alone = engine.append(r.row(sequence), Want::All).expect("appends");
+        let difference = max_abs_difference(alone, &r.logits[sequence * each..(sequence + 1) * each]);
+        assert!(difference <= TOLERANCE, "sequence {sequence} alone differs by {difference}");
+    }
 }
 
 fn all_positions_match<E: InferenceEngine>(engine: &mut E, r: &Reference) {
@@ -241,4 +288,24 @@ pub fn argmax(logits: &[f32]) -> u32 {
         }
     }
     best as u32
+}
+
+/// Checks a framework's own profiler over a prefill and a decode step: each of `parts` is told in both, every event is
+/// complete, and it ends once. `settings` are those of [`InferenceEngine::profiled`].
+pub fn check_profile<E: InferenceEngine>(bundle: &Bundle, settings: Settings, parts: &[String]) {
+    let mut engine = E::load(bundle, &settings).expect("loads");
+    engine.begin_profile().expect("has a profiler");
+    engine.begin(1, 3).expect("begins");
+    engine.append(&[1, 2], Want::Last).expect("appends");
+    engine.append(&[3], Want::Last).expect("appends");
+    let profile = engine.end_profile().expect("ends");
+    for event in &profile.events {
+        assert!(!event.name.is_empty() && !event.thread.is_empty() && event.start_ns > 0, "{event:?}");
+    }
+    for part in parts {
+        let told = profile.events.iter().filter(|event| event.part.as_ref() == Some(part));
+        let starts: std::collections::BTreeSet<u64> = told.map(|event| event.start_ns).collect();
+        assert!(starts.len() >= 2, "{part} is computed in both steps and told at {starts:?}");
+    }
+    assert!(engine.end_profile().is_err(), "a profile ends once");
 }

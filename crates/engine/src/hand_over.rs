@@ -56,7 +56,7 @@ pub trait HandOver: InferenceEngine {
 /// Keys or values of one layer: f32, `[batch, kv_heads, capacity, head_dim]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plane {
-    /// Of its first element.
+    /// Where its first element lies.
     pub address: usize,
     pub shape: [usize; 4],
     /// Elements from one index of a dimension to the next.

@@ -13,11 +13,13 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod hand_over;
+mod profile;
 
 use std::collections::BTreeMap;
 
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
 pub use hand_over::{CacheMemory, HandOver, HandedOver, Hybrid, Plane};
+pub use profile::{Profile, ProfileClock, ProfileEvent};
 
 /// Where the computation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,8 @@ pub enum KvCachePolicy {
     Preallocated,
     /// Concatenated anew with every token.
     Growing,
+    /// Nothing is kept: the model attends both ways, so that every pass computes all of it.
+    None,
 }
 
 /// What is in effect, observed from what the engine holds after loading.
@@ -209,6 +213,9 @@ pub trait InferenceEngine: Sized {
     ///
     /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
     /// capacity: see [`check_append`].
+    ///
+    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one piece,
+    /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
 
     /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
@@ -235,6 +242,28 @@ pub trait InferenceEngine: Sized {
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         Err(EngineError::Unsupported(format!("{} gives no access to hidden states", Self::FRAMEWORK)))
     }
+
+    /// The settings to load with if the run is to be profiled: for what the framework's profiler must know before. It
+    /// may put files into `directory`.
+    fn profiled(settings: Settings, directory: &std::path::Path) -> Settings {
+        let _ = directory;
+        settings
+    }
+
+    /// Starts the framework's own profiler, once, after [`load`](Self::load). No timed run is profiled.
+    ///
+    /// Errors with [`EngineError::Unsupported`] where there is no profiler; the text is a whole sentence that says so.
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        let framework = Self::FRAMEWORK;
+        let text = format!("Photofinish reads no profiler of {framework}, so its own events are not here.");
+        Err(EngineError::Unsupported(text))
+    }
+
+    /// Ends the profiler and returns its events: all since [`begin_profile`](Self::begin_profile), and those before
+    /// that it has noted.
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        Err(EngineError::Input("end_profile before begin_profile".into()))
+    }
 }
 
 /// The checks that every engine's `begin` starts with.
@@ -250,6 +279,17 @@ pub fn check_begin(config: &bundle::ModelConfig, batch: usize, capacity: usize) 
         return Err(EngineError::Input(text));
     }
     Ok(())
+}
+
+/// What an engine that cannot attend both ways answers when it is to load such a model.
+pub fn check_causal(config: &bundle::ModelConfig, framework: &str) -> Result<(), EngineError> {
+    if config.causal {
+        return Ok(());
+    }
+    let text = format!(
+        "masked diffusion attends both ways, and {framework} is driven here with causal attention alone"
+    );
+    Err(EngineError::Unsupported(text))
 }
 
 /// The checks that every engine's `append` starts with. `filled` of `capacity` positions are taken.
@@ -269,6 +309,10 @@ pub fn check_append(
         return Err(EngineError::Input(format!("{count} tokens do not divide over a batch of {batch}")));
     }
     let count = tokens.len() / batch;
+    if filled > 0 && !config.causal {
+        let text = "this model attends both ways: a whole sequence is appended in one piece, after begin";
+        return Err(EngineError::Input(text.into()));
+    }
     if filled + count > capacity {
         let text = format!("{filled} + {count} tokens exceed the KV cache's capacity of {capacity}");
         return Err(EngineError::Input(text));

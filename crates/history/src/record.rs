@@ -120,6 +120,14 @@ pub struct Case {
     /// `on` or `off`.
     pub kv_cache: String,
     pub jit: bool,
+    /// Steps of masked diffusion, and how they unmask: "entropy", "origin, temperature 0.7".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+    /// Whether a masked-diffusion model's body was used as a decoder that goes token by token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autoregressive: bool,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

@@ -19,6 +19,9 @@ pub fn in_short(case: &Case) -> String {
     add(!["", "forced"].contains(&case.decode.as_str()), case.decode.clone());
     add(case.kv_cache == "off", "no KV cache".into());
     add(!case.jit, "no JIT".into());
+    let algorithm = case.algorithm.as_deref().unwrap_or("denoised");
+    add(case.steps.is_some(), format!("{} steps ({algorithm})", case.steps.unwrap_or_default()));
+    add(case.autoregressive, "token by token".into());
     text
 }
 

@@ -9,7 +9,7 @@ use crate::run::Run;
 /// Logarithms of throughput vary by so much from request to request of a process, and from process to process. Each
 /// prompt is held against its own mean: that prompts differ is no variation.
 pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
-    let metric = Metric::deciding(plan.new_tokens);
+    let metric = Metric::deciding(plan.generation());
     let figures = |run: &&Run| -> Vec<(usize, f64)> {
         let figure =
             |(case, sample)| Some((case, metric.of_request(sample, Work::request(plan, case))?.ln()));

@@ -199,7 +199,12 @@ mod tests {
         let gaps_ns = gaps_us.iter().map(|us| us * 1000).collect();
         Iteration {
             index: 0,
-            cases: vec![CaseSample { first_token_ns: 5_000_000, gaps_ns, tokens: Vec::new() }],
+            cases: vec![CaseSample {
+                first_token_ns: 5_000_000,
+                gaps_ns,
+                tokens: Vec::new(),
+                ..CaseSample::default()
+            }],
         }
     }
 

@@ -128,6 +128,7 @@ mod tests {
             first_token_ns: first * 1_000_000,
             gaps_ns: vec![gap * 1_000_000; 2],
             tokens: Vec::new(),
+            ..CaseSample::default()
         };
         Iteration { index: 0, cases: first.map(case).to_vec() }
     }

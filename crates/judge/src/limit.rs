@@ -116,8 +116,8 @@ pub enum Bound {
 pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
-        // Computing the whole prefix again is not bound by the bytes of a step.
-        if contender.kv_cache == KvCache::Off {
+        // Computing the whole prefix again, or all positions in every step, is not bound by the bytes of a step.
+        if contender.kv_cache == KvCache::Off || plan.denoise.is_some() {
             return None;
         }
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
@@ -239,7 +239,12 @@ mod tests {
 
     /// One process a round: two gaps of 10 ms after a first token of 20 ms.
     fn evidence(bandwidths: &[f64]) -> Evidence {
-        let case = CaseSample { first_token_ns: 20_000_000, gaps_ns: vec![10_000_000; 2], tokens: vec![] };
+        let case = CaseSample {
+            first_token_ns: 20_000_000,
+            gaps_ns: vec![10_000_000; 2],
+            tokens: vec![],
+            ..CaseSample::default()
+        };
         let mut evidence = Evidence::default();
         for (round, &bandwidth) in bandwidths.iter().enumerate() {
             let events = vec![Event::Iteration(Iteration { index: 0, cases: vec![case.clone()] })];

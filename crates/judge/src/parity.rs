@@ -4,7 +4,8 @@
 //! the first round and in one that the seed draws, teacher-forced logits along the trace, from the prefill and decode
 //! path that was timed.
 
-use protocol::Decode;
+use plan::Plan;
+use protocol::{Decode, Denoise, Generated};
 
 pub use crate::agreement::{Agreement, QuantisationLoss, TokenAgreement, Tolerance};
 use crate::logits::{Logits, is_choice};
@@ -17,11 +18,23 @@ use crate::sums::Sums;
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub framework: String,
-    /// `[case][batch][new tokens]`
-    pub traces: Vec<Vec<Vec<u32>>>,
+    pub generated: Generated,
     pub logits: Vec<Logits>,
     /// At a quantised precision: the logits of the model before it was quantised, along the same traces.
     pub unquantised: Option<Vec<Logits>>,
+}
+
+/// The way in which requests generate.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    pub decode: Decode,
+    pub denoise: Option<Denoise>,
+}
+
+impl Way {
+    pub fn new(plan: &Plan) -> Way {
+        Way { decode: plan.decode, denoise: plan.denoise }
+    }
 }
 
 /// Compares a run's logits and timed tokens with the reference.
@@ -29,7 +42,7 @@ pub fn compare(
     reference: &Reference,
     logits: &[Logits],
     run: &Run,
-    decode: Decode,
+    way: Way,
     tolerance: Tolerance,
 ) -> Result<Agreement, String> {
     let shapes = |cases: &[Logits]| -> Vec<_> {
@@ -44,7 +57,7 @@ pub fn compare(
     }
     let sums = Sums::over(&reference.logits, logits, tolerance.tie);
     let unquantised = reference.unquantised.as_ref().map(|unquantised| Sums::over(unquantised, logits, 0.0));
-    let TokenAgreement { timed, mismatches } = tokens(reference, run, decode, tolerance.tie);
+    let TokenAgreement { timed, mismatches, misplaced } = tokens(reference, run, way, tolerance.tie);
     let mut agreement = Agreement {
         reference: reference.framework.clone(),
         tolerance,
@@ -57,6 +70,7 @@ pub fn compare(
         not_finite: sums.not_finite,
         timed_tokens: timed,
         timed_mismatches: mismatches,
+        misplaced,
         quantisation_loss: unquantised
             .map(|sums| QuantisationLoss { mean_kl: sums.mean_kl(), top1: sums.top1() }),
         broken: None,
@@ -66,15 +80,26 @@ pub fn compare(
 }
 
 /// The tokens of the timed requests beside the reference's. Drawn tokens do not count, because no engine chose them.
-pub fn tokens(reference: &Reference, run: &Run, decode: Decode, tie: f32) -> TokenAgreement {
-    let mut agreement = TokenAgreement { timed: 0, mismatches: 0 };
-    if matches!(decode, Decode::Sampled(_)) {
+pub fn tokens(reference: &Reference, run: &Run, way: Way, tie: f32) -> TokenAgreement {
+    let Way { decode, denoise } = way;
+    let mut agreement = TokenAgreement { timed: 0, mismatches: 0, misplaced: 0 };
+    let is_drawn = match denoise {
+        // A process that goes its own way is soon in states that the reference was never in.
+        Some(denoise) => denoise.temperature > 0.0 || decode != Decode::Forced,
+        None => matches!(decode, Decode::Sampled(_)),
+    };
+    if is_drawn {
         return agreement;
     }
     for (case, sample) in run.requests() {
-        let (Some(logits), Some(traces)) = (reference.logits.get(case), reference.traces.get(case)) else {
+        let (Some(logits), Some(traces)) = (reference.logits.get(case), reference.generated.tokens.get(case))
+        else {
             continue;
         };
+        if let Some(unmasked) = reference.generated.unmasked.get(case) {
+            let steps = sample.unmasked.iter().flatten().zip(unmasked.iter().flatten());
+            agreement.misplaced += steps.filter(|(ours, theirs)| ours != theirs).count();
+        }
         for (sequence, (timed, trace)) in sample.tokens.iter().zip(traces).enumerate() {
             let prompt = logits.positions - trace.len();
             for (step, &token) in timed.iter().enumerate().take(trace.len()) {
@@ -98,19 +123,26 @@ mod tests {
 
     use super::*;
 
+    const FORCED: Way = Way { decode: Decode::Forced, denoise: None };
+
     /// One prompt token, two new ones, a vocabulary of three.
     fn reference() -> Reference {
         let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 1.0, 3.0, 3.0005, 0.0];
         Reference {
             framework: "r".into(),
-            traces: vec![vec![vec![1, 0]]],
+            generated: Generated { tokens: vec![vec![vec![1, 0]]], ..Generated::default() },
             logits: vec![Logits { batch: 1, positions: 3, vocabulary: 3, values }],
             unquantised: None,
         }
     }
 
     fn run(tokens: &[u32]) -> Run {
-        let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![1], tokens: vec![tokens.to_vec()] };
+        let sample = CaseSample {
+            first_token_ns: 1,
+            gaps_ns: vec![1],
+            tokens: vec![tokens.to_vec()],
+            ..CaseSample::default()
+        };
         let iteration = Iteration { index: 0, cases: vec![sample] };
         crate::testing::run("x", 0, vec![Event::Iteration(iteration)])
     }
@@ -119,13 +151,12 @@ mod tests {
         let reference = reference();
         let mut logits = reference.logits.clone();
         change(&mut logits[0].values);
-        compare(&reference, &logits, &run(tokens), Decode::Forced, Tolerance::for_precision(Precision::F32))
-            .unwrap()
+        compare(&reference, &logits, &run(tokens), FORCED, Tolerance::for_precision(Precision::F32)).unwrap()
     }
 
     fn compared(reference: &Reference, logits: &[Logits]) -> Agreement {
         let tolerance = Tolerance::for_precision(Precision::F32);
-        compare(reference, logits, &run(&[1, 0]), Decode::Forced, tolerance).unwrap()
+        compare(reference, logits, &run(&[1, 0]), FORCED, tolerance).unwrap()
     }
 
     #[test]
@@ -174,16 +205,43 @@ mod tests {
         let reference = reference();
         let sampling = protocol::Sampling { temperature: 1.0, top_k: None, top_p: None, seed: 1 };
         let (decode, tolerance) = (Decode::Sampled(sampling), Tolerance::for_precision(Precision::F32));
-        let drawn = compare(&reference, &reference.logits, &run(&[2, 2]), decode, tolerance).unwrap();
+        let drawn =
+            compare(&reference, &reference.logits, &run(&[2, 2]), Way { decode, denoise: None }, tolerance)
+                .unwrap();
         assert_eq!((drawn.timed_tokens, drawn.timed_mismatches, drawn.broken), (0, 0, None));
+    }
+
+    #[test]
+    fn tokens_that_would_have_been_unmasked_in_another_step_break_parity_in_f32() {
+        let mut reference = reference();
+        // Of masked diffusion there is one row of logits for each token, and one behind them.
+        reference.generated.unmasked = vec![vec![vec![1, 0]]];
+        let denoise = serde_json::from_str(r#"{"steps": 2, "algorithm": "entropy"}"#).unwrap();
+        let way = Way { decode: Decode::Forced, denoise: Some(denoise) };
+        let mut run = run(&[1, 0]);
+        let unmask = |run: &mut Run, steps: &[u32]| {
+            let Event::Iteration(iteration) = &mut run.events[0] else { panic!("an iteration") };
+            iteration.cases[0].unmasked = vec![steps.to_vec()];
+        };
+        unmask(&mut run, &[1, 0]);
+        assert_eq!(
+            tokens(&reference, &run, way, 1e-3),
+            TokenAgreement { timed: 2, mismatches: 0, misplaced: 0 }
+        );
+        unmask(&mut run, &[2, 2]);
+        let apart = tokens(&reference, &run, way, 1e-3);
+        let objection = apart.objection(&Tolerance::for_precision(Precision::F32)).unwrap();
+        assert_eq!(objection, "2 of 2 timed tokens would have been unmasked in another step");
+        assert_eq!(apart.objection(&Tolerance::for_precision(Precision::Bf16)), None);
+        let drawn = Way { denoise: Some(Denoise { temperature: 0.7, ..denoise }), ..way };
+        assert_eq!(tokens(&reference, &run, drawn, 1e-3).timed, 0);
     }
 
     #[test]
     fn shapes_that_differ_are_not_compared() {
         let reference = reference();
-        let error =
-            compare(&reference, &[], &run(&[]), Decode::Forced, Tolerance::for_precision(Precision::F32))
-                .unwrap_err();
+        let error = compare(&reference, &[], &run(&[]), FORCED, Tolerance::for_precision(Precision::F32))
+            .unwrap_err();
         assert!(error.contains("shapes"), "{error}");
     }
 

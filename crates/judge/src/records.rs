@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
-use protocol::Decode;
+use protocol::{Decode, Denoise};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -112,8 +112,26 @@ fn case(report: &Report, row: &Row) -> Case {
         decode: decode.to_owned(),
         kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
         jit: contender.map_or(plan.jit, |contender| contender.jit),
+        steps: plan.denoise.map(|denoise| denoise.steps),
+        algorithm: plan.denoise.as_ref().map(algorithm),
+        autoregressive: plan.autoregressive,
         other: Default::default(),
     }
+}
+
+/// How a step unmasks, with what is not as usual.
+fn algorithm(denoise: &Denoise) -> String {
+    let mut text = denoise.algorithm.name().to_owned();
+    let mut add = |is_said: bool, what: String| {
+        if is_said {
+            text += &format!(", {what}");
+        }
+    };
+    add(denoise.temperature > 0.0, format!("temperature {}", denoise.temperature));
+    add(denoise.top_p.is_some(), format!("top-p {}", denoise.top_p.unwrap_or_default()));
+    add(denoise.top_k.is_some(), format!("top-k {}", denoise.top_k.unwrap_or_default()));
+    add(denoise.alg_temp > 0.0, format!("alg-temp {}", denoise.alg_temp));
+    text
 }
 
 fn settings(report: &Report) -> Settings {

@@ -148,7 +148,12 @@ mod tests {
 
     /// One process: two gaps of 10 ms after a first token of 5 ms, in `wall_ms`.
     fn evidence(wall_ms: u64, peak_bytes: u64, bandwidth: f64) -> Evidence {
-        let case = CaseSample { first_token_ns: 5_000_000, gaps_ns: vec![10_000_000; 2], tokens: vec![] };
+        let case = CaseSample {
+            first_token_ns: 5_000_000,
+            gaps_ns: vec![10_000_000; 2],
+            tokens: vec![],
+            ..CaseSample::default()
+        };
         let mut usage = usage();
         (usage.wall_ns, usage.peak_bytes) = (wall_ms * 1_000_000, Some(peak_bytes));
         let events = vec![

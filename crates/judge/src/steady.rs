@@ -126,7 +126,15 @@ mod tests {
     fn iteration(index: usize, factor: f64) -> Iteration {
         // Gaps that grow with the position, as attention over more tokens does.
         let gaps_ns = (0..20).map(|step| ((1000 + 30 * step) as f64 * factor) as u64).collect();
-        Iteration { index, cases: vec![CaseSample { first_token_ns: 5000, gaps_ns, tokens: Vec::new() }] }
+        Iteration {
+            index,
+            cases: vec![CaseSample {
+                first_token_ns: 5000,
+                gaps_ns,
+                tokens: Vec::new(),
+                ..CaseSample::default()
+            }],
+        }
     }
 
     fn process(warmup: &[f64], measured: &[f64]) -> Run {

@@ -159,7 +159,12 @@ mod tests {
     /// A process whose iterations decode one token in so many milliseconds.
     fn run(gaps_ms: &[u64]) -> Run {
         let iteration = |(index, ms): (usize, &u64)| {
-            let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![ms * 1_000_000], tokens: Vec::new() };
+            let sample = CaseSample {
+                first_token_ns: 1,
+                gaps_ns: vec![ms * 1_000_000],
+                tokens: Vec::new(),
+                ..CaseSample::default()
+            };
             Event::Iteration(Iteration { index, cases: vec![sample] })
         };
         testing::run("x", 0, gaps_ms.iter().enumerate().map(iteration).collect())

@@ -1,58 +1,15 @@
 //! Turns figures into the words that people read. The statistics are in the crate of that name.
 
-use serde::{Deserialize, Serialize};
-use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
+mod comparison;
+
+use statistics::{Decision, Series, Settings};
 
 use super::metrics::{self, Metric};
 use crate::evidence::Evidence;
+use comparison::{comparison, inverted};
 use plan::Plan;
 
-/// The verdict for one contender over another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Better than the other: for memory, smaller.
-    Faster,
-    Slower,
-    Equivalent,
-    Inconclusive,
-    NotMeasurable,
-}
-
-impl Verdict {
-    /// Its name for people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::Equivalent => "equivalent",
-            Verdict::Inconclusive => "inconclusive",
-            Verdict::NotMeasurable => "not measurable",
-        }
-    }
-}
-
-/// One metric of two contenders.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    pub metric: Metric,
-    /// The better of the two by its estimate.
-    pub a: String,
-    pub b: String,
-    /// The verdict for `a` over `b`. `Slower` never occurs, because the better of the two comes first.
-    pub verdict: Verdict,
-    /// The verdict for `b` over `a`: `slower` where `a` is `faster`, else the same.
-    pub verdict_of_b: Verdict,
-    pub sentence: String,
-    /// How many times better a is than b: b/a for times and memory, a/b for throughput, as the geometric mean over
-    /// rounds. `null` if nothing can be compared.
-    pub advantage: Option<f64>,
-    /// 95 % interval of the advantage.
-    #[serde(deserialize_with = "crate::reading::interval")]
-    pub interval: Option<(f64, f64)>,
-    /// The full result of the statistics, in the sense of `advantage`.
-    pub statistics: Option<Decision>,
-}
+pub use comparison::{Comparison, Verdict};
 
 /// The figures of the compared contenders: `[label]`, and for each metric `[contender][round]`.
 struct Table {
@@ -71,7 +28,7 @@ struct Pair<'a> {
 
 impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let figures = Metric::tested(plan.new_tokens).into_iter().map(|metric| {
+        let figures = Metric::tested(plan.generation()).into_iter().map(|metric| {
             let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
@@ -119,7 +76,7 @@ impl<'a> Pair<'a> {
 }
 
 fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
-    let deciding = Metric::deciding(plan.new_tokens);
+    let deciding = Metric::deciding(plan.generation());
     let weights = statistics::weights(&pairs.iter().map(|pair| pair.metric == deciding).collect::<Vec<_>>());
     let family: Vec<Series<'_>> =
         pairs.iter().zip(weights).map(|(pair, weight)| pair.series(weight)).collect();
@@ -143,7 +100,7 @@ fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)>
         Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, false);
-    let metric = Metric::deciding(plan.new_tokens);
+    let metric = Metric::deciding(plan.generation());
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
     let of_metric = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
     of_metric.map(|(pair, decision)| (name(pair), decision)).collect()
@@ -183,77 +140,6 @@ pub(crate) fn of_pair(
     table.judged(plan, evidence, unmeasurable).remove(0)
 }
 
-/// The same decision on b/a.
-fn inverted(decision: Decision) -> Decision {
-    let (low, high) = decision.interval;
-    Decision { ratio: 1.0 / decision.ratio, interval: (1.0 / high, 1.0 / low), ..decision }
-}
-
-fn comparison(
-    metric: Metric,
-    a: &str,
-    b: &str,
-    decision: Option<Decision>,
-    plan: &Plan,
-    unmeasurable: Option<&str>,
-) -> Comparison {
-    let (verdict, verdict_of_b) = match decision.as_ref().map(|decision| decision.outcome) {
-        None => (Verdict::NotMeasurable, Verdict::NotMeasurable),
-        Some(_) if unmeasurable.is_some() => (Verdict::NotMeasurable, Verdict::NotMeasurable),
-        Some(Outcome::Different) => (Verdict::Faster, Verdict::Slower),
-        Some(Outcome::Equivalent) => (Verdict::Equivalent, Verdict::Equivalent),
-        Some(Outcome::Inconclusive) => (Verdict::Inconclusive, Verdict::Inconclusive),
-    };
-    let sentence = match (&decision, unmeasurable) {
-        (_, Some(reason)) => format!("{a} and {b}: {} is not measurable: {reason}", metric.words()),
-        (None, None) => format!("{a} and {b}: {} is not measurable: figures are missing", metric.words()),
-        (Some(decision), None) => sentence(metric, a, b, decision, plan.margin),
-    };
-    Comparison {
-        metric,
-        a: a.to_owned(),
-        b: b.to_owned(),
-        verdict,
-        verdict_of_b,
-        sentence,
-        advantage: decision.as_ref().map(|decision| decision.ratio),
-        interval: decision.as_ref().map(|decision| decision.interval),
-        statistics: decision,
-    }
-}
-
-fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) -> String {
-    let (ratio, interval, rounds) = (decision.ratio, decision.interval, decision.rounds);
-    let words = metric.words();
-    match decision.outcome {
-        Outcome::Different => {
-            let told = metric.difference(a, b, ratio, Some(interval));
-            format!("{told} (95 % interval {}, {rounds} rounds)", metric.interval(ratio, interval))
-        }
-        Outcome::Equivalent => {
-            let (margin, interval) = (margin * 100.0, metric.open_interval(ratio, interval));
-            format!(
-                "{a} and {b} are equivalent in {words} within {margin} % (95 % interval {interval}, {rounds} rounds)"
-            )
-        }
-        Outcome::Inconclusive if rounds < MIN_ROUNDS => {
-            format!(
-                "{a} and {b}: inconclusive in {words}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes"
-            )
-        }
-        // The interval is for this pair alone. The p value is corrected for the whole table, and decides.
-        Outcome::Inconclusive => {
-            let (p, interval) = (decision.p_adjusted, metric.open_interval(ratio, interval));
-            let detectable = decision.detectable.map_or(String::new(), |ratio| {
-                format!("; this run could only have shown differences above {}", metrics::detectable(ratio))
-            });
-            format!(
-                "{a} and {b}: inconclusive in {words} (95 % interval {interval}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
-            )
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use protocol::{CaseSample, Event, Iteration, Loaded};
@@ -273,7 +159,7 @@ mod tests {
     fn evidence(a: &[f64], b: &[f64]) -> Evidence {
         let run = |label: &str, round: usize, ms: f64| {
             let ns = (ms * 1e6) as u64;
-            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], tokens: Vec::new() };
+            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
             let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
             let iteration = Iteration { index: 0, cases: vec![case] };
             testing::run(label, round, vec![Event::Loaded(loaded), Event::Iteration(iteration)])

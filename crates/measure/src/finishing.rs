@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use judge::evidence::{Ended, Fact};
-use judge::parity::{self, Tolerance};
+use judge::parity::{self, Tolerance, Way};
 use judge::run::{DerivedWeights, FailureKind, Run, RunFailure};
 use plan::Rounds;
 use protocol::{Event, FileIdentity, Finish, ParityTask};
@@ -36,10 +36,10 @@ impl Session<'_> {
             let contender = session.plan.contender(&run.framework);
             let (Some(contender), Some(reference)) = (contender, work.reference) else { return };
             let tolerance = Tolerance::for_precision(contender.precision);
-            ended.tokens = Some(parity::tokens(reference, run, session.plan.decode, tolerance.tie));
+            ended.tokens = Some(parity::tokens(reference, run, Way::new(session.plan), tolerance.tie));
             if is_asked {
                 let agreement = logits::read_parity(&file).and_then(|logits| {
-                    parity::compare(reference, &logits, run, session.plan.decode, tolerance)
+                    parity::compare(reference, &logits, run, Way::new(session.plan), tolerance)
                 });
                 match agreement {
                     Ok(agreement) => ended.agreement = Some(agreement),

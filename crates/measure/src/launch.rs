@@ -17,6 +17,7 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
         jit: contender.jit,
         hidden_states,
         dequantised: false,
+        autoregressive: false,
         options: contender.engine.options.clone(),
         slowdown: contender.engine.settings.slowdown,
     }

@@ -99,7 +99,7 @@ impl Session<'_> {
             let precision = if quantised { self.plan.precision } else { Precision::F32 };
             let in_f32 = Contender { precision, ..contender.clone() };
             let tried = self.reference_by(index).and_then(|reference| {
-                let states = self.states(index, &in_f32, quantised, &reference.traces);
+                let states = self.states(index, &in_f32, quantised, &reference.generated.tokens);
                 Ok((reference, states.map_err(|failure| failure.sentence())?))
             });
             match tried {
@@ -145,7 +145,7 @@ impl Session<'_> {
         let contender = &self.plan.contenders[index];
         let names: Vec<&str> = self.plan.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
         if let Some((reference, theirs)) = reference {
-            let ours = self.states(index, contender, false, &reference.traces)?;
+            let ours = self.states(index, contender, false, &reference.generated.tokens)?;
             found.in_effect.clone_from(&ours.in_effect);
             found.no_layers.clone_from(&ours.no_layers);
             found.layers = compare(theirs, &ours, layers::limit(contender.precision)).map_err(failed)?;
@@ -209,8 +209,13 @@ impl Session<'_> {
         let contender = &self.plan.contenders[index];
         let new_tokens = self.plan.new_tokens;
         let prompts = self.plan.case_prompts();
-        let task =
-            Task::Generate(Generate { prompts: prompts.clone(), new_tokens, sampling: None, parity: None });
+        let task = Task::Generate(Generate {
+            prompts: prompts.clone(),
+            new_tokens,
+            sampling: None,
+            denoise: None,
+            parity: None,
+        });
         let events = self.done(index, &self.job(contender, task))?;
         let tokens = events.into_iter().find_map(|event| match event {
             Event::Generated(generated) => Some(generated.tokens),

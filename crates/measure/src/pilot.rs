@@ -84,7 +84,7 @@ impl Session<'_> {
     /// Standard deviation of the log ratio of two contenders from block to block, over all pairs. Each case is held
     /// against its own mean: that prompts differ is no noise.
     fn within(&self, blocks: &[Block]) -> f64 {
-        let metric = Metric::deciding(self.plan.new_tokens);
+        let metric = Metric::deciding(self.plan.generation());
         let figure = |block: &Block, label: &str| {
             let (_, turn) = block.turns.iter().find(|(of, _)| of == label)?;
             Some(metric.of_request(&turn.sample, Work::request(self.plan, turn.case))?.ln())

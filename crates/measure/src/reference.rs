@@ -2,7 +2,7 @@
 //! afterwards.
 
 use bundle::Precision;
-use protocol::{Event, Generate, ParityTask, Score, Task};
+use protocol::{Event, Generate, Generated, ParityTask, Score, Task};
 
 use crate::interrupt;
 use crate::logits;
@@ -47,6 +47,7 @@ impl Session<'_> {
             prompts: self.plan.prefixes(),
             new_tokens: self.plan.new_tokens,
             sampling: None,
+            denoise: self.plan.denoise,
             parity: Some(ParityTask {
                 steps: PARITY_STEPS,
                 file: file.display().to_string(),
@@ -54,17 +55,15 @@ impl Session<'_> {
             }),
         });
         let events = self.reference_job(index, precision, task)?;
-        let traces = events.into_iter().find_map(|event| match event {
-            Event::Generated(generated) => Some(generated.tokens),
+        let generated = events.into_iter().find_map(|event| match event {
+            Event::Generated(generated) => Some(generated),
             _ => None,
         });
-        let traces = traces.ok_or("it generated nothing")?;
-        let rows = |case: &Vec<Vec<u32>>| {
-            case.len() == self.plan.batch && case.iter().all(|row| row.len() == self.plan.new_tokens)
-        };
-        if traces.len() != self.plan.prompts.len() || !traces.iter().all(rows) {
+        let generated = generated.ok_or("it generated nothing")?;
+        if !self.is_whole(&generated) {
             return Err("it did not generate the tokens asked for".into());
         }
+        let traces = &generated.tokens;
         let logits = logits::read_parity(&file)?;
         if logits.len() != traces.len() {
             return Err("its logits do not have the shape of the prompts".into());
@@ -72,8 +71,23 @@ impl Session<'_> {
         for (case, logits) in logits.iter().enumerate() {
             self.check_shape(case, logits)?;
         }
-        let unquantised = quantised.then(|| self.unquantised(index, &traces)).transpose()?;
-        Ok(Reference { framework: self.plan.contenders[index].label.clone(), traces, logits, unquantised })
+        // What quantising costs is read along a text that goes token by token.
+        let is_scored = quantised && self.plan.denoise.is_none();
+        let unquantised = is_scored.then(|| self.unquantised(index, traces)).transpose()?;
+        Ok(Reference { framework: self.plan.contenders[index].label.clone(), generated, logits, unquantised })
+    }
+
+    /// Whether there is a token for each that was asked for and, of masked diffusion, the step that unmasks it.
+    fn is_whole(&self, generated: &Generated) -> bool {
+        let has_all = |cases: &[Vec<Vec<u32>>]| {
+            let rows = |case: &Vec<Vec<u32>>| {
+                case.len() == self.plan.batch && case.iter().all(|row| row.len() == self.plan.new_tokens)
+            };
+            cases.len() == self.plan.prompts.len() && cases.iter().all(rows)
+        };
+        let steps = self.plan.denoise.map_or(0, |denoise| denoise.steps as u32);
+        let in_steps = || generated.unmasked.iter().flatten().flatten().all(|&step| step < steps);
+        has_all(&generated.tokens) && (steps == 0 || has_all(&generated.unmasked) && in_steps())
     }
 
     /// The logits of the model before it was quantised, along `traces`.
@@ -120,9 +134,18 @@ impl Session<'_> {
         Err("its logits do not have the shape of the prompts".into())
     }
 
-    pub(crate) fn fallback_traces(&self) -> Vec<Vec<Vec<u32>>> {
+    pub(crate) fn fallback_traces(&self) -> Generated {
         let continued =
             |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.plan.new_tokens).collect();
-        self.plan.case_prompts().iter().map(|case| case.iter().map(continued).collect()).collect()
+        let tokens: Vec<Vec<Vec<u32>>> =
+            self.plan.case_prompts().iter().map(|case| case.iter().map(continued).collect()).collect();
+        // From left to right, as many in each step.
+        let step = |place: usize, steps: usize| (place * steps / self.plan.new_tokens) as u32;
+        let unmasked = self.plan.denoise.map(|denoise| {
+            let row =
+                |_: &Vec<u32>| (0..self.plan.new_tokens).map(|place| step(place, denoise.steps)).collect();
+            tokens.iter().map(|case| case.iter().map(row).collect()).collect()
+        });
+        Generated { tokens, unmasked: unmasked.unwrap_or_default() }
     }
 }

@@ -23,6 +23,7 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
     let draft = Draft::new(request, engines, suite, available_threads())?;
     provision::workers(places, &draft.engines(), quiet)?;
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
+    let bundle = body(bundle, request)?;
     let tokenizer = Text::open(&bundle)?;
     let given = Given {
         name: &bundle.manifest().name,
@@ -35,6 +36,20 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
     };
     let plan = draft.plan(given)?;
     Ok((plan, bundle))
+}
+
+/// The model as it is used: a masked-diffusion model as a decoder that goes token by token, if that is asked for.
+fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
+    if !request.autoregressive {
+        return Ok(bundle);
+    }
+    if bundle.config().mask_token.is_none() {
+        return Err(Failure::usage(format!(
+            "{} goes token by token anyway: --autoregressive is for models of masked diffusion",
+            request.model()
+        )));
+    }
+    Ok(bundle.autoregressive())
 }
 
 /// Every prompt as it is, or the first at each of the lengths that are asked for.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use judge::enough;
 use judge::evidence::{End, Fact, Stage};
-use judge::verdicts;
 use plan::Rounds;
 use statistics::BalancedOrder;
 
@@ -55,7 +55,7 @@ impl Session<'_> {
         if self.evidence.rounds < statistics::MIN_ROUNDS {
             return None;
         }
-        if verdicts::are_clear(self.plan, &self.evidence) {
+        if enough::are_clear(self.plan, &self.evidence) {
             return Some(End::Clear);
         }
         (next.as_secs_f64() > budget_s).then_some(End::Budget)
@@ -76,6 +76,6 @@ impl Session<'_> {
                 Some((by_budget.max(fewest).min(most), "at most "))
             }
         };
-        self.progress.round_done(verdicts::leading(self.plan, &self.evidence), left.filter(|_| done >= 2));
+        self.progress.round_done(enough::leading(self.plan, &self.evidence), left.filter(|_| done >= 2));
     }
 }

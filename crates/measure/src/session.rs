@@ -9,7 +9,7 @@ use judge::evidence::{Evidence, Fact, Stage, Stages};
 use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, HugePages, Plan, Result};
-use protocol::{FileIdentity, Hello, Job, Measure, Task};
+use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
 use statistics::BalancedOrder;
 
 use crate::machine::Guard;
@@ -130,8 +130,8 @@ impl<'a> Session<'a> {
 
     /// The tokens that everyone is fed while being timed. If nobody can give a trace, the prompts' own tokens serve, so
     /// that work stays equal.
-    pub(crate) fn traces(&self, reference: Option<&Reference>) -> Vec<Vec<Vec<u32>>> {
-        reference.map_or_else(|| self.fallback_traces(), |reference| reference.traces.clone())
+    pub(crate) fn traces(&self, reference: Option<&Reference>) -> Generated {
+        reference.map_or_else(|| self.fallback_traces(), |reference| reference.generated.clone())
     }
 
     pub(crate) fn is_absent(&self, contender: &Contender) -> bool {
@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
     }
 
     /// The measurement of a round.
-    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Vec<Vec<u32>>]) -> Task {
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &Generated) -> Task {
         Task::Measure(Measure {
             cases: self.plan.cases(traces),
             new_tokens: self.plan.new_tokens,
@@ -189,15 +189,17 @@ impl<'a> Session<'a> {
             kv_cache: contender.kv_cache,
             warmup: self.plan.warmup.clone(),
             lead_in: if self.plan.schedule.has_turns() { LEAD_IN } else { 0 },
+            denoise: self.plan.denoise,
         })
     }
 
     pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
+        let settings = launch::settings(contender, &self.plan.device, false);
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
-            settings: launch::settings(contender, &self.plan.device, false),
+            settings: protocol::Settings { autoregressive: self.plan.autoregressive, ..settings },
             spawned_at_ns: None,
             evict: false,
             task,

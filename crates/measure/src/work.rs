@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use judge::parity::Reference;
+use protocol::Generated;
 
 /// The work of every process of every round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundWork<'a> {
-    /// Tokens that are fed, `[case][batch][new tokens]`.
-    pub(crate) traces: &'a [Vec<Vec<u32>>],
+    /// Tokens that are fed; of masked diffusion, with the step that unmasks each.
+    pub(crate) traces: &'a Generated,
     /// The outputs to compare with.
     pub(crate) reference: Option<&'a Reference>,
     /// Whether processes write logits in some rounds, to be compared with the reference.

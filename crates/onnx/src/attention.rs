@@ -3,6 +3,9 @@
 //! GroupQueryAttention rotates heads whose size is a multiple of 16 and attends over those whose size is a
 //! multiple of 8. For other sizes the rotation is an operator of its own, and heads are padded with
 //! zeros, which add nothing to a score and leave the output's first numbers as they are.
+//!
+//! It is causal. Of a model that attends both ways attention is a MultiHeadAttention, without a cache, and the rotation an
+//! operator of its own.
 
 use bundle::{ModelConfig, Position};
 
@@ -22,6 +25,8 @@ pub struct Attention {
     pub rotation: Rotation,
     /// Size of a head in the cache.
     pub cached_head_dim: usize,
+    /// Whether positions attend to those before them alone, over a KV cache.
+    pub causal: bool,
 }
 
 impl Attention {
@@ -29,10 +34,15 @@ impl Attention {
     pub fn plan(config: &ModelConfig) -> Attention {
         let rotation = match config.position {
             Position::Learned => Rotation::None,
-            Position::Rotary(_) if config.head_dim.is_multiple_of(16) => Rotation::Fused,
+            Position::Rotary(_) if config.causal && config.head_dim.is_multiple_of(16) => Rotation::Fused,
             Position::Rotary(_) => Rotation::Separate,
         };
-        Attention { rotation, cached_head_dim: config.head_dim.next_multiple_of(8) }
+        let multiple = if config.causal { 8 } else { 1 };
+        Attention {
+            rotation,
+            cached_head_dim: config.head_dim.next_multiple_of(multiple),
+            causal: config.causal,
+        }
     }
 
     /// Whether the graph has the input [`POSITIONS`](crate::names::POSITIONS). The fused rotation counts positions itself.
@@ -43,6 +53,8 @@ impl Attention {
     /// The operators that do the work, for people.
     pub fn operators(self) -> &'static str {
         match self.rotation {
+            Rotation::None if !self.causal => "MultiHeadAttention",
+            _ if !self.causal => "RotaryEmbedding, MultiHeadAttention (both ways)",
             Rotation::None => "GroupQueryAttention",
             Rotation::Fused => "GroupQueryAttention with rotation",
             Rotation::Separate => "RotaryEmbedding, GroupQueryAttention",

@@ -47,3 +47,55 @@ pub fn cache_names(layer: usize) -> [CacheNames; 2] {
         present: format!("present.{layer}.{part}"),
     })
 }
+
+/// The part of the model that a node computes, by its name, in the words of `engine::ProfileEvent`; `None` for a node
+/// that a runtime has named itself. A norm is fused with the addition before it.
+pub fn part(node: &str) -> Option<String> {
+    let mut words = node.split('.');
+    let (first, second) = (words.next()?, words.next());
+    match (first, second) {
+        ("embed", _) | ("hidden", Some("0")) => Some("embedding".into()),
+        ("hidden", Some(_)) => Some("final norm".into()),
+        ("head", _) | (LOGITS, None) => Some("head".into()),
+        ("layer", Some(layer)) => {
+            let part = match words.next()? {
+                "attention_norm" => "attention norm",
+                "qkv" | "attended" | "output" => "attention",
+                "mlp_norm" => "mlp norm",
+                "mlp" | "down" => "mlp",
+                _ => return None,
+            };
+            Some(format!("layer {layer} {part}"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_of_the_part_that_its_name_says() {
+        let parts = [
+            ("hidden.0", "embedding"),
+            ("embed.token", "embedding"),
+            ("layer.0.attention_norm", "layer 0 attention norm"),
+            ("layer.12.qkv.query.rotated", "layer 12 attention"),
+            ("layer.3.attended", "layer 3 attention"),
+            ("layer.3.output", "layer 3 attention"),
+            ("layer.3.mlp_norm", "layer 3 mlp norm"),
+            ("layer.3.mlp.gate_up.biased", "layer 3 mlp"),
+            ("layer.3.down", "layer 3 mlp"),
+            ("hidden.30", "final norm"),
+            ("head.rows", "head"),
+            (LOGITS, "head"),
+        ];
+        for (node, expected) in parts {
+            assert_eq!(part(node).as_deref(), Some(expected), "{node}");
+        }
+        for node in ["MatMul_token_3", "", "layer", "layer.3.unheard_of"] {
+            assert_eq!(part(node), None, "{node}");
+        }
+    }
+}

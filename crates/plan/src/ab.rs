@@ -7,6 +7,7 @@ use protocol::KvCache;
 use crate::study::Engines;
 use crate::{
     Arm, Axis, CellPlan, Failure, PromptSource, Request, Result, Setting, StudyPlan, StudyView, axes,
+    optimised,
 };
 
 /// Default number of new tokens: enough for the KV cache to matter.
@@ -71,6 +72,10 @@ pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<config
 
 pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> Result<StudyPlan> {
     let mut request = asked.clone();
+    let is_crossed = what == [optimised::NAME];
+    if !is_crossed && !request.study.crossed.is_empty() {
+        return Err(Failure::usage("--switches is for `ab optimised`: leave it out"));
+    }
     if !request.quantize.is_empty() {
         return Err(Failure::usage("--quantize is for `compare`"));
     }
@@ -81,10 +86,13 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
     }
     if request.new_tokens.is_empty() {
-        request.new_tokens = vec![NEW_TOKENS];
+        request.new_tokens = vec![if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }];
     }
     if request.prompt_tokens.is_empty() && request.context.is_empty() {
         request.prompt_tokens = vec![PROMPT_TOKENS];
+    }
+    if is_crossed {
+        return optimised::plan(&request, &engines_of(&request, engines)?, engines);
     }
     if let [a, b] = what {
         return variants(a, b, request, engines);
@@ -92,7 +100,8 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     let what = what.first().map_or("", String::as_str);
     let switch = switch(what).ok_or_else(|| {
         Failure::usage(format!(
-            "{what:?} alone is no study; there are kv-cache, jit, half, fused, or two names from configs/engines"
+            "{what:?} alone is no study; there are kv-cache, jit, half, fused, optimised, or two names from \
+             configs/engines"
         ))
     })?;
     if what == "half" && request.precisions.first() == Some(&Precision::F32) {

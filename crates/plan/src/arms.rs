@@ -7,6 +7,8 @@ use configs::Engine;
 use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 
+use crate::Switch;
+
 /// Settings that a study gives to a comparison and nobody can type.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -15,6 +17,9 @@ pub struct StudySettings {
     pub name: String,
     /// The contenders, if they are not simply the frameworks: the sides of an A/B comparison.
     pub arms: Vec<Arm>,
+    /// The switches that the arms cross; in a request as typed, those that were named. None outside `ab optimised`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crossed: Vec<Switch>,
     /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and strike nobody.
     pub varied: Vec<String>,
     /// Whether warm-up has exactly as many iterations as the measurement.
@@ -32,6 +37,12 @@ impl StudySettings {
     pub fn is_default(&self) -> bool {
         *self == StudySettings::default()
     }
+
+    /// What a crossed switch is called in outputs: "cache", "JIT", "bf16", "fused".
+    pub fn title(&self, switch: Switch) -> &'static str {
+        let on = self.arms.iter().find(|arm| arm.on.contains(&switch));
+        switch.title(on.and_then(|arm| arm.precision))
+    }
 }
 
 /// One side of an A/B comparison: an engine, and the settings fixed for it.
@@ -44,6 +55,9 @@ pub struct Arm {
     pub precision: Option<Precision>,
     pub jit: Option<bool>,
     pub kv_cache: Option<KvCache>,
+    /// The crossed switches that are on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<Switch>,
     /// Directory of the workers of another build.
     pub workers: Option<PathBuf>,
 }

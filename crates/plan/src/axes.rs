@@ -19,6 +19,8 @@ pub enum Axis {
     Context,
     PromptTokens,
     NewTokens,
+    /// Steps of masked diffusion.
+    Steps,
 }
 
 /// A cell's place on an axis.
@@ -44,7 +46,7 @@ pub type Settings = BTreeMap<Axis, Setting>;
 impl Axis {
     /// Every axis in the order in which cells are nested. The outermost come first: models and precisions, which must
     /// be prepared.
-    const TYPED: [Axis; 7] = [
+    const TYPED: [Axis; 8] = [
         Axis::Model,
         Axis::Precision,
         Axis::Threads,
@@ -52,6 +54,7 @@ impl Axis {
         Axis::Context,
         Axis::PromptTokens,
         Axis::NewTokens,
+        Axis::Steps,
     ];
 
     /// The heading of the column of this axis.
@@ -65,6 +68,7 @@ impl Axis {
             Axis::Context => "Context",
             Axis::PromptTokens => "Prompt",
             Axis::NewTokens => "New tokens",
+            Axis::Steps => "Steps",
         }
     }
 
@@ -79,6 +83,7 @@ impl Axis {
             Axis::Context => "--context",
             Axis::PromptTokens => "--prompt-tokens",
             Axis::NewTokens => "--new-tokens",
+            Axis::Steps => "--steps",
         }
     }
 
@@ -94,6 +99,7 @@ impl Axis {
             Axis::Context => numbers(&request.context),
             Axis::PromptTokens => numbers(&request.prompt_tokens),
             Axis::NewTokens => numbers(&request.new_tokens),
+            Axis::Steps => numbers(&request.denoise.steps),
         }
     }
 
@@ -111,6 +117,7 @@ impl Axis {
             Axis::Context => one(&mut request.context, index),
             Axis::PromptTokens => one(&mut request.prompt_tokens, index),
             Axis::NewTokens => one(&mut request.new_tokens, index),
+            Axis::Steps => one(&mut request.denoise.steps, index),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
 use crate::sweep::SweepKind;
-use crate::{Result, ab, axes, sweep};
+use crate::{Result, ab, axes, optimised, sweep};
 
 impl StudyRequest {
     /// Every cell, with the settings that the study fixes.
@@ -27,7 +27,11 @@ impl StudyRequest {
                 request.study.varied = vec!["R14".to_owned()];
             }
         }
-        let cells = axes::cells(&request).into_iter();
+        let mut cells = axes::cells(&request);
+        if kind == SweepKind::Denoise {
+            cells = sweep::beside_token_by_token(cells);
+        }
+        let cells = cells.into_iter();
         Ok(StudyPlan {
             name: format!("sweep {}", kind.name()),
             view: StudyView::Sweep(kind),
@@ -42,6 +46,7 @@ impl StudyView {
         let words: Vec<&str> = study.split_whitespace().collect();
         match words[..] {
             ["sweep", kind] => SweepKind::named(kind).map(StudyView::Sweep),
+            ["ab", optimised::NAME] => Some(StudyView::Crossed),
             ["ab", what] => ab::arms(what).map(StudyView::Ab),
             ["ab", a, b] => Some(StudyView::Ab([a.to_owned(), b.to_owned()])),
             _ => None,

@@ -11,7 +11,7 @@ use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
     Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes,
-    fit, prompts, schedule,
+    denoise, fit, prompts, schedule,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -201,13 +201,15 @@ impl Draft {
         self.check_fits(&given, sequences)?;
         let (schedule, groups, schedule_reason) =
             schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
+        let seed = self.request.seed.unwrap_or(given.drawn_seed);
+        let work = (self.new_tokens, seed);
+        let denoise = denoise::resolve(&self.request, given.config, &given.prompts, work)?;
         let has_pilot =
             schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens, .. } =
             self;
         // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
         let is_look = request.quick || suite.quick;
-        let seed = request.seed.unwrap_or(given.drawn_seed);
         Ok(Plan {
             contenders,
             model: given.name.to_owned(),
@@ -231,7 +233,9 @@ impl Draft {
             accept_noise: request.accept_noise || is_look,
             patience_s: request.patience_s,
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
-            decode: decode(&request, seed),
+            decode: decode(&request, seed, denoise.is_some()),
+            denoise,
+            autoregressive: request.autoregressive,
             warmup: warmup(&request, iterations),
             varied: request.study.varied.clone(),
             text: given.text,
@@ -302,7 +306,11 @@ fn check_reference(request: &Request, engines: &[Engine]) -> Result<()> {
     }
 }
 
-fn decode(request: &Request, seed: u64) -> Decode {
+fn decode(request: &Request, seed: u64, denoises: bool) -> Decode {
+    if denoises {
+        // Tokens are drawn within a step, whatever the next one is fed.
+        return if request.decode == DecodeAsked::Forced { Decode::Forced } else { Decode::Greedy };
+    }
     match (request.sampling.sampling(|| seed), request.decode) {
         (Some(sampling), _) => Decode::Sampled(sampling),
         (None, DecodeAsked::Forced) => Decode::Forced,

@@ -93,7 +93,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of a contender's worker.
-    pub fn of(engine: &Engine) -> Kind {
+    pub fn new(engine: &Engine) -> Kind {
         match engine.parts() {
             Some(_) => Kind::Hybrid,
             None if engine.reference => Kind::Reference,

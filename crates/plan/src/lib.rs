@@ -9,21 +9,27 @@ mod arms;
 pub mod axes;
 mod cells;
 mod columns;
+pub mod denoise;
 mod draft;
 mod failure;
 pub mod fit;
+mod optimised;
 mod plan;
 pub mod prompts;
 mod request;
 mod schedule;
 mod study;
 pub mod sweep;
+mod switch;
 
 pub use arms::{Arm, StudySettings};
 pub use axes::{Axis, Setting, Settings};
 pub use draft::{Draft, Given, check};
 pub use failure::{Failure, Result};
-pub use plan::{Contender, Plan, Rounds, Schedule};
+pub use plan::{Contender, Generation, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
-pub use request::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked};
+pub use request::{
+    DecodeAsked, DenoiseAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked,
+};
 pub use study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
+pub use switch::Switch;

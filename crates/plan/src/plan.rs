@@ -2,7 +2,7 @@
 
 use bundle::Precision;
 use configs::Engine;
-use protocol::{Case, Decode, KvCache, Warmup};
+use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
@@ -93,6 +93,16 @@ pub enum Schedule {
     Sequential,
 }
 
+/// The way a plan's requests generate. Which metrics there are depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    TokenByToken,
+    /// Requests for one token, which decode nothing.
+    OneToken,
+    /// Masked diffusion: a pass over all positions for each step.
+    Denoising,
+}
+
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -141,6 +151,12 @@ pub struct Plan {
     /// Rounds in which models are also loaded from a cold page cache.
     pub cold_loads: usize,
     pub decode: Decode,
+    /// How masks are filled in, of a model that generates by masked diffusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denoise: Option<Denoise>,
+    /// Whether such a model's body is used as a decoder that goes token by token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autoregressive: bool,
     pub warmup: Warmup,
     /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
@@ -169,6 +185,15 @@ impl Schedule {
 }
 
 impl Plan {
+    /// The way requests generate.
+    pub fn generation(&self) -> Generation {
+        match self.denoise {
+            Some(_) => Generation::Denoising,
+            None if self.new_tokens <= 1 => Generation::OneToken,
+            None => Generation::TokenByToken,
+        }
+    }
+
     /// Number of groups that a contender takes part in.
     pub fn groups_of(&self, label: &str) -> usize {
         let of_label = self.groups.iter().filter(|group| group.iter().any(|member| member == label));
@@ -196,26 +221,32 @@ impl Plan {
         self.prompts.iter().map(batch).collect()
     }
 
-    /// The cases with their traces, `[case][batch][new tokens]`.
-    pub fn cases(&self, traces: &[Vec<Vec<u32>>]) -> Vec<Case> {
-        let case = |(prompts, trace): (Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
+    /// The cases with their traces.
+    pub fn cases(&self, traces: &Generated) -> Vec<Case> {
+        let mut unmasked = traces.unmasked.iter();
+        let cases = self.case_prompts().into_iter().zip(&traces.tokens).map(|(prompts, trace)| {
             // The prompt's own tokens, repeated: the work does not depend on which tokens they are.
             let before = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.context).collect();
             let context = if self.context == 0 { Vec::new() } else { prompts.iter().map(before).collect() };
-            Case { context, prompts, trace: trace.clone() }
-        };
-        self.case_prompts().into_iter().zip(traces).map(case).collect()
+            let unmasked = unmasked.next().cloned().unwrap_or_default();
+            Case { context, prompts, trace: trace.clone(), unmasked }
+        });
+        cases.collect()
     }
 
     /// The prompt tokens with their context, `[case][batch][context + prompt tokens]`.
     pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
-        let no_trace = vec![Vec::new(); self.prompts.len()];
+        let no_trace = Generated { tokens: vec![Vec::new(); self.prompts.len()], ..Generated::default() };
         self.cases(&no_trace).iter().map(Case::prefixes).collect()
     }
 
     /// Number of positions of a case whose logits parity compares.
     pub fn judged_positions(&self, case: usize) -> usize {
-        let before = if self.prompt_last_only { 1 } else { self.context + self.prompts[case].tokens.len() };
+        let before = if self.prompt_last_only || self.denoise.is_some() {
+            1
+        } else {
+            self.context + self.prompts[case].tokens.len()
+        };
         before + self.new_tokens
     }
 

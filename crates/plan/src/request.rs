@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
-use protocol::KvCache;
+use protocol::{Algorithm, KvCache};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
@@ -65,6 +65,11 @@ pub struct Request {
     pub warmup: Option<u32>,
     pub decode: DecodeAsked,
     pub sampling: SamplingAsked,
+    #[serde(skip_serializing_if = "DenoiseAsked::is_default")]
+    pub denoise: DenoiseAsked,
+    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub autoregressive: bool,
     pub kv_cache: KvCache,
     pub fair_comparison: bool,
     /// The framework whose f32 logits are the reference.
@@ -110,6 +115,8 @@ impl Default for Request {
             warmup: None,
             decode: DecodeAsked::Forced,
             sampling: SamplingAsked::default(),
+            denoise: DenoiseAsked::default(),
+            autoregressive: false,
             kv_cache: KvCache::On,
             fair_comparison: true,
             reference: None,
@@ -204,6 +211,24 @@ pub struct SamplingAsked {
     /// Number of the most likely tokens to draw among; `None` for all.
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
+}
+
+/// Settings of denoising; what is open has its usual value. Temperature, top-p and top-k are those of sampling.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DenoiseAsked {
+    /// Numbers of steps; by default as many as there are new tokens.
+    pub steps: Vec<u32>,
+    pub algorithm: Option<Algorithm>,
+    pub alg_temp: Option<f32>,
+    pub eps: Option<f32>,
+}
+
+impl DenoiseAsked {
+    /// Whether nothing is asked for.
+    pub fn is_default(&self) -> bool {
+        *self == DenoiseAsked::default()
+    }
 }
 
 impl SamplingAsked {

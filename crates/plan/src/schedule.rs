@@ -26,7 +26,7 @@ pub(crate) fn choose(
     let asked = request.memory_gb.map(|gigabytes| (gigabytes * 1e9) as u64);
     let available = [machine, asked].into_iter().flatten().min();
     let together = available.filter(|_| !request.is_on_gpu()).map(|available| {
-        let of = |contender: &Contender| (contender.precision, fit::Kind::of(&contender.engine));
+        let of = |contender: &Contender| (contender.precision, fit::Kind::new(&contender.engine));
         let workers: Vec<_> = contenders.iter().map(of).collect();
         fit::Together::new(config, &workers, sequences, available)
     });

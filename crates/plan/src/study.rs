@@ -39,6 +39,8 @@ pub enum StudyView {
     Sweep(SweepKind),
     /// Names of the two arms.
     Ab([String; 2]),
+    /// Switches in every combination.
+    Crossed,
 }
 
 /// A study, divided into cells.

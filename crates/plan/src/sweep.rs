@@ -3,15 +3,19 @@
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use crate::{Arm, Axis, Failure, PromptSource, Request, Result, RoundsAsked};
+use crate::{
+    Arm, Axis, DenoiseAsked, Failure, PromptSource, Request, Result, RoundsAsked, Setting, Settings,
+};
 
 /// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
 /// fewest for a verdict.
 const ROUNDS: u32 = 3;
 const QUICK_ROUNDS: u32 = 1;
-/// Published model shapes with seeded weights: see docs/models.md.
 /// Fewest new tokens that the test after a short warm-up takes.
 const TESTED_TOKENS: u32 = 21;
+/// What is denoised where no model is named.
+const DIFFUSION_MODEL: &str = "synthetic:diffucoder-160m";
+/// Published model shapes with seeded weights: see docs/models.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
 /// A named sweep.
@@ -32,6 +36,8 @@ pub enum SweepKind {
     Precision,
     /// Cost against the size of the --model
     Size,
+    /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
+    Denoise,
 }
 
 impl SweepKind {
@@ -50,6 +56,7 @@ impl SweepKind {
             SweepKind::Memory => "memory",
             SweepKind::Precision => "precision",
             SweepKind::Size => "size",
+            SweepKind::Denoise => "denoise",
         }
     }
 
@@ -102,6 +109,7 @@ impl SweepKind {
                 usual(&mut request.new_tokens, &[64]);
                 request.study.text = true;
             }
+            SweepKind::Denoise => complete_denoising(request),
             SweepKind::Size => {
                 if request.models.len() < 2 {
                     request.models = SIZES.map(str::to_owned).to_vec();
@@ -122,8 +130,36 @@ impl SweepKind {
             SweepKind::Memory => &[Axis::Batch],
             SweepKind::Precision => &[Axis::Precision],
             SweepKind::Size => &[Axis::Model],
+            SweepKind::Denoise => &[Axis::Steps, Axis::NewTokens],
         }
     }
+}
+
+/// The place on the axis of steps of a masked-diffusion model's body that goes token by token.
+pub const TOKEN_BY_TOKEN: &str = "token by token";
+
+/// The cells of a study of denoising: beside each length, the same body token by token at equal tokens.
+pub(crate) fn beside_token_by_token(cells: Vec<(Settings, Request)>) -> Vec<(Settings, Request)> {
+    let mut all: Vec<(Settings, Request)> = Vec::new();
+    for (settings, mut request) in cells {
+        let mut body = (settings.clone(), request.clone());
+        body.0.insert(Axis::Steps, Setting::Name(TOKEN_BY_TOKEN.to_owned()));
+        (body.1.denoise, body.1.autoregressive) = (DenoiseAsked::default(), true);
+        if !all.iter().any(|(place, _)| *place == body.0) {
+            all.push(body);
+        }
+        let asked = (request.denoise.steps.first(), request.new_tokens.first());
+        if let (Some(steps), Some(tokens)) = asked
+            && steps > tokens
+        {
+            let reason = format!(
+                "{steps} steps for {tokens} new tokens: a step that unmasks nothing is a pass for nothing"
+            );
+            request.study.refused = Some(reason);
+        }
+        all.push((settings, request));
+    }
+    all
 }
 
 /// The name of a contender without its JIT, beside itself in a study of warm-up.
@@ -148,6 +184,16 @@ pub(crate) fn beside_no_jit(engines: &[configs::Engine]) -> Vec<Arm> {
         }
     }
     arms
+}
+
+/// Fills in the axes of a study of masked diffusion.
+fn complete_denoising(request: &mut Request) {
+    if request.models == [configs::DEFAULT_MODEL] {
+        request.models = vec![DIFFUSION_MODEL.to_owned()];
+    }
+    usual(&mut request.denoise.steps, &[8, 16, 32, 64]);
+    usual(&mut request.new_tokens, &[64]);
+    usual(&mut request.prompt_tokens, &[16]);
 }
 
 /// Fills in an axis that was not given.

@@ -164,7 +164,7 @@ fn lengths(args: &Args) -> (usize, usize) {
 fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
     let (prompt, new_tokens) = lengths(args);
     let tokens = |count: usize| (0..count as u32).map(|i| 100 + i % 100).collect();
-    let case = Case { context: Vec::new(), prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)] };
+    let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
     Job {
         protocol: protocol::VERSION,
         bundle: bundle.to_string_lossy().into_owned(),
@@ -178,6 +178,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
             jit: engine.settings.jit.unwrap_or(true),
             hidden_states: false,
             dequantised: false,
+            autoregressive: false,
             options: engine.options.clone(),
             slowdown: 0.0,
         },
@@ -195,6 +196,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
                 settled_within: 0.05,
             },
             lead_in: 0,
+            denoise: None,
         }),
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Traced;
+
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
@@ -56,6 +58,7 @@ pub enum Event {
     Generated(Generated),
     Scored(Scored),
     Probed(Probed),
+    Traced(Traced),
     Done,
     Failed(Failed),
 }
@@ -110,7 +113,8 @@ pub struct InEffect {
     pub precision: String,
     pub activations: String,
     pub kv_cache_precision: String,
-    /// `preallocated` or `growing`; `recomputed` where there is none, and where the job switched it off.
+    /// `preallocated` or `growing`; `recomputed` where there is none, and where the job switched it off; `none` of a model
+    /// that attends both ways, for which nothing can be kept.
     pub kv_cache: String,
     pub device: String,
     pub threads: usize,
@@ -190,7 +194,7 @@ pub struct Iteration {
 }
 
 /// One request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaseSample {
     /// Request to first token on the host. For a request with a context, the time starts when the context is in
     /// the KV cache.
@@ -200,6 +204,14 @@ pub struct CaseSample {
     /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed
     /// loop.
     pub tokens: Vec<Vec<u32>>,
+    /// Steps of masked diffusion, one of which stands for a token above: the step, from 0, in which the worker itself would
+    /// have unmasked each token, `[batch][new tokens]`. Where it is fed given states, the number of steps stands for a
+    /// token that it would not have unmasked in the step in which the trace does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmasked: Vec<Vec<u32>>,
+    /// Times that steps of masked diffusion take for choosing tokens, the pass being the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sampler_ns: Vec<u64>,
 }
 
 /// The parity file is complete: see [`ParityTask`](crate::ParityTask).
@@ -303,10 +315,13 @@ pub struct Probed {
     pub threads: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generated {
     /// `[case][batch][new tokens]`
     pub tokens: Vec<Vec<Vec<u32>>>,
+    /// Steps of masked diffusion, from 0, that unmasked each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmasked: Vec<Vec<Vec<u32>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

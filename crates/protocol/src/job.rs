@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Denoise, Trace};
+
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct Settings {
     /// against.
     #[serde(default)]
     pub dequantised: bool,
+    /// Use a masked-diffusion model's body as a decoder that goes token by token: its attention is made causal.
+    #[serde(default)]
+    pub autoregressive: bool,
     /// Options of the engine variant.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
@@ -66,6 +71,8 @@ pub enum Task {
     Score(Score),
     /// What the machine can do just now. Initialises no framework, opens no bundle.
     Probe(Probe),
+    /// A run to look at, not to time: it may be slowed by a profiler.
+    Trace(Trace),
 }
 
 /// Load, cold start and warm-up at once, then measured requests as they are asked for: one run yields all that is
@@ -82,6 +89,10 @@ pub struct Measure {
     /// others run finds cold caches and sleeping threads. 0 for none.
     #[serde(default)]
     pub lead_in: usize,
+    /// Generate by masked diffusion. What a step is fed is `decode`'s to say: the states that the case's trace has, or
+    /// the worker's own (`greedy`, also where tokens are drawn).
+    #[serde(default)]
+    pub denoise: Option<Denoise>,
 }
 
 /// What a worker that is warm is asked next.
@@ -107,6 +118,9 @@ pub struct Finish {
 
 /// Teacher-forced logits: context and prompt in one piece, the first `steps` tokens of the trace one at a
 /// time, the rest in one piece, so that prefill and decode are both covered at little cost.
+///
+/// By masked diffusion they are the logits that each token was unmasked by, in the state that the trace has at its step, and
+/// behind them those of the last position in the last step. Shapes are as with `prompt_last_only`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityTask {
     pub steps: usize,
@@ -119,7 +133,7 @@ pub struct ParityTask {
 }
 
 /// One prompt, or a batch of prompts of equal length.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// `[batch][context tokens]`, or empty: what is in the KV cache already when the clock starts. With the
     /// cache off there is nothing to put it into, so it is computed with the prompt, timed.
@@ -129,6 +143,9 @@ pub struct Case {
     pub prompts: Vec<Vec<u32>>,
     /// `[batch][new tokens]`: what is fed in [`Decode::Forced`], and what parity is taken along.
     pub trace: Vec<Vec<u32>>,
+    /// `[batch][new tokens]` of masked diffusion: the step, from 0, that unmasks each token of the trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmasked: Vec<Vec<u32>>,
 }
 
 impl Case {
@@ -214,6 +231,9 @@ pub struct Generate {
     /// Greedy without.
     #[serde(default)]
     pub sampling: Option<Sampling>,
+    /// Generate by masked diffusion; `sampling` is not for it.
+    #[serde(default)]
+    pub denoise: Option<Denoise>,
     /// Logits along the generated tokens: what other engines are compared with.
     #[serde(default)]
     pub parity: Option<ParityTask>,

@@ -5,14 +5,18 @@
 //! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0.
 //! The worker reports facts and the driver judges, so nothing here is a verdict.
 
+mod denoise;
 mod event;
 mod job;
+mod trace;
 
+pub use denoise::*;
 pub use event::*;
 pub use job::*;
+pub use trace::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 #[cfg(test)]
 mod tests {
@@ -45,6 +49,14 @@ mod tests {
         assert_eq!(case.prefixes(), [[1, 2, 5], [3, 4, 6]]);
         let case: Case = serde_json::from_str(r#"{"prompts": [[5], [6]], "trace": []}"#).unwrap();
         assert_eq!(case.prefixes(), [[5], [6]]);
+    }
+
+    #[test]
+    fn states_of_denoising_are_the_tokens_unmasked_so_far() {
+        assert_eq!(states(&[1], &[7, 8], &[1, 0], 9, 2), [[1, 9, 8], [1, 7, 8]]);
+        let text = r#"{"steps": 4, "algorithm": "maskgit_plus"}"#;
+        let denoise: Denoise = serde_json::from_str(text).unwrap();
+        assert_eq!((denoise.temperature, denoise.eps, denoise.is_random()), (0.0, 1e-3, false));
     }
 
     #[test]

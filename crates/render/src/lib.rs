@@ -14,6 +14,7 @@ pub mod study;
 pub mod table;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 mod trends;
 #[cfg(test)]
 mod widths;

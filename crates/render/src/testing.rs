@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
+use judge::crossed::{Contribution, Crossed, Effect};
 use judge::report::{Figure, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
 use judge::steady::Steadiness;
 use judge::study::report::summary;
 use judge::study::{Cell, StudyReport, ab, scaling};
 use judge::verdicts::{Comparison, Verdict};
 use judge::{End, Environment, Metric, testing};
-use plan::{Plan, Settings, StudyView};
+use plan::{Axis, Plan, Setting, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure::new(metric, vec![median; 6], Vec::new())
@@ -117,6 +118,7 @@ fn facts() -> Report {
             comparison(Metric::Latency, Verdict::Faster, "this sentence is not printed"),
             comparison(Metric::Load, Verdict::Inconclusive, "ort and candle: inconclusive in Model Load (s)"),
         ],
+        crossed: None,
         rounds: 6,
         blocks: None,
         time: Default::default(),
@@ -125,6 +127,7 @@ fn facts() -> Report {
         floor: Vec::new(),
         rules: Vec::new(),
         sanity: Vec::new(),
+        hybrids: Vec::new(),
         machine: Machine::default(),
         warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".into()],
         interrupted: false,
@@ -149,7 +152,7 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         planned: cells.iter().map(|cell| cell.settings.clone()).collect(),
         scaling: match view {
             StudyView::Sweep(kind) => scaling::along(kind, &cells),
-            StudyView::Ab(_) => Vec::new(),
+            StudyView::Ab(_) | StudyView::Crossed => Vec::new(),
         },
         outcomes: if matches!(view, StudyView::Ab(_)) { ab::outcomes(&cells) } else { Vec::new() },
         cells,
@@ -172,4 +175,34 @@ pub(crate) fn cell(settings: Settings, throughputs: [f64; 2]) -> Cell {
         row.metrics = metrics.map(|(metric, median)| figure(metric, median)).collect();
     }
     Cell::new(settings, &report)
+}
+
+/// A framework whose two switches were crossed: 12x together, of which the first gives 6x alone and 8x left out.
+pub(crate) fn crossed() -> Cell {
+    let effect =
+        |ratio: f64, verdict| Some(Effect { ratio, interval: Some((0.95 * ratio, 1.05 * ratio)), verdict });
+    let part = |switch: &str, [alone, left_out, share]: [f64; 3]| Contribution {
+        switch: switch.into(),
+        alone: effect(alone, Some(Verdict::Faster)),
+        left_out: effect(left_out, Some(Verdict::Faster)),
+        share: effect(share, Some(Verdict::Faster)),
+    };
+    let whole = Contribution {
+        switch: judge::crossed::ALL.into(),
+        alone: effect(9.0, None),
+        left_out: effect(16.0, None),
+        share: effect(12.0, Some(Verdict::Faster)),
+    };
+    let crossed = Crossed {
+        metric: Metric::Throughput,
+        switches: vec![part("cache", [6.0, 8.0, 48f64.sqrt()]), part("JIT", [1.5, 2.0, 3f64.sqrt()])],
+        together: whole,
+        missing: Vec::new(),
+    };
+    let settings = Settings::from([(Axis::Framework, Setting::Name("jax".into()))]);
+    let mut cell = Cell { crossed: Some(crossed), ..cell(settings, [60.0, 5.0]) };
+    for (row, what) in cell.rows.iter_mut().zip(["all on", "all off"]) {
+        row.framework = format!("jax ({what})");
+    }
+    cell
 }

@@ -84,7 +84,7 @@ impl Reference {
     }
 
     /// Packages that the registry has no wheels of for this, or whose wheels are for other machines than this one.
-    fn from_source(self) -> &'static [&'static str] {
+    fn built_here(self) -> &'static [&'static str] {
         match self {
             Self::Llamacpp => &["llama-cpp-python"],
             _ => &[],
@@ -196,7 +196,7 @@ impl References {
             gone.for_each(|other| drop(fs::remove_file(self.receipt(other))));
         }
         reporter.begin(&format!("installing {reference}"));
-        let from_source = reference.from_source();
+        let from_source = reference.built_here();
         let requirements = Requirements { name: &reference.to_string(), file: &file, from_source };
         environment.install(&requirements, reporter)?;
         fs::write(self.whereabouts(reference), relative_python(name))

@@ -8,7 +8,7 @@
 //! (Kalibera & Jones 2013).
 //!
 //! Two runs made at different times have no rounds in common: [`contrast`] holds them against each other unpaired,
-//! and [`classify`] says whether a change is a regression.
+//! and [`classify`] says whether a change is a regression. What each of several switches is worth, [`crossed`] says.
 //!
 //! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. [`weights()`] says how the error
 //! rate is shared, [`Looks`] how often the evidence was looked at, [`settled`] whether to stop looking,
@@ -18,6 +18,7 @@
 pub mod blocks;
 mod bootstrap;
 mod contrast;
+pub mod crossed;
 mod decision;
 mod descriptive;
 mod gate;

@@ -5,6 +5,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("bundle", &[]),
     ("calibrate", &["engine-mock", "judge", "statistics"]),
     ("charts", &[]),
+    ("claims", &["judge", "plan", "statistics", "tooling"]),
     ("configs", &["bundle"]),
     (
         "driver",

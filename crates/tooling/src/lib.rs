@@ -1,10 +1,12 @@
 //! What the repository's tools share: starting other programs, ending them when the user interrupts,
-//! showing long work, and exit codes.
+//! showing long work, text between markers of pages, and exit codes.
 
 mod failure;
 pub mod interrupt;
+mod markers;
 pub mod process;
 mod report;
 
 pub use failure::{BadInput, Interrupted, exit_code, is_bad_input};
+pub use markers::splice;
 pub use report::{Reporter, Transfer, megabytes};

@@ -48,7 +48,7 @@ const IN_EFFECT: &[Field] = &[
     must("precision", Text("f32")),
     must("activations", Text("f32")),
     must("kv_cache_precision", Text("f32")),
-    must("kv_cache", OneOf(&["preallocated", "growing", "recomputed"])),
+    must("kv_cache", OneOf(&["preallocated", "growing", "recomputed", "none"])),
     must("device", Text("cpu")),
     must("threads", Whole(2)),
     must("jit", Text("none")),
@@ -151,6 +151,39 @@ const PROBED: &[Field] = &[
     must("threads", Whole(2)),
 ];
 
+const INTERVAL: &[Field] = &[
+    must("name", Text("load")),
+    must("start_ns", Whole(8_100_000_000)),
+    must("end_ns", Whole(8_200_000_000)),
+];
+
+const TRACED_REQUEST: &[Field] = &[
+    must("phase", Text("warm-up")),
+    must("start_ns", Whole(8_300_000_000)),
+    must("tokens_ns", List(&Whole(8_350_000_000))),
+    must("tokens", TOKENS),
+];
+
+const ALIGNMENT: &[Field] = &[
+    must("clock", OneOf(&["CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"])),
+    may("error_ns", Whole(120)),
+    must("overhang_ns", Whole(0)),
+];
+
+const PROFILER: &[Field] = &[
+    must("name", Text("numpy's profiler")),
+    must("file", Text("profile.json")),
+    must("events", Whole(3_000)),
+    must("alignment", Object(ALIGNMENT)),
+];
+
+const TRACED: &[Field] = &[
+    must("phases", List(&Object(INTERVAL))),
+    must("requests", List(&Object(TRACED_REQUEST))),
+    may("profiler", Object(PROFILER)),
+    must("notes", List(&Text("numpy has no profiler."))),
+];
+
 const FAILED: &[Field] = &[
     must("kind", OneOf(&["unsupported", "input", "failed"])),
     must("reason", Text("this worker reads f32 alone")),
@@ -169,6 +202,7 @@ pub(crate) const EVENTS: &[(&str, &[Field])] = &[
     ("generated", GENERATED),
     ("scored", FILE),
     ("probed", PROBED),
+    ("traced", TRACED),
     ("done", &[]),
     ("failed", FAILED),
 ];

@@ -162,6 +162,7 @@ impl Subject<'_> {
                 jit: self.jit,
                 hidden_states: false,
                 dequantised: false,
+                autoregressive: false,
                 options: self.options.clone(),
                 slowdown: 0.0,
             },

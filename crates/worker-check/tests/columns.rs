@@ -18,6 +18,8 @@ use worker_check::{Phase, Subject, check};
 const ONE: &[&str] = &["llama-gqa-tied"];
 /// Every fixture of `crates/engine/fixtures/tiny`.
 const EACH: &[&str] = &["llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "qwen3-qknorm", "gpt2"];
+/// A fixture that attends both ways: `crates/engine/fixtures/diffusion`.
+const DIFFUSION: &[&str] = &["dream"];
 
 /// Name of the test, reference, arguments of `conformance.py`, and the models.
 type Case = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
@@ -29,6 +31,11 @@ const CASES: &[Case] = &[
     // Its heads are fewer than the devices, so each computes all of them.
     ("jax_on_four_devices", "jax", &["--threads", "2", "--shards", "4"], &["qwen2-bias"]),
     ("jax_without_jit", "jax", &["--threads", "2", "--no-jit"], ONE),
+    ("openvino_denoising", "openvino", &["--threads", "2"], DIFFUSION),
+    ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
+    ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
+    ("jax_denoising_without_jit", "jax", &["--threads", "2", "--no-jit"], DIFFUSION),
+    ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
     ("tinygrad_on_two_devices", "tinygrad", &["--threads", "1", "--shards", "2"], ONE),
@@ -45,6 +52,9 @@ fn main() {
         trials
             .push(Trial::test(format!("{}_conforms", case.0), || conforms(case)).with_ignored_flag(!is_here));
     }
+    // Any of those that have numpy.
+    let chosen = python("openvino").is_some();
+    trials.push(Trial::test("the_sampler_chooses_by_its_rules", sampler_rules).with_ignored_flag(!chosen));
     for reference in ["openvino", "jax", "tinygrad"] {
         let is_here = python(reference).is_some();
         let test = move || holds(reference);
@@ -78,7 +88,8 @@ fn python(reference: &str) -> Option<PathBuf> {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    root().join("crates/engine/fixtures/tiny").join(name)
+    let kind = if DIFFUSION.contains(&name) { "diffusion" } else { "tiny" };
+    root().join("crates/engine/fixtures").join(kind).join(name)
 }
 
 /// The fixture as a prepared model.
@@ -109,10 +120,26 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
         std::fs::write(&description, bundle.config().described().to_string())?;
         command.arg(bundle.directory()).arg(description).arg(fixture(name));
     }
+    // What is derived for a reference that reads no bundles lies there.
+    command.env("PHOTOFINISH_REFERENCES", descriptions.path());
+    let (succeeded, told) = told(&mut command)?;
+    if succeeded { Ok(()) } else { Err(told.into()) }
+}
+
+/// Rules of masked diffusion that need numpy, which the system's own Python may lack.
+fn sampler_rules() -> Result<(), Failed> {
+    let tests = root().join("references/python/tests");
+    let mut command = Command::new(python("openvino").ok_or("it is not set up")?);
+    command.args(["-B", "-m", "unittest", "discover", "-p", "test_denoise.py", "-s"]).arg(tests);
+    let (succeeded, told) = told(&mut command)?;
+    if succeeded && !told.contains("skipped") { Ok(()) } else { Err(told.into()) }
+}
+
+/// Whether a program succeeded, and all that it said.
+fn told(command: &mut Command) -> Result<(bool, String), Failed> {
     let output = command.output()?;
-    let told =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    if output.status.success() { Ok(()) } else { Err(told.into()) }
+    let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok((output.status.success(), told.concat()))
 }
 
 fn holds(reference: &'static str) -> Result<(), Failed> {

@@ -117,15 +117,16 @@ fn bare(engine: &mut Punctual) -> f64 {
 fn served(bundle: &Path) -> f64 {
     let task = Task::Measure(Measure {
         cases: vec![Case {
-            context: Vec::new(),
             prompts: vec![PROMPT.to_vec()],
             trace: vec![(1..=NEW_TOKENS as u32).collect()],
+            ..Case::default()
         }],
         new_tokens: NEW_TOKENS,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
         warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.05 },
         lead_in: 0,
+        denoise: None,
     });
     let job = serde_json::to_string(&fixture::job(bundle, task)).expect("a job has string keys");
     let request = "{\"turn\":\"request\",\"case\":0}\n".repeat(ITERATIONS);

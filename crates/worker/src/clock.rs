@@ -3,6 +3,8 @@
 //! Nothing outside this crate reads it, and nothing stops it: only the mock's worker is built with the feature
 //! `scripted-clock`, whose two functions let a script say what the clock shows.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 #[cfg(feature = "scripted-clock")]
 pub use scripted::advance_clock;
 
@@ -86,6 +88,41 @@ fn monotonic_ns() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     let origin = ORIGIN.get_or_init(Instant::now);
     origin.elapsed().as_nanos() as u64
+}
+
+/// The time since 1970 beside this clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beside {
+    /// What the time since 1970 is later by.
+    offset_ns: i128,
+    /// How far that may be off: half of the time that the reading took.
+    error_ns: u64,
+}
+
+/// Readings of which the quickest counts.
+const TRIES: usize = 32;
+
+impl Beside {
+    pub(crate) fn read() -> Beside {
+        let once = || {
+            let before = now_ns();
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let took = now_ns() - before;
+            let offset_ns = since_1970.as_nanos() as i128 - i128::from(before + took / 2);
+            Beside { offset_ns, error_ns: took.div_ceil(2) }
+        };
+        (1..TRIES)
+            .map(|_| once())
+            .fold(once(), |best, new| if new.error_ns < best.error_ns { new } else { best })
+    }
+
+    /// The offset between two readings, and how far it may be off: by the reading itself, and by what one clock was
+    /// corrected in between.
+    pub(crate) fn between(first: Beside, last: Beside) -> (i128, u64) {
+        let drift = (last.offset_ns - first.offset_ns).unsigned_abs() as u64;
+        let middle = first.offset_ns.midpoint(last.offset_ns);
+        (middle, first.error_ns.max(last.error_ns) + drift.div_ceil(2))
+    }
 }
 
 /// CPU time of all threads of this process, where the system tells.

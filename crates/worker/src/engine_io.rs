@@ -53,6 +53,7 @@ pub(crate) fn in_effect(
     kv_cache: KvCache,
 ) -> protocol::InEffect {
     let policy = match (kv_cache, observed.kv_cache_policy) {
+        (_, KvCachePolicy::None) => "none",
         (KvCache::Off, _) => "recomputed",
         (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
         (KvCache::On, KvCachePolicy::Growing) => "growing",

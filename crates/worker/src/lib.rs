@@ -9,6 +9,9 @@
 //! ```
 
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod denoise;
 mod energy;
 mod engine_io;
 mod error;
@@ -26,6 +29,7 @@ mod serve;
 mod slowed;
 mod stdout;
 mod threads;
+mod trace;
 mod turns;
 mod warmup;
 

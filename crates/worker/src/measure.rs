@@ -8,9 +8,11 @@ use std::path::Path;
 
 use engine::InferenceEngine;
 use protocol::{
-    Case, ColdStart, Decode, Event, FileIdentity, Generate, Generated, KvCache, Measure, Parity, Usage,
+    Case, ColdStart, Decode, Denoise, Event, FileIdentity, Generate, Generated, KvCache, Measure, Parity,
+    Usage,
 };
 
+use crate::denoise::{self, Denoiser};
 use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
@@ -21,6 +23,8 @@ use crate::{clock, sampling, score, turns};
 
 pub(crate) struct Context<'a> {
     pub(crate) vocabulary: usize,
+    /// The model's mask, if it generates by masked diffusion.
+    pub(crate) mask_token: Option<u32>,
     /// The clock at spawning, put later by what the worker's own readings have taken since.
     pub(crate) spawned_at_ns: Option<u64>,
     pub(crate) weights_file: &'a Path,
@@ -35,9 +39,12 @@ pub(crate) fn measure<E: InferenceEngine>(
     context: &Context<'_>,
     (input, events): (&mut dyn BufRead, &mut Events<'_>),
 ) -> Result<(), ServeError> {
-    check(task)?;
+    check(task, context.mask_token)?;
     let modes = (task.decode, task.kv_cache);
     let mut runner = Runner::new(&task.cases, task.new_tokens, modes, context.vocabulary);
+    if let (Some(denoise), Some(mask)) = (&task.denoise, context.mask_token) {
+        runner = runner.denoising(Denoiser::new(denoise, mask, context.vocabulary), denoise.steps);
+    }
 
     let phase = Phase::begin(context.gpu);
     let before = clock::now_ns();
@@ -68,7 +75,8 @@ pub(crate) fn measure<E: InferenceEngine>(
     events.send(Event::Usage(Usage { peak_bytes, weights_sha256, weights_identity, ..usage }))?;
 
     if let Some(parity) = &finish.parity {
-        score::along_trace(engine, &task.cases, parity, context.vocabulary)?;
+        let denoise = task.denoise.zip(context.mask_token);
+        score::along_trace(engine, &task.cases, parity, (context.vocabulary, denoise))?;
         events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
     }
     Ok(())
@@ -98,29 +106,38 @@ pub(crate) fn identity(file: &Path) -> Option<FileIdentity> {
 pub(crate) fn generate<E: InferenceEngine>(
     engine: &mut E,
     task: &Generate,
-    vocabulary: usize,
+    (vocabulary, mask_token): (usize, Option<u32>),
     events: &mut Events<'_>,
 ) -> Result<(), ServeError> {
-    let case = |prompts: &Vec<_>| Case { context: Vec::new(), prompts: prompts.clone(), trace: Vec::new() };
+    let case = |prompts: &Vec<_>| Case { prompts: prompts.clone(), ..Case::default() };
     let mut cases: Vec<Case> = task.prompts.iter().map(case).collect();
     for case in &cases {
         check_case(case, task.new_tokens)?;
     }
     let decode = task.sampling.map_or(Decode::Greedy, Decode::Sampled);
     check_decode(decode)?;
+    let mask = check_generation(task.denoise.as_ref(), mask_token, &cases)?;
     let mut runner = Runner::new(&cases, task.new_tokens, (decode, KvCache::On), vocabulary);
+    if let (Some(denoise), Some(mask)) = (&task.denoise, mask) {
+        runner = runner.denoising(Denoiser::new(denoise, mask, vocabulary), denoise.steps);
+    }
     let iteration = runner.iteration(engine, 0)?;
     for (case, sample) in cases.iter_mut().zip(iteration.cases) {
-        case.trace = sample.tokens;
+        (case.trace, case.unmasked) = (sample.tokens, sample.unmasked);
     }
     if let Some(parity) = &task.parity {
-        score::along_trace(engine, &cases, parity, vocabulary)?;
+        score::along_trace(engine, &cases, parity, (vocabulary, task.denoise.zip(mask)))?;
         events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
     }
-    events.send(Event::Generated(Generated { tokens: cases.into_iter().map(|case| case.trace).collect() }))
+    let unmasked = match task.denoise {
+        Some(_) => cases.iter().map(|case| case.unmasked.clone()).collect(),
+        None => Vec::new(),
+    };
+    let tokens = cases.into_iter().map(|case| case.trace).collect();
+    events.send(Event::Generated(Generated { tokens, unmasked }))
 }
 
-fn check(task: &Measure) -> Result<(), ServeError> {
+fn check(task: &Measure, mask_token: Option<u32>) -> Result<(), ServeError> {
     if task.cases.is_empty() || task.warmup.max_iterations == 0 {
         return Err(ServeError::Job("a measurement needs cases and warm-up".into()));
     }
@@ -131,11 +148,35 @@ fn check(task: &Measure) -> Result<(), ServeError> {
         if !rows || case.trace.iter().any(|row| row.len() != task.new_tokens) {
             return Err(ServeError::Job("each prompt needs a trace as long as the new tokens".into()));
         }
+        let steps = task.denoise.map_or(0, |denoise| denoise.steps);
+        let unmasked = case.unmasked.len() == case.trace.len()
+            && case.unmasked.iter().all(|row| row.len() == task.new_tokens)
+            && case.unmasked.iter().flatten().all(|&step| (step as usize) < steps);
+        if task.denoise.is_some() && !unmasked {
+            let reason =
+                "each token of a trace needs the step that unmasks it, from 0 and below the number of steps";
+            return Err(ServeError::Job(reason.into()));
+        }
     }
-    Ok(())
+    check_generation(task.denoise.as_ref(), mask_token, &task.cases).map(drop)
 }
 
-fn check_case(case: &Case, new_tokens: usize) -> Result<(), ServeError> {
+/// Refuses a way to generate that is not the model's. Returns the mask, where masks are filled in.
+fn check_generation(
+    denoise: Option<&Denoise>,
+    mask_token: Option<u32>,
+    cases: &[Case],
+) -> Result<Option<u32>, ServeError> {
+    match denoise {
+        Some(denoise) => denoise::check(denoise, mask_token, cases).map(Some),
+        None if mask_token.is_some() => Err(ServeError::Job(
+            "this model generates by masked diffusion, not token by token: the job has to say how it denoises".into(),
+        )),
+        None => Ok(None),
+    }
+}
+
+pub(crate) fn check_case(case: &Case, new_tokens: usize) -> Result<(), ServeError> {
     let length = case.prompts.first().map_or(0, Vec::len);
     if length == 0 || new_tokens == 0 || case.prompts.iter().any(|prompt| prompt.len() != length) {
         let reason = "a case needs at least one token to continue, one to add, and prompts of one length";

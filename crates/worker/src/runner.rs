@@ -7,6 +7,7 @@ use engine::{HandedOver, InferenceEngine, Want};
 use protocol::{Case, CaseSample, Decode, Iteration, KvCache};
 
 use crate::clock;
+use crate::denoise::Denoiser;
 use crate::error::ServeError;
 use crate::logits::argmax;
 use crate::sampling::Sampler;
@@ -18,7 +19,9 @@ pub(crate) struct Runner<'a> {
     decode: Decode,
     kv_cache: KvCache,
     chosen: Chosen,
-    /// Of the last request that decoded behind another engine's prompt.
+    /// What fills in masks, and in how many steps.
+    denoiser: Option<(Denoiser, usize)>,
+    /// That of the last request which decoded behind another engine's prompt.
     pub(crate) handed_over: Option<Timed>,
 }
 
@@ -41,12 +44,20 @@ impl<'a> Runner<'a> {
             Decode::Forced | Decode::Greedy => None,
         };
         let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary };
-        Runner { cases, new_tokens, decode, kv_cache, chosen, handed_over: None }
+        Runner { cases, new_tokens, decode, kv_cache, chosen, denoiser: None, handed_over: None }
+    }
+
+    /// Generates by masked diffusion, in so many steps.
+    pub(crate) fn denoising(self, denoiser: Denoiser, steps: usize) -> Runner<'a> {
+        Runner { denoiser: Some((denoiser, steps)), ..self }
     }
 
     /// The cold start: the first case's request up to its first token, its result thrown away. Computing the
     /// context is part of it.
     pub(crate) fn first_token<E: InferenceEngine>(&mut self, engine: &mut E) -> Result<(), ServeError> {
+        if let Some((denoiser, _)) = &mut self.denoiser {
+            return denoiser.first_step(engine, &self.cases[0], self.new_tokens);
+        }
         let request = Request::new(&self.cases[0], self.new_tokens, self.kv_cache);
         self.chosen.begin(0, request.batch);
         request.begin(engine)?;
@@ -66,15 +77,17 @@ impl<'a> Runner<'a> {
         Ok(Iteration { index, cases })
     }
 
-    /// The beginning of a request, up to so many new tokens, untimed.
+    /// The beginning of a request, up to so many new tokens or steps of denoising, untimed.
     pub(crate) fn lead_in<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         case: usize,
         new_tokens: usize,
     ) -> Result<(), ServeError> {
-        if new_tokens > 0 {
-            self.steps(engine, case, new_tokens.min(self.new_tokens))?;
+        match &self.denoiser {
+            _ if new_tokens == 0 => {}
+            Some((_, steps)) => drop(self.denoise(engine, case, new_tokens.min(*steps))?),
+            None => drop(self.timed(engine, case, new_tokens.min(self.new_tokens))?),
         }
         Ok(())
     }
@@ -85,25 +98,35 @@ impl<'a> Runner<'a> {
         engine: &mut E,
         case: usize,
     ) -> Result<CaseSample, ServeError> {
-        self.steps(engine, case, self.new_tokens)
+        match &self.denoiser {
+            Some((_, steps)) => self.denoise(engine, case, *steps),
+            None => Ok(self.timed(engine, case, self.new_tokens)?.1),
+        }
     }
 
-    fn steps<E: InferenceEngine>(
+    fn denoise<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+        steps: usize,
+    ) -> Result<CaseSample, ServeError> {
+        let Some((denoiser, _)) = &mut self.denoiser else { return Ok(CaseSample::default()) };
+        let how = (steps, self.decode == Decode::Forced);
+        denoiser.request(engine, (case, &self.cases[case]), self.new_tokens, how)
+    }
+
+    /// The beginning of a request, up to so many new tokens, and the clock's reading at its start.
+    pub(crate) fn timed<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         index: usize,
         new_tokens: usize,
-    ) -> Result<CaseSample, ServeError> {
+    ) -> Result<(u64, CaseSample), ServeError> {
         let case = &self.cases[index];
         let request = Request::new(case, self.new_tokens, self.kv_cache);
         let Request { batch, capacity, .. } = request;
         let mut gaps_ns = Vec::with_capacity(self.new_tokens);
-        // With the cache off, each sequence's prefix as far as it has come.
-        let mut prefixes: Vec<Vec<u32>> = Vec::new();
-        if self.kv_cache == KvCache::Off {
-            prefixes.extend(case.prefixes());
-            prefixes.iter_mut().for_each(|prefix| prefix.reserve(self.new_tokens));
-        }
+        let mut prefixes = self.prefixes(case);
         let mut flat = Vec::with_capacity(batch * capacity);
         let mut feed = Vec::with_capacity(batch);
         self.chosen.begin(index, batch * self.new_tokens);
@@ -148,7 +171,19 @@ impl<'a> Runner<'a> {
 
         let tokens = &self.chosen.tokens;
         let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
-        Ok(CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect() })
+        let sample =
+            CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect(), ..CaseSample::default() };
+        Ok((start, sample))
+    }
+
+    /// With the cache off, each sequence's prefix as far as it has come, with room for what is still to come.
+    fn prefixes(&self, case: &Case) -> Vec<Vec<u32>> {
+        if self.kv_cache == KvCache::On {
+            return Vec::new();
+        }
+        let mut prefixes = case.prefixes();
+        prefixes.iter_mut().for_each(|prefix| prefix.reserve(self.new_tokens));
+        prefixes
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use bundle::ModelConfig;
 use engine::{InferenceEngine, Want};
-use protocol::{Case, ParityTask, Score, Scored};
+use protocol::{Case, Denoise, ParityTask, Score, Scored};
 use safetensors::{Dtype, tensor::TensorView};
 
+use crate::denoise::Denoiser;
 use crate::error::ServeError;
 
 /// f32 tensors by name, on their way to a file.
@@ -72,10 +73,19 @@ pub(crate) fn along_trace<E: InferenceEngine>(
     engine: &mut E,
     cases: &[Case],
     task: &ParityTask,
-    vocabulary: usize,
+    (vocabulary, denoise): (usize, Option<(Denoise, u32)>),
 ) -> Result<(), ServeError> {
     let mut tensors = Tensors::default();
     for (index, case) in cases.iter().enumerate() {
+        if let Some((denoise, mask)) = &denoise {
+            let (batch, rows) = (case.trace.len(), 1 + case.trace[0].len());
+            let mut logits = Rows::new(batch, rows, vocabulary);
+            let denoiser = Denoiser::new(denoise, *mask, vocabulary);
+            denoiser
+                .along_trace(engine, case, |sequence, row, values| logits.put_row(sequence, row, values))?;
+            tensors.add(format!("case.{index}"), &[batch, rows, vocabulary], &logits.values);
+            continue;
+        }
         let prefixes = case.prefixes();
         let (batch, prefix, trace) = (prefixes.len(), prefixes[0].len(), case.trace[0].len());
         // Positions of context and prompt whose logits are kept.
@@ -105,6 +115,11 @@ struct Rows {
 impl Rows {
     fn new(batch: usize, positions: usize, width: usize) -> Rows {
         Rows { positions, width, values: vec![0.0; batch * positions * width] }
+    }
+
+    fn put_row(&mut self, sequence: usize, position: usize, row: &[f32]) {
+        let at = (sequence * self.positions + position) * self.width;
+        self.values[at..at + self.width].copy_from_slice(row);
     }
 
     /// `values` are `[batch, end - start, width]`.

@@ -4,14 +4,16 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use engine::{Bundle, EngineError, InferenceEngine, Settings};
-use protocol::{Event, FailureKind, FileIdentity, Hello, Job, KvCache, Loaded, PageCache, Started, Task};
+use protocol::{
+    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Started, Task,
+};
 
 use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::slowed::{self, Slowed};
-use crate::{clock, engine_io, measure, page_cache, probe, score};
+use crate::{clock, engine_io, measure, page_cache, probe, score, trace};
 
 /// Initialises the framework and says what it is.
 pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello, EngineError> {
@@ -53,7 +55,7 @@ fn work<E: InferenceEngine>(
         events.send(Event::Probed(probe::probe(task, job.settings.threads)?))?;
         return events.send(Event::Done);
     }
-    let settings = engine_io::settings(&job.settings)?;
+    let settings = trace::settings::<E>(engine_io::settings(&job.settings)?, &job.task);
     let slowdown = slowed::check(job.settings.slowdown)?;
     let phase = Phase::begin(None);
     let hello = hello::<E>()?;
@@ -68,6 +70,7 @@ fn work<E: InferenceEngine>(
     events.send(Event::Started(started))?;
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
+    let bundle = if job.settings.autoregressive { bundle.autoregressive() } else { bundle };
     let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = page_cache::prepare(&weights_file, job.evict);
     let weights_identity = measure::identity(&weights_file);
@@ -78,6 +81,7 @@ fn work<E: InferenceEngine>(
     let after_ns = clock::now_ns();
     let load = Load {
         job: &job,
+        start_ns,
         settings: &settings,
         bundle: &bundle,
         weights_identity,
@@ -108,6 +112,8 @@ fn check_version(theirs: u32) -> Result<(), ServeError> {
 /// A load that has just ended, and what is still to do.
 struct Load<'a> {
     job: &'a Job,
+    /// The clock at the start of main.
+    start_ns: u64,
     settings: &'a Settings,
     bundle: &'a Bundle,
     weights_file: PathBuf,
@@ -132,7 +138,7 @@ impl Load<'_> {
         turns: &mut dyn BufRead,
         events: &mut Events<'_>,
     ) -> Result<(), ServeError> {
-        let (job, config) = (self.job, self.bundle.config());
+        let (job, config, phases) = (self.job, self.bundle.config(), self.phases());
         let kv_cache = match &job.task {
             Task::Measure(measure) => measure.kv_cache,
             _ => KvCache::On,
@@ -154,6 +160,7 @@ impl Load<'_> {
                 let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
                 let context = measure::Context {
                     vocabulary: config.vocab_size,
+                    mask_token: config.mask_token,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,
                     earlier_peak,
@@ -162,13 +169,30 @@ impl Load<'_> {
                 measure::measure(&mut engine, task, &context, (turns, events))?;
             }
             Task::Load => {}
-            Task::Generate(task) => measure::generate(&mut engine, task, config.vocab_size, events)?,
+            Task::Generate(task) => {
+                measure::generate(&mut engine, task, (config.vocab_size, config.mask_token), events)?
+            }
             Task::Score(task) => {
                 let scored = score::score(&mut engine, task, config, self.settings.hidden_states)?;
                 events.send(Event::Scored(scored))?;
             }
+            Task::Trace(task) => {
+                let traced = trace::trace(&mut engine, task, config.vocab_size, phases)?;
+                events.send(Event::Traced(traced))?;
+            }
             Task::Probe(_) => unreachable!("a probe loads nothing"),
         }
         events.send(Event::Done)
+    }
+
+    /// The phases up to the end of the load.
+    fn phases(&self) -> Vec<Interval> {
+        let loading_ns = self.after_ns - self.load_ns;
+        let spawned_ns = self.job.spawned_at_ns.unwrap_or(self.start_ns);
+        let phase = |name: &str, start_ns, end_ns| Interval { name: name.into(), start_ns, end_ns };
+        vec![
+            phase("start-up", spawned_ns, loading_ns - self.own_ns),
+            phase("load", loading_ns, self.after_ns),
+        ]
     }
 }

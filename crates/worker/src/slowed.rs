@@ -1,7 +1,10 @@
 //! A positive control: an engine made slower by a known share, which a comparison must find.
 
+use std::path::Path;
+
 use engine::{
-    Bundle, EngineError, HandedOver, HiddenStates, Hybrid, InEffect, InferenceEngine, Runtime, Settings, Want,
+    Bundle, EngineError, HandedOver, HiddenStates, Hybrid, InEffect, InferenceEngine, Profile, Runtime,
+    Settings, Want,
 };
 
 use crate::clock;
@@ -76,6 +79,18 @@ impl<E: InferenceEngine> InferenceEngine for Slowed<E> {
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         self.engine.hidden_states()
+    }
+
+    fn profiled(settings: Settings, directory: &Path) -> Settings {
+        E::profiled(settings, directory)
+    }
+
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        self.engine.begin_profile()
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        self.engine.end_profile()
     }
 }
 

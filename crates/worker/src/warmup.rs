@@ -79,7 +79,12 @@ mod tests {
     use protocol::CaseSample;
 
     fn iteration(gaps: &[u64]) -> Iteration {
-        let sample = CaseSample { first_token_ns: 9, gaps_ns: gaps.to_vec(), tokens: Vec::new() };
+        let sample = CaseSample {
+            first_token_ns: 9,
+            gaps_ns: gaps.to_vec(),
+            tokens: Vec::new(),
+            ..CaseSample::default()
+        };
         Iteration { index: 0, cases: vec![sample] }
     }
 

@@ -19,12 +19,13 @@ fn directory() -> tempfile::TempDir {
 
 fn measure() -> Measure {
     Measure {
-        cases: vec![Case { context: Vec::new(), prompts: vec![vec![1, 2]], trace: vec![vec![3, 4, 5]] }],
+        cases: vec![Case { prompts: vec![vec![1, 2]], trace: vec![vec![3, 4, 5]], ..Case::default() }],
         new_tokens: 3,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
         warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.5 },
         lead_in: 0,
+        denoise: None,
     }
 }
 
@@ -138,6 +139,7 @@ fn with_context() -> Measure {
         context: vec![vec![6; CONTEXT], vec![7; CONTEXT]],
         prompts: vec![vec![1, 2], vec![3, 4]],
         trace: vec![vec![3, 4, 5], vec![5, 4, 3]],
+        ..Case::default()
     };
     Measure { cases: vec![case], ..measure() }
 }
@@ -213,7 +215,8 @@ const SAMPLING: Sampling = Sampling { temperature: 4.0, top_k: None, top_p: None
 #[test]
 fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
     let directory = directory();
-    let case = |rows| Case { context: vec![], prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows] };
+    let case =
+        |rows| Case { prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows], ..Case::default() };
     let task = |sampling| Measure {
         cases: vec![case(2), case(1)],
         new_tokens: 20,
@@ -237,7 +240,8 @@ fn a_measurement_draws_what_generation_draws() {
     let directory = directory();
     let prompts = vec![vec![vec![1, 2]]];
     let generate = |sampling| {
-        let task = Generate { prompts: prompts.clone(), new_tokens: 3, sampling, parity: None };
+        let task =
+            Generate { prompts: prompts.clone(), new_tokens: 3, sampling, denoise: None, parity: None };
         let events = serve(&job(directory.path(), Task::Generate(task)));
         let generated = events.iter().find_map(|event| match event {
             Event::Generated(generated) => Some(generated.tokens.clone()),
@@ -260,7 +264,7 @@ fn sampling_that_draws_nothing_is_refused() {
     let measure = Measure { decode: Decode::Sampled(sampling), ..measure() };
     assert!(refusal(&job(directory.path(), Task::Measure(measure))).contains("decode greedily"));
     let prompts = vec![vec![vec![1]]];
-    let generate = Generate { prompts, new_tokens: 1, sampling: Some(sampling), parity: None };
+    let generate = Generate { prompts, new_tokens: 1, sampling: Some(sampling), denoise: None, parity: None };
     assert!(refusal(&job(directory.path(), Task::Generate(generate))).contains("decode greedily"));
 }
 

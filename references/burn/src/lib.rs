@@ -12,7 +12,7 @@ mod tensor;
 use burn_backend::{DType, TensorData};
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin,
+    Settings, Want, check_append, check_begin, check_causal,
 };
 
 use model::{Model, floats};
@@ -46,6 +46,7 @@ impl InferenceEngine for Burn {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         settings.check_options(&[])?;
+        check_causal(bundle.config(), Self::FRAMEWORK)?;
         let unsupported = |reason: &str| Err(EngineError::Unsupported(reason.into()));
         if let Device::Cuda(_) = settings.device {
             return unsupported("burn's backend flex computes on CPUs alone");

@@ -91,6 +91,7 @@ impl InferenceEngine for CandleTransformers {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         let weights = Weights::from_options(settings)?;
+        engine::check_causal(bundle.config(), Self::FRAMEWORK)?;
         if let Device::Cuda(_) = settings.device {
             return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
         }

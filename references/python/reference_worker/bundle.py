@@ -45,6 +45,9 @@ class Bundle:
         self.name, self.files = manifest["name"], manifest["files"]
         self.vocabulary = self.config["vocab_size"]
         self.context = self.config.get("max_position_embeddings") or self.config["n_positions"]
+        # Whether a position sees itself and those before it alone, and what stands for tokens of masked diffusion.
+        self.causal = (model or {}).get("causal", True)
+        self.mask_token = (model or {}).get("mask_token")
 
     def weights_path(self, precision):
         name = f"{precision}.safetensors"

@@ -111,21 +111,30 @@ class Decoder:
         `tokens` are `[batch, n]`, `positions` `[n]`. `attend(layer, q, k, v)` gets `[batch, kv_heads, group, n,
         head_dim]`, `[batch, kv_heads, head_dim, n]` and `[batch, kv_heads, n, head_dim]`, and answers in the form of q.
         """
-        state = self._embed(parameters["embedding"], tokens)
-        if "position_embedding" in parameters:
-            state = state + parameters["position_embedding"][positions]
+        with jax.named_scope("embedding"):
+            state = self._embed(parameters["embedding"], tokens)
+            if "position_embedding" in parameters:
+                state = state + parameters["position_embedding"][positions]
         states = [state]
         for index, layer in enumerate(parameters["layers"]):
-            state = state + self._attention(layer, self._norm(layer["attention_norm"], state), positions, index, attend)
-            state = state + self._mlp(layer, self._norm(layer["mlp_norm"], state))
+            with jax.named_scope(f"layer {index} attention norm"):
+                normed = self._norm(layer["attention_norm"], state)
+            with jax.named_scope(f"layer {index} attention"):
+                state = state + self._attention(layer, normed, positions, index, attend)
+            with jax.named_scope(f"layer {index} mlp norm"):
+                normed = self._norm(layer["mlp_norm"], state)
+            with jax.named_scope(f"layer {index} mlp"):
+                state = state + self._mlp(layer, normed)
             states.append(state)
-        states[-1] = self._norm(parameters["final_norm"], state)
+        with jax.named_scope("final norm"):
+            states[-1] = self._norm(parameters["final_norm"], state)
         return states
 
     def logits(self, parameters, state):
         """f32 `[batch, n, vocabulary of this device]`."""
         head = parameters.get("lm_head", parameters["embedding"])
-        return product(state, head).astype(jnp.float32)
+        with jax.named_scope("head"):
+            return product(state, head).astype(jnp.float32)
 
     def _embed(self, embedding, tokens):
         if self._shards == 1:
@@ -231,6 +240,12 @@ def attention(q, old, new, positions):
     shares = jax.nn.softmax(jnp.where(jnp.concatenate(seen, -1), scores, -jnp.inf), axis=-1).astype(q.dtype)
     shares = [shares] if old is None else jnp.split(shares, [room], axis=-1)
     return sum(jnp.einsum("bkgnc,bkcd->bkgnd", share, values) for share, (_, values) in zip(shares, parts))
+
+
+def attention_both_ways(q, keys, values):
+    """The same of positions that all see one another."""
+    scores = jnp.einsum("bkgnd,bkdc->bkgnc", q, keys).astype(jnp.float32) * q.shape[-1] ** -0.5
+    return jnp.einsum("bkgnc,bkcd->bkgnd", jax.nn.softmax(scores, axis=-1).astype(q.dtype), values)
 
 
 def attention_of_one(q, old, new, filled):

@@ -15,7 +15,7 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from .jax_decoder import COLUMNS, WHOLE, attention, attention_of_one
+from .jax_decoder import COLUMNS, WHOLE, attention, attention_both_ways, attention_of_one
 
 
 # A decode step reads the first places of a static cache: so many, or twice or four times … as many.
@@ -132,6 +132,27 @@ class Recomputed(Steps):
 
     def keep(self, kept, new, filled):
         return lax.dynamic_update_slice(kept, new, (0, filled))
+
+
+class BothWays(Steps):
+    """Nothing is kept: every step is a pass over a whole sequence, whose positions all see one another."""
+
+    POLICY, IN_PLACE, division = "none", False, WHOLE
+
+    def empty(self, batch, capacity):
+        return ()
+
+    def shape(self, batch, capacity, filled, count, every):
+        return (batch, None, count, every), f"a pass over {count} positions, batch {batch}{of_all(every)}"
+
+    def _step(self, count, every, parameters, kept, tokens, filled):
+        attend = lambda index, q, *new: attention_both_ways(q, *new)
+        states = self._decoder.hidden_states(parameters, tokens, jnp.arange(count), attend)
+        chosen = states[-1] if every else states[-1][:, -1:]
+        return self._decoder.logits(parameters, chosen), states if self._keeps_hidden else [], ()
+
+    def keep(self, kept, new, filled):
+        return ()
 
 
 def of_all(every):

@@ -1,6 +1,6 @@
 """The phases of a measurement, in order, and what is read at their ends."""
 
-from . import clock, score, turns
+from . import clock, denoise, score, turns
 from .bundle import bad_input, identity_of, sha256_of, unsupported
 from .memory import Phase
 from .runner import Runner
@@ -8,9 +8,11 @@ from .warmup import warm_up
 
 
 def measure(adapter, task, context, stream, send):
-    """`context`: vocabulary, context (longest), spawned_at_ns, weights_file, earlier_peak. Turns come from `stream`."""
+    """`context`: vocabulary, context (longest), mask_token, spawned_at_ns, weights_file, earlier_peak. Turns come from
+    `stream`."""
     _check(task, context)
-    runner = Runner(adapter, task["cases"], task["new_tokens"], task["decode"], task["kv_cache"])
+    denoiser = _denoiser(task, task["cases"], context)
+    runner = Runner(adapter, task["cases"], task["new_tokens"], task["decode"], task["kv_cache"], denoiser)
 
     phase = Phase()
     before = clock.now_ns()
@@ -38,24 +40,27 @@ def measure(adapter, task, context, stream, send):
 
     parity = finish.get("parity")
     if parity:
-        score.along_trace(adapter, task["cases"], parity, context["vocabulary"])
+        score.along_trace(adapter, task["cases"], parity, context["vocabulary"], denoiser)
         send("parity", file=parity["file"])
 
 
 def generate(adapter, task, context, send):
-    """Greedy continuation, untimed, and the logits along it where they are asked for."""
+    """Greedy continuation or denoising, untimed, and the logits along it where they are asked for."""
     _check_decode({"sampled": task["sampling"]} if task.get("sampling") else "greedy")
     cases = [{"prompts": prompts, "trace": []} for prompts in task["prompts"]]
     for case in cases:
-        _check_case(case, task["new_tokens"], context)
-    iteration = Runner(adapter, cases, task["new_tokens"], "greedy", "on").iteration(0)
+        check_case(case, task["new_tokens"], context)
+    denoiser = _denoiser(task, cases, context)
+    iteration = Runner(adapter, cases, task["new_tokens"], "greedy", "on", denoiser).iteration(0)
     for case, sample in zip(cases, iteration["cases"]):
         case["trace"] = sample["tokens"]
+        case["unmasked"] = sample.get("unmasked", [])
     parity = task.get("parity")
     if parity:
-        score.along_trace(adapter, cases, parity, context["vocabulary"])
+        score.along_trace(adapter, cases, parity, context["vocabulary"], denoiser)
         send("parity", file=parity["file"])
-    send("generated", tokens=[case["trace"] for case in cases])
+    unmasked = {"unmasked": [case["unmasked"] for case in cases]} if denoiser else {}
+    send("generated", tokens=[case["trace"] for case in cases], **unmasked)
 
 
 def _check(task, context):
@@ -63,13 +68,33 @@ def _check(task, context):
         raise bad_input("a measurement needs cases and warm-up")
     _check_decode(task["decode"])
     for case in task["cases"]:
-        _check_case(case, task["new_tokens"], context)
+        check_case(case, task["new_tokens"], context)
         fits = len(case["trace"]) == len(case["prompts"])
         if not fits or any(len(row) != task["new_tokens"] for row in case["trace"]):
             raise bad_input("each prompt needs a trace as long as the new tokens")
+        if task.get("denoise"):
+            steps, unmasked = range(task["denoise"]["steps"]), case.get("unmasked") or []
+            fits = len(unmasked) == len(case["trace"]) and all(len(row) == task["new_tokens"] for row in unmasked)
+            if not fits or any(step not in steps for row in unmasked for step in row):
+                raise bad_input(
+                    "each token of a trace needs the step that unmasks it, from 0 and below the number of steps"
+                )
 
 
-def _check_case(case, new_tokens, context):
+def _denoiser(task, cases, context):
+    """What fills in masks, if that is how the model generates, or None. Another way is refused."""
+    asked, mask = task.get("denoise"), context["mask_token"]
+    if asked:
+        denoise.check(asked, mask, cases)
+        return denoise.Denoiser(asked, mask)
+    if mask is not None:
+        raise bad_input(
+            "this model generates by masked diffusion, not token by token: the job has to say how it denoises"
+        )
+    return None
+
+
+def check_case(case, new_tokens, context):
     lengths = {len(prompt) for prompt in case["prompts"]}
     if len(lengths) != 1 or 0 in lengths or not new_tokens:
         raise bad_input("a case needs at least one token to continue, one to add, and prompts of one length")

@@ -1,5 +1,6 @@
 """The decoder as a graph of OpenVINO's own operations, stateful, in the patterns that its plug-in for CPUs fuses: keys
 and values are variables, read, reordered by `beam_idx`, concatenated and assigned around scaled dot product attention.
+A model that attends both ways has neither variables nor `beam_idx`.
 
 Inputs: `ids` i32 [batch, n], `positions` i32 [n], `beam_idx` i32 [batch], `wanted` i32 [m] (of the n positions, those
 whose logits are computed). Outputs: `logits` f32 [batch, m, vocabulary], then hidden states f32 [batch, n, hidden] if
@@ -15,20 +16,29 @@ ELEMENTS = {"float32": openvino.Type.f32, "float16": openvino.Type.f16, "uint16"
 INT4_GROUP, INT4_OFFSET = 32, 8
 
 
-def built(model, weights, precision, hidden_states):
-    """`model`: the description. `weights`: the mapped file, which must outlive what is made here."""
-    return _Decoder(model, weights, precision).graph(hidden_states)
+def built(model, weights, precision, hidden_states, named=False):
+    """`model`: the description. `weights`: the mapped file, which must outlive what is made here. `named`: whether every
+    node is named by the part of the model that it is in, `layer 3 mlp/MatMul_52`."""
+    return _Decoder(model, weights, precision, named).graph(hidden_states)
 
 
 class _Decoder:
-    def __init__(self, model, weights, precision):
+    def __init__(self, model, weights, precision, named):
+        self._named = set() if named else None
         self._model, self._weights, self._precision = model, weights, precision
         self._sinks = []
         self._ids, self._positions = _input([-1, -1], "ids"), _input([-1], "positions")
-        self._beams, self._wanted = _input([-1], "beam_idx"), _input([-1], "wanted")
-        self._batch = ops.gather(ops.shape_of(self._ids), _ints([0]), _int(0))
-        self._mask = self._causal_mask()
+        self._wanted = _input([-1], "wanted")
+        self._inputs, self._mask = [self._ids, self._positions, self._wanted], None
+        if model["causal"]:
+            self._beams = _input([-1], "beam_idx")
+            self._inputs.append(self._beams)
+            self._batch = ops.gather(ops.shape_of(self._ids), _ints([0]), _int(0))
+            self._mask = self._causal_mask()
         self._rotary = self._cos_and_sin() if model["inverse_frequencies"] else None
+        # What all layers share is no part of one.
+        for shared in (self._mask, *(self._rotary or ())):
+            self._part(None, shared)
 
     def graph(self, hidden_states):
         model, names = self._model, self._model["tensors"]
@@ -37,29 +47,44 @@ class _Decoder:
         if names["position_embedding"]:
             learned = self._vector([names["position_embedding"]])
             state = ops.add(state, ops.gather(learned, self._positions, _int(0)))
-        states = [state]
+        states = [self._part("embedding", state)]
         for index, layer in enumerate(names["layers"]):
             state = self._layer(index, layer, state)
             states.append(state)
-        states[-1] = self._norm(names["final_norm"], state)
+        states[-1] = self._part("final norm", self._norm(names["final_norm"], state))
         head = embedding if model["tied_embeddings"] else self._matrix([names["lm_head"]])
         last = ops.gather(states[-1], self._wanted, _int(1))
-        results = [ops.result(ops.matmul(last, head, False, True), "logits")]
+        results = [ops.result(self._part("head", ops.matmul(last, head, False, True)), "logits")]
         if hidden_states:
             results += [ops.result(state, f"hidden.{index}") for index, state in enumerate(states)]
-        inputs = [self._ids, self._positions, self._beams, self._wanted]
-        return openvino.Model(results, self._sinks, inputs, "decoder")
+        return openvino.Model(results, self._sinks, self._inputs, "decoder")
 
     def _layer(self, index, names, state):
-        attended = self._attention(index, names, self._norm(names["attention_norm"], state))
-        state = ops.add(state, self._linear(names["output"], attended))
-        inner = self._linear(names["gate_up"], self._norm(names["mlp_norm"], state))
+        normed = self._part(f"layer {index} attention norm", self._norm(names["attention_norm"], state))
+        attended = self._attention(index, names, normed)
+        state = self._part(f"layer {index} attention", ops.add(state, self._linear(names["output"], attended)))
+        normed = self._part(f"layer {index} mlp norm", self._norm(names["mlp_norm"], state))
+        inner = self._linear(names["gate_up"], normed)
         if self._model["gated_mlp"]:
             gate, up = ops.split(inner, _int(2), 2).outputs()
             inner = ops.multiply(self._activated(gate), up)
         else:
             inner = self._activated(inner)
-        return ops.add(state, self._linear(names["down"], inner))
+        return self._part(f"layer {index} mlp", ops.add(state, self._linear(names["down"], inner)))
+
+    def _part(self, name, value):
+        """Names the nodes that lead to `value` and belong to no part yet, and returns it. None is for no part."""
+        ahead = [] if self._named is None else [value]
+        while ahead:
+            node = ahead.pop()
+            node = node.get_node() if isinstance(node, openvino.Output) else node
+            if node.get_name() in self._named:
+                continue
+            self._named.add(node.get_name())
+            if name is not None:
+                node.set_friendly_name(f"{name}/{node.get_friendly_name()}")
+            ahead += [entry.get_source_output() for entry in node.inputs()]
+        return value
 
     def _attention(self, index, names, state):
         model = self._model
@@ -75,17 +100,24 @@ class _Decoder:
         q, k, v = (ops.transpose(part, _ints([0, 2, 1, 3])) for part in (q, k, v))
         if self._rotary:
             q, k = self._rotated(q), self._rotated(k)
-        k, v = self._cached(f"{index}.key", k), self._cached(f"{index}.value", v)
-        mixed = ops.scaled_dot_product_attention(q, k, v, self._mask)
+        if model["causal"]:
+            k, v = self._cached(f"{index}.key", k), self._cached(f"{index}.value", v)
+        visible = [] if self._mask is None else [self._mask]
+        mixed = ops.scaled_dot_product_attention(q, self._for_each_query(k), self._for_each_query(v), *visible)
         return ops.reshape(ops.transpose(mixed, _ints([0, 2, 1, 3])), _ints([0, 0, heads * size]), True)
 
     def _cached(self, name, new):
         """What was kept and then `new`, [batch, heads, all, head_dim]; kept in its turn."""
-        heads, kv_heads, size = (self._model[key] for key in ("heads", "kv_heads", "head_dim"))
+        kv_heads, size = self._model["kv_heads"], self._model["head_dim"]
         empty = ops.broadcast(_float(0.0), ops.concat([self._batch, _ints([kv_heads, 0, size])], 0))
         past = ops.read_value(empty, name, openvino.Type.f32, openvino.PartialShape([-1, kv_heads, -1, size]))
         every = ops.concat([ops.gather(past, self._beams, _int(0)), new], 2)
         self._sinks.append(ops.assign(every, name))
+        return every
+
+    def _for_each_query(self, every):
+        """Keys or values, as often as query heads share them."""
+        heads, kv_heads, size = (self._model[key] for key in ("heads", "kv_heads", "head_dim"))
         if heads == kv_heads:
             return every
         groups = _ints([1, 1, heads // kv_heads, 1, 1])

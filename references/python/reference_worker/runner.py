@@ -6,8 +6,8 @@ from . import clock
 class Runner:
     """Runs cases through an adapter and times them."""
 
-    def __init__(self, adapter, cases, new_tokens, decode, kv_cache):
-        self._adapter, self._cases, self._new_tokens = adapter, cases, new_tokens
+    def __init__(self, adapter, cases, new_tokens, decode, kv_cache, denoiser=None):
+        self._adapter, self._cases, self._new_tokens, self._denoiser = adapter, cases, new_tokens, denoiser
         self._forced, self._cached = decode == "forced", kv_cache == "on"
 
     def compiled(self):
@@ -15,6 +15,8 @@ class Runner:
 
     def first_token(self, case):
         """The cold start: one request up to its first token, its result thrown away. Its context is part of it."""
+        if self._denoiser:
+            return self._denoiser.first_step(self._adapter, case, self._new_tokens)
         context, prompt, capacity = self._parts(case)
         self._begin(context, len(prompt), capacity)
         self._adapter.argmax(self._adapter.append(prompt, False))
@@ -23,13 +25,22 @@ class Runner:
         return {"index": index, "cases": [self.request(case) for case in range(len(self._cases))]}
 
     def lead_in(self, case, new_tokens):
-        """The beginning of a request, up to so many new tokens, untimed."""
+        """The beginning of a request, up to so many new tokens or steps of denoising, untimed."""
         if new_tokens > 0:
-            self._steps(self._cases[case], min(new_tokens, self._new_tokens))
+            self._request(self._cases[case], min(new_tokens, self._whole()))
 
     def request(self, case):
         """One request of a case, by its number."""
-        return self._steps(self._cases[case], self._new_tokens)
+        return self._request(self._cases[case], self._whole())
+
+    def _whole(self):
+        """The tokens, or the steps of denoising, of a request."""
+        return self._denoiser.steps if self._denoiser else self._new_tokens
+
+    def _request(self, case, steps):
+        if self._denoiser:
+            return self._denoiser.request(self._adapter, case, self._new_tokens, steps, self._forced)
+        return self.timed(case, steps)[1]
 
     def _parts(self, case):
         """What is in the cache when the clock starts, what is computed then, and the room for all of it.
@@ -45,7 +56,8 @@ class Runner:
         if context:
             self._adapter.append(context, False)
 
-    def _steps(self, case, new_tokens):
+    def timed(self, case, new_tokens):
+        """The beginning of a request, up to so many new tokens, and the clock's reading at its start."""
         adapter, now_ns = self._adapter, clock.now_ns
         context, prompt, capacity = self._parts(case)
         batch = len(prompt)
@@ -74,7 +86,7 @@ class Runner:
             gaps.append(now - last)
             last = now
         rows = [list(row) for row in zip(*tokens)]
-        return {"first_token_ns": first_token_ns, "gaps_ns": gaps, "tokens": rows}
+        return start, {"first_token_ns": first_token_ns, "gaps_ns": gaps, "tokens": rows}
 
 
 def rows_of(case):

@@ -14,6 +14,12 @@ class Rows:
         self.shape = [batch, positions, width]
         self.bytes = bytearray(4 * batch * positions * width)
 
+    def put_row(self, sequence, position, values):
+        """`values` are `[width]`."""
+        _, positions, width = self.shape
+        at = 4 * (sequence * positions + position) * width
+        self.bytes[at : at + 4 * width] = values
+
     def put(self, start, end, values):
         """`values` are `[batch, end - start, width]`."""
         batch, positions, width = self.shape
@@ -43,13 +49,18 @@ def score(adapter, task, bundle, hidden_states):
     write(tensors, task["file"])
 
 
-def along_trace(adapter, cases, task, vocabulary):
+def along_trace(adapter, cases, task, vocabulary, denoiser=None):
     """Context and prompt in one piece, the first `steps` tokens of the trace one at a time, the rest in one piece.
 
-    With `prompt_last_only`, of context and prompt the last position's logits alone are kept.
+    With `prompt_last_only`, of context and prompt the last position's logits alone are kept. Of masked diffusion there
+    are as many rows: those that tokens were unmasked by, and the last position's of the last step.
     """
     tensors = {}
     for index, case in enumerate(cases):
+        if denoiser:
+            rows = tensors[f"case.{index}"] = Rows(len(case["trace"]), 1 + len(case["trace"][0]), vocabulary)
+            denoiser.along_trace(adapter, case, rows.put_row)
+            continue
         prefixes = rows_of(case)
         sequences = [prefix + trace for prefix, trace in zip(prefixes, case["trace"])]
         prefix, positions = len(prefixes[0]), len(sequences[0])

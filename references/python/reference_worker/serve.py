@@ -4,12 +4,12 @@ import json
 import os
 import platform
 
-from . import clock, measure, page_cache, score
+from . import clock, measure, page_cache, score, trace
 from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .memory import Phase
 from .runner import Slowed
 
-VERSION = 5
+VERSION = 6
 LARGEST_SLOWDOWN = 10
 
 
@@ -85,7 +85,12 @@ def _work(load_adapter, stream, start_ns, send):
     if unknown:
         raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
     bundle = Bundle(job["bundle"], job.get("model"))
+    if not bundle.causal and not adapter_class.BOTH_WAYS:
+        framework = adapter_class.FRAMEWORK
+        raise unsupported(f"masked diffusion attends both ways, and {framework} is driven here with causal attention alone")
     weights_file = adapter_class.weights_file(bundle, settings)
+    if task["kind"] == "trace":
+        settings = adapter_class.profiled(settings)
     cache = page_cache.prepare(weights_file, job.get("evict", False))
     identity = identity_of(weights_file)
     phase = Phase()
@@ -96,7 +101,7 @@ def _work(load_adapter, stream, start_ns, send):
     if slowdown > 0:
         adapter = Slowed(adapter, slowdown)
     in_effect = adapter.in_effect()
-    if task["kind"] == "measure" and task["kv_cache"] == "off":
+    if task["kind"] == "measure" and task["kv_cache"] == "off" and in_effect["kv_cache"] != "none":
         in_effect["kv_cache"] = "recomputed"
     send(
         "loaded", load_ns=after_ns - before_ns, memory=memory, in_effect=in_effect, weights_file=str(weights_file),
@@ -104,7 +109,8 @@ def _work(load_adapter, stream, start_ns, send):
     )
 
     context = {
-        "vocabulary": bundle.vocabulary, "context": bundle.context, "weights_file": weights_file,
+        "vocabulary": bundle.vocabulary, "context": bundle.context, "mask_token": bundle.mask_token,
+        "weights_file": weights_file,
         "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),
         # Put later by what the worker's own readings have taken since.
         "spawned_at_ns": None if spawned is None else spawned + before_ns - ready_ns + clock.now_ns() - after_ns,
@@ -118,9 +124,18 @@ def _work(load_adapter, stream, start_ns, send):
         lengths = {len(row) for row in task["sequences"]}
         if len(lengths) != 1 or 0 in lengths:
             raise bad_input("sequences of a batch are of one length, of one token at least")
-        measure.check_tokens(task["sequences"], lengths.pop(), context)
+        length = lengths.pop()
+        measure.check_tokens(task["sequences"], length, context)
+        if not bundle.causal and (task.get("piece") or length) < length:
+            raise bad_input("this model attends both ways: a whole sequence is appended in one piece, after begin")
         score.score(adapter, task, bundle, settings.get("hidden_states", False))
         send("scored", file=task["file"])
+    elif kind == "trace":
+        phases = [
+            {"name": "start-up", "start_ns": start_ns if spawned is None else spawned, "end_ns": ready_ns},
+            {"name": "load", "start_ns": before_ns, "end_ns": after_ns},
+        ]
+        send("traced", **trace.trace(adapter, task, context, phases))
     elif kind != "load":
         raise bad_input(f"unknown task {kind!r}")
     send("done")

@@ -30,6 +30,11 @@ class Weights:
             raise bad_input(f"{path} is not a safetensors file: {error}") from None
         self._path, self._data = path, 8 + length
 
+    @property
+    def metadata(self):
+        """What the file says of itself: strings by name."""
+        return self._header.get("__metadata__", {})
+
     def holds(self, name):
         return name in self._header
 

@@ -2,9 +2,9 @@
 
     conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
 
-A fixture is a directory of `crates/engine/fixtures/tiny`, a bundle what `prepare` made of it, a description what a job
-says of the model (docs/protocol.md). One line a model: `ok` with the largest error of each check, or what failed, and
-exit code 1. It needs what the adapter needs, and numpy.
+A fixture is a directory of `crates/engine/fixtures/tiny` or `…/diffusion`, a bundle what `prepare` made of it, a
+description what a job says of the model (docs/protocol.md). One line a model: `ok` with the largest error of each check,
+or what failed, and exit code 1. It needs what the adapter needs, and numpy.
 """
 
 import argparse
@@ -12,13 +12,14 @@ import importlib
 import io
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from reference_worker import serve
+from reference_worker import denoise, serve
 from reference_worker.bundle import Bundle, WorkerError
 from reference_worker.weights import Weights
 
@@ -31,13 +32,21 @@ class Broken(Exception):
 
 
 class Reference:
-    """`tokens` [2, T], `logits` [2, T, vocabulary], `hidden` [layers + 1][2, T, hidden], `greedy` after row 0."""
+    """`tokens` [2, T], `logits` [2, T, vocabulary], `hidden` [layers + 1][2, T, hidden]; `greedy` after row 0, or, of masked
+    diffusion, `prompt`, how it is denoised, and `states` [steps][prompt and new tokens] by algorithm."""
 
     def __init__(self, fixture):
         file = Weights(Path(fixture) / "reference.safetensors")
         self.tokens, self.logits = file.tensor("input_ids").tolist(), file.tensor("logits")
         self.batch, self.positions, self.vocabulary = self.logits.shape
-        self.greedy = file.tensor("greedy").reshape(-1).tolist()
+        self.greedy = file.tensor("greedy").reshape(-1).tolist() if file.holds("greedy") else []
+        self.states = {
+            name: file.tensor(f"states.{name}").tolist() for name in denoise.ALGORITHMS if file.holds(f"states.{name}")
+        }
+        if self.states:
+            self.prompt, told = file.tensor("prompt").tolist(), file.metadata
+            self.new_tokens, self.mask = int(told["new_tokens"]), int(told["mask_token_id"])
+            self.denoise = {"steps": int(told["steps"]), "eps": float(told["eps"])}
         config = json.loads((Path(fixture) / "config.json").read_text())
         layers = config.get("num_hidden_layers") or config["n_layer"]
         self.hidden = [file.tensor(f"hidden.{layer}") for layer in range(layers + 1)]
@@ -45,6 +54,8 @@ class Reference:
 
 class Conformance:
     """The checks of one adapter on one model; `errors` has the largest of each."""
+
+    POLICIES = ("preallocated", "growing", "recomputed")
 
     def __init__(self, adapter_class, bundle, reference, settings):
         self.adapter_class, self.bundle, self.reference, self.settings = adapter_class, bundle, reference, settings
@@ -65,12 +76,13 @@ class Conformance:
         self.the_whole_sequence_at_once("begun again")
         self.each_shape_is_compiled_once()
         self.bad_input_is_refused()
+        self.the_profiler_tells_each_layer()
 
     def what_is_in_effect_is_what_was_asked_for(self):
         told = self.adapter.in_effect()
         for name in ("precision", "threads", "device"):
             require(told[name] == self.settings[name], f"{name} in effect is {told[name]}, not {self.settings[name]}")
-        require(told["kv_cache"] in ("preallocated", "growing", "recomputed"), f"kv_cache is {told['kv_cache']}")
+        require(told["kv_cache"] in self.POLICIES, f"kv_cache is {told['kv_cache']}")
         require(told["optimised"] in (None, True, False), f"optimised is {told['optimised']}")
         shards = self.settings["shards"]
         if shards > 1:
@@ -136,6 +148,32 @@ class Conformance:
             twice = {shape for shape in compiled if compiled.count(shape) > 1}
             require(not twice, f"compiled twice: {sorted(twice)}")
 
+    def the_profiler_tells_each_layer(self):
+        """In a prefill and in a decode step. What has no profiler says so."""
+        settings = self.adapter_class.profiled(self.settings)
+        adapter = self.adapter
+        if settings != self.settings:
+            adapter = self.adapter_class(self.bundle, settings, self.adapter_class.weights_file(self.bundle, settings))
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                adapter.begin_profile(Path(directory))
+            except WorkerError as error:
+                require(error.kind == "unsupported", f"it has no profiler and says so as {error.kind}: {error}")
+                return
+            adapter.begin(1, 4)
+            adapter.append([[1, 2, 3]], False)
+            adapter.append([[4]], False)
+            profile = adapter.end_profile()
+        require(profile["clock"] in ("CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"), f"clock is {profile['clock']}")
+        starts = {}
+        for event in profile["events"]:
+            start = event["step" if profile["clock"] == "none" else "start_ns"]
+            starts.setdefault(event["part"], set()).add(start)
+        layers = range(self.bundle.model["layers"]) if self.settings["jit"] else ()
+        for part in [f"layer {layer} {part}" for layer in layers for part in ("attention", "mlp")]:
+            told = starts.get(part, ())
+            require(len(told) > 1, f"the profiler tells {part} {len(told)} times; it was computed in two steps")
+
     def bad_input_is_refused(self):
         score = lambda rows: {"kind": "score", "sequences": rows, "file": "/dev/null"}
         self.refused("a token outside the vocabulary", score([[self.reference.vocabulary]]))
@@ -145,16 +183,21 @@ class Conformance:
         self.refused("an unknown option", {"kind": "load"}, options={"no such option": "1"})
 
     def refused(self, what, task, **changes):
-        settings = {**self.settings, **changes}
-        job = {"protocol": serve.VERSION, "bundle": str(self.bundle.directory), "model": self.bundle.model}
-        job |= {"settings": settings, "task": task}
-        output = io.StringIO()
         try:
-            serve.serve(lambda: self.adapter_class, io.BytesIO(serve.line(job).encode()), 0, output)
+            self.events(task, **changes)
         except WorkerError as error:
             require(error.kind in ("input", "unsupported"), f"{what} is refused as {error.kind}: {error}")
             return
         raise Broken(f"{what} is not refused")
+
+    def events(self, task, turns=(), **changes):
+        """What a worker with this adapter answers."""
+        settings = {**self.settings, **changes}
+        job = {"protocol": serve.VERSION, "bundle": str(self.bundle.directory), "model": self.bundle.model}
+        job |= {"settings": settings, "task": task}
+        lines, output = "".join(serve.line(value) for value in (job, *turns)), io.StringIO()
+        serve.serve(lambda: self.adapter_class, io.BytesIO(lines.encode()), 0, output)
+        return [json.loads(line) for line in output.getvalue().splitlines()]
 
     def logits(self, tokens, every):
         shape = (len(tokens), len(tokens[0]) if every else 1, self.reference.vocabulary)
@@ -164,6 +207,79 @@ class Conformance:
         error = float(numpy.abs(ours - theirs).max())
         require(error <= TOLERANCE, f"{where or name}: differs by {error:.2g}, more than {TOLERANCE:g}")
         self.errors[name] = max(error, self.errors.get(name, 0.0))
+
+
+class BothWays(Conformance):
+    """The checks on a model of masked diffusion, which attends both ways."""
+
+    POLICIES = ("none",)
+
+    def check(self):
+        self.what_is_in_effect_is_what_was_asked_for()
+        self.the_whole_sequence_at_once()
+        if self.settings["hidden_states"]:
+            self.hidden_states_of_a_pass()
+        self.last_position_alone()
+        self.each_sequence_alone()
+        for algorithm in self.reference.states:
+            self.states(algorithm)
+        # After all of that, in room that it has had before.
+        self.the_whole_sequence_at_once("begun again")
+        self.each_shape_is_compiled_once()
+        self.bad_input_is_refused()
+        self.what_is_not_denoising_is_refused()
+
+    def hidden_states_of_a_pass(self):
+        reference = self.reference
+        self.adapter.begin(reference.batch, reference.positions)
+        self.adapter.append(reference.tokens, False)
+        states = self.adapter.hidden_states()
+        require(len(states) == len(reference.hidden), f"{len(states)} hidden states, not {len(reference.hidden)}")
+        for layer, (state, theirs) in enumerate(zip(states, reference.hidden)):
+            self.compare("hidden", array(state, theirs.shape), theirs, f"hidden.{layer}")
+
+    def each_sequence_alone(self):
+        for sequence, row in enumerate(self.reference.tokens):
+            self.adapter.begin(1, self.reference.positions)
+            theirs = self.reference.logits[sequence : sequence + 1]
+            self.compare("alone", self.logits([row], True), theirs, f"sequence {sequence} alone")
+
+    def states(self, algorithm):
+        """Of a job that generates, and of one that is fed the states: exactly the reference's. Parity's logits along them
+        have the tokens as their most likely ones."""
+        reference = self.reference
+        denoising = {**reference.denoise, "algorithm": algorithm}
+        generate = {"kind": "generate", "prompts": [[reference.prompt]], "new_tokens": reference.new_tokens, "denoise": denoising}
+        with tempfile.TemporaryDirectory() as directory:
+            file = str(Path(directory) / "parity.safetensors")
+            events = self.events({**generate, "parity": {"steps": 1, "file": file}})
+            generated = next(event for event in events if event["event"] == "generated")
+            trace, unmasked = generated["tokens"][0], generated["unmasked"][0]
+            theirs = reference.states[algorithm]
+            for step, state in enumerate(theirs):
+                shown = [token if at <= step else reference.mask for token, at in zip(trace[0], unmasked[0])]
+                require(reference.prompt + shown == state, f"{algorithm}, state after step {step}: {shown}")
+            rows = Weights(file).tensor("case.0")
+            require(rows.shape == (1, 1 + reference.new_tokens, reference.vocabulary), f"parity's logits are {rows.shape}")
+            require(rows[0, :-1].argmax(axis=1).tolist() == trace[0], f"{algorithm}: parity's logits are of other tokens")
+        case = {"prompts": [reference.prompt], "trace": trace, "unmasked": unmasked}
+        limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
+        measure = {
+            "kind": "measure", "cases": [case], "new_tokens": reference.new_tokens, "decode": "forced", "kv_cache": "off",
+            "warmup": limits, "denoise": denoising,
+        }
+        events = self.events(measure, [{"turn": "request", "case": 0}, {"turn": "finish"}])
+        sample = next(event for event in events if event["event"] == "sample")
+        require((sample["tokens"], sample["unmasked"]) == (trace, unmasked), f"{algorithm}: fed its states, it leaves them")
+        require(len(sample["sampler_ns"]) == len(sample["gaps_ns"]) + 1 == len(theirs), "a step has no times of its own")
+
+    def what_is_not_denoising_is_refused(self):
+        score = {"kind": "score", "sequences": [[1, 2]], "piece": 1, "file": "/dev/null"}
+        self.refused("a sequence in pieces", score)
+        generate = {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}
+        self.refused("generating token by token", generate)
+        drawn = {**self.reference.denoise, "algorithm": "origin"}
+        self.refused("what draws random numbers", {**generate, "denoise": drawn})
 
 
 def require(holds, otherwise):
@@ -200,7 +316,8 @@ def main(arguments):
         name = Path(fixture).name
         try:
             bundle = Bundle(directory, json.loads(Path(description).read_text()))
-            conformance = Conformance(adapter_class, bundle, Reference(fixture), settings)
+            checks = Conformance if bundle.causal else BothWays
+            conformance = checks(adapter_class, bundle, Reference(fixture), settings)
             conformance.check()
             errors = ", ".join(f"{check} {error:.1e}" for check, error in conformance.errors.items())
             print(f"ok {name}: {errors}")

@@ -6,7 +6,7 @@ mod sequences;
 
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin,
+    Settings, Want, check_append, check_begin, check_causal,
 };
 use rten_gemm::GemmExecutor;
 
@@ -38,6 +38,7 @@ impl InferenceEngine for Rten {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Rten, EngineError> {
         settings.check_options(&[])?;
+        check_causal(bundle.config(), Self::FRAMEWORK)?;
         check_supported(settings)?;
         let model = Model::load(bundle, settings)?;
         let in_effect = in_effect(&model, settings);

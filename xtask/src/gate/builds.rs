@@ -134,7 +134,7 @@ mod tests {
             let file = fs::File::options().write(true).open(build.place().join(COMMIT)).unwrap();
             file.set_modified(used).unwrap();
         }
-        assert_eq!(stale(builds.path()).unwrap(), [PathBuf::new(); 0]);
+        assert!(stale(builds.path()).unwrap().is_empty());
         let is_there = |number: &usize| builds.path().join(number.to_string()).is_dir();
         let kept: Vec<usize> = (0..KEPT + 2).filter(is_there).collect();
         assert_eq!(kept, (2..KEPT + 2).collect::<Vec<_>>(), "the first two went when the last two came");

@@ -79,7 +79,11 @@ mod tests {
             json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 8192}),
         );
-        let others = ["mistral", "qwen2", "qwen3"].map(|name| with("model_type", json!(name)));
+        let others = ["mistral", "qwen2", "qwen3", "Dream"].map(|name| {
+            let mut config = with("mask_token_id", json!(5));
+            config["model_type"] = json!(name);
+            config
+        });
         for config in [llama(), llama3, gpt2].into_iter().chain(others) {
             let resolved = ModelConfig::from_json(&config).unwrap();
             let written = serde_json::to_string(&resolved).unwrap();
@@ -95,6 +99,26 @@ mod tests {
         assert_eq!(described["inverse_frequencies"].as_array().unwrap().len(), config.head_dim / 2);
         let text = described["tensors"].to_string();
         assert!(config.tensors().iter().all(|tensor| text.contains(&format!("{:?}", tensor.name))), "{text}");
+    }
+
+    #[test]
+    fn a_masked_diffusion_model_attends_both_ways_and_has_a_mask_in_its_vocabulary() {
+        let dream = |mask: Value| {
+            let mut config = with("mask_token_id", mask);
+            config["model_type"] = json!("Dream");
+            config
+        };
+        let config = ModelConfig::from_json(&dream(json!(319))).unwrap();
+        assert_eq!((config.causal, config.mask_token, config.qkv_bias), (false, Some(319), true));
+        let body = config.clone().autoregressive();
+        assert_eq!((body.causal, body.mask_token, body.tensors()), (true, None, config.tensors()));
+        let outside = error(dream(json!(320)));
+        assert_eq!(
+            outside.split(": ").last().unwrap(),
+            "mask_token_id 320 is outside the vocabulary of 320 tokens"
+        );
+        assert!(error(dream(Value::Null)).contains("mask_token_id"));
+        assert!(ModelConfig::from_json(&llama()).unwrap().causal);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub enum Architecture {
     Qwen2,
     Qwen3,
     Gpt2,
+    /// Masked diffusion: a Qwen2 body that attends both ways (Ye and others 2025). DiffuCoder has this `model_type` too.
+    Dream,
 }
 
 impl Architecture {
@@ -23,6 +25,7 @@ impl Architecture {
             "qwen2" => Architecture::Qwen2,
             "qwen3" => Architecture::Qwen3,
             "gpt2" => Architecture::Gpt2,
+            "Dream" => Architecture::Dream,
             other => return Err(BundleError::UnsupportedArchitecture(other.to_owned())),
         })
     }
@@ -97,11 +100,28 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// The output head shares the embedding's weight.
     pub tied_embeddings: bool,
+    /// Each position attends to itself and those before it. Else all attend to all, and nothing can be kept from one
+    /// pass to the next.
+    #[serde(default = "causal")]
+    pub causal: bool,
+    /// The token that stands for what is still to be filled in, of a model that generates by masked diffusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask_token: Option<u32>,
+}
+
+/// What descriptions that do not say so mean.
+fn causal() -> bool {
+    true
 }
 
 impl ModelConfig {
     /// Rows of q, and of k (as many as of v).
     pub fn qkv_rows(&self) -> (usize, usize) {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
+    }
+
+    /// The same body as a decoder that goes token by token: what a masked-diffusion model is held against.
+    pub fn autoregressive(self) -> ModelConfig {
+        ModelConfig { causal: true, mask_token: None, ..self }
     }
 }

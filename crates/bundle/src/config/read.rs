@@ -45,6 +45,11 @@ impl ModelConfig {
         if let Some((what, value)) = positive.into_iter().find(|(_, value)| !(1..1 << 28).contains(value)) {
             return Err(BundleError::Config(format!("{what} is {value}, which no model has")));
         }
+        if let Some(mask) = self.mask_token.filter(|&mask| mask as usize >= self.vocab_size) {
+            let vocabulary = self.vocab_size;
+            let reason = format!("mask_token_id {mask} is outside the vocabulary of {vocabulary} tokens");
+            return Err(BundleError::Config(reason));
+        }
         if self.layers > MAX_LAYERS {
             let reason = format!("number of layers is {}, which no model has", self.layers);
             return Err(BundleError::Config(reason));
@@ -89,6 +94,8 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         mlp_bias: true,
         qk_norm: false,
         tied_embeddings: fields.flag("tie_word_embeddings", true)?,
+        causal: true,
+        mask_token: None,
     })
 }
 
@@ -101,18 +108,24 @@ fn llama_like(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelCo
         (None, _) => even_share(hidden_size, heads)?,
     };
     let attention_bias = match architecture {
-        Architecture::Qwen2 => true,
+        Architecture::Qwen2 | Architecture::Dream => true,
         Architecture::Mistral => false,
         _ => fields.flag("attention_bias", false)?,
     };
     let window = match architecture {
         Architecture::Mistral => fields.optional_count("sliding_window")?,
-        Architecture::Qwen2 | Architecture::Qwen3 if fields.flag("use_sliding_window", false)? => {
+        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Dream
+            if fields.flag("use_sliding_window", false)? =>
+        {
             fields.optional_count("sliding_window")?
         }
         _ => None,
     };
     let max_positions = fields.count("max_position_embeddings")?;
+    let mask_token = match architecture {
+        Architecture::Dream => Some(mask_token(fields)?),
+        _ => None,
+    };
     Ok(ModelConfig {
         architecture,
         hidden_size,
@@ -129,11 +142,19 @@ fn llama_like(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelCo
         gated_mlp: true,
         position: Position::Rotary(rotary(fields)?),
         qkv_bias: attention_bias,
-        output_bias: attention_bias && architecture != Architecture::Qwen2,
+        output_bias: attention_bias && !matches!(architecture, Architecture::Qwen2 | Architecture::Dream),
         mlp_bias: architecture == Architecture::Llama && fields.flag("mlp_bias", false)?,
         qk_norm: architecture == Architecture::Qwen3,
         tied_embeddings: fields.flag("tie_word_embeddings", false)?,
+        causal: architecture != Architecture::Dream,
+        mask_token,
     })
+}
+
+fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
+    let id = fields.count("mask_token_id")?;
+    // Whether the vocabulary has it is checked with the other sizes.
+    Ok(u32::try_from(id).unwrap_or(u32::MAX))
 }
 
 /// transformers 5 writes `rope_parameters`; before it, `rope_theta` and `rope_scaling`.

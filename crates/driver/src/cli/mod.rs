@@ -1,12 +1,16 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod check;
+mod denoise;
 mod help;
 pub(crate) mod history;
+mod masked;
 mod outcomes;
 mod request;
 mod screen;
 mod shards;
+mod sweep;
+mod trace;
 mod values;
 mod worker_check;
 
@@ -17,12 +21,16 @@ use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
 pub(crate) use check::CheckArgs;
+pub(crate) use denoise::DenoiseArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+use sweep::SweepArg;
+pub(crate) use trace::TraceArgs;
+use values::parse_switch;
 pub(crate) use worker_check::WorkerCheckArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -51,8 +59,12 @@ pub(crate) enum Command {
     Ab(Box<AbArgs>),
     /// Continue a prompt on one framework, greedily or by sampling
     Generate(GenerateArgs),
+    /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
+    Denoise(DenoiseArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
+    /// Write one run of a framework as a trace for Perfetto or chrome://tracing
+    Trace(TraceArgs),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
     /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
@@ -183,9 +195,13 @@ pub(crate) struct SweepArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AbArgs {
-    /// kv-cache, jit, half or fused: on against off, on every framework. Or two names from configs/engines
-    #[arg(value_name = "kv-cache|jit|half|fused | VARIANT VARIANT", num_args = 1..=2, required = true)]
+    /// kv-cache, jit, half or fused: on against off, on every framework. optimised: all of them in every combination, so
+    /// that each one's part of the whole can be told. Or two names from configs/engines
+    #[arg(value_name = "kv-cache|jit|half|fused|optimised | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,
+    /// For `ab optimised`: which of cache, jit, precision and fused to cross [default: those that a framework has]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
+    pub(crate) switches: Vec<plan::Switch>,
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
@@ -278,40 +294,6 @@ pub(crate) struct ParityArgs {
     pub(crate) format: Format,
 }
 
-/// The named sweeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SweepArg {
-    /// One pass over --batch sequences of --seq tokens each
-    Forward,
-    /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
-    Generate,
-    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
-    Warmup,
-    /// What a script would have claimed whose warm-up is shorter than its test, beside what is true
-    ShortWarmup,
-    /// Memory by part, over --batch
-    Memory,
-    /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
-    Precision,
-    /// Cost against the size of the --model
-    Size,
-}
-
-impl From<SweepArg> for plan::sweep::SweepKind {
-    fn from(kind: SweepArg) -> plan::sweep::SweepKind {
-        use plan::sweep::SweepKind;
-        match kind {
-            SweepArg::Forward => SweepKind::Forward,
-            SweepArg::Generate => SweepKind::Generate,
-            SweepArg::Warmup => SweepKind::Warmup,
-            SweepArg::ShortWarmup => SweepKind::ShortWarmup,
-            SweepArg::Memory => SweepKind::Memory,
-            SweepArg::Precision => SweepKind::Precision,
-            SweepArg::Size => SweepKind::Size,
-        }
-    }
-}
-
 impl SweepArgs {
     pub(crate) fn study(&self) -> StudyRequest {
         let request = self.compare.request.request();
@@ -321,7 +303,8 @@ impl SweepArgs {
 
 impl AbArgs {
     pub(crate) fn study(&self) -> StudyRequest {
-        let request = self.compare.request.request();
+        let mut request = self.compare.request.request();
+        request.study.crossed.clone_from(&self.switches);
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }
 }

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked};
 use protocol::KvCache;
 
+use super::masked::DenoiseFlags;
 use super::values::{
     parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
     parse_temperature, parse_top_p, precisions, set, set_list,
@@ -146,6 +147,11 @@ pub(crate) struct RequestArgs {
     /// With a temperature above 0, every engine draws its own tokens, from the same random numbers
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    denoise: DenoiseFlags,
+    /// Take a masked-diffusion model's body as a decoder that goes token by token: what the same weights cost then
+    #[arg(long, help_heading = EXPERT, hide_short_help = true)]
+    autoregressive: bool,
     /// Use the KV cache; off computes the whole prefix again for every token [default: on]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     kv_cache: Option<OnOff>,
@@ -261,6 +267,8 @@ impl RequestArgs {
         if self.sampling.temperature.is_some() {
             request.sampling = self.sampling.asked();
         }
+        self.denoise.lay_upon(request);
+        request.autoregressive |= self.autoregressive;
         if let Some(kv_cache) = self.kv_cache {
             request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };
         }

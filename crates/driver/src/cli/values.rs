@@ -3,7 +3,7 @@
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use plan::{RoundsAsked, ScheduleAsked};
+use plan::{RoundsAsked, ScheduleAsked, Switch};
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
@@ -29,6 +29,10 @@ pub(super) fn parse_rounds(text: &str) -> Result<RoundsAsked, String> {
 
 pub(super) fn parse_schedule(text: &str) -> Result<ScheduleAsked, String> {
     serde_json::from_value(text.into()).map_err(|_| "auto, interleaved or sequential".into())
+}
+
+pub(super) fn parse_switch(text: &str) -> Result<Switch, String> {
+    Switch::named(text).ok_or_else(|| "one of cache, jit, precision and fused".into())
 }
 
 pub(super) fn parse_minutes(text: &str) -> Result<f64, String> {

@@ -17,6 +17,12 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
+    if single.bundle.config().mask_token.is_some() {
+        return Err(Failure::usage(format!(
+            "{} generates by masked diffusion, not token by token: use `photofinish denoise`",
+            single.bundle.manifest().name
+        )));
+    }
     let text = Text::open(&single.bundle)?;
     let prompt = match &args.prompt {
         Some(prompt) => text.encode(prompt)?,
@@ -36,7 +42,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
         })
     });
     let prompts = vec![vec![prompt.clone()]];
-    let task = Task::Generate(Generate { prompts, new_tokens, sampling, parity: None });
+    let task = Task::Generate(Generate { prompts, new_tokens, sampling, denoise: None, parity: None });
     let outcome = single.run(false, task)?;
     let tokens = outcome.events.iter().find_map(|event| match event {
         Event::Generated(generated) => generated.tokens.first()?.first().cloned(),

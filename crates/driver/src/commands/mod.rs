@@ -4,6 +4,7 @@ mod ab;
 mod check;
 mod compare;
 mod completions;
+mod denoise;
 mod diff;
 mod generate;
 mod history;
@@ -19,6 +20,7 @@ mod shards;
 mod single;
 mod study;
 mod sweep;
+mod trace;
 mod worker_check;
 
 use ::plan::Result;
@@ -34,7 +36,9 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Sweep(args)) => sweep::sweep(args),
         Some(Command::Ab(args)) => ab::ab(args),
         Some(Command::Generate(args)) => generate::generate(args),
+        Some(Command::Denoise(args)) => denoise::denoise(args),
         Some(Command::Score(args)) => score::score(args),
+        Some(Command::Trace(args)) => trace::trace(args),
         Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
         Some(Command::Plan(args)) => plan::plan(args),

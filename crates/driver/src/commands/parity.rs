@@ -25,6 +25,12 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let started = OffsetDateTime::now_utc();
     let places = args.here.places.find()?;
     let (plan, bundle) = resolve::resolve(&request(args), &places, args.here.quiet)?;
+    if plan.denoise.is_some() {
+        return Err(Failure::usage(
+            "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks \
+             the logits of every step",
+        ));
+    }
     let parent = results_dir(args.results_dir.as_ref(), &places);
     let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);

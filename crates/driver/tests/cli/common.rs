@@ -19,6 +19,17 @@ pub(crate) struct Installation {
 
 impl Installation {
     pub(crate) fn new() -> Installation {
+        Installation::of_model(&config("llama"))
+    }
+
+    /// With a model that generates by masked diffusion; its mask is token 15.
+    pub(crate) fn diffusion() -> Installation {
+        let mut config = config("Dream");
+        config["mask_token_id"] = 15.into();
+        Installation::of_model(&config)
+    }
+
+    fn of_model(config: &Value) -> Installation {
         let installation = Installation { directory: tempfile::tempdir().unwrap() };
         let at = |path: &str| installation.path(path);
         for directory in ["configs/engines", "configs/models", "configs/suites", "model", "cache", "results"]
@@ -27,7 +38,7 @@ impl Installation {
         }
         let suite = "new_tokens = 6\nrounds = 6\niterations = 2\n[[prompts]]\ntokens = [1, 2, 3, 4]\n";
         std::fs::write(at("configs/suites/default.toml"), suite).unwrap();
-        write_model(&at("model"));
+        write_model(&at("model"), config);
         installation
     }
 
@@ -158,12 +169,17 @@ impl Ran {
     }
 }
 
+fn config(model_type: &str) -> Value {
+    serde_json::json!({
+        "model_type": model_type, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 64, "tie_word_embeddings": true
+    })
+}
+
 /// A bundle of a model with a vocabulary of 16 and a context of 64. The mock reads no weights, but the
 /// driver checks their shapes and hash, so they are real: zeros.
-fn write_model(directory: &Path) {
-    let config = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 64, "tie_word_embeddings": true}"#;
-    std::fs::write(directory.join("config.json"), config).unwrap();
+fn write_model(directory: &Path, config: &Value) {
+    std::fs::write(directory.join("config.json"), config.to_string()).unwrap();
     let config = bundle::ModelConfig::read(&directory.join("config.json")).unwrap();
     let mut files = serde_json::Map::new();
     use bundle::Precision::{Bf16, F16, F32, Int8};

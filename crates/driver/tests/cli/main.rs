@@ -2,11 +2,14 @@
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod check;
+mod claims;
 mod common;
+mod denoise;
 mod history;
 mod input;
 #[cfg(target_os = "linux")]
 mod memory;
+mod optimised;
 mod page;
 mod parity;
 mod pipeline;
@@ -18,6 +21,7 @@ mod schema;
 mod shards;
 mod studies;
 mod synthetic;
+mod trace;
 mod trust;
 mod turns;
 mod worker_check;

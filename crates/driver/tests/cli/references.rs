@@ -11,7 +11,7 @@ fn python_sources() -> PathBuf {
 }
 
 /// The mock as `ours`, and the fake framework as `theirs` with these lines of configuration.
-fn installation(more: &str) -> Installation {
+pub(crate) fn installation(more: &str) -> Installation {
     let installation = Installation::new().engine("ours", &[]);
     let launcher = installation.path("launcher");
     let text = format!(

@@ -10,11 +10,11 @@ fn mock() -> String {
 fn a_worker_that_holds_is_exit_zero_and_every_phase_a_line() {
     let ran = Installation::new().run(&["worker-check", &mock()]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    for phase in ["--hello", "load", "measure", "generate", "score", "probe"] {
+    for phase in ["--hello", "load", "measure", "generate", "score", "probe", "trace"] {
         let holds = format!("{phase:10}holds: ");
         assert!(ran.stdout.lines().any(|line| line.starts_with(&holds)), "{phase}: {}", ran.stdout);
     }
-    assert!(ran.stdout.ends_with("The worker holds protocol 5: 9 phases.\n"), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("The worker holds protocol 6: 10 phases.\n"), "{}", ran.stdout);
 }
 
 #[test]

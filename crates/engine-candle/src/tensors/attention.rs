@@ -1,4 +1,4 @@
-//! Causal grouped-query attention over the cache, as products of whole matrices. The query heads that share
+//! Grouped-query attention over the cache, causal or both ways, as products of whole matrices. The query heads that share
 //! keys and values are stacked into one matrix, so that those are never repeated.
 
 use bundle::{LayerNames, ModelConfig};
@@ -71,7 +71,9 @@ impl Attention {
         let mut blocks = Vec::with_capacity(positions.div_ceil(block));
         for start in (0..positions).step_by(block) {
             let count = block.min(positions - start);
-            let visible = step.filled + start + count;
+            // Without a mask every query sees all.
+            let visible =
+                if step.mask.is_some() { step.filled + start + count } else { step.filled + positions };
             let cached = |all: &Tensor| all.narrow(1, 0, visible);
             let stacked = (batch * self.kv_heads, heads / self.kv_heads * count, d);
             let queries = queries.narrow(2, start, count)?.reshape(stacked)?;
@@ -132,7 +134,8 @@ mod tests {
         let cached = || numbers(&[batch * 2, filled + positions, 8]);
         let cache = Cache { keys: cached(), values: cached() };
         let device = Device::Cpu;
-        let sequences = Sequences { batch, caches: Vec::new(), rotary: None, dtype: DType::F32, device };
+        let sequences =
+            Sequences { batch, caches: Vec::new(), rotary: None, causal: true, dtype: DType::F32, device };
         let step = sequences.step(filled, positions).unwrap();
         let queries = numbers(&[batch, 4, positions, 8]);
         let attend = |block: usize| {

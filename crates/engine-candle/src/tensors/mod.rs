@@ -10,13 +10,12 @@ mod upload;
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
-use engine::{EngineError, InEffect, KvCachePolicy, Want};
+use engine::{EngineError, InEffect, Want};
 
-use crate::decoder::Decoder;
+use crate::decoder::{self, Decoder};
 use crate::error::framework;
 use crate::parallel;
 use crate::reader::Reader;
-use crate::sequences::Cache;
 use layers::{Layer, Norm};
 use sequences::Sequences;
 use upload::{Linear, Upload};
@@ -119,7 +118,7 @@ impl Decoder for Tensors {
             weights: self.precision,
             activations: held.name().into(),
             kv_cache: held.name().into(),
-            kv_cache_policy: KvCachePolicy::Preallocated,
+            kv_cache_policy: decoder::policy(&self.config),
             device,
             threads: parallel::prefill_threads(),
             jit: "none (candle has no JIT)".into(),
@@ -145,7 +144,7 @@ impl Decoder for Tensors {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.sequences.as_ref().map(|sequences| sequences.caches.iter().map(Cache::bytes).sum())
+        decoder::cache_bytes(&self.config, &self.sequences.as_ref()?.caches)
     }
 
     fn append(

@@ -12,6 +12,8 @@ pub(super) struct Sequences {
     pub(super) caches: Vec<Cache>,
     /// Cosines and sines, each `[capacity, head_dim / 2]`.
     pub(super) rotary: Option<[Tensor; 2]>,
+    /// Whether a query sees no key ahead of it.
+    pub(super) causal: bool,
     pub(super) dtype: DType,
     pub(super) device: Device,
 }
@@ -23,8 +25,8 @@ pub(super) struct Step {
     pub(super) positions: usize,
     /// Cosines and sines of these positions, each `[positions, head_dim / 2]`.
     pub(super) rotary: Option<[Tensor; 2]>,
-    /// `[positions, filled + positions]`: 0 where a query sees a key, −∞ where it lies ahead. None where there is
-    /// one query, which sees all.
+    /// `[positions, filled + positions]`: 0 where a query sees a key, −∞ where it lies ahead. None where
+    /// every query sees all.
     pub(super) mask: Option<Tensor>,
 }
 
@@ -36,7 +38,7 @@ impl Sequences {
         dtype: DType,
         device: &Device,
     ) -> Result<Sequences> {
-        let caches = (0..config.layers).map(|_| Cache::new(config, batch, capacity, dtype, device));
+        let caches = Cache::of_layers(config, batch, capacity, dtype, device)?;
         let table = |values: Vec<f32>| {
             Tensor::from_vec(values, (capacity, config.head_dim / 2), &Device::Cpu)?
                 .to_dtype(dtype)?
@@ -49,8 +51,7 @@ impl Sequences {
                 Some([table(cos)?, table(sin)?])
             }
         };
-        let caches = caches.collect::<Result<_>>()?;
-        Ok(Sequences { batch, caches, rotary, dtype, device: device.clone() })
+        Ok(Sequences { batch, caches, rotary, causal: config.causal, dtype, device: device.clone() })
     }
 
     /// The step that appends `positions` behind `filled`.
@@ -61,6 +62,7 @@ impl Sequences {
         };
         let mask = match positions {
             1 => None,
+            _ if !self.causal => None,
             _ => Some(self.mask(filled, positions)?),
         };
         Ok(Step { batch: self.batch, filled, positions, rotary, mask })

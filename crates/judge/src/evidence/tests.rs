@@ -11,7 +11,12 @@ fn process() -> Process {
 }
 
 fn sample(ns: u64) -> CaseSample {
-    CaseSample { first_token_ns: ns, gaps_ns: vec![(1 << 53) + 1, 1], tokens: vec![vec![7]] }
+    CaseSample {
+        first_token_ns: ns,
+        gaps_ns: vec![(1 << 53) + 1, 1],
+        tokens: vec![vec![7]],
+        ..CaseSample::default()
+    }
 }
 
 /// A block of one turn.
@@ -29,7 +34,7 @@ fn ended() -> Ended {
         failure: None,
         waited: Some(Waited { seconds: 1.5, cpu_s: Some(0.1 + 0.2), was_stopped: true }),
         agreement: None,
-        tokens: Some(TokenAgreement { timed: 3, mismatches: 0 }),
+        tokens: Some(TokenAgreement { timed: 3, mismatches: 0, misplaced: 0 }),
         derived: None,
     }
 }

@@ -50,7 +50,9 @@ pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
 }
 
 pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.new_tokens;
+    let (asked, steps) = (judged.plan.new_tokens, judged.plan.denoise.map(|denoise| denoise.steps));
+    // A gap between tokens, or between steps of which each is a pass.
+    let parts = steps.unwrap_or(asked);
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().len();
         let due = judged.iterations_due();
@@ -60,9 +62,15 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
             return Some(format!("it did {iterations} of {due} iterations"));
         }
         let mut short = run.requests().map(|(_, case)| case).filter(|case| {
-            case.gaps_ns.len() + 1 != asked || case.tokens.iter().any(|tokens| tokens.len() != asked)
+            let is_told = steps.is_none_or(|steps| case.sampler_ns.len() == steps);
+            case.gaps_ns.len() + 1 != parts
+                || !is_told
+                || case.tokens.iter().any(|tokens| tokens.len() != asked)
         });
-        short.next().map(|case| format!("an iteration made {} of {asked} tokens", case.gaps_ns.len() + 1))
+        short.next().map(|case| {
+            let what = if steps.is_some() { "steps" } else { "tokens" };
+            format!("an iteration made {} of {parts} {what}", case.gaps_ns.len() + 1)
+        })
     })
 }
 

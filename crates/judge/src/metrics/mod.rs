@@ -4,9 +4,11 @@
 //! the samples of all its measured requests. The figure of a round is that of the contender's process in that round.
 
 mod amount;
+mod steps;
 mod table;
 mod told;
 mod turns;
+mod work;
 
 use protocol::CaseSample;
 use statistics::median;
@@ -14,12 +16,13 @@ use strum::EnumMessage;
 
 use crate::evidence::Evidence;
 use crate::run::Run;
-use plan::Plan;
+use plan::{Generation, Plan};
 
 pub use amount::detectable;
 use table::ENTRIES;
 pub use table::Metric;
 use told::{Amount, Told};
+pub use work::Work;
 
 /// The definition of one metric.
 struct Entry {
@@ -41,6 +44,8 @@ struct Entry {
     decides: bool,
     /// The metric that replaces it for requests of one token, which decode nothing.
     without_decoding: Option<Metric>,
+    /// What it is for requests of masked diffusion.
+    when_denoising: Denoising,
     /// A metric with the same meaning, which is reported in its place.
     follows: Option<Metric>,
     /// Whether a slower machine makes it worse.
@@ -51,6 +56,30 @@ struct Entry {
     amount: Amount,
     /// The words for a difference, if it has words of its own.
     told: Option<Told>,
+}
+
+/// A metric, where requests generate by masked diffusion.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Denoising {
+    /// The same as elsewhere.
+    Alike,
+    /// Another takes its place.
+    Replaced(Metric),
+    /// It speaks of decoding.
+    Never,
+    /// It speaks of steps, and is of such requests alone.
+    Alone,
+}
+
+impl Denoising {
+    /// Whether requests can have the metric, which denoise or do not.
+    fn is_shown(self, denoises: bool) -> bool {
+        match self {
+            Denoising::Alike => true,
+            Denoising::Alone => denoises,
+            Denoising::Replaced(_) | Denoising::Never => !denoises,
+        }
+    }
 }
 
 /// The source of a metric's figures.
@@ -121,7 +150,7 @@ impl Metric {
         table
     };
 
-    /// The metrics that are also given for each prompt alone.
+    /// Those that are also given for each prompt alone, of requests that go token by token.
     pub const OF_A_PROMPT: [Metric; OF_A_PROMPT] = {
         let mut of_a_prompt = [Metric::Load; OF_A_PROMPT];
         let mut at = 0;
@@ -200,21 +229,48 @@ impl Metric {
         self.entry().depends_on_speed
     }
 
-    /// The metrics that are tested for differences if requests are for `new_tokens`. A request for one token decodes
-    /// nothing.
-    pub fn tested(new_tokens: usize) -> [Metric; IN_TABLE] {
-        Metric::TABLE.map(|metric| metric.for_tokens(new_tokens))
+    /// The metrics that are tested for differences. A request for one token decodes nothing.
+    pub fn tested(generation: Generation) -> [Metric; IN_TABLE] {
+        Metric::TABLE.map(|metric| metric.replaced(generation))
+    }
+
+    /// The metrics of the main table.
+    pub fn in_table(generation: Generation) -> [Metric; IN_TABLE] {
+        match generation {
+            Generation::OneToken => Metric::TABLE,
+            _ => Metric::tested(generation),
+        }
+    }
+
+    /// The metrics that are also given for each prompt alone.
+    pub fn of_a_prompt(generation: Generation) -> [Metric; OF_A_PROMPT] {
+        match generation {
+            Generation::Denoising => Metric::OF_A_PROMPT.map(|metric| metric.replaced(generation)),
+            _ => Metric::OF_A_PROMPT,
+        }
+    }
+
+    /// Every metric that such requests can have.
+    pub fn all(generation: Generation) -> Vec<Metric> {
+        let denoises = generation == Generation::Denoising;
+        let has = |metric: &Metric| metric.entry().when_denoising.is_shown(denoises);
+        Metric::ALL.into_iter().filter(has).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one that people ask for most. Of those in the table, its
     /// differences are the smallest.
-    pub fn deciding(new_tokens: usize) -> Metric {
+    pub fn deciding(generation: Generation) -> Metric {
         let deciding = Metric::ALL.into_iter().find(|metric| metric.entry().decides);
-        deciding.unwrap_or(Metric::Throughput).for_tokens(new_tokens)
+        deciding.unwrap_or(Metric::Throughput).replaced(generation)
     }
 
-    fn for_tokens(self, new_tokens: usize) -> Metric {
-        self.entry().without_decoding.filter(|_| new_tokens <= 1).unwrap_or(self)
+    /// The metric in its place.
+    fn replaced(self, generation: Generation) -> Metric {
+        match (generation, self.entry().when_denoising) {
+            (Generation::OneToken, _) => self.entry().without_decoding.unwrap_or(self),
+            (Generation::Denoising, Denoising::Replaced(metric)) => metric,
+            _ => self,
+        }
     }
 
     /// The figure of one request, in the metric's unit; `work` is that of the request. `None` for a metric that
@@ -248,29 +304,6 @@ impl Metric {
 /// The name in sentences of the metric with this key. A metric of a newer version keeps its key as its name.
 pub fn words(key: &str) -> String {
     Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
-}
-
-/// The work behind figures of work per time: the work of one iteration, or of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
-    /// Number of sequences that are computed together.
-    pub batch: usize,
-    /// Number of prompt tokens of all cases and all sequences.
-    pub prompt_tokens: usize,
-}
-
-impl Work {
-    /// The work of one iteration of a plan.
-    pub fn new(plan: &Plan) -> Work {
-        let prompt_tokens = plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
-        Work { batch: plan.batch, prompt_tokens: prompt_tokens * plan.batch }
-    }
-
-    /// The work of one request: a prompt in all sequences of the batch.
-    pub fn request(plan: &Plan, case: usize) -> Work {
-        let tokens = plan.prompts.get(case).map_or(0, |prompt| prompt.tokens.len());
-        Work { batch: plan.batch, prompt_tokens: tokens * plan.batch }
-    }
 }
 
 /// The figures of one contender, by round; `None` for a round without one. The last round may be one that the user

@@ -1,15 +1,14 @@
 //! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`;
 //! `UPDATE_SCHEMAS=1 cargo test -p judge schemas` then adds it to the schemas. A variant's comment is its definition
-//! there.
-//!
-//! Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
+//! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
 use protocol::CaseSample;
 use serde::{Deserialize, Serialize};
 use statistics::quantile;
 
+use super::steps::Steps;
 use super::told::{Amount, Told};
-use super::{Entry, Samples, Source};
+use super::{Denoising, Entry, Samples, Source};
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
 #[derive(
@@ -49,6 +48,14 @@ pub enum Metric {
     Efficiency,
     /// Peak memory ÷ sequences of the batch, megabytes (10⁶ bytes).
     MemoryPerSequence,
+    /// Masked diffusion: warm request ÷ its steps, milliseconds.
+    StepTime,
+    /// Masked diffusion: new tokens ÷ time of the request, tokens per second.
+    DenoisingThroughput,
+    /// Masked diffusion: steps ÷ time of the request, per second.
+    StepsPerSecond,
+    /// Masked diffusion: share of a request's time in which tokens are chosen and not computed, percent.
+    SamplerShare,
 }
 
 /// The common values of most metrics. An entry gives only its own differences.
@@ -64,6 +71,7 @@ const PLAIN: Entry = Entry {
     in_table: false,
     decides: false,
     without_decoding: None,
+    when_denoising: Denoising::Alike,
     follows: None,
     depends_on_speed: true,
     place_of_prompt: None,
@@ -114,6 +122,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         without_decoding: Some(Metric::FirstToken),
         follows: Some(Metric::Throughput),
         place_of_prompt: Some(1),
+        when_denoising: Denoising::Replaced(Metric::StepTime),
         ..PLAIN
     },
     Entry {
@@ -130,6 +139,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         without_decoding: Some(Metric::PrefillThroughput),
         place_of_prompt: Some(2),
         told: Some(Told { does: "decodes", how: "faster", brief: "faster", most: "is fastest" }),
+        when_denoising: Denoising::Replaced(Metric::DenoisingThroughput),
         ..PLAIN
     },
     Entry {
@@ -170,6 +180,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "time to first token",
         source: Source::Samples(|samples| samples.median(|case| ms(case.first_token_ns))),
         place_of_prompt: Some(0),
+        when_denoising: Denoising::Replaced(Metric::Total),
         ..PLAIN
     },
     Entry {
@@ -186,6 +197,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
         place_of_prompt: Some(3),
         told: Some(Told { does: "reads a prompt", how: "faster", brief: "faster", most: "is fastest" }),
+        when_denoising: Denoising::Replaced(Metric::StepsPerSecond),
         ..PLAIN
     },
     Entry {
@@ -194,6 +206,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Latency p50 (ms)",
         words: "latency p50",
         source: Source::Samples(|samples| gap(samples, 0.5)),
+        when_denoising: Denoising::Never,
         ..PLAIN
     },
     Entry {
@@ -202,6 +215,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Latency p90 (ms)",
         words: "latency p90",
         source: Source::Samples(|samples| gap(samples, 0.9)),
+        when_denoising: Denoising::Never,
         ..PLAIN
     },
     Entry {
@@ -210,6 +224,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Latency p99 (ms)",
         words: "latency p99",
         source: Source::Samples(|samples| gap(samples, 0.99)),
+        when_denoising: Denoising::Never,
         ..PLAIN
     },
     Entry {
@@ -232,6 +247,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             let of_request = |case: &&CaseSample| decoded_a_second(&case.gaps_ns, samples.batch);
             samples.cases.iter().filter_map(of_request).reduce(f64::max)
         }),
+        when_denoising: Denoising::Never,
         ..PLAIN
     },
     Entry {
@@ -246,6 +262,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             let throughput = Metric::Throughput.of_process(run, work)?;
             Some(throughput / Metric::PeakMemory.of_process(run, work)?).filter(|figure| figure.is_finite())
         }),
+        when_denoising: Denoising::Never,
         ..PLAIN
     },
     Entry {
@@ -260,6 +277,53 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
         depends_on_speed: false,
         amount: Amount::Less,
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::StepTime,
+        key: "step_time",
+        title: "Time per Step (ms)",
+        short_title: Some("Step (ms)"),
+        words: "time per step",
+        source: Source::Samples(|samples| Steps::new(samples).map(|steps| steps.ns / steps.count / 1e6)),
+        when_denoising: Denoising::Alone,
+        follows: Some(Metric::DenoisingThroughput),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::DenoisingThroughput,
+        key: "denoising_throughput",
+        title: "Average Throughput (tok/s)",
+        short_title: Some("Denoise (tok/s)"),
+        words: "denoising throughput",
+        unit: "tok/s",
+        higher_is_better: true,
+        source: Source::Samples(|samples| Steps::new(samples).map(|steps| steps.tokens / steps.ns * 1e9)),
+        when_denoising: Denoising::Alone,
+        told: Some(Told { does: "denoises", how: "faster", brief: "faster", most: "is fastest" }),
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::StepsPerSecond,
+        key: "steps_per_second",
+        title: "Steps (1/s)",
+        words: "steps per second",
+        unit: "1/s",
+        higher_is_better: true,
+        source: Source::Samples(|samples| Steps::new(samples).map(|steps| steps.count / steps.ns * 1e9)),
+        when_denoising: Denoising::Alone,
+        ..PLAIN
+    },
+    Entry {
+        metric: Metric::SamplerShare,
+        key: "sampler_share",
+        title: "Sampler's Share (%)",
+        words: "sampler's share",
+        unit: "%",
+        source: Source::Samples(|samples| {
+            Steps::new(samples).map(|steps| steps.sampler_ns / steps.ns * 100.0)
+        }),
+        when_denoising: Denoising::Alone,
         ..PLAIN
     },
 ];

@@ -2,6 +2,7 @@ use protocol::{Event, Iteration};
 
 use super::*;
 use crate::testing;
+use plan::Generation::{Denoising, OneToken, TokenByToken};
 
 fn run(cases: Vec<CaseSample>) -> Run {
     testing::run("x", 0, vec![Event::Iteration(Iteration { index: 0, cases })])
@@ -9,7 +10,7 @@ fn run(cases: Vec<CaseSample>) -> Run {
 
 fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {
     let gaps_ns = gaps_ms.iter().map(|ms| ms * 1_000_000).collect();
-    CaseSample { first_token_ns: first_ms * 1_000_000, gaps_ns, tokens: Vec::new() }
+    CaseSample { first_token_ns: first_ms * 1_000_000, gaps_ns, tokens: Vec::new(), ..CaseSample::default() }
 }
 
 #[test]
@@ -69,10 +70,47 @@ fn a_metric_is_known_by_its_key_and_by_its_words_however_they_are_joined() {
 
 #[test]
 fn one_token_is_tested_by_what_prefill_gives() {
-    assert_eq!(Metric::tested(2), Metric::TABLE);
+    assert_eq!(Metric::tested(TokenByToken), Metric::TABLE);
     let one = [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput];
-    assert_eq!(Metric::tested(1)[..4], one);
-    assert_eq!((Metric::deciding(2), Metric::deciding(1)), (Metric::Throughput, Metric::PrefillThroughput));
+    assert_eq!(Metric::tested(OneToken)[..4], one);
+    assert_eq!(
+        (Metric::deciding(TokenByToken), Metric::deciding(OneToken)),
+        (Metric::Throughput, Metric::PrefillThroughput)
+    );
     let decide = Metric::ALL.iter().filter(|metric| metric.entry().decides);
     assert_eq!(decide.count(), 1);
+}
+
+/// Three steps of 30, 20 and 40 ms, of which the sampler took 9 ms, for two sequences of six tokens.
+fn denoised() -> CaseSample {
+    CaseSample {
+        tokens: vec![vec![1; 6]; 2],
+        unmasked: vec![vec![0, 0, 1, 1, 2, 2]; 2],
+        sampler_ns: vec![3_000_000; 3],
+        ..case(30, &[20, 40])
+    }
+}
+
+#[test]
+fn a_request_of_masked_diffusion_has_steps_in_place_of_gaps() {
+    let work = Work { batch: 2, prompt_tokens: 8 };
+    let of = |metric: Metric| metric.of_request(&denoised(), work);
+    assert_eq!((of(Metric::StepTime), of(Metric::Total)), (Some(30.0), Some(90.0)));
+    assert!((of(Metric::DenoisingThroughput).unwrap() - 12.0 / 0.09).abs() < 1e-9);
+    assert!((of(Metric::StepsPerSecond).unwrap() - 3.0 / 0.09).abs() < 1e-9);
+    assert!((of(Metric::SamplerShare).unwrap() - 10.0).abs() < 1e-9);
+    assert_eq!(Metric::StepTime.of_request(&case(30, &[20, 40]), work), None, "it went token by token");
+}
+
+#[test]
+fn metrics_of_denoising_take_the_place_of_those_of_decoding() {
+    assert_eq!(Metric::deciding(Denoising), Metric::DenoisingThroughput);
+    let table = Metric::in_table(Denoising);
+    assert!(table.contains(&Metric::StepTime) && !table.contains(&Metric::Latency), "{table:?}");
+    assert!(!Metric::all(TokenByToken).contains(&Metric::SamplerShare));
+    let all = Metric::all(Denoising);
+    assert!(
+        table.iter().chain(&Metric::of_a_prompt(Denoising)).all(|metric| all.contains(metric)),
+        "{all:?}"
+    );
 }

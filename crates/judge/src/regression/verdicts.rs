@@ -1,6 +1,7 @@
 //! Turns the figures of two runs into verdicts, metric by metric.
 
-use history::{Figure, Record};
+use history::{Case, Figure, Record};
+use plan::Generation;
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 
 pub use super::finding::{Finding, Verdict, interval_words, percent};
@@ -27,11 +28,20 @@ pub struct Subject<'a> {
     current: Option<&'a Figure>,
 }
 
+/// The way that the requests of a case generated.
+fn generation(case: &Case) -> Generation {
+    match case.steps {
+        Some(_) => Generation::Denoising,
+        None if case.new_tokens <= 1 => Generation::OneToken,
+        None => Generation::TokenByToken,
+    }
+}
+
 /// The metrics to judge in a pair: the requested ones, or those of the table, if either run has them.
 pub fn subjects<'a>(pair: Pair<'a>, asked: &[String]) -> Vec<Subject<'a>> {
     let name = |metric: &Metric| metric.name().to_owned();
     let names: Vec<String> = match asked {
-        [] => Metric::tested(pair.current.case.new_tokens).iter().map(name).collect(),
+        [] => Metric::tested(generation(&pair.current.case)).iter().map(name).collect(),
         asked if asked.iter().any(|asked| asked == ALL) => Metric::ALL.iter().map(name).collect(),
         asked => asked.to_vec(),
     };

@@ -13,7 +13,7 @@ const LONGEST_MIN: f64 = 60.0;
 /// One to three sentences: speed; then who takes no part, who needs the least memory, who starts first.
 pub(super) fn answer(report: &Report) -> Vec<String> {
     let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
-    let speed = Standing::new(report, Metric::deciding(report.plan.new_tokens));
+    let speed = Standing::new(report, Metric::deciding(report.plan.generation()));
     let first = match compared.as_slice() {
         [] => nothing(report),
         [only] => alone(report, only),
@@ -40,7 +40,7 @@ pub(super) fn next(report: &Report) -> Option<String> {
     if compared < 2 || report.interrupted || report.noise().is_some() {
         return None;
     }
-    let speed = Standing::new(report, Metric::deciding(report.plan.new_tokens));
+    let speed = Standing::new(report, Metric::deciding(report.plan.generation()));
     if rounds(report) < MIN_ROUNDS {
         let is_quick = report.plan.request.as_ref().is_some_and(|request| request.quick);
         let how = if is_quick { "leave out `--quick`".into() } else { format!("`--rounds {MIN_ROUNDS}`") };
@@ -226,7 +226,7 @@ fn listed<S: AsRef<str>>(names: &[S]) -> String {
 }
 
 fn figure_of(report: &Report, row: &Row) -> String {
-    let metric = Metric::deciding(report.plan.new_tokens);
+    let metric = Metric::deciding(report.plan.generation());
     row.typical(metric)
         .map_or_else(|| "no figure".into(), |value| format!("{} {}", number(value), metric.unit()))
 }
@@ -240,7 +240,7 @@ fn first_look(report: &Report, compared: &[&Row]) -> String {
 }
 
 fn alone(report: &Report, only: &Row) -> String {
-    let metric = Metric::deciding(report.plan.new_tokens);
+    let metric = Metric::deciding(report.plan.generation());
     let others = match left_out(report) {
         Some(reasons) => format!(" {reasons}"),
         None => String::new(),

@@ -57,7 +57,7 @@ fn components(report: &Report) -> Option<String> {
         Some(format!("{} {within:.1} %, {between:.1} %", row.framework))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
-    let metric = Metric::deciding(report.plan.new_tokens).words();
+    let metric = Metric::deciding(report.plan.generation()).words();
     (!known.is_empty()).then(|| {
         format!(
             "{metric} varies from request to request and from process to process by: {}",

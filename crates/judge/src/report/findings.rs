@@ -236,6 +236,10 @@ pub(super) fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
     let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);
+    let steps = plan.denoise.map_or_else(String::new, |denoise| {
+        format!(" in {} steps ({})", denoise.steps, denoise.algorithm.name())
+    });
+    let tokens = tokens + &steps;
     let batch = if plan.batch > 1 { format!(", batch {}", plan.batch) } else { String::new() };
     let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let why = match (&report.end, plan.rounds) {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use statistics::median;
 
+use crate::crossed::{self, Crossed};
 use crate::environment::Environment;
 use crate::evidence::{BlocksChosen, End, Evidence, Probe, Stages};
 use crate::fairness::{self, Breach, MACHINE, RuleState};
@@ -74,6 +75,9 @@ pub struct Report {
     /// The figures of each prompt by itself.
     pub prompts: Vec<PromptFigures>,
     pub comparisons: Vec<Comparison>,
+    /// What crossed switches are worth, in a cell of `ab optimised`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossed: Option<Crossed>,
     /// The differences that the machine cannot show, if one engine was measured under two labels.
     pub floor: Vec<Floor>,
     pub rules: Vec<RuleState>,
@@ -194,8 +198,9 @@ impl Report {
             .map(|contender| Row::new(contender, facts, &rules, limits.remove(&contender.label)))
             .collect();
         let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
-        let noise = noise(plan, &rules);
-        let comparisons = verdicts::compare(plan, evidence, compared.collect(), noise.as_deref());
+        let (compared, noise): (Vec<String>, _) = (compared.collect(), noise(plan, &rules));
+        let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
+        let comparisons = verdicts::compare(plan, evidence, compared, noise.as_deref());
         let mut report = Report {
             schema: SCHEMA,
             environment: environment.clone(),
@@ -211,6 +216,7 @@ impl Report {
             rows,
             prompts: prompts::prompts(plan, evidence),
             comparisons,
+            crossed,
             rules,
             sanity,
             machine: Machine::new(evidence),

@@ -10,9 +10,6 @@ use crate::metrics::{self, Metric};
 use crate::run::Run;
 use plan::Plan;
 
-/// The metrics that a prompt has of its own.
-pub const METRICS: [Metric; Metric::OF_A_PROMPT.len()] = Metric::OF_A_PROMPT;
-
 /// The figures of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFigures {
@@ -37,9 +34,9 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
         let runs = evidence.runs.iter().map(|run| restricted(run, case)).collect();
         let evidence = Evidence { runs, ..Evidence::default() };
         let figures = |label: &str| {
-            METRICS
-                .iter()
-                .map(|&metric| {
+            Metric::of_a_prompt(plan.generation())
+                .into_iter()
+                .map(|metric| {
                     Figure::new(metric, metrics::by_round(metric, &plan, &evidence, label), Vec::new())
                 })
                 .collect()
@@ -93,6 +90,7 @@ mod tests {
             first_token_ns: first_ms * 1_000_000,
             gaps_ns: vec![gap_ms * 1_000_000; 3],
             tokens: Vec::new(),
+            ..CaseSample::default()
         };
         let iteration =
             |index| Event::Iteration(Iteration { index, cases: vec![case(40, 10), case(100, 20)] });

@@ -122,9 +122,9 @@ impl Row {
                 observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
             },
             rounds: complete.len(),
-            metrics: Metric::ALL
-                .iter()
-                .map(|&metric| Figure::of_row(metric, plan, evidence, label))
+            metrics: Metric::all(plan.generation())
+                .into_iter()
+                .map(|metric| Figure::of_row(metric, plan, evidence, label))
                 .collect(),
             load: loads(plan, evidence, label, &complete),
             limit,

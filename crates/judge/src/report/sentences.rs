@@ -74,8 +74,8 @@ fn reasons(report: &Report) -> Vec<String> {
 /// The deciding metric for every pair; for the others the best contender against each of the rest. A metric that
 /// follows another, as latency follows throughput, stays in the JSON.
 fn told(report: &Report) -> Vec<&Comparison> {
-    let deciding = Metric::deciding(report.plan.new_tokens);
-    let tested = Metric::tested(report.plan.new_tokens).into_iter();
+    let deciding = Metric::deciding(report.plan.generation());
+    let tested = Metric::tested(report.plan.generation()).into_iter();
     let others = tested.filter(|&metric| metric != deciding && metric.follows().is_none());
     let mut all = Vec::new();
     for metric in [deciding].into_iter().chain(others) {
@@ -96,7 +96,7 @@ fn floor(report: &Report) -> Option<String> {
         let worst = report.floor.iter().filter(|f| f.metric == metric).map(|f| f.share).reduce(f64::max)?;
         Some(format!("{:.1} % in {}", worst * 100.0, metric.words()))
     };
-    let shares: Vec<String> = Metric::TABLE.into_iter().filter_map(of).collect();
+    let shares: Vec<String> = Metric::in_table(report.plan.generation()).into_iter().filter_map(of).collect();
     Some(format!(
         "A/A floor: {} and {} are the same; differences up to {} can be chance here",
         first.a,

@@ -8,6 +8,7 @@ use statistics::MIN_ROUNDS;
 
 use super::ab::Outcome;
 use super::cell::Cell;
+use super::crossed;
 use crate::metrics::{self, Metric};
 use crate::verdicts::Verdict;
 
@@ -16,6 +17,7 @@ pub(super) fn deciding(kind: SweepKind) -> Metric {
     match kind {
         SweepKind::Forward => Metric::PrefillThroughput,
         SweepKind::Memory => Metric::PeakMemory,
+        SweepKind::Denoise => Metric::DenoisingThroughput,
         _ => Metric::Throughput,
     }
 }
@@ -36,6 +38,7 @@ pub(super) fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> 
     match view {
         StudyView::Sweep(kind) => sweep(&measured, deciding(*kind)),
         StudyView::Ab(arms) => ab(outcomes, arms),
+        StudyView::Crossed => crossed::answer(&measured),
     }
 }
 
@@ -53,7 +56,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
         )];
     }
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
-    for best in compared.iter().filter_map(|cell| best(cell, metric)) {
+    for best in compared.iter().filter_map(|cell| best(cell, of_cell(cell, metric))) {
         *wins.entry(best).or_default() += 1;
     }
     let open = compared.len() - wins.values().sum::<usize>();
@@ -76,6 +79,12 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
         answer.push(format!("In {open} nobody is for certain."));
     }
     answer
+}
+
+/// The metric in a cell: in a study of denoising some go token by token.
+pub(super) fn of_cell(cell: &Cell, metric: Metric) -> Metric {
+    let has = cell.verdicts.iter().any(|verdict| verdict.metric == metric);
+    if metric == Metric::DenoisingThroughput && !has { Metric::Throughput } else { metric }
 }
 
 /// Who is better than all others for certain in a cell.

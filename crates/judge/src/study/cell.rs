@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreement;
+use crate::crossed::Crossed;
 use crate::fairness::COMPARED;
 use crate::memory::Parts;
 use crate::metrics::Metric;
@@ -34,6 +35,9 @@ pub struct Cell {
     pub rows: Vec<CellRow>,
     /// The verdict on every pair and metric.
     pub verdicts: Vec<CellVerdict>,
+    /// What crossed switches are worth, in a cell of `ab optimised`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossed: Option<Crossed>,
     pub warnings: Vec<String>,
     /// Directory of the comparison.
     pub results: Option<String>,
@@ -112,6 +116,7 @@ impl Cell {
             weights_bytes: weights.reduce(f64::max),
             rows: report.rows.iter().map(CellRow::new).collect(),
             verdicts: report.comparisons.iter().map(CellVerdict::new).collect(),
+            crossed: report.crossed.clone(),
             warnings: report.warnings.iter().filter(|text| !is_of_study(text)).cloned().collect(),
             results: Some(report.results.clone()),
             origin: Origin::new(report),
@@ -133,6 +138,7 @@ impl Cell {
             weights_bytes: None,
             rows: Vec::new(),
             verdicts: Vec::new(),
+            crossed: None,
             warnings: Vec::new(),
             results: None,
             origin: Origin::default(),

@@ -33,6 +33,8 @@ pub enum Column {
     ShortWarmup,
     ShortSteady,
     ShortError,
+    /// New tokens of all sequences ÷ time of the request, whichever way it generates.
+    Tokens,
     Parity,
 }
 
@@ -112,6 +114,7 @@ impl Column {
             Column::ShortWarmup => "Short warm-up says (tok/s)".into(),
             Column::ShortSteady => "Steady (tok/s)".into(),
             Column::ShortError => "Error".into(),
+            Column::Tokens => "tok/s in all".into(),
             Column::Parity => "Parity".into(),
         }
     }
@@ -162,6 +165,12 @@ impl Column {
             Column::ShortWarmup => Some(row.steadiness.short_warmup.as_ref()?.tokens_per_second),
             Column::ShortSteady => Some(row.steadiness.short_warmup.as_ref()?.steady_tokens_per_second),
             Column::ShortError => Some(row.steadiness.short_warmup.as_ref()?.error),
+            Column::Tokens => {
+                let tokens = row.tokens.as_ref()?;
+                let count =
+                    tokens.iter().flatten().map(Vec::len).sum::<usize>() as f64 / tokens.len().max(1) as f64;
+                Some(count / row.typical(Metric::Total)? * 1e3)
+            }
             Column::Efficiency | Column::Parity => None,
         }
     }
@@ -182,10 +191,20 @@ impl Column {
             Column::ShortWarmup => Some("short_warmup_tokens_per_second".into()),
             Column::ShortSteady => Some("steady_tokens_per_second".into()),
             Column::ShortError => Some("short_warmup_error".into()),
+            Column::Tokens => Some("tokens_per_second".into()),
             Column::Efficiency | Column::Parity => None,
         }
     }
 }
+
+/// The columns of a study of masked diffusion.
+const DENOISED: [Column; 5] = [
+    Column::Metric(Metric::StepTime),
+    Column::Metric(Metric::Total),
+    Column::Tokens,
+    Column::Metric(Metric::SamplerShare),
+    Column::Metric(Metric::PeakMemory),
+];
 
 /// The columns of figures, after those of the axes and the framework's.
 pub fn columns(kind: SweepKind) -> Vec<Column> {
@@ -232,6 +251,7 @@ pub fn columns(kind: SweepKind) -> Vec<Column> {
             Column::Kl,
             Column::Top1,
         ],
+        SweepKind::Denoise => DENOISED.to_vec(),
         SweepKind::Size => vec![
             Column::WeightsSize,
             Column::Metric(Metric::Load),

@@ -6,6 +6,8 @@ mod answer;
 pub mod cell;
 pub mod columns;
 pub mod compiled;
+pub mod crossed;
+pub mod denoising;
 pub mod report;
 pub mod scaling;
 

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::cell::{self, Cell, CellRow};
 use super::compiled::Compiled;
+use super::denoising::{self, Crossing};
 use super::scaling::Scaling;
-use super::{Outcome, ab, answer};
+use super::{Outcome, ab, answer, crossed};
 use crate::first_runs::FirstOfPrompt;
 use crate::reading;
 use crate::report::{self, State, Summary};
@@ -89,7 +90,7 @@ fn shared(document: &StudyReport) -> Vec<String> {
 pub fn axes(document: &StudyReport) -> Vec<Axis> {
     let own: &[Axis] = match &document.view {
         StudyView::Sweep(kind) => kind.own_axes(),
-        StudyView::Ab(_) => &[Axis::Framework],
+        StudyView::Ab(_) | StudyView::Crossed => &[Axis::Framework],
     };
     let Some(first) = document.planned.first() else { return Vec::new() };
     let varied = varied(&document.planned);
@@ -125,8 +126,12 @@ fn findings(document: &StudyReport) -> Vec<String> {
             lines.extend(verdicts(document, *kind));
             lines.extend(short_warmups(document, *kind));
             lines.extend(compiling(document, *kind));
+            if *kind == SweepKind::Denoise {
+                lines.extend(denoising::crossings(&document.cells).iter().map(Crossing::sentence));
+            }
         }
         StudyView::Ab(_) => lines.extend(ab::sentences(&document.outcomes)),
+        StudyView::Crossed => lines.extend(crossed::details(&document.cells)),
     }
     let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
     for cell in &document.cells {
@@ -179,6 +184,7 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let (mut clear, mut open) = (Vec::new(), Vec::new());
     for cell in &document.cells {
         let name = cell::name(&cell.settings, &axes);
+        let deciding = answer::of_cell(cell, deciding);
         for verdict in cell.verdicts.iter().filter(|verdict| verdict.metric == deciding) {
             if verdict.verdict == Verdict::Inconclusive {
                 let pair = format!("{} and {}", verdict.a, verdict.b);
@@ -259,11 +265,12 @@ impl StudyReport {
 pub fn new(mut report: StudyReport) -> StudyReport {
     report.outcomes = match &report.view {
         StudyView::Ab(_) => ab::outcomes(&report.cells),
-        StudyView::Sweep(_) => Vec::new(),
+        StudyView::Sweep(_) | StudyView::Crossed => Vec::new(),
     };
     report.scaling = match &report.view {
         StudyView::Sweep(kind) => super::scaling::along(*kind, &report.cells),
         StudyView::Ab(_) => ab::scaling(&report.outcomes),
+        StudyView::Crossed => Vec::new(),
     };
     report.summary = summary(&report);
     report

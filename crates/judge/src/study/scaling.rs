@@ -34,6 +34,14 @@ pub struct Point {
 
 /// The metric to look at along an axis: throughput for batches and threads, time for lengths.
 fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
+    if kind == SweepKind::Denoise {
+        return match axis {
+            Axis::Batch | Axis::Threads => Some(Metric::DenoisingThroughput),
+            Axis::Steps => Some(Metric::Total),
+            Axis::NewTokens | Axis::PromptTokens | Axis::Model => Some(Metric::StepTime),
+            _ => None,
+        };
+    }
     let forward = kind == SweepKind::Forward;
     match axis {
         Axis::Batch | Axis::Threads => {
@@ -41,7 +49,7 @@ fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
         }
         Axis::PromptTokens => Some(Metric::FirstToken),
         Axis::Context | Axis::Model => Some(if forward { Metric::FirstToken } else { Metric::Latency }),
-        Axis::NewTokens | Axis::Precision | Axis::Framework => None,
+        Axis::NewTokens | Axis::Precision | Axis::Framework | Axis::Steps => None,
     }
 }
 
@@ -53,7 +61,15 @@ pub fn along(kind: SweepKind, cells: &[Cell]) -> Vec<Scaling> {
             frameworks.push(&row.framework);
         }
     }
-    let axes = [Axis::Batch, Axis::Threads, Axis::PromptTokens, Axis::Context, Axis::Model];
+    let axes = [
+        Axis::Batch,
+        Axis::Threads,
+        Axis::PromptTokens,
+        Axis::NewTokens,
+        Axis::Context,
+        Axis::Model,
+        Axis::Steps,
+    ];
     let mut all = Vec::new();
     for axis in axes {
         let Some(metric) = metric(kind, axis) else { continue };

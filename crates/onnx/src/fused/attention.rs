@@ -1,4 +1,4 @@
-//! Attention with its KV cache: one GroupQueryAttention node a layer, which rotates, writes keys and
+//! Attention with its KV cache, or both ways without one. Causal: one GroupQueryAttention node a layer, which rotates, writes keys and
 //! values into the cache in place, and attends. What heads need around it is the plan's
 //! ([`Attention`](crate::attention::Attention)).
 
@@ -20,15 +20,19 @@ struct Projected {
 impl Decoder<'_> {
     pub(super) fn declare_attention(&mut self) {
         let (config, float) = (self.config, self.products.float());
-        self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
-        self.graph.input(TOTAL, DataType::Int32, &[]);
+        if self.attention.causal {
+            self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
+            self.graph.input(TOTAL, DataType::Int32, &[]);
+        }
         if self.attention.rotation != Rotation::None {
             for table in [COS, SIN] {
                 let dims = [Dim::Named("capacity"), Dim::Fixed(config.head_dim / 2)];
                 self.graph.input(table, float, &dims);
             }
         }
-        for names in (0..config.layers).flat_map(cache_names) {
+        // What attends both ways keeps nothing.
+        let cached = if self.attention.causal { config.layers } else { 0 };
+        for names in (0..cached).flat_map(cache_names) {
             let dims = [
                 Dim::Named("batch"),
                 Dim::Fixed(config.kv_heads),
@@ -47,7 +51,7 @@ impl Decoder<'_> {
         let at = |part: &str| format!("layer.{index}.{part}");
         let packed = self.biased(&at("attention_norm"), &names.qkv, &at("qkv"))?;
         let padded = plan.cached_head_dim != config.head_dim;
-        let as_projected = !padded && !config.qk_norm && plan.rotation != Rotation::Separate;
+        let as_projected = plan.causal && !padded && !config.qk_norm && plan.rotation != Rotation::Separate;
         // The operator takes queries, keys and values in one tensor where nothing is done to them.
         if as_projected {
             return Ok(self.group_query_attention(index, [&packed, "", ""]));
@@ -65,6 +69,9 @@ impl Decoder<'_> {
             parts.query = self.pad_heads(&parts.query, config.heads);
             parts.key = self.pad_heads(&parts.key, config.kv_heads);
             parts.value = self.pad_heads(&parts.value, config.kv_heads);
+        }
+        if !plan.causal {
+            return Ok(self.attention_both_ways(index, &parts));
         }
         let attended = self.group_query_attention(index, [&parts.query, &parts.key, &parts.value]);
         Ok(if padded { self.cut_heads(&attended) } else { attended })
@@ -88,6 +95,37 @@ impl Decoder<'_> {
         let op = (MICROSOFT, "GroupQueryAttention");
         self.graph.node(op, &inputs, &[&out, &key.present, &value.present], &attributes);
         out
+    }
+
+    /// Every position attends to all. The operator has as many heads of keys and values as of queries: those that several
+    /// share are repeated.
+    fn attention_both_ways(&mut self, index: usize, parts: &Projected) -> String {
+        let config = self.config;
+        let out = format!("layer.{index}.attended");
+        let (key, value) = (self.repeat_heads(&parts.key), self.repeat_heads(&parts.value));
+        let attributes = [
+            Attribute::Int("num_heads", config.heads as i64),
+            Attribute::Int("unidirectional", 0),
+            Attribute::Float("scale", (1.0 / (config.head_dim as f64).sqrt()) as f32),
+        ];
+        let op = (MICROSOFT, "MultiHeadAttention");
+        self.graph.node(op, &[&parts.query, &key, &value], &[&out], &attributes);
+        out
+    }
+
+    /// `[batch, positions, kv_heads · head_dim]` as `[batch, positions, heads · head_dim]`.
+    fn repeat_heads(&mut self, input: &str) -> String {
+        let (heads, shared) = (self.config.kv_heads, self.config.heads / self.config.kv_heads);
+        if shared == 1 {
+            return input.to_owned();
+        }
+        let split = self.split_heads(input, heads, self.config.head_dim);
+        self.graph.integers("shared.axis", &[3]);
+        self.graph.integers("shared.count", &[1, 1, 1, shared as i64, 1]);
+        let (single, repeated) = (format!("{input}.single"), format!("{input}.repeated"));
+        self.graph.node((ONNX, "Unsqueeze"), &[&split, "shared.axis"], &[&single], &[]);
+        self.graph.node((ONNX, "Expand"), &[&single, "shared.count"], &[&repeated], &[]);
+        self.join_heads(&repeated)
     }
 
     fn split(&mut self, packed: &str, out: &str) -> Projected {

@@ -11,13 +11,16 @@ pub(super) struct Shape {
 }
 
 /// By size. `llama-tiny` is nobody's: small enough for tests, wide enough for every precision.
-pub(super) const SHAPES: [Shape; 7] = [
+pub(super) const SHAPES: [Shape; 9] = [
     Shape { name: "llama-tiny", published: None, config: llama_tiny },
     Shape { name: "gpt2-124m", published: Some("openai-community/gpt2"), config: gpt2_124m },
     Shape { name: "llama-160m", published: Some("JackFram/llama-160m"), config: llama_160m },
+    // Of DiffuCoder's kind and vocabulary, as small as others: the embedding is shared, as in Qwen2's small models.
+    Shape { name: "diffucoder-160m", published: None, config: diffucoder_160m },
     Shape { name: "llama-360m", published: Some("HuggingFaceTB/SmolLM2-360M"), config: llama_360m },
     // TinyLlama rather than Llama 3.2, of whose parameters a fifth are the embedding of 128 256 tokens.
     Shape { name: "llama-1b", published: Some("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), config: llama_1b },
+    Shape { name: "diffucoder-7b", published: Some("apple/DiffuCoder-7B-Base"), config: diffucoder_7b },
     Shape { name: "llama-8b", published: Some("meta-llama/Llama-3.1-8B"), config: llama_8b },
     Shape { name: "llama-70b", published: Some("meta-llama/Llama-3.1-70B"), config: llama_70b },
 ];
@@ -46,6 +49,32 @@ fn llama_160m() -> Value {
         "num_hidden_layers": 12, "num_key_value_heads": 12, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
         "tie_word_embeddings": false, "vocab_size": 32_000,
     })
+}
+
+fn diffucoder_160m() -> Value {
+    diffucoder(json!({
+        "hidden_size": 576, "intermediate_size": 3072, "num_attention_heads": 9, "num_hidden_layers": 12,
+        "num_key_value_heads": 3, "tie_word_embeddings": true,
+    }))
+}
+
+fn diffucoder_7b() -> Value {
+    diffucoder(json!({
+        "hidden_size": 3584, "intermediate_size": 18_944, "num_attention_heads": 28, "num_hidden_layers": 28,
+        "num_key_value_heads": 4, "tie_word_embeddings": false,
+    }))
+}
+
+/// What models of this kind have in common, and their own sizes.
+fn diffucoder(sizes: Value) -> Value {
+    let mut config = json!({
+        "model_type": "Dream", "hidden_act": "silu", "initializer_range": 0.02, "mask_token_id": 151_666,
+        "max_position_embeddings": 131_072, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0, "vocab_size": 152_064,
+    });
+    if let (Some(config), Value::Object(sizes)) = (config.as_object_mut(), sizes) {
+        config.extend(sizes);
+    }
+    config
 }
 
 fn llama_360m() -> Value {
@@ -108,7 +137,7 @@ mod tests {
         };
         assert_eq!(
             SHAPES[1..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
-            [124, 162, 361, 1100, 8030, 70_553]
+            [124, 162, 162, 361, 1100, 7615, 8030, 70_553]
         );
     }
 

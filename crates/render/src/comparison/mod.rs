@@ -143,7 +143,7 @@ pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
         let cells = report.rows.iter().map(|row| cell(row).toned(struck(row)));
         table.add([title].into_iter().chain(cells));
     };
-    for metric in Metric::TABLE {
+    for metric in Metric::in_table(report.plan.generation()) {
         let title = Cell::from(metric.title()).short(metric.short_title());
         add(title, &|row| with_interval(row, metric, intervals));
     }
@@ -161,7 +161,9 @@ fn by_row(report: &Report) -> Table {
 /// The metrics that the main table has no room for, one row each.
 pub(crate) fn further_metrics(report: &Report) -> Table {
     let mut table = by_row(report);
-    for metric in Metric::ALL.into_iter().filter(|metric| !Metric::TABLE.contains(metric)) {
+    let generation = report.plan.generation();
+    let shown = Metric::in_table(generation);
+    for metric in Metric::all(generation).into_iter().filter(|metric| !shown.contains(metric)) {
         let figures = report.rows.iter().map(|row| with_interval(row, metric, true));
         table.add([Cell::from(metric.title())].into_iter().chain(figures));
     }
@@ -172,7 +174,7 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
 /// variation below.
 pub(crate) fn spread(report: &Report) -> Table {
     let mut table = by_row(report);
-    for metric in Metric::ALL {
+    for metric in Metric::all(report.plan.generation()) {
         let title = Cell::from(metric.title()).short(metric.short_title());
         let cells =
             report.rows.iter().map(|row| row.figure(metric).map_or_else(|| words::DASH.into(), moments));
@@ -209,7 +211,7 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;
     }
-    let figures = Metric::OF_A_PROMPT
+    let figures = Metric::of_a_prompt(report.plan.generation())
         .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
     let mut table = Table::new(["Prompt", "Framework"].map(Column::left).into_iter().chain(figures));
     for prompt in &report.prompts {

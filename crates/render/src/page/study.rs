@@ -5,6 +5,7 @@ use judge::report::State;
 use judge::study::report::{axes, varied};
 use judge::study::{Cell, StudyReport, cell};
 use maud::{Markup, html};
+use plan::StudyView;
 
 use super::html::{self, Chart};
 use super::repeat::{self, Source};
@@ -16,10 +17,14 @@ use crate::words;
 pub(super) fn html(report: &StudyReport) -> Result<String, String> {
     let title = title(report);
     let json = serde_json::to_string(report).expect("a report has string keys and no failing serialiser");
-    let table = if report.outcomes.is_empty() { "Figures" } else { "With and without" };
+    let table = match report.view {
+        StudyView::Sweep(_) => "Figures",
+        StudyView::Ab(_) => "With and without",
+        StudyView::Crossed => "What each switch gives",
+    };
     let (warnings, findings) = split(report);
     let charts = html::charts(&charts(report))?;
-    let is_ab = !report.outcomes.is_empty();
+    let is_ab = !matches!(report.view, StudyView::Sweep(_));
     let body = html! {
         (html::header(&title, &subtitle(report), &report.started, &words::answer(&report.summary)))
         (html::warnings(&warnings))
@@ -30,8 +35,8 @@ pub(super) fn html(report: &StudyReport) -> Result<String, String> {
         (html::section("What it rests on", &html! {
             (html::paragraph(&report.analysis))
             (html::details("Findings", &html::list(&findings)))
-            @if let Some(curve) = study::curve(report) {
-                (html::details("Iterations", &html! { (curve) }))
+            @if let Some((title, more)) = study::more(report) {
+                (html::details(title, &html! { (more) }))
             }
             (cells(report))
         }))
@@ -79,7 +84,7 @@ fn split(report: &StudyReport) -> (Vec<String>, Vec<String>) {
 /// The main table; the rows of one place stand together below its name.
 fn figures(report: &StudyReport) -> Markup {
     let table = study::grid(report, true);
-    if !report.outcomes.is_empty() {
+    if !matches!(report.view, StudyView::Sweep(_)) {
         return html! { (table) };
     }
     // Lines of the table: a row for each contender of each cell, and one for a cell that was refused.

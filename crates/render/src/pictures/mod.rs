@@ -1,5 +1,6 @@
 //! The charts of reports: the content of each panel, and pictures for sharing.
 
+mod crossed;
 pub(crate) mod over_time;
 pub(crate) mod run;
 pub(crate) mod study;

@@ -59,7 +59,7 @@ impl<'a> Pictures<'a> {
 
     /// The metrics with a picture of their own. The first is the one that decides.
     pub(crate) fn four(&self) -> [Metric; 4] {
-        let deciding = Metric::deciding(self.report.plan.new_tokens);
+        let deciding = Metric::deciding(self.report.plan.generation());
         [deciding, Metric::FirstToken, Metric::Load, Metric::PeakMemory]
     }
 
@@ -84,9 +84,9 @@ impl<'a> Pictures<'a> {
 
     /// The metrics that are compared in pairs: first the one that decides. What follows another is left out.
     pub(crate) fn compared(&self) -> Vec<Metric> {
-        let deciding = Metric::deciding(self.report.plan.new_tokens);
+        let deciding = Metric::deciding(self.report.plan.generation());
         let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
-        let tested = Metric::tested(self.report.plan.new_tokens).into_iter();
+        let tested = Metric::tested(self.report.plan.generation()).into_iter();
         let others = tested.filter(|&metric| metric != deciding && metric.follows().is_none());
         [deciding].into_iter().chain(others).filter(is_compared).collect()
     }

@@ -6,9 +6,9 @@ use judge::report::State;
 use judge::study::report::varied;
 use judge::study::{Cell, Outcome, Side, StudyReport, cell};
 use judge::verdicts::Verdict;
-use plan::Axis;
+use plan::{Axis, StudyView};
 
-use super::{better, colours, sweep};
+use super::{better, colours, crossed, sweep};
 use crate::words;
 
 /// The models by name, and as they were asked for.
@@ -31,7 +31,11 @@ pub(crate) fn subtitle(report: &StudyReport) -> String {
 
 /// Every panel, with an id of its own.
 pub(crate) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
-    if report.outcomes.is_empty() { sweep::panels(report) } else { ab(report) }
+    match report.view {
+        StudyView::Crossed => crossed::panels(report),
+        _ if report.outcomes.is_empty() => sweep::panels(report),
+        _ => ab(report),
+    }
 }
 
 /// All panels in one picture for sharing.

@@ -4,7 +4,7 @@ use charts::{Dots, DotsGroup, DotsRow, GREY, Heatmap, Line, LineAxis, Lines, Pan
 use judge::Metric;
 use judge::report::State;
 use judge::study::report::varied;
-use judge::study::{Cell, CellRow, StudyReport, cell};
+use judge::study::{Cell, CellRow, StudyReport, cell, denoising};
 use plan::sweep::SweepKind;
 use plan::{Axis, Setting, StudyView};
 
@@ -20,6 +20,7 @@ fn metrics(report: &StudyReport) -> Vec<Metric> {
     let first = match report.view {
         StudyView::Sweep(SweepKind::Forward) => Metric::PrefillThroughput,
         StudyView::Sweep(SweepKind::Memory) => Metric::PeakMemory,
+        StudyView::Sweep(SweepKind::Denoise) => return vec![Metric::StepTime, Metric::PeakMemory],
         _ => Metric::Throughput,
     };
     let mut metrics = METRICS.to_vec();
@@ -68,6 +69,9 @@ pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     if report.view == StudyView::Sweep(SweepKind::Warmup) {
         panels.extend(curve(report, &axes));
         panels.extend(elapsed(report, &axes));
+    }
+    if report.view == StudyView::Sweep(SweepKind::Denoise) {
+        panels.extend(by_steps(report));
     }
     match (axes.len(), numbers.as_slice()) {
         (1, &[axis]) => panels.extend(metrics.iter().map(|m| named(m, lines(report, axis, *m)))),
@@ -171,6 +175,43 @@ fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
         .iter()
         .flat_map(|cell| cell.rows.iter().filter(shown).filter_map(move |row| bar(cell, row)));
     Some(("parts".into(), Panel::Stack(super::stack(bars.collect())?)))
+}
+
+/// The time of a request by its steps, and across all of them the time of the same body token by token: where the lines
+/// cross, diffusion begins to be slower.
+fn by_steps(report: &StudyReport) -> Option<(String, Panel)> {
+    let ticks = values(report, Axis::Steps);
+    let (least, most) = (*ticks.first()?, *ticks.last()?);
+    let crossings = denoising::crossings(&report.cells);
+    let mut series = Vec::new();
+    for crossing in &crossings {
+        let at = cell::name(&crossing.at, &varied(&report.planned));
+        let name = format!("{} {at}", crossing.framework).trim().to_owned();
+        let point = |cell: &Cell| {
+            let mut place = cell.settings.clone();
+            place.remove(&Axis::Steps);
+            let row = row(cell, &crossing.framework).filter(|_| place == crossing.at)?;
+            Some((number(cell, Axis::Steps)?, row.typical(Metric::Total)? / 1e3))
+        };
+        let mut points: Vec<(f64, f64)> = report.cells.iter().filter_map(point).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let flat = vec![(least, crossing.by_token_ms / 1e3), (most, crossing.by_token_ms / 1e3)];
+        series.push((name, vec![points, flat]));
+    }
+    let colours = colours(&series.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let strand = |(label, lines): &(String, Vec<Vec<(f64, f64)>>)| {
+        let colour = colours.get(label).copied().unwrap_or(GREY);
+        Strand { label: label.clone(), colour, lines: lines.clone() }
+    };
+    let panel = Panel::Strands(Strands {
+        title: "Time of a request (s)".into(),
+        hint: "by steps; level: the same body token by token".into(),
+        x: LineAxis { label: "steps".into(), ticks, ..LineAxis::default() },
+        y: LineAxis { from_zero: true, ..LineAxis::default() },
+        series: series.iter().map(strand).collect(),
+        shaded: None,
+    });
+    (!crossings.is_empty()).then(|| ("steps".into(), panel))
 }
 
 /// The iterations of each contender in each cell: medians over its processes, since a study keeps no more.

@@ -4,6 +4,7 @@ use judge::study::columns::{self, Column};
 use judge::study::{Cell, CellRow, StudyReport};
 use plan::{Axis, StudyView};
 
+use super::crossed;
 use crate::table::Table;
 use crate::words;
 
@@ -33,6 +34,10 @@ pub fn csv(report: &StudyReport) -> String {
             for line in lines(&report.view, cell, row) {
                 add(start.clone(), line);
             }
+        }
+        for line in crossed::lines(cell) {
+            let framework = cell.settings.get(&Axis::Framework).map_or_else(String::new, ToString::to_string);
+            add([framework, "crossed".into(), String::new()], line);
         }
     }
     table.csv()

@@ -13,19 +13,12 @@ use crate::screen::Tone;
 use crate::table::{self, Column, Table};
 use crate::words::{self, DASH, or_dash};
 
-/// The main table. With `ranges`, the least and the largest of each figure are below its median.
-pub(crate) fn grid(report: &StudyReport, ranges: bool) -> Table {
-    match &report.view {
-        StudyView::Sweep(kind) => sweep(report, *kind, ranges),
-        StudyView::Ab(arms) => ab(report, arms),
-    }
-}
-
-fn places(axes: &[Axis], settings: &Settings) -> Vec<table::Cell> {
+pub(super) fn places(axes: &[Axis], settings: &Settings) -> Vec<table::Cell> {
     axes.iter().map(|axis| or_dash(settings.get(axis), ToString::to_string).into()).collect()
 }
 
-fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Table {
+/// A row for each cell and framework. With `ranges`, the least and the largest of each figure are below its median.
+pub(super) fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Table {
     let (axes, shown) = (axes(report), columns::columns(kind));
     let titles = axes.iter().map(|axis| Column::left(axis.title())).chain([Column::left("Framework")]);
     let mut table = Table::new(titles.chain(shown.iter().map(|column| Column::right(column.title()))));
@@ -67,7 +60,7 @@ fn refused(cell: &Cell, axes: &[Axis], columns: usize) -> Vec<table::Cell> {
 }
 
 /// Each framework with the optimisation and without it.
-fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
+pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     let axes = axes(report);
     let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({})", Metric::Throughput.unit()));
     let figures = ["Speed-up", "95 % interval", "Verdict", "Memory", "Same tokens", "Parity"];

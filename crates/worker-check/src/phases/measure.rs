@@ -23,9 +23,9 @@ const MAX_ITERATIONS: usize = 2;
 /// Two prompts of different lengths, so that an answer for the wrong one is seen.
 pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let case = |length, seed| Case {
-        context: Vec::new(),
         prompts: vec![ids(subject, length, seed)],
         trace: vec![ids(subject, NEW_TOKENS, seed + 1)],
+        ..Case::default()
     };
     let cases = vec![case(5, 1), case(3, 2)];
     conversation(subject, &[], (ORDER, Need::Must), |talk| {
@@ -36,7 +36,12 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 /// Two sequences at once, behind a context that is in the cache.
 pub(super) fn batch(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let rows = |length, seed| vec![ids(subject, length, seed), ids(subject, length, seed + 1)];
-    let cases = vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5) }];
+    let cases = vec![Case {
+        context: rows(2, 1),
+        prompts: rows(3, 3),
+        trace: rows(NEW_TOKENS, 5),
+        ..Case::default()
+    }];
     conversation(subject, &[], (ORDER, Need::May), |talk| {
         hold(talk, subject, &task(cases, KvCache::On), &[0], true)
     })
@@ -45,9 +50,9 @@ pub(super) fn batch(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 /// Every token computes the whole prefix again.
 pub(super) fn without_cache(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let cases = vec![Case {
-        context: Vec::new(),
         prompts: vec![ids(subject, 4, 1)],
         trace: vec![ids(subject, NEW_TOKENS, 2)],
+        ..Case::default()
     }];
     conversation(subject, &[], (ORDER, Need::May), |talk| {
         hold(talk, subject, &task(cases, KvCache::Off), &[0], false)
@@ -67,6 +72,7 @@ fn task(cases: Vec<Case>, kv_cache: KvCache) -> Measure {
             settled_within: 0.05,
         },
         lead_in: 2,
+        denoise: None,
     }
 }
 
@@ -152,7 +158,7 @@ fn take_turns(talk: &mut Talk, asked: &[Asked<'_>], turns: &[usize]) -> Result<A
                 );
                 talk.note_all(heard.line, vec![Problem::at("case", text)]);
             }
-            let CaseSample { first_token_ns, gaps_ns, tokens } = &sample;
+            let CaseSample { first_token_ns, gaps_ns, tokens, .. } = &sample;
             let ns = gaps_ns.iter().fold(*first_token_ns, |sum, gap| sum.saturating_add(*gap));
             spent.told += std::time::Duration::from_nanos(ns);
             talk.note_all(heard.line, rules::case_sample(&sample, asked[case], "", heard.since_asked));

@@ -3,6 +3,7 @@
 mod failures;
 mod hello;
 mod measure;
+mod traced;
 mod untimed;
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::{Interrupted, Outcome, Subject};
 type Run = fn(&Subject<'_>) -> Result<Ran, Interrupted>;
 
 /// Every phase, in the order in which a new worker is written.
-pub(crate) const ALL: [(&str, Run); 9] = [
+pub(crate) const ALL: [(&str, Run); 10] = [
     ("--hello", hello::hello),
     ("load", untimed::load),
     ("measure", measure::measure),
@@ -26,6 +27,7 @@ pub(crate) const ALL: [(&str, Run); 9] = [
     ("generate", untimed::generate),
     ("score", untimed::score),
     ("probe", untimed::probe),
+    ("trace", traced::trace),
     ("failures", failures::failures),
 ];
 

@@ -33,6 +33,7 @@ pub(super) fn generate(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
             prompts: vec![vec![prompt.clone()]],
             new_tokens: NEW_TOKENS,
             sampling: None,
+            denoise: None,
             parity: Some(parity),
         };
         begin(talk, &subject.job(Task::Generate(task)), KvCache::On)?;
@@ -41,8 +42,7 @@ pub(super) fn generate(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         if let Some(event) = generated.event {
             let found = generated_rules(&event, subject.vocabulary());
             if found.is_empty() {
-                let case =
-                    Case { context: Vec::new(), prompts: vec![prompt], trace: event.tokens[0].clone() };
+                let case = Case { prompts: vec![prompt], trace: event.tokens[0].clone(), ..Case::default() };
                 let expected = Expected {
                     case: &case,
                     vocabulary: subject.vocabulary(),
@@ -100,7 +100,7 @@ pub(super) fn probe(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 }
 
 /// A temporary directory, or the end of the conversation.
-fn in_scratch(talk: &mut Talk) -> Result<tempfile::TempDir, Stop> {
+pub(super) fn in_scratch(talk: &mut Talk) -> Result<tempfile::TempDir, Stop> {
     scratch().map_err(|problem| {
         talk.note(problem);
         Stop::Broken

@@ -32,6 +32,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
             jit: true,
             hidden_states: false,
             dequantised: false,
+            autoregressive: false,
             options: Default::default(),
             slowdown: 0.0,
         },

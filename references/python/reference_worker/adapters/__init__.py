@@ -3,6 +3,8 @@
 An adapter drives its framework as that framework's own documentation would for speed. It contains no timing.
 """
 
+from ..bundle import unsupported
+
 
 class Base:
     """What every adapter is asked, in this order: `configure`, `runtime`, `weights_file`, the constructor (timed as
@@ -13,6 +15,9 @@ class Base:
     OPTIONS: tuple = ()
     #: Whether `hidden_states` answers; where keeping them costs speed, an adapter keeps them only if the settings ask.
     HIDDEN_STATES = False
+    #: Whether a model may attend both ways (`causal` of its description is false). A sequence is then appended in one piece
+    #: after `begin`, nothing is kept from one to the next, and `array` answers; numpy is there.
+    BOTH_WAYS = False
     #: Whether it divides the weights over as many devices as `shards` of the settings says.
     SHARDS = False
 
@@ -49,6 +54,10 @@ class Base:
         """The most likely token of each sequence, from logits of the last position."""
         raise NotImplementedError
 
+    def array(self, logits):
+        """The logits as numpy's f32 `[batch, positions, vocabulary]`, without a copy where they lie on the host as such."""
+        raise NotImplementedError
+
     def values(self, logits):
         """The logits as f32 bytes, `[batch, positions, vocabulary]` row-major. Not timed."""
         raise NotImplementedError
@@ -56,6 +65,23 @@ class Base:
     def hidden_states(self):
         """Hidden states of the last `append`, from the embeddings to the last layer's after the final norm: f32 bytes,
         `[batch, positions, hidden]` each. Not timed."""
+        raise NotImplementedError
+
+    @classmethod
+    def profiled(cls, settings):
+        """The settings to load with if the run is to be profiled: for what the framework's profiler must know before."""
+        return settings
+
+    def begin_profile(self, directory):
+        """Starts the framework's own profiler, once, after the load; it may put files into `directory`. No timed run is
+        profiled. What has no profiler says so."""
+        raise unsupported(f"Photofinish reads no profiler of {self.FRAMEWORK}, so its own events are not here.")
+
+    def end_profile(self):
+        """Ends the profiler. `profiler` (its name), `clock` (`CLOCK_REALTIME`, `CLOCK_MONOTONIC` or `none`), `events[]`
+        (`name`, `part` of the model or None, `thread`, `start_ns`, `duration_ns`, `details`) and `notes[]`, sentences on
+        what it cannot tell. Without a clock, `step` stands for `start_ns`: which `append` since `begin_profile`, from 0.
+        Parts are those of `engine::ProfileEvent`: `layer 3 attention`, `head`, ..."""
         raise NotImplementedError
 
     def compiled(self):

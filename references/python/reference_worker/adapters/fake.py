@@ -17,7 +17,8 @@ def mix(z):
 
 class Adapter(Base):
     FRAMEWORK = "fake"
-    OPTIONS = ("perturb", "kv_cache", "step_ms")
+    OPTIONS = ("perturb", "kv_cache", "step_ms", "profiler")
+    BOTH_WAYS = True
 
     @staticmethod
     def runtime():
@@ -27,7 +28,8 @@ class Adapter(Base):
         self._vocabulary, self._settings = bundle.vocabulary, settings
         options = settings.get("options", {})
         self._perturb = float(options.get("perturb", 0))
-        self._policy = options.get("kv_cache", "growing")
+        self._policy = options.get("kv_cache", "growing") if bundle.causal else "none"
+        self._profiler, self._events = options.get("profiler"), None
         self._step_s = float(options.get("step_ms", 0)) / 1e3
 
     def in_effect(self):
@@ -41,7 +43,11 @@ class Adapter(Base):
         self._states = [0xCBF29CE484222325] * batch
 
     def append(self, tokens, every):
+        start = time.time_ns()
         time.sleep(self._step_s)
+        self._positions = len(tokens[0]) if every else 1
+        if self._events is not None:
+            self._note(start, time.time_ns())
         logits = array("f")
         for sequence, row in enumerate(tokens):
             for position, token in enumerate(row):
@@ -56,5 +62,25 @@ class Adapter(Base):
         rows = (logits[at : at + self._vocabulary] for at in range(0, len(logits), self._vocabulary))
         return [row.index(max(row)) for row in rows]
 
+    def array(self, logits):
+        """Lists in place of numpy's dimensions, which are not needed here."""
+        rows = [logits[at : at + self._vocabulary] for at in range(0, len(logits), self._vocabulary)]
+        return [rows[at : at + self._positions] for at in range(0, len(rows), self._positions)]
+
     def values(self, logits):
         return logits.tobytes()
+
+    def begin_profile(self, directory):
+        if self._profiler is None:
+            return super().begin_profile(directory)
+        self._events, self._steps = [], 0
+
+    def _note(self, start, end):
+        event = {"name": "sleep", "part": "layer 0 mlp", "thread": "main", "duration_ns": end - start, "details": {}}
+        clock = {"start_ns": start} if self._profiler == "CLOCK_REALTIME" else {"step": self._steps}
+        self._events.append({**event, **clock})
+        self._steps += 1
+
+    def end_profile(self):
+        notes = ["What it sleeps is all that it does."]
+        return {"profiler": "the fake's profiler", "clock": self._profiler, "events": self._events, "notes": notes}

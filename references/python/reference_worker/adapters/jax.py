@@ -15,7 +15,8 @@ from jaxlib import _jax
 
 from .. import jax_decoder, threads
 from ..bundle import WorkerError, bad_input, unsupported
-from ..jax_steps import POLICIES
+from ..jax_profile import Profile
+from ..jax_steps import POLICIES, BothWays
 from ..weights import Weights
 from . import Base
 
@@ -28,6 +29,7 @@ class Adapter(Base):
     FRAMEWORK = "jax"
     OPTIONS = ("cache",)
     HIDDEN_STATES = True
+    BOTH_WAYS = True
     SHARDS = True
 
     @staticmethod
@@ -60,6 +62,9 @@ class Adapter(Base):
         cache = settings.get("options", {}).get("cache", "static")
         if cache not in POLICIES:
             raise bad_input(f"option cache is {cache!r}; it may be {', '.join(POLICIES)}")
+        if not bundle.causal and cache != "static":
+            raise unsupported("masked diffusion keeps nothing from one pass to the next: there is no cache to vary, name jax")
+        steps = POLICIES[cache] if bundle.causal else BothWays
         self._mesh = jax.sharding.Mesh(jax.devices()[: self._shards], (jax_decoder.AXIS,))
         element = numpy.dtype(ELEMENTS[settings["precision"]])
         arrays, self._division = jax_decoder.parameters(self._model, Weights(weights_file), self._shards)
@@ -69,7 +74,7 @@ class Adapter(Base):
         self._parameters = jax.device_put(arrays, jax.tree.map(self._place, self._division), may_alias=True)
         self._mapped = mapped_share(arrays, self._parameters)
         decoder = jax_decoder.Decoder(self._model, self._shards)
-        self._steps = POLICIES[cache](decoder, self._model, element, settings.get("hidden_states", False))
+        self._steps = steps(decoder, self._model, element, settings.get("hidden_states", False))
         self._compiled, self._words, self._room, self._hidden = {}, [], None, []
 
     def _check(self, settings):
@@ -127,6 +132,8 @@ class Adapter(Base):
         step, keep = steps.step(key), steps.keep
         if self._jit:
             inputs = self._parameters, self._kept, ids, numpy.int32(0)
+            # Programs of one name could not be told apart in a profile.
+            step.__name__ = f"step_{len(self._compiled)}"
             step = self._jitted(step, (self._division, kept, whole, whole), (logits, whole, kept)).lower(*inputs)
             placed = partial(jax.ShapeDtypeStruct, sharding=self._place(kept))
             new = jax.tree.map(lambda form: placed(form.shape, form.dtype), step.out_info[2])
@@ -141,8 +148,17 @@ class Adapter(Base):
             function = jax.shard_map(function, mesh=self._mesh, in_specs=divided, out_specs=results)
         return jax.jit(function, donate_argnums=(0,) if donated else ())
 
+    def begin_profile(self, directory):
+        self._profile = Profile(directory)
+
+    def end_profile(self):
+        return self._profile.end([step.as_text() for step, _ in self._compiled.values()] if self._jit else [])
+
     def argmax(self, logits):
         return logits[:, -1].argmax(axis=-1).tolist()
+
+    def array(self, logits):
+        return logits
 
     def values(self, logits):
         return numpy.ascontiguousarray(logits).tobytes()

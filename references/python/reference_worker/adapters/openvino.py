@@ -1,11 +1,12 @@
 """OpenVINO on its plug-in for CPUs: a stateful graph of its own operations, made from the model's description and
-compiled by `compile_model`, driven by one inference request."""
+compiled by `compile_model`, driven by one inference request. Of a model that attends both ways it has no state."""
 
 import numpy
 import openvino
 
 from .. import openvino_graph
 from ..bundle import WorkerError, unsupported
+from ..openvino_profile import Profile
 from ..weights import Weights
 from . import Base
 
@@ -22,6 +23,7 @@ WEIGHTS = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u4
 class Adapter(Base):
     FRAMEWORK = "openvino"
     HIDDEN_STATES = True
+    BOTH_WAYS = True
 
     @staticmethod
     def runtime():
@@ -53,15 +55,20 @@ class Adapter(Base):
             "INFERENCE_NUM_THREADS": settings["threads"],
             "NUM_STREAMS": 1,
         }
+        profiled = settings.get("profiled", False)
+        if profiled:
+            wanted["PERF_COUNT"] = "YES"
         # The graph's constants lie in the mapped file.
         self._weights = Weights(weights_file)
         hidden_states = settings.get("hidden_states", False)
-        graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states)
+        graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
         self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
         self._effective = read_back(self._compiled, wanted)
         self._nodes = observed(self._compiled)
         require_weights(self._nodes, self._precision)
         self._request = self._compiled.create_infer_request()
+        self._profile = None
+        self._causal = bundle.causal
         self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
 
     def in_effect(self):
@@ -69,7 +76,7 @@ class Adapter(Base):
         pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
         return {
             "precision": self._precision, "activations": computes,
-            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing",
+            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing" if self._causal else "none",
             "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
             "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
             "jit": "graph compiled by OpenVINO, which has no other way", "optimised": True,
@@ -78,15 +85,17 @@ class Adapter(Base):
         }
 
     def begin(self, batch, capacity):
-        self._request.reset_state()
+        if self._causal:
+            self._request.reset_state()
         self._filled = 0
         # What a step of one token reads, filled in place.
         self._one = self._inputs(batch, 1, [0])
 
     def _inputs(self, batch, count, wanted):
-        shapes = {"ids": (batch, count), "positions": (count,), "beam_idx": (batch,), "wanted": (len(wanted),)}
+        shapes = {"ids": (batch, count), "positions": (count,), "wanted": (len(wanted),)}
         inputs = {name: numpy.zeros(shape, numpy.int32) for name, shape in shapes.items()}
-        inputs["beam_idx"][:] = range(batch)
+        if self._causal:
+            inputs["beam_idx"] = numpy.arange(batch, dtype=numpy.int32)
         inputs["wanted"][:] = wanted
         return inputs, {name: openvino.Tensor(array, shared_memory=True) for name, array in inputs.items()}
 
@@ -100,13 +109,28 @@ class Adapter(Base):
         arrays["positions"][:] = range(self._filled, self._filled + count)
         self._filled += count
         self._request.infer(tensors, share_inputs=True, share_outputs=True)
+        if self._profile is not None:
+            self._profile.note()
         return self._request.get_output_tensor(0).data
 
     def argmax(self, logits):
         return logits[:, -1].argmax(axis=-1).tolist()
 
+    @classmethod
+    def profiled(cls, settings):
+        return {**settings, "profiled": True}
+
+    def begin_profile(self, directory):
+        self._profile = Profile(self._request)
+
+    def end_profile(self):
+        return self._profile.end()
+
+    def array(self, logits):
+        return numpy.asarray(logits, numpy.float32)
+
     def values(self, logits):
-        return numpy.ascontiguousarray(logits, numpy.float32).tobytes()
+        return self.array(logits).tobytes()
 
     def hidden_states(self):
         outputs = (self._request.get_output_tensor(1 + index).data for index in range(self._hidden))

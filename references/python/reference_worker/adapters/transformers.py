@@ -1,5 +1,7 @@
 """Hugging Face transformers on PyTorch, as `generate` drives a model: eager with a `DynamicCache`, or, with the option
-`compile`, decode steps through the model's own `get_compiled_call` with a `StaticCache`."""
+`compile`, decode steps through the model's own `get_compiled_call` with a `StaticCache`.
+
+A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache."""
 
 import json
 import os
@@ -13,14 +15,20 @@ from transformers import AutoModelForCausalLM, CompileConfig, DynamicCache, Stat
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ..bundle import references_directory, unsupported
+from ..torch_profile import Profile
 from . import Base
 
+# Model types that transformers has under another name.
+BODIES = {"Dream": "qwen2"}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 class Adapter(Base):
     FRAMEWORK = "transformers"
     OPTIONS = ("compile",)
+    BOTH_WAYS = True
+    # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.
+    _inference_mode = None
 
     @staticmethod
     def runtime():
@@ -37,13 +45,17 @@ class Adapter(Base):
 
     def __init__(self, bundle, settings, weights_file):
         torch.set_num_threads(settings["threads"])
-        torch.set_num_interop_threads(1)
-        # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.
-        self._inference_mode = torch.inference_mode()
-        self._inference_mode.__enter__()
+        if Adapter._inference_mode is None:
+            torch.set_num_interop_threads(1)
+            Adapter._inference_mode = torch.inference_mode()
+            Adapter._inference_mode.__enter__()
         self._dtype = DTYPES[settings["precision"]]
         directory = checkpoint(bundle, weights_file, settings["precision"])
         self._model = AutoModelForCausalLM.from_pretrained(directory, dtype=self._dtype).eval()
+        self._causal = bundle.causal
+        if not self._causal:
+            # Then no mask is made. The attention asks the layers, or is told with each call.
+            self._model.config.is_causal = False
         self._compiled = settings.get("options", {}).get("compile") == "true" and settings["jit"]
         self._decode = self._model
         if self._compiled:
@@ -57,14 +69,19 @@ class Adapter(Base):
         attention = self._model.config._attn_implementation
         return {
             "precision": name, "activations": name, "kv_cache_precision": name,
-            "kv_cache": "preallocated" if self._compiled else "growing",
+            "kv_cache": "none" if not self._causal else "preallocated" if self._compiled else "growing",
             "device": str(self._model.device), "threads": torch.get_num_threads(),
-            "jit": "torch.compile (inductor) for decode, eager for prefill" if self._compiled else "eager",
+            "jit": self._jit() if self._compiled else "eager",
             "optimised": self._compiled, "weight_storage": "as from_pretrained loads them",
             "kernels": ["oneDNN or MKL by PyTorch's choice", f"attention: {attention}"],
         }
 
+    def _jit(self):
+        return f"torch.compile (inductor) {'for decode, eager for prefill' if self._causal else 'of a whole pass'}"
+
     def begin(self, batch, capacity):
+        if not self._causal:
+            return
         if not self._compiled:
             self._cache = DynamicCache(config=self._model.config)
         elif self._room == (batch, capacity):
@@ -76,6 +93,8 @@ class Adapter(Base):
 
     def append(self, tokens, every):
         ids = torch.tensor(tokens)
+        if not self._causal:
+            return self._decode(input_ids=ids, use_cache=False, is_causal=False, logits_to_keep=0 if every else 1).logits
         count = ids.shape[1]
         call = self._decode if count == 1 else self._model
         positions = torch.arange(self._filled, self._filled + count).unsqueeze(0)
@@ -88,17 +107,32 @@ class Adapter(Base):
     def argmax(self, logits):
         return logits[:, -1].argmax(dim=-1).tolist()
 
+    def begin_profile(self, directory):
+        self._profile = Profile(self._model, not self._compiled), directory
+
+    def end_profile(self):
+        profile, directory = self._profile
+        return profile.end(directory)
+
+    def array(self, logits):
+        return logits.float().numpy()
+
     def values(self, logits):
-        return logits.float().contiguous().numpy().tobytes()
+        return self.array(logits).tobytes()
 
 
 def checkpoint(bundle, weights_file, precision):
     """A directory as from_pretrained wants it: links to the bundle's own files, and its configuration with the one
-    field that exporters look for beside."""
+    field that exporters look for beside. What came with code of its own is named as the library's model that it is."""
     directory = references_directory() / "derived" / f"huggingface-{bundle.address(precision)}"
     directory.mkdir(parents=True, exist_ok=True)
-    architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(bundle.config["model_type"])
-    (directory / "config.json").write_text(json.dumps({"architectures": [architecture], **bundle.config}))
+    kind = bundle.config["model_type"]
+    body = BODIES.get(kind, kind)
+    told = {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(body)], **bundle.config}
+    if body != kind:
+        told |= {"model_type": body, "architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[body]]}
+        told.pop("auto_map", None)
+    (directory / "config.json").write_text(json.dumps(told))
     files = {"model.safetensors": weights_file, "tokenizer.json": bundle.directory / "tokenizer.json"}
     for name, target in files.items():
         link = directory / name

@@ -39,6 +39,7 @@ fn runs(label: &str, first_ms: f64, gap_ms: f64, hand_over: Option<protocol::Han
             first_token_ns: ns(first_ms),
             gaps_ns: vec![ns(gap_ms); TOKENS - 1],
             tokens: vec![vec![1; TOKENS]],
+            ..CaseSample::default()
         };
         let usage =
             Usage { peak_bytes: Some(1_000_000_000), hand_over: hand_over.clone(), ..testing::usage() };

@@ -1,0 +1,209 @@
+//! A published claim as data: `configs/claims/NN-name.toml`. `configs/README.md` describes the fields.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use tooling::BadInput;
+
+use crate::published::Published;
+use crate::reading::Reading;
+use crate::unit::Unit;
+
+/// Where the claims lie, from the root of the checkout.
+pub const CLAIMS: &str = "configs/claims";
+/// The first word of every command.
+const PROGRAM: &str = "photofinish";
+
+/// One claim, and how it is put to the test here.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// From the file's name.
+    #[serde(skip)]
+    pub number: u32,
+    pub title: String,
+    /// Who says it: titles of the documents.
+    pub source: String,
+    /// What they say, with their figures.
+    pub says: String,
+    /// Model, lengths, hardware and versions behind those figures.
+    pub conditions: String,
+    /// What stands in for what here, and what that leaves open.
+    pub here: String,
+    /// What explains the difference: prose without a figure of ours.
+    pub explains: String,
+    /// What cannot be measured here, and why.
+    #[serde(default)]
+    pub open: Option<String>,
+    #[serde(rename = "run")]
+    pub runs: Vec<Run>,
+    #[serde(rename = "figure")]
+    pub figures: Vec<Figure>,
+}
+
+/// A study that is run for a claim.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Its directory below that of the claim.
+    pub name: String,
+    /// As it is typed: `photofinish ab …`.
+    pub command: String,
+}
+
+/// One figure that is read from a run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    pub what: String,
+    /// Name of a run of the claim; none for plain arithmetic.
+    #[serde(default)]
+    pub run: Option<String>,
+    pub read: Reading,
+    pub unit: Unit,
+    /// What it is held against; nothing is decided by a figure without it.
+    #[serde(default)]
+    pub published: Option<Published>,
+}
+
+impl Claim {
+    /// Its directory below that of all claims: "03".
+    pub fn directory(&self) -> String {
+        format!("{:02}", self.number)
+    }
+
+    pub fn run(&self, name: &str) -> Option<&Run> {
+        self.runs.iter().find(|run| run.name == name)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for run in &self.runs {
+            run.words()?;
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            if run.name.is_empty() || !run.name.chars().all(is_plain) {
+                return Err(format!("the run {:?} needs a name of small letters, digits and -", run.name));
+            }
+            if self.runs.iter().filter(|other| other.name == run.name).count() > 1 {
+                return Err(format!("two runs are called {:?}", run.name));
+            }
+        }
+        for figure in &self.figures {
+            match &figure.run {
+                Some(name) if self.run(name).is_none() => {
+                    return Err(format!(
+                        "the figure {:?} names a run {name:?}, which is not there",
+                        figure.what
+                    ));
+                }
+                None if !figure.read.is_arithmetic() => {
+                    return Err(format!("the figure {:?} names no run", figure.what));
+                }
+                _ => {}
+            }
+            figure.published.iter().try_for_each(Published::check)?;
+        }
+        if self.figures.iter().all(|figure| figure.published.is_none()) {
+            return Err("no figure is held against what is published".into());
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// The words after `photofinish`.
+    pub fn words(&self) -> Result<Vec<String>, String> {
+        let mut words = shlex::split(&self.command)
+            .ok_or_else(|| format!("the command {:?} has an open quote", self.command))?;
+        if words.first().is_none_or(|first| first != PROGRAM) {
+            return Err(format!("the command {:?} must begin with {PROGRAM}", self.command));
+        }
+        words.remove(0);
+        Ok(words)
+    }
+}
+
+/// Reads every claim below `root`, in the order of their numbers.
+pub fn read_all(root: &Path) -> Result<Vec<Claim>> {
+    let directory = root.join(CLAIMS);
+    let entries = std::fs::read_dir(&directory)
+        .map_err(|error| BadInput(format!("cannot read {}: {error}", directory.display())))?;
+    let mut claims = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            claims.push(read(&path)?);
+        }
+    }
+    claims.sort_by_key(|claim| claim.number);
+    if let Some(pair) = claims.windows(2).find(|pair| pair[0].number == pair[1].number) {
+        return Err(BadInput(format!("{CLAIMS} has two claims {}", pair[0].number)).into());
+    }
+    Ok(claims)
+}
+
+fn read(path: &Path) -> Result<Claim> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let bad = |reason: String| BadInput(format!("{CLAIMS}/{name}: {reason}"));
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut claim: Claim = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let number = name.split('-').next().and_then(|digits| digits.parse().ok());
+    claim.number = number.ok_or_else(|| bad("its name must begin with a number and a -".into()))?;
+    claim.check().map_err(bad)?;
+    Ok(claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+title = "t"
+source = "s"
+says = "x"
+conditions = "c"
+here = "h"
+explains = "e"
+[[run]]
+name = "both"
+command = "photofinish ab jax jax-neither --rounds 6"
+[[figure]]
+what = "w"
+run = "both"
+unit = "times"
+read = { kind = "advantage", a = "jax", b = "jax-neither", metric = "throughput", at = { new_tokens = 15 } }
+published = { text = "16.32x", low = 16.32, reading = "about" }
+"#;
+
+    fn read_text(name: &str, text: &str) -> Result<Claim> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        read(&file)
+    }
+
+    #[test]
+    fn a_claim_is_read_with_the_number_of_its_file() {
+        let claim = read_text("07-x.toml", WHOLE).unwrap();
+        assert_eq!((claim.number, claim.directory().as_str()), (7, "07"));
+        assert_eq!(claim.runs[0].words().unwrap()[..2], ["ab", "jax"]);
+    }
+
+    #[test]
+    fn a_mistake_names_the_file_and_what_is_wrong() {
+        for (name, from, to, expected) in [
+            ("x.toml", "", "", "must begin with a number"),
+            ("01-x.toml", "title", "titel", "unknown field"),
+            ("01-x.toml", "command = \"photofinish ", "command = \"cargo ", "must begin with photofinish"),
+            ("01-x.toml", "run = \"both\"", "run = \"other\"", "which is not there"),
+            ("01-x.toml", "run = \"both\"", "", "names no run"),
+            ("01-x.toml", "published =", "#", "no figure is held against"),
+            ("01-x.toml", "low = 16.32, ", "", "low"),
+        ] {
+            let error = read_text(name, &WHOLE.replacen(from, to, 1)).unwrap_err();
+            assert!(tooling::is_bad_input(&error), "{error:#}");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{CLAIMS}/{name}: ")) && text.contains(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Published claims put to the test. A claim is a file of `configs/claims`: who says what, which studies put it to the
+//! test here, and which of their figures are held against which published ones. `cargo xtask claims` runs the studies,
+//! keeps what they wrote in `results/published/claims`, and makes `docs/claims.md` from that.
+//!
+//! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
+
+mod cells;
+pub mod claim;
+pub mod found;
+pub mod judged;
+pub mod kept;
+pub mod page;
+mod pairs;
+pub mod published;
+pub mod reading;
+mod rows;
+pub mod running;
+#[cfg(test)]
+mod testing;
+mod unit;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// The page below `root`, with its block made anew from what is kept.
+pub fn page(root: &Path) -> Result<String> {
+    let claims = claim::read_all(root)?;
+    let judged: Result<Vec<_>> = claims.iter().map(|claim| judged::judge(root, claim)).collect();
+    let file = root.join(page::PAGE);
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    tooling::splice(&text, page::BLOCK, &page::render(&judged?)).context(page::PAGE)
+}

@@ -1,0 +1,131 @@
+//! Runs a claim's studies, and keeps what they wrote.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use tooling::process::{cause, command, status_of};
+use tooling::{BadInput, interrupt};
+
+use crate::claim::{Claim, Run};
+use crate::kept::{self, RunRecord};
+
+/// What every run needs to know.
+pub struct Runner {
+    pub root: PathBuf,
+    pub photofinish: PathBuf,
+    /// The workers of another build.
+    pub workers: Option<PathBuf>,
+    /// One round of each, of which nothing is kept.
+    pub look: bool,
+}
+
+impl Runner {
+    /// Runs every study of these claims, one after another.
+    pub fn run(&self, claims: &[&Claim]) -> Result<()> {
+        interrupt::listen()?;
+        for claim in claims {
+            for run in &claim.runs {
+                self.run_one(claim, run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_one(&self, claim: &Claim, run: &Run) -> Result<()> {
+        let place = self.root.join("target/claims").join(claim.directory()).join(&run.name);
+        if place.exists() {
+            fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+        }
+        fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        let words = run.words().map_err(BadInput)?;
+        let words = if self.look { at_a_look(words) } else { words };
+        eprintln!("claim {}, {}: photofinish {}", claim.number, run.name, words.join(" "));
+        let log = place.join("stderr.txt");
+        let mut photofinish = command(&self.photofinish);
+        photofinish.current_dir(&self.root).args(&words).arg("--results-dir").arg(&place);
+        if let Some(workers) = &self.workers {
+            photofinish.arg("--workers").arg(workers);
+        }
+        let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        photofinish.stdout(fs::File::create(place.join("stdout.txt"))?).stderr(written);
+        let begun = SystemTime::now();
+        let status = status_of(&mut photofinish)?;
+        let seconds = begun.elapsed().unwrap_or_default().as_secs_f64();
+        let study = study(&place);
+        let refused = match &study {
+            Some(_) => None,
+            None => Some(cause(&fs::read(&log)?).unwrap_or_else(|| status.to_string())),
+        };
+        let exit_code = status.code();
+        let told = refused.clone().unwrap_or_else(|| format!("exit code {}", exit_code.unwrap_or(-1)));
+        eprintln!("  {seconds:.0} s: {told}");
+        if refused.is_some() {
+            eprintln!("  its messages: {}", log.display());
+        }
+        if self.look {
+            return Ok(());
+        }
+        let record =
+            RunRecord { command: run.command.clone(), exit_code, seconds, refused, left_out: Vec::new() };
+        kept::keep(
+            study.as_deref(),
+            &self.root.join(kept::directory(claim, run)),
+            record,
+            &self.paths(&place),
+        )
+    }
+
+    /// Paths of this machine, and what stands for each in what is kept.
+    fn paths(&self, place: &Path) -> Vec<(String, String)> {
+        let mut paths = vec![
+            (self.photofinish.display().to_string(), "photofinish".to_owned()),
+            (format!("{}/", place.display()), String::new()),
+            (place.display().to_string(), ".".to_owned()),
+            (self.root.display().to_string(), ".".to_owned()),
+        ];
+        paths
+            .extend(self.workers.iter().map(|workers| (workers.display().to_string(), "WORKERS".to_owned())));
+        if let Some(home) = std::env::var_os("HOME") {
+            paths.push((home.to_string_lossy().into_owned(), "~".to_owned()));
+        }
+        paths
+    }
+}
+
+/// The directory of the study, if it got as far as a report.
+fn study(place: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(place).ok()?.flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = entries.filter(|path| path.join("report.json").is_file()).collect();
+    found.sort();
+    found.pop()
+}
+
+/// The same command with one round, noise accepted: to see that it works and how long a round takes.
+fn at_a_look(words: Vec<String>) -> Vec<String> {
+    let mut look: Vec<String> = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--rounds" => drop(words.next()),
+            "--accept-noise" => {}
+            _ => look.push(word),
+        }
+    }
+    look.extend(["--rounds", "1", "--accept-noise", "--patience", "0"].map(str::to_owned));
+    look
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_one_round_whatever_the_claim_asks_for() {
+        let words =
+            ["ab", "jax", "jax-neither", "--rounds", "6", "--accept-noise"].map(str::to_owned).to_vec();
+        let expected = ["ab", "jax", "jax-neither", "--rounds", "1", "--accept-noise", "--patience", "0"];
+        assert_eq!(at_a_look(words), expected);
+    }
+}

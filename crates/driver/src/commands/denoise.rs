@@ -1,0 +1,84 @@
+//! `photofinish denoise`: one framework fills in masks behind a prompt, by masked diffusion.
+
+use measure::resolve::drawn_seed;
+use plan::denoise::{check_prompt, mask_of};
+use plan::prompts::{self, Text};
+use plan::{Axis, Failure, Result};
+use protocol::{Denoise, Event, Generate, Task};
+use serde_json::json;
+
+use super::single::Single;
+use crate::cli::{DenoiseArgs, Format};
+use crate::output::print;
+
+pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
+    if matches!(args.format, Format::Markdown | Format::Csv) {
+        return Err(Failure::usage("denoise prints a table (the text alone) or json"));
+    }
+    let (asked, new_tokens) = (args.asked(), args.new_tokens as usize);
+    if asked.steps.len() > 1 {
+        return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
+    }
+    let mut task = asked.denoise(args.sampling(), new_tokens, args.seed.unwrap_or(0))?;
+    let capacity = args.tokens.len() + new_tokens;
+    let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
+    let config = single.bundle.config();
+    let mask = mask_of(config, &single.bundle.manifest().name)?;
+    let text = Text::open(&single.bundle)?;
+    let prompt = match &args.prompt {
+        Some(prompt) => text.encode(prompt)?,
+        None => args.tokens.clone(),
+    };
+    if prompt.is_empty() {
+        return Err(Failure::usage("the prompt is empty: the first new token needs one before it"));
+    }
+    prompts::check_vocabulary(&prompt, config)?;
+    prompts::check_context(prompt.len(), new_tokens, config)?;
+    check_prompt(&prompt, mask)?;
+    if task.is_random() && args.seed.is_none() {
+        // It is printed, so that the same draw can be repeated.
+        task.seed = drawn_seed();
+        eprintln!("--seed {}", task.seed);
+    }
+    let (tokens, unmasked) = filled_in(&single, &prompt, new_tokens, task)?;
+    let continuation = text.decode(&tokens)?;
+    let output = match args.format {
+        Format::Json => json!({
+            "framework": args.framework,
+            "precision": single.contender.precision.name(),
+            "prompt_tokens": prompt,
+            "states": protocol::states(&prompt, &tokens, &unmasked, mask, task.steps),
+            "tokens": tokens,
+            "text": continuation,
+        })
+        .to_string(),
+        _ => continuation.unwrap_or_else(|| format!("{tokens:?}")),
+    };
+    print(&(output + "\n"))?;
+    Ok(0)
+}
+
+/// The tokens that the framework fills in, and the step that unmasks each.
+fn filled_in(
+    single: &Single,
+    prompt: &[u32],
+    new_tokens: usize,
+    task: Denoise,
+) -> Result<(Vec<u32>, Vec<u32>)> {
+    let generate = Generate {
+        prompts: vec![vec![prompt.to_vec()]],
+        new_tokens,
+        sampling: None,
+        denoise: Some(task),
+        parity: None,
+    };
+    let outcome = single.run(false, Task::Generate(generate))?;
+    let generated = outcome.events.iter().find_map(|event| match event {
+        Event::Generated(generated) => Some(generated),
+        _ => None,
+    });
+    let row = |cases: &[Vec<Vec<u32>>]| cases.first()?.first().filter(|row| row.len() == new_tokens).cloned();
+    let both = generated.and_then(|generated| Some((row(&generated.tokens)?, row(&generated.unmasked)?)));
+    let label = &single.contender.label;
+    both.ok_or_else(|| Failure::failed(format!("{label} did not fill in {new_tokens} tokens")))
+}

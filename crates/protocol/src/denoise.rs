@@ -1,0 +1,80 @@
+//! Generation by masked diffusion: tokens are unmasked step by step, each step a pass over all positions.
+
+use serde::{Deserialize, Serialize};
+
+/// How masked tokens are filled in. The method is that of Dream (Ye and others 2025), and `docs/protocol.md` states it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Denoise {
+    /// Passes over all positions, 1 or more.
+    pub steps: usize,
+    pub algorithm: Algorithm,
+    /// What logits are divided by before a token is drawn; 0 takes the most likely token.
+    #[serde(default)]
+    pub temperature: f32,
+    /// The fewest most likely tokens that have this share of the probability, above 0 up to 1.
+    #[serde(default)]
+    pub top_p: Option<f32>,
+    /// Number of most likely tokens that remain of these, 1 or more.
+    #[serde(default)]
+    pub top_k: Option<usize>,
+    /// At 0 the surest positions are unmasked; above, they are drawn by softmax(confidence / `alg_temp`).
+    #[serde(default)]
+    pub alg_temp: f32,
+    /// The time at which the last step ends, from 0 up to less than 1: steps begin at 1.
+    #[serde(default = "eps")]
+    pub eps: f32,
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// The value of Dream's demonstration.
+fn eps() -> f32 {
+    1e-3
+}
+
+impl Denoise {
+    /// Whether random numbers decide which positions are unmasked, or which tokens they get.
+    pub fn is_random(&self) -> bool {
+        self.temperature > 0.0 || self.alg_temp > 0.0 || self.algorithm == Algorithm::Origin
+    }
+}
+
+/// Which masked positions a step unmasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// Each by itself, with the probability that the step's share of the time gives (Austin and others 2021).
+    Origin,
+    /// Those whose token is likeliest (MaskGIT: Chang and others 2022).
+    MaskgitPlus,
+    /// Those whose likeliest token is farthest ahead of the next.
+    TopkMargin,
+    /// Those whose distribution has the least entropy.
+    Entropy,
+}
+
+impl Algorithm {
+    pub const ALL: [Algorithm; 4] =
+        [Algorithm::Origin, Algorithm::MaskgitPlus, Algorithm::TopkMargin, Algorithm::Entropy];
+
+    /// As it is typed, and as it stands in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Origin => "origin",
+            Algorithm::MaskgitPlus => "maskgit_plus",
+            Algorithm::TopkMargin => "topk_margin",
+            Algorithm::Entropy => "entropy",
+        }
+    }
+}
+
+/// The states of one sequence: after each step its `prompt`, and behind it `tokens`, those masked that are unmasked in a
+/// later step. `unmasked[i]` is the step, from 0, that gives `tokens[i]`.
+pub fn states(prompt: &[u32], tokens: &[u32], unmasked: &[u32], mask: u32, steps: usize) -> Vec<Vec<u32>> {
+    let after = |step: usize| {
+        let shown =
+            tokens.iter().zip(unmasked).map(|(&token, &at)| if at as usize <= step { token } else { mask });
+        prompt.iter().copied().chain(shown).collect()
+    };
+    (0..steps).map(after).collect()
+}

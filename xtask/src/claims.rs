@@ -1,0 +1,28 @@
+//! `cargo xtask claims`: published claims put to the test.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use tooling::Reporter;
+use tooling::process::command;
+
+use crate::cargo::package;
+use crate::workspace::Workspace;
+
+/// What measures nothing needs no driver.
+const WITHOUT_RUNS: [&str; 3] = ["--from-results", "--help", "-h"];
+
+pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+    let reporter = Reporter::new(true);
+    package(workspace, "claims", &[], reporter)?;
+    if !args.iter().any(|arg| WITHOUT_RUNS.iter().any(|name| arg == name)) {
+        package(workspace, "driver", &[], reporter)?;
+    }
+    let status = command(workspace.binary("claims"))
+        .args(args)
+        .current_dir(&workspace.root)
+        .status()
+        .context("cannot start claims")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
