@@ -45,17 +45,18 @@ pub fn product(contrasts: &[Vec<f64>]) -> Vec<f64> {
 }
 
 /// The two figures of each round whose ratio the contrast is: the weighted geometric mean of the subsets with positive
-/// coefficients, and of those with negative ones. `figures` are given by subset and round. A round has none where a
-/// figure that takes part is missing, or is not positive and finite.
+/// coefficients, and of those with negative ones. `figures` are given by subset and round. A side has none in a
+/// round where one of its figures is missing, or is not positive and finite.
 pub fn sides(contrast: &[f64], figures: &[Vec<Option<f64>>]) -> [Vec<Option<f64>>; 2] {
     let taking_part = || contrast.iter().zip(figures).filter(|(weight, _)| **weight != 0.0);
     let rounds = taking_part().map(|(_, figures)| figures.len()).min().unwrap_or(0);
     let mean = |round: usize, sign: f64| -> Option<f64> {
         let logarithm = |(weight, figures): (&f64, &Vec<Option<f64>>)| {
             let figure = figures[round].filter(|figure| *figure > 0.0 && figure.is_finite())?;
-            Some((sign * weight).max(0.0) * figure.ln())
+            Some(sign * weight * figure.ln())
         };
-        taking_part().map(logarithm).sum::<Option<f64>>().map(f64::exp)
+        let of_side = taking_part().filter(|(weight, _)| sign * **weight > 0.0);
+        of_side.map(logarithm).sum::<Option<f64>>().map(f64::exp)
     };
     [1.0, -1.0].map(|sign| (0..rounds).map(|round| mean(round, sign)).collect())
 }

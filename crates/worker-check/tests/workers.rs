@@ -107,7 +107,7 @@ fn what_is_no_program_is_said() {
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
     let (held, phases) = checked(&worker(file, &[], Duration::from_secs(5)));
     assert!(text(&phases).contains("#!/usr/bin/env python3"), "{}", text(&phases));
-    assert_eq!((held.broken, held.not_tried), (1, 8));
+    assert_eq!((held.broken, held.not_tried), (1, 9));
 }
 
 /// The worker of the page.

@@ -137,7 +137,7 @@ mod tests {
         };
         assert_eq!(
             SHAPES[1..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
-            [124, 162, 162, 361, 1100, 7615, 8030, 70_553]
+            [124, 162, 161, 361, 1100, 7615, 8030, 70_553]
         );
     }
 
