@@ -197,12 +197,20 @@ class Decoder:
         result = product(state, layer["weight"])
         if self._shards > 1:
             result = lax.psum(result, AXIS)
-        return result + layer["bias"] if "bias" in layer else result
+        return biased(layer, result)
 
 
 def linear(layer, state):
-    result = product(state, layer["weight"])
-    return result + layer["bias"] if "bias" in layer else result
+    return biased(layer, product(state, layer["weight"]))
+
+
+def biased(layer, result):
+    """`result` with the layer's bias, if it has one.
+
+    The barrier keeps XLA's CPU backend from making one loop of a product of one row and its bias, which computes on one
+    thread: 0.90 ms instead of 0.17 ms for 3,072 outputs of 768 on two cores.
+    """
+    return lax.optimization_barrier(result) + layer["bias"] if "bias" in layer else result
 
 
 def product(state, weight):
