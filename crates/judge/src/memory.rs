@@ -13,7 +13,7 @@ use plan::Plan;
 pub struct Parts {
     /// Resident memory once the framework is initialised.
     pub framework: f64,
-    /// Size of the weights file as stored, once; 0 if the weights are on a GPU.
+    /// Size of the weights file as stored, once for each engine in the worker; 0 if the weights are on a GPU.
     pub parameters: f64,
     /// Size of keys and values of the longest case; 0 if they are on a GPU.
     pub kv_cache: f64,
@@ -92,9 +92,10 @@ pub fn parts(
     // Each case has its own cache and frees the one before, so the longest is there at the peak.
     let kv_cache = kv_caches.observed.filter(|_| last == longest).unwrap_or(predicted(longest));
 
+    let sets = runs.iter().copied().map(weight_sets).max()? as f64;
     let needed = weights_file + kv_cache;
     let on_host = |bytes: f64| if plan.device == "cpu" { bytes } else { 0.0 };
-    let (parameters, kv_cache) = (on_host(weights_file), on_host(kv_cache));
+    let (parameters, kv_cache) = (on_host(sets * weights_file), on_host(kv_cache));
     let activations = over(&|run| {
         let above = working_peak(run)?.saturating_sub(run.loaded()?.memory.resident_bytes?);
         Some((above as f64 - kv_cache).max(0.0))
@@ -117,6 +118,12 @@ pub fn parts(
         gpu: read(&|run| Some(run.usage()?.memory.gpu.as_ref()?.bytes)),
         method: runs.iter().find_map(|run| run.usage()?.memory.method.clone()),
     })
+}
+
+/// How many times a worker holds the weights: once for each engine in it.
+fn weight_sets(run: &Run) -> usize {
+    let hybrid = run.loaded().and_then(|loaded| loaded.in_effect.hybrid.as_ref());
+    if hybrid.is_some_and(|hybrid| hybrid.alone.is_none()) { 2 } else { 1 }
 }
 
 /// Highest peak of the phases that compute, in bytes.
@@ -221,6 +228,19 @@ mod tests {
         plan.prompts[1].tokens.truncate(8);
         let p = parts_of(&runs, &plan, Some(9000));
         assert_eq!((p.kv_cache, p.kv_caches.predicted), (128.0 * 48.0, 128.0 * 40.0));
+    }
+
+    #[test]
+    fn a_hybrid_holds_the_weights_twice_though_once_would_do() {
+        let mut run = process(0, (1100 * MB, 1100 * MB), [1150 * MB; 3]);
+        for event in &mut run.events {
+            if let Event::Loaded(loaded) = event {
+                let (prefill, decode) = ("a".to_owned(), "b".to_owned());
+                loaded.in_effect.hybrid = Some(protocol::Hybrid { prefill, decode, alone: None });
+            }
+        }
+        let p = parts_of(&[run], &testing::plan(&["a"]), None);
+        assert_eq!((p.parameters, p.needed), (1000e6, 500e6 + 128.0 * 48.0));
     }
 
     #[test]

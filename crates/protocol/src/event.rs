@@ -151,8 +151,10 @@ pub struct HandOver {
     pub bytes: u64,
     /// Time that they took, all together. It is part of each request's first gap.
     pub ns: u64,
-    /// Where the first layer's keys lay in the last request, in the engine that read the prompt and in the other.
-    pub addresses: [u64; 2],
+    /// Where the first layer's keys lay in the last request, in the engine that read the prompt.
+    pub prefill_address: u64,
+    /// The same in the engine that decoded.
+    pub decode_address: u64,
     /// Why they were copied; `null` where they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,

@@ -69,7 +69,8 @@ const HAND_OVER: &[Field] = &[
     must("times", Whole(3)),
     must("bytes", Whole(5_376)),
     must("ns", Whole(20_000)),
-    must("addresses", List(&Whole(140_000_000_000_000))),
+    must("prefill_address", Whole(140_000_000_000_000)),
+    must("decode_address", Whole(140_000_000_065_536)),
     may("obstacle", Text("tch wants those of all layers in one piece")),
 ];
 

@@ -128,7 +128,8 @@ impl Spent {
             times: times + 1,
             bytes: bytes + handed.bytes,
             ns: before + ns,
-            addresses: handed.addresses.map(|address| address as u64),
+            prefill_address: handed.addresses[0] as u64,
+            decode_address: handed.addresses[1] as u64,
             obstacle: None,
         });
     }

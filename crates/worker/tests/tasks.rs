@@ -332,7 +332,8 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
     let handed = handed.expect("it hands over");
     assert_eq!((handed.times, handed.bytes), (3, 3 * HANDED_OVER), "neither warm-up nor lead-in");
     assert!(handed.ns >= 3 * APPEND.as_nanos() as u64, "{handed:?}");
-    assert_eq!((handed.addresses, handed.obstacle.as_deref()), ([1, 2], Some("it has no room")));
+    assert_eq!((handed.prefill_address, handed.decode_address), (1, 2));
+    assert_eq!(handed.obstacle.as_deref(), Some("it has no room"));
     assert_eq!(told(measure(), &[]), (None, None), "one engine");
     let without = Measure { kv_cache: KvCache::Off, ..measure() };
     assert_eq!(told(without, &["hybrid"]).1, None, "there is nothing to hand over");

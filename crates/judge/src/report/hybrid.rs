@@ -225,7 +225,7 @@ fn hand_over(evidence: &Evidence, label: &str) -> Option<HandOver> {
     Some(HandOver {
         bytes: of_request(|told| told.bytes)?,
         ms: of_request(|told| told.ns)? / 1e6,
-        addresses: last.addresses,
+        addresses: [last.prefill_address, last.decode_address],
         obstacle: last.obstacle.clone(),
     })
 }

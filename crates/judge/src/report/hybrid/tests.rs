@@ -69,7 +69,14 @@ fn plan(labels: &[&str]) -> Plan {
 /// A copy of two megabytes in two milliseconds by request, told of four requests.
 fn copied() -> protocol::HandOver {
     let obstacle = Some("a wants one piece".to_owned());
-    protocol::HandOver { times: 4, bytes: 8_000_000, ns: 8_000_000, addresses: [0x10, 0x20], obstacle }
+    protocol::HandOver {
+        times: 4,
+        bytes: 8_000_000,
+        ns: 8_000_000,
+        prefill_address: 0x10,
+        decode_address: 0x20,
+        obstacle,
+    }
 }
 
 /// What is said of a hybrid whose parts need 20 and 40 ms for the prompt, and 30 and 10 for a token.
@@ -139,9 +146,9 @@ fn prediction_and_measurement_stand_side_by_side() {
 #[test]
 fn memory_that_is_shared_is_told_by_its_address() {
     let shared =
-        protocol::HandOver { bytes: 0, ns: 4_000, addresses: [0xabc; 2], obstacle: None, ..copied() };
+        protocol::HandOver { bytes: 0, ns: 4_000, decode_address: 0x10, obstacle: None, ..copied() };
     let told = judged(&["a", "b", "hybrid-a-b"], (40.0, 10.0), shared).sentences();
-    assert!(told[1].contains("without a copy, in 0.001 ms: both engines keep them at 0xabc"), "{}", told[1]);
+    assert!(told[1].contains("without a copy, in 0.001 ms: both engines keep them at 0x10"), "{}", told[1]);
     assert!(told[3].contains("it does not pay, being no faster than the better of its parts"), "{}", told[3]);
 }
 
