@@ -84,6 +84,8 @@ impl Runner {
             (format!("{}/", place.display()), String::new()),
             (place.display().to_string(), ".".to_owned()),
             (self.root.display().to_string(), ".".to_owned()),
+            // Each process writes its parity below.
+            (format!("{}/", std::env::temp_dir().display()), "{tmp}/".to_owned()),
         ];
         paths
             .extend(self.workers.iter().map(|workers| (workers.display().to_string(), "WORKERS".to_owned())));

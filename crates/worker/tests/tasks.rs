@@ -327,13 +327,12 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
         (names.expect("it loads"), usage.expect("it measures"))
     };
     let (names, handed) = told(Measure { lead_in: 2, ..measure() }, &["hybrid"]);
-    let names = names.expect("it is a hybrid");
+    let (names, handed) = (names.expect("it is a hybrid"), handed.expect("it hands over"));
     assert_eq!((names.prefill.as_str(), names.decode.as_str(), names.alone), ("one", "other", None));
-    let handed = handed.expect("it hands over");
     assert_eq!((handed.times, handed.bytes), (3, 3 * HANDED_OVER), "neither warm-up nor lead-in");
     assert!(handed.ns >= 3 * APPEND.as_nanos() as u64, "{handed:?}");
-    assert_eq!((handed.prefill_address, handed.decode_address), (1, 2));
-    assert_eq!(handed.obstacle.as_deref(), Some("it has no room"));
+    let addresses = (handed.prefill_address, handed.decode_address);
+    assert_eq!((addresses, handed.obstacle.as_deref()), ((1, 2), Some("it has no room")));
     assert_eq!(told(measure(), &[]), (None, None), "one engine");
     let without = Measure { kv_cache: KvCache::Off, ..measure() };
     assert_eq!(told(without, &["hybrid"]).1, None, "there is nothing to hand over");

@@ -145,8 +145,7 @@ fn prediction_and_measurement_stand_side_by_side() {
 
 #[test]
 fn memory_that_is_shared_is_told_by_its_address() {
-    let shared =
-        protocol::HandOver { bytes: 0, ns: 4_000, decode_address: 0x10, obstacle: None, ..copied() };
+    let shared = protocol::HandOver { bytes: 0, ns: 4_000, decode_address: 0x10, obstacle: None, ..copied() };
     let told = judged(&["a", "b", "hybrid-a-b"], (40.0, 10.0), shared).sentences();
     assert!(told[1].contains("without a copy, in 0.001 ms: both engines keep them at 0x10"), "{}", told[1]);
     assert!(told[3].contains("it does not pay, being no faster than the better of its parts"), "{}", told[3]);
