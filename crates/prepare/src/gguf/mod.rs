@@ -1,5 +1,6 @@
 //! A GGUF file: one file that holds configuration, tokenizer and weights, these often quantised.
 
+mod chat;
 mod config;
 mod cursor;
 mod metadata;
@@ -9,6 +10,7 @@ mod rope;
 mod tokenizer;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use bundle::{Architecture, Element, ModelConfig, TensorSpec};
@@ -17,7 +19,7 @@ use candle_core::quantized::GgmlDType;
 
 use crate::encode::decode;
 use crate::error::PrepareError;
-use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
+use crate::model::{Document, Model, SourceFile, Tensors, check_layers, matrix};
 use config::Refusal;
 use metadata::Metadata;
 use reader::{Header, TensorInfo};
@@ -35,7 +37,8 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let metadata = Metadata::new(&header, file.bytes());
 
     let rope_factors = header.tensors.get(ROPE_FACTORS);
-    let rope_factors = rope_factors.map(|info| dequantise(info, file.bytes())).transpose();
+    let rope_factors = rope_factors.map(|info| dequantise(info.dtype, &file.bytes()[info.range.clone()]));
+    let rope_factors = rope_factors.transpose();
     let rope_factors = rope_factors.map_err(|reason| PrepareError::tensor(path, ROPE_FACTORS, reason))?;
     let json = config::config(&metadata, &header, rope_factors.as_deref()).map_err(|refusal| {
         let path = path.to_path_buf();
@@ -51,6 +54,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     bytes.push(b'\n');
     let config_json = Document { bytes, derived: "built from the GGUF's metadata".into() };
     let tokenizer = tokenizer::build(&metadata, config.vocab_size);
+    let chat = chat::build(&metadata);
 
     let shared = file.share();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -68,6 +72,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         config,
         config_json,
         tokenizer,
+        chat,
         tensors: Box::new(tensors),
         derived,
     })
@@ -118,14 +123,24 @@ impl Weights {
 }
 
 impl Tensors for Weights {
-    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError> {
-        let place = &self.places[&spec.name];
-        let values = dequantise(&place.info, self.file.bytes())
-            .map_err(|reason| PrepareError::tensor(self.file.path(), &spec.name, reason))?;
-        Ok(match place.permuted_heads {
-            0 => values,
-            heads => unpermute(&values, spec.shape[0], heads),
-        })
+    fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
+        let Place { info, permuted_heads } = &self.places[&spec.name];
+        let (all, columns) = matrix(spec);
+        let read = |rows: Range<usize>| {
+            let range = info.rows(rows, columns);
+            let values = dequantise(info.dtype, &self.file.bytes()[range.clone()]);
+            self.file.release(range);
+            values.map_err(|reason| PrepareError::tensor(self.file.path(), &spec.name, reason))
+        };
+        if *permuted_heads == 0 {
+            return read(rows);
+        }
+        let mut values = Vec::with_capacity(rows.len() * columns);
+        for row in rows {
+            let from = permuted(row, all / permuted_heads);
+            values.extend(read(from..from + 1)?);
+        }
+        Ok(values)
     }
 
     fn path_of(&self, _: &str) -> &Path {
@@ -133,9 +148,8 @@ impl Tensors for Weights {
     }
 }
 
-fn dequantise(info: &TensorInfo, file: &[u8]) -> Result<Vec<f32>, String> {
-    let bytes = &file[info.range.clone()];
-    let dtype = info.dtype.map_err(cannot_dequantise)?;
+fn dequantise(dtype: Result<GgmlDType, u32>, bytes: &[u8]) -> Result<Vec<f32>, String> {
+    let dtype = dtype.map_err(cannot_dequantise)?;
     let stored = match dtype {
         GgmlDType::F32 => Some(Element::F32),
         GgmlDType::F16 => Some(Element::F16),
@@ -145,7 +159,8 @@ fn dequantise(info: &TensorInfo, file: &[u8]) -> Result<Vec<f32>, String> {
     if let Some(stored) = stored {
         return Ok(decode(bytes, stored));
     }
-    match dtype.from_data(bytes.into()).dequantize(info.shape.iter().product()) {
+    let elements = bytes.len() / dtype.type_size() * dtype.block_size();
+    match dtype.from_data(bytes.into()).dequantize(elements) {
         Ok(CpuStorage::F32(values)) => Ok(values),
         Ok(_) => Err(format!("was not dequantised to f32 from {dtype:?}")),
         Err(e) => Err(format!("cannot be dequantised: {e}")),
@@ -169,18 +184,11 @@ fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
     }
 }
 
-/// Rows of each head from (d/2, 2) to (2, d/2).
-fn unpermute(values: &[f32], rows: usize, heads: usize) -> Vec<f32> {
-    let columns = values.len() / rows;
-    let head_dim = rows / heads;
-    let mut out = Vec::with_capacity(values.len());
-    for row in 0..rows {
-        let (head, within) = (row / head_dim, row % head_dim);
-        let (second, pair) = (within / (head_dim / 2), within % (head_dim / 2));
-        let source = head * head_dim + 2 * pair + second;
-        out.extend_from_slice(&values[source * columns..(source + 1) * columns]);
-    }
-    out
+/// The row of the GGUF that holds `row`: each head's rows go from (d/2, 2) to (2, d/2).
+fn permuted(row: usize, head_dim: usize) -> usize {
+    let (head, within) = (row / head_dim, row % head_dim);
+    let (second, pair) = (within / (head_dim / 2), within % (head_dim / 2));
+    head * head_dim + 2 * pair + second
 }
 
 #[cfg(test)]
@@ -189,8 +197,9 @@ mod tests {
 
     #[test]
     fn rows_come_back_in_rotate_half_order() {
-        // One head of four rows: llama.cpp interleaves the halves (0, 1 | 2, 3) to 0, 2, 1, 3.
-        let permuted = [0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
-        assert_eq!(unpermute(&permuted, 8, 2), [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0]);
+        // Heads of four rows: llama.cpp interleaves the halves (0, 1 | 2, 3) to 0, 2, 1, 3.
+        let held = [0, 2, 1, 3, 10, 12, 11, 13];
+        let rows: Vec<_> = (0..8).map(|row| held[permuted(row, 4)]).collect();
+        assert_eq!(rows, [0, 1, 2, 3, 10, 11, 12, 13]);
     }
 }
