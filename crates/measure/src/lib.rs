@@ -2,6 +2,7 @@
 //!
 //! Nothing is judged here; crate `judge` does that.
 
+pub mod bundles;
 pub mod collection;
 mod comparison;
 pub mod environment;
