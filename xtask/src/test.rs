@@ -114,9 +114,11 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     findings.step("tidy", tidy::run(&workspace.root));
     if quick {
         findings.skip("readers of results", "pandas, DuckDB and jq come over the network");
+        findings.skip("the Kubernetes example", "its schema comes over the network");
         findings.skip("an installation at work", "it takes native libraries");
     } else {
         findings.step("readers of results", readers::check(workspace));
+        findings.step("the Kubernetes example", readers::kubernetes(workspace));
     }
     let mut pieces = Vec::new();
     if !quick {
