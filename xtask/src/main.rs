@@ -9,6 +9,7 @@ mod claims;
 mod compare;
 mod dist;
 mod doctor;
+mod fuzz;
 mod gate;
 mod install;
 mod profile;
@@ -88,6 +89,8 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
+    Fuzz(fuzz::Args),
     /// Say what can run here, and what to do for what cannot
     Doctor,
     /// Check the rules of the architecture
@@ -135,6 +138,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
+        Task::Fuzz(args) => fuzz::run(&workspace, &args),
         Task::Doctor => doctor::run(&workspace),
         Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile(args) => profile::run(&workspace, &args),

@@ -44,6 +44,7 @@ const GROUPS: &[&[Package]] = &[
     ],
     &[
         Package::plain("prepare"),
+        Package::plain("fuzz"),
         Package::plain("onnx"),
         Package::plain("engine-candle"),
         Package::native("engine-ort"),

@@ -102,8 +102,13 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
 fn read_file(path: &Path) -> Result<Suite> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    prompts_in(path, &text)
+}
+
+/// The prompts in the text of a file that is called `path`.
+pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
     let suite = if path.extension().is_some_and(|extension| extension == "toml") {
-        configs::parse(path, &text)?
+        configs::parse(path, text)?
     } else {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         prompts::from_texts(&lines.map(str::to_owned).collect::<Vec<_>>())

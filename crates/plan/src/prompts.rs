@@ -1,5 +1,6 @@
 //! Turns texts into token ids. The program tokenises once, and workers receive ids (fairness rule R3).
 
+use std::path::Path;
 use std::sync::Once;
 
 use bundle::{Bundle, ModelConfig};
@@ -46,8 +47,19 @@ impl Text {
         let Some(path) = bundle.tokenizer() else {
             return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
         };
-        let tokenizer = Tokenizer::from_file(&path)
+        let bytes = std::fs::read(&path)
+            .map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))?;
+        Text::parse(&path, &bytes)
+    }
+
+    /// The tokenizer in the bytes of a tokenizer.json that is called `path`.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Text> {
+        let mut tokenizer = Tokenizer::from_bytes(bytes)
             .map_err(|e| Failure::usage(format!("{} is not a tokenizer: {e}", path.display())))?;
+        // A prompt is measured as it is: what a tokenizer.json would cut off or fill up is no part of it. Filling up could
+        // take any amount of memory.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
         Ok(Text::Tokens(Box::new(tokenizer)))
     }
 

@@ -30,10 +30,29 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
             None => "it has no config.json".to_owned(),
         }));
     }
-    let config_file = SourceFile::open(&directory.join(CONFIG))?;
-    let config = read_config(&config_file)?;
+    let config = SourceFile::open(&directory.join(CONFIG))?;
+    // Before its weights are looked for: a model that is not supported is refused for that.
+    read_config(&config)?;
     let (shards, index) = shard_paths(directory)?;
-    let shards: Vec<_> = shards.iter().map(|path| SourceFile::open(path)).collect::<Result<_, _>>()?;
+    let shards = shards.iter().map(|path| SourceFile::open(path)).collect::<Result<_, _>>()?;
+    let tokenizer = directory.join(TOKENIZER);
+    let tokenizer = if tokenizer.is_file() { Some(SourceFile::open(&tokenizer)?) } else { None };
+    read(Files { config, tokenizer, shards, index }, directory)
+}
+
+/// The files that a model consists of.
+pub(crate) struct Files {
+    pub(crate) config: SourceFile,
+    pub(crate) tokenizer: Option<SourceFile>,
+    /// One or more.
+    pub(crate) shards: Vec<SourceFile>,
+    pub(crate) index: Option<SourceFile>,
+}
+
+/// The model of files whose bytes are at hand, as they lie in `directory`.
+pub(crate) fn read(files: Files, directory: &Path) -> Result<Model, PrepareError> {
+    let Files { config: config_file, tokenizer, shards, index } = files;
+    let config = read_config(&config_file)?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
 
     let mut derived = if shards.len() == 1 {
@@ -49,14 +68,13 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         derived: "the source's config.json, verbatim".into(),
     };
     let mut files = vec![config_file];
-    let tokenizer_path = directory.join(TOKENIZER);
-    let tokenizer = if tokenizer_path.is_file() {
-        let file = SourceFile::open(&tokenizer_path)?;
-        let bytes = file.bytes().to_vec();
-        files.push(file);
-        Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
-    } else {
-        Err("the source has no tokenizer.json".into())
+    let tokenizer = match tokenizer {
+        Some(file) => {
+            let bytes = file.bytes().to_vec();
+            files.push(file);
+            Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
+        }
+        None => Err("the source has no tokenizer.json".into()),
     };
     files.extend(shards);
     files.extend(index);

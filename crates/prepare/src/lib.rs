@@ -9,6 +9,7 @@ mod encode;
 mod error;
 mod gguf;
 mod hash;
+pub mod held;
 mod hub;
 mod huggingface;
 mod model;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bundle::{ModelConfig, TensorSpec};
 use memmap2::Mmap;
@@ -48,10 +49,16 @@ pub(crate) trait Tensors {
     fn path_of(&self, name: &str) -> &Path;
 }
 
-/// A mapped file of the source.
+/// A file of the source.
 pub(crate) struct SourceFile {
     path: PathBuf,
-    map: std::sync::Arc<Mmap>,
+    bytes: Arc<Bytes>,
+}
+
+enum Bytes {
+    Mapped(Mmap),
+    /// Of a source that never was a file ([`crate::held`]).
+    Held(Vec<u8>),
 }
 
 impl SourceFile {
@@ -61,12 +68,17 @@ impl SourceFile {
         // into memory instead would cost the size of the model.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(PrepareError::reading(path))?;
-        Ok(SourceFile { path: path.to_path_buf(), map: std::sync::Arc::new(map) })
+        Ok(SourceFile { path: path.to_path_buf(), bytes: Arc::new(Bytes::Mapped(map)) })
     }
 
-    /// The same mapping once more.
+    /// A file that is held in memory. Errors call it by this path.
+    pub(crate) fn held(path: &Path, bytes: Vec<u8>) -> SourceFile {
+        SourceFile { path: path.to_path_buf(), bytes: Arc::new(Bytes::Held(bytes)) }
+    }
+
+    /// The same bytes once more.
     pub(crate) fn share(&self) -> SourceFile {
-        SourceFile { path: self.path.clone(), map: self.map.clone() }
+        SourceFile { path: self.path.clone(), bytes: self.bytes.clone() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -74,7 +86,10 @@ impl SourceFile {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.map
+        match &*self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Held(bytes) => bytes,
+        }
     }
 
     /// File name without its directory.

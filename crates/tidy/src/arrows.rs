@@ -30,6 +30,14 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-mock", &["bundle", "engine", "worker"]),
     ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
+    // A tool for developers that calls every reader there is.
+    (
+        "fuzz",
+        &[
+            "bundle", "configs", "history", "judge", "measure", "plan", "prepare", "protocol", "render",
+            "tooling",
+        ],
+    ),
     ("history", &[]),
     ("judge", &["bundle", "configs", "history", "plan", "protocol", "statistics"]),
     ("measure", &["bundle", "configs", "judge", "plan", "protocol", "setup", "statistics", "tooling"]),
@@ -59,7 +67,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
 pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("burn-backend", &["reference-burn"]),
     ("burn-flex", &["reference-burn"]),
-    ("candle-core", &["engine-candle", "engine-hybrid", "prepare", "reference-candle-transformers"]),
+    ("candle-core", &["engine-candle", "engine-hybrid", "fuzz", "prepare", "reference-candle-transformers"]),
     ("candle-nn", &["engine-candle", "engine-hybrid", "reference-candle-transformers"]),
     ("candle-transformers", &["reference-candle-transformers"]),
     ("tch", &["engine-hybrid", "engine-tch"]),

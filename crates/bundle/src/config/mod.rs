@@ -64,6 +64,26 @@ mod tests {
     }
 
     #[test]
+    fn sizes_that_no_disk_holds_are_refused_before_anything_is_computed_from_them() {
+        let largest = json!((1u64 << 28) - 1);
+        let mut config = with("intermediate_size", largest.clone());
+        config["hidden_size"] = largest;
+        config["head_dim"] = json!(16);
+        assert!(error(config).contains("weights, which no disk holds"));
+        assert!(error(with("head_dim", json!(1 << 20))).contains("head dimension is 1048576"));
+        assert!(error(with("num_hidden_layers", json!(5000))).contains("number of layers is 5000"));
+    }
+
+    #[test]
+    fn a_rotation_is_scaled_by_numbers_that_leave_it_finite() {
+        for factor in [json!(0.0), json!(-1.0), json!(1e300)] {
+            let scaling = json!({"rope_type": "linear", "factor": factor});
+            let text = error(with("rope_scaling", scaling));
+            assert!(text.contains("\"factor\"") && text.contains("between"), "{text}");
+        }
+    }
+
+    #[test]
     fn rope_is_read_in_the_old_and_the_new_spelling() {
         let old = with("rope_theta", json!(5e5));
         let new = with("rope_parameters", json!({"rope_type": "default", "rope_theta": 5e5}));

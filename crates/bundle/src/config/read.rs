@@ -9,7 +9,11 @@ use super::model::{Activation, Architecture, Llama3Scaling, ModelConfig, Positio
 use crate::error::BundleError;
 
 /// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
-const MAX_LAYERS: usize = 1 << 16;
+const MAX_LAYERS: usize = 1 << 12;
+/// Numbers in all weights: a thousand times the largest model so far. In bytes, they can still be counted in 64 bits.
+const MAX_NUMBERS: u128 = 1 << 50;
+/// The frequencies of a rotation are computed before any weights are seen.
+const MAX_HEAD_DIM: usize = 1 << 16;
 
 impl ModelConfig {
     pub fn read(path: &Path) -> Result<ModelConfig, BundleError> {
@@ -54,6 +58,15 @@ impl ModelConfig {
             let reason = format!("number of layers is {}, which no model has", self.layers);
             return Err(BundleError::Config(reason));
         }
+        if self.head_dim > MAX_HEAD_DIM {
+            let reason = format!("head dimension is {}, which no model has", self.head_dim);
+            return Err(BundleError::Config(reason));
+        }
+        let numbers = self.numbers();
+        if numbers > MAX_NUMBERS {
+            let reason = format!("its sizes make {numbers} weights, which no disk holds");
+            return Err(BundleError::Config(reason));
+        }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv_heads) = (self.heads, self.kv_heads);
             let reason = format!("{heads} attention heads cannot share {kv_heads} key/value heads evenly");
@@ -67,6 +80,18 @@ impl ModelConfig {
     }
 }
 
+impl ModelConfig {
+    /// How many numbers the weights of all matrices are.
+    fn numbers(&self) -> u128 {
+        let wide = |count: usize| count as u128;
+        let (hidden, heads) = (wide(self.hidden_size), wide(self.heads) + wide(self.kv_heads));
+        let attention = 2 * heads * wide(self.head_dim) * hidden;
+        let mlp = 3 * wide(self.intermediate_size) * hidden;
+        let positions = if self.position == Position::Learned { wide(self.max_positions) } else { 0 };
+        wide(self.layers) * (attention + mlp) + (2 * wide(self.vocab_size) + positions) * hidden
+    }
+}
+
 fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let hidden_size = fields.count("n_embd")?;
     let heads = fields.count("n_head")?;
@@ -77,7 +102,7 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     Ok(ModelConfig {
         architecture: Architecture::Gpt2,
         hidden_size,
-        intermediate_size: fields.optional_count("n_inner")?.unwrap_or(4 * hidden_size),
+        intermediate_size: fields.optional_count("n_inner")?.unwrap_or(hidden_size.saturating_mul(4)),
         layers: fields.count("n_layer")?,
         heads,
         kv_heads: heads,
@@ -181,12 +206,12 @@ fn rotary(fields: &Fields<'_>) -> Result<Rotary, BundleError> {
     };
     match kind {
         "default" => {}
-        "linear" => rotary.linear_factor = scaling.required_number("factor")?,
+        "linear" => rotary.linear_factor = positive(&scaling, "factor")?,
         "llama3" => {
             rotary.llama3 = Some(Llama3Scaling {
-                factor: scaling.required_number("factor")?,
-                low_freq_factor: scaling.required_number("low_freq_factor")?,
-                high_freq_factor: scaling.required_number("high_freq_factor")?,
+                factor: positive(&scaling, "factor")?,
+                low_freq_factor: positive(&scaling, "low_freq_factor")?,
+                high_freq_factor: positive(&scaling, "high_freq_factor")?,
                 original_max_positions: scaling.count("original_max_position_embeddings")?,
             });
         }
@@ -197,6 +222,18 @@ fn rotary(fields: &Fields<'_>) -> Result<Rotary, BundleError> {
         }
     }
     Ok(rotary)
+}
+
+/// A number that frequencies are divided by, or compared with.
+fn positive(scaling: &Fields<'_>, name: &str) -> Result<f64, BundleError> {
+    let number = scaling.required_number(name)?;
+    // Frequencies are f32: beyond its range they would be zero or infinite.
+    if !(1e-6..=1e6).contains(&number) {
+        return Err(BundleError::Config(format!(
+            "field {name:?} is {number}; it must lie between 1e-6 and 1e6"
+        )));
+    }
+    Ok(number)
 }
 
 fn activation(name: &str) -> Result<Activation, BundleError> {
