@@ -89,7 +89,7 @@ enum Task {
         quick: bool,
     },
     /// Say what can run here, and what to do for what cannot
-    Doctor,
+    Doctor(doctor::Asked),
     /// Check the rules of the architecture
     Tidy,
     /// Say where a worker's time goes, part by part, with Linux's perf
@@ -135,7 +135,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
-        Task::Doctor => doctor::run(&workspace),
+        Task::Doctor(asked) => doctor::run(&workspace, &asked),
         Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile(args) => profile::run(&workspace, &args),
         Task::Splice { results, page, block, short } => {
