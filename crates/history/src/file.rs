@@ -103,7 +103,10 @@ pub fn read(path: &Path) -> Result<History, Error> {
         }
         match serde_json::from_slice(line) {
             Ok(record) => history.records.push(record),
-            Err(error) => history.skipped.push(Skipped { line: index + 1, reason: reason(line, &error) }),
+            Err(error) => {
+                let reason = foreign::shortened(&reason(line, &error), foreign::SENTENCE);
+                history.skipped.push(Skipped { line: index + 1, reason });
+            }
         }
     }
     Ok(history)
