@@ -22,6 +22,7 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("tidy"),
         Package::plain("setup"),
         Package::plain("engine"),
+        Package::plain("foreign"),
         Package::plain("protocol"),
         Package::plain("profile"),
         Package::plain("history"),

@@ -15,6 +15,9 @@ mod talk;
 
 use std::path::{Path, PathBuf};
 
+/// Longest sentence on an input that is refused. Names from the input are in it.
+const LONGEST: usize = 8000;
+
 /// A reader, as a function of what it reads.
 pub struct Target {
     pub name: &'static str,
@@ -41,7 +44,7 @@ pub enum Form {
 const MIB: usize = 1 << 20;
 
 /// Every target. Each has a directory of seeds, `corpus/NAME`.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "gguf", form: Form::Bytes, read: files::gguf, memory: (8 * MIB, 256) },
     Target { name: "safetensors", form: Form::Safetensors, read: files::safetensors, memory: (8 * MIB, 64) },
     Target { name: "index", form: Form::Json, read: files::index, memory: (MIB, 64) },
@@ -57,6 +60,7 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "plan", form: Form::Json, read: settings::plan, memory: (8 * MIB, 256) },
     Target { name: "configs", form: Form::Bytes, read: settings::configs, memory: (8 * MIB, 256) },
     Target { name: "prompts", form: Form::Bytes, read: settings::prompts, memory: (8 * MIB, 256) },
+    Target { name: "text", form: Form::Bytes, read: settings::foreign_text, memory: (MIB, 64) },
 ];
 
 impl Target {
@@ -70,8 +74,10 @@ impl Target {
         let (fixed, each) = self.memory;
         let bound = fixed + each * input.len();
         assert!(peak <= bound, "an input of {} bytes took {peak} bytes of memory", input.len());
-        let is_mute = outcome.as_ref().is_err_and(|sentence| sentence.trim().is_empty());
-        assert!(!is_mute, "an input is refused without a word");
+        if let Err(sentence) = &outcome {
+            // As it is printed.
+            check(&foreign::line(sentence));
+        }
         outcome
     }
 
@@ -87,6 +93,12 @@ impl Target {
 /// This crate's directory.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn check(sentence: &str) {
+    assert!(!sentence.trim().is_empty(), "an input is refused without a word");
+    assert!(!sentence.contains(char::is_control), "a refusal has more than one line: {sentence:?}");
+    assert!(sentence.len() <= LONGEST, "an input is refused in {} bytes", sentence.len());
 }
 
 /// The sentence of an error.

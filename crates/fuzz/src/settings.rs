@@ -66,3 +66,17 @@ pub(crate) fn plan(input: &[u8]) -> Outcome {
     assert!(plan_of_scene().contenders.iter().all(|ours| plan.contender(&ours.label).is_none_or(|_| true)));
     Ok(())
 }
+
+/// Any text of others, at its two doors.
+pub(crate) fn foreign_text(input: &[u8]) -> Outcome {
+    let text = text(input)?;
+    let entered = foreign::Foreign::<{ foreign::SENTENCE }>::new(text);
+    assert!(entered.chars().count() <= foreign::SENTENCE && !entered.contains(char::is_control));
+    assert_eq!(foreign::Foreign::<{ foreign::SENTENCE }>::new(&entered), entered, "once in is in");
+    assert!(!foreign::line(text).contains(char::is_control));
+    assert!(!foreign::cell(text).contains('\n') && !foreign::markdown(text).contains('\n'));
+    let cell = foreign::spreadsheet(&entered);
+    let is_number = cell.trim_end_matches(['%', ' ']).parse::<f64>().is_ok();
+    assert!(is_number || !cell.starts_with(['=', '+', '-', '@']), "a formula: {cell:?}");
+    Ok(())
+}

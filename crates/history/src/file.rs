@@ -110,7 +110,8 @@ impl History {
             match serde_json::from_slice(line) {
                 Ok(record) => history.records.push(record),
                 Err(error) => {
-                    history.skipped.push(Skipped { line: index + 1, reason: reason(line, &error) });
+                    let reason = foreign::shortened(&reason(line, &error), foreign::SENTENCE);
+                    history.skipped.push(Skipped { line: index + 1, reason });
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The output of one process: the unit of evidence, kept whole.
 
+use foreign::{Foreign, ForeignText};
 use protocol::{CaseSample, ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ pub enum Ending {
     /// The worker reported that it could not go on.
     Reported(protocol::Failed),
     /// It ended, or was ended, without saying so in the protocol: why, and its last words.
-    Broken { reason: String, last_words: Option<String> },
+    Broken { reason: String, last_words: Option<Foreign> },
     /// It could not allocate, or was killed for lack of memory.
     OutOfMemory { reason: String },
     /// The user interrupted.
@@ -105,11 +106,11 @@ pub struct Waited {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DerivedWeights {
     /// A file of the bundle, by name.
-    pub from: String,
-    pub from_sha256: String,
+    pub from: Foreign,
+    pub from_sha256: Foreign,
     /// The hash of the derived file.
-    pub sha256: String,
-    pub by: String,
+    pub sha256: Foreign,
+    pub by: Foreign,
     /// Whether it holds the very numbers of the bundle's file.
     pub same_values: bool,
 }
@@ -129,9 +130,9 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
     pub kind: FailureKind,
-    pub reason: String,
+    pub reason: ForeignText,
     /// The last line of the worker's stderr, where it ended without reporting.
-    pub last_words: Option<String>,
+    pub last_words: Option<Foreign>,
     /// The shell line that repeats it.
     pub repeat: Option<String>,
 }
@@ -153,7 +154,7 @@ impl RunFailure {
             Some(words) if !self.reason.contains(words.as_str()) => {
                 format!("{}; its last words: {words}", self.reason)
             }
-            _ => self.reason.clone(),
+            _ => self.reason.to_string(),
         }
     }
 
@@ -173,7 +174,7 @@ impl RunFailure {
                 (kind, reason, None)
             }
         };
-        Some(RunFailure { kind, reason, last_words, repeat: None })
+        Some(RunFailure { kind, reason: reason.into(), last_words, repeat: None })
     }
 }
 

@@ -272,5 +272,5 @@ fn compare(theirs: &States, ours: &States, limit: f64) -> std::result::Result<Ve
 }
 
 fn failed(reason: String) -> RunFailure {
-    RunFailure { kind: FailureKind::Failed, reason, last_words: None, repeat: None }
+    RunFailure { kind: FailureKind::Failed, reason: reason.into(), last_words: None, repeat: None }
 }

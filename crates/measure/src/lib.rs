@@ -3,6 +3,7 @@
 //! Nothing is judged here; crate `judge` does that.
 
 pub mod collection;
+pub mod command;
 mod comparison;
 pub mod environment;
 mod finishing;

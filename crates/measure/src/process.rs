@@ -15,6 +15,8 @@ use crate::machine::Pinned;
 
 /// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
 const MAX_LINE: u64 = 64 << 20;
+/// Lines that are read before they are asked for.
+const LINES_AHEAD: usize = 2;
 /// Bytes of a worker's stderr that are kept as its last words.
 const STDERR_TAIL: usize = 16 << 10;
 
@@ -78,8 +80,8 @@ impl Process {
             let before = monotonic_ns();
             (command.spawn()?, before)
         };
-        // The channel is bounded, so that a flood fills the pipe and not this program's memory.
-        let (sender, lines) = sync_channel(64);
+        // Bounded, so that a flood of long lines fills the pipe and not this program's memory.
+        let (sender, lines) = sync_channel(LINES_AHEAD);
         let (input, to_write) = channel::<String>();
         let stdout = child.stdout.take().expect("piped");
         let mut pipe = child.stderr.take().expect("piped");

@@ -326,7 +326,7 @@ impl Session<'_> {
 fn cut_off() -> RunFailure {
     RunFailure {
         kind: FailureKind::Interrupted,
-        reason: "photofinish was ended before it".to_owned(),
+        reason: "photofinish was ended before it".into(),
         last_words: None,
         repeat: None,
     }

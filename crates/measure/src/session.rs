@@ -173,7 +173,12 @@ impl<'a> Session<'a> {
                 )));
             }
             let reason = format!("{reason}; {}", self.remedies[index]);
-            let failure = RunFailure { kind: FailureKind::Failed, reason, last_words: None, repeat: None };
+            let failure = RunFailure {
+                kind: FailureKind::Failed,
+                reason: reason.into(),
+                last_words: None,
+                repeat: None,
+            };
             self.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
             self.tell(Fact::Absent { framework: contender.label.clone(), failure });
         }

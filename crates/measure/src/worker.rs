@@ -7,6 +7,7 @@ use std::time::Duration;
 use judge::run::Outcome;
 use protocol::{Hello, Job, Turn};
 
+use crate::command::is_secret;
 use crate::live::Live;
 use crate::process::{Heard, Process, now};
 use crate::protest::{check_version, describe, last_line, nonsense};
@@ -46,7 +47,7 @@ impl Worker {
         };
         let (status, stderr) = process.reap();
         let last_words = last_line(&stderr);
-        let cause = |reason: String| last_words.clone().unwrap_or(reason);
+        let cause = |reason: String| last_words.clone().map_or(reason, String::from);
         match (stopped, line) {
             (Some(reason), _) => Err(reason),
             (None, _) if !status.success() => Err(cause(describe(status))),
@@ -78,7 +79,11 @@ impl Worker {
 
     /// The shell line that repeats a job kept in `file`.
     pub(crate) fn shell_line(&self, file: &Path) -> String {
-        let variables = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        // It is kept with the results: whoever repeats it knows their own secrets.
+        let variables = self.environment.iter().map(|(name, value)| {
+            let value = if is_secret(name) { "***" } else { value };
+            format!("{name}={}", quoted(value))
+        });
         let variables = variables.collect::<Vec<_>>().join(" ");
         let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
         format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))

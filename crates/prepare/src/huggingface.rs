@@ -30,13 +30,15 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
             None => "it has no config.json".to_owned(),
         }));
     }
-    let config = SourceFile::open(&directory.join(CONFIG))?;
+    let config = SourceFile::within(directory, CONFIG)?;
     // Before its weights are looked for: a model that is not supported is refused for that.
     read_config(&config)?;
-    let (shards, index) = shard_paths(directory)?;
-    let shards = shards.iter().map(|path| SourceFile::open(path)).collect::<Result<_, _>>()?;
-    let tokenizer = directory.join(TOKENIZER);
-    let tokenizer = if tokenizer.is_file() { Some(SourceFile::open(&tokenizer)?) } else { None };
+    let (shards, index) = shards(directory)?;
+    let shards =
+        shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
+    // A link that leads nowhere is there, too, and is refused.
+    let has_tokenizer = directory.join(TOKENIZER).symlink_metadata().is_ok();
+    let tokenizer = has_tokenizer.then(|| SourceFile::within(directory, TOKENIZER)).transpose()?;
     read(Files { config, tokenizer, shards, index }, directory)
 }
 
@@ -106,7 +108,7 @@ fn directory_name(directory: &Path) -> String {
 
 /// The config.json of a directory, known to describe a model that is supported.
 pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
-    let file = SourceFile::open(&directory.join(CONFIG))?;
+    let file = SourceFile::within(directory, CONFIG)?;
     read_config(&file)?;
     parse(&file)
 }
@@ -129,14 +131,14 @@ fn read_config(file: &SourceFile) -> Result<ModelConfig, PrepareError> {
     ModelConfig::from_json(&value).map_err(|source| PrepareError::Model { path, source })
 }
 
-/// The files that hold the weights, and the index that lists them if there is one. Like
+/// Names of the files that hold the weights, and the index that lists them if there is one. Like
 /// transformers: `model.safetensors` alone, else what the index lists, else every safetensors file.
-fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), PrepareError> {
+fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), PrepareError> {
     if directory.join(WEIGHTS).is_file() {
-        return Ok((vec![directory.join(WEIGHTS)], None));
+        return Ok((vec![WEIGHTS.to_owned()], None));
     }
     if directory.join(INDEX).is_file() {
-        let index = SourceFile::open(&directory.join(INDEX))?;
+        let index = SourceFile::within(directory, INDEX)?;
         let names = indexed_files(&index)?;
         for name in &names {
             if !directory.join(name).is_file() {
@@ -144,7 +146,7 @@ fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), P
                 return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
             }
         }
-        return Ok((names.iter().map(|name| directory.join(name)).collect(), Some(index)));
+        return Ok((names.into_iter().collect(), Some(index)));
     }
     let shards = files_with(directory, &["safetensors"])?;
     if shards.is_empty() {
@@ -155,7 +157,8 @@ fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), P
         }
         return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
     }
-    Ok((shards, None))
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((shards.iter().map(name).collect(), None))
 }
 
 /// The files of a directory with one of `extensions`, sorted.

@@ -224,7 +224,7 @@ impl Talk {
         let failed: Option<protocol::Failed> = self.read("failed", object.clone());
         let Some(failed) = failed else { return Stop::Broken };
         if failed.kind == protocol::FailureKind::Unsupported {
-            return Stop::Refused(failed.reason);
+            return Stop::Refused(failed.reason.into());
         }
         let text = format!("it failed where `{awaited}` must come: {}", failed.reason);
         self.note_here(Problem::new(text));

@@ -5,6 +5,8 @@ mod check;
 mod claims;
 mod common;
 mod denoise;
+#[cfg(unix)]
+mod foreign_text;
 mod history;
 mod input;
 #[cfg(target_os = "linux")]

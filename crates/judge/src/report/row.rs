@@ -50,7 +50,7 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
     /// The shapes that its last process compiled for; `None` where it compiles for none, or does not tell.
     #[serde(default)]
-    pub compiled: Option<Vec<String>>,
+    pub compiled: Option<foreign::Foreigns>,
 }
 
 /// The state of a contender.
@@ -76,7 +76,7 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
     pub requested: Precision,
-    pub observed: Option<String>,
+    pub observed: Option<foreign::Foreign>,
 }
 
 /// Loading, by what the page cache held before.
@@ -98,7 +98,7 @@ pub struct Loads {
 pub struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
     pub joules_per_token: f64,
-    pub method: String,
+    pub method: foreign::Foreign,
 }
 
 /// Below this share, a page cache is cold: a few pages of the file's header do not warm a load.

@@ -51,6 +51,7 @@ fn seeds(target: &Target) -> Result<Seeds> {
         "plan" => Ok(vec![("schema-3".to_owned(), read(&results("plan.json"))?)]),
         "configs" => configs(),
         "prompts" => prompts(),
+        "text" => Ok(vec![("hostile".to_owned(), "=1+1 \u{1b}[2J <b>|x|</b>\r\nGröße \u{202e}".into())]),
         other => anyhow::bail!("nobody says what the seeds of {other} are"),
     }
 }
