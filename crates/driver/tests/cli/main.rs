@@ -6,7 +6,9 @@ mod claims;
 mod common;
 mod denoise;
 mod history;
+mod hostile;
 mod input;
+mod kills;
 #[cfg(target_os = "linux")]
 mod memory;
 mod optimised;
