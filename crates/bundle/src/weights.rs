@@ -40,13 +40,41 @@ impl Weights {
         // would fault, as it would under any framework that maps weights.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(BundleError::io(path))?;
-        let tensors = entries(path, &map, expected)?;
+        let malformed = |e: safetensors::SafeTensorError| BundleError::Malformed {
+            path: path.to_path_buf(),
+            reason: e.to_string(),
+        };
+        // `deserialize` checks the header against the file's size and the tensors against each other.
+        SafeTensors::deserialize(&map).map_err(malformed)?;
+        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(malformed)?;
+        let data = 8 + header;
+        let mut tensors = HashMap::with_capacity(expected.len());
+        for spec in expected {
+            let Some(info) = metadata.info(&spec.name) else {
+                return Err(BundleError::MissingTensor { path: path.to_path_buf(), name: spec.name.clone() });
+            };
+            if info.shape != spec.shape {
+                return Err(BundleError::Shape {
+                    path: path.to_path_buf(),
+                    name: spec.name.clone(),
+                    found: info.shape.clone(),
+                    expected: spec.shape.clone(),
+                });
+            }
+            let found = format!("{:?}", info.dtype);
+            if found != spec.element.name() {
+                return Err(BundleError::ElementType {
+                    path: path.to_path_buf(),
+                    name: spec.name.clone(),
+                    found,
+                    expected: spec.element,
+                });
+            }
+            let range = data + info.data_offsets.0..data + info.data_offsets.1;
+            let entry = Entry { shape: info.shape.clone(), element: spec.element, range };
+            tensors.insert(spec.name.clone(), entry);
+        }
         Ok(Weights { path: path.to_path_buf(), precision, map, tensors })
-    }
-
-    /// Checks that `bytes`, called `path` in errors, are a file that [`Weights::map`] accepts.
-    pub fn check(path: &Path, bytes: &[u8], expected: &[StoredTensor]) -> Result<(), BundleError> {
-        entries(path, bytes, expected).map(drop)
     }
 
     pub fn path(&self) -> &Path {
@@ -149,47 +177,4 @@ impl Weights {
             .get(name)
             .ok_or_else(|| BundleError::MissingTensor { path: self.path.clone(), name: name.to_owned() })
     }
-}
-
-/// The places of `expected` in a safetensors file, each checked against what the file says of itself.
-fn entries(
-    path: &Path,
-    bytes: &[u8],
-    expected: &[StoredTensor],
-) -> Result<HashMap<String, Entry>, BundleError> {
-    let malformed = |e: safetensors::SafeTensorError| BundleError::Malformed {
-        path: path.to_path_buf(),
-        reason: e.to_string(),
-    };
-    // `deserialize` checks the header against the file's size and the tensors against each other.
-    SafeTensors::deserialize(bytes).map_err(malformed)?;
-    let (header, metadata) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
-    let data = 8 + header;
-    let mut tensors = HashMap::with_capacity(expected.len());
-    for spec in expected {
-        let Some(info) = metadata.info(&spec.name) else {
-            return Err(BundleError::MissingTensor { path: path.to_path_buf(), name: spec.name.clone() });
-        };
-        if info.shape != spec.shape {
-            return Err(BundleError::Shape {
-                path: path.to_path_buf(),
-                name: spec.name.clone(),
-                found: info.shape.clone(),
-                expected: spec.shape.clone(),
-            });
-        }
-        let found = format!("{:?}", info.dtype);
-        if found != spec.element.name() {
-            return Err(BundleError::ElementType {
-                path: path.to_path_buf(),
-                name: spec.name.clone(),
-                found,
-                expected: spec.element,
-            });
-        }
-        let range = data + info.data_offsets.0..data + info.data_offsets.1;
-        let entry = Entry { shape: info.shape.clone(), element: spec.element, range };
-        tensors.insert(spec.name.clone(), entry);
-    }
-    Ok(tensors)
 }

@@ -30,31 +30,11 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
             None => "it has no config.json".to_owned(),
         }));
     }
-    let config = SourceFile::within(directory, CONFIG)?;
-    // Before its weights are looked for: a model that is not supported is refused for that.
-    read_config(&config)?;
-    let (shards, index) = shards(directory)?;
-    let shards =
-        shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
-    // A link that leads nowhere is there, too, and is refused.
-    let has_tokenizer = directory.join(TOKENIZER).symlink_metadata().is_ok();
-    let tokenizer = has_tokenizer.then(|| SourceFile::within(directory, TOKENIZER)).transpose()?;
-    read(Files { config, tokenizer, shards, index }, directory)
-}
-
-/// The files that a model consists of.
-pub(crate) struct Files {
-    pub(crate) config: SourceFile,
-    pub(crate) tokenizer: Option<SourceFile>,
-    /// One or more.
-    pub(crate) shards: Vec<SourceFile>,
-    pub(crate) index: Option<SourceFile>,
-}
-
-/// The model of files whose bytes are at hand, as they lie in `directory`.
-pub(crate) fn read(files: Files, directory: &Path) -> Result<Model, PrepareError> {
-    let Files { config: config_file, tokenizer, shards, index } = files;
+    let config_file = SourceFile::within(directory, CONFIG)?;
     let config = read_config(&config_file)?;
+    let (shards, index) = shards(directory)?;
+    let shards: Vec<_> =
+        shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
 
     let mut derived = if shards.len() == 1 {
@@ -76,13 +56,14 @@ pub(crate) fn read(files: Files, directory: &Path) -> Result<Model, PrepareError
         },
     };
     let mut files = vec![config_file];
-    let tokenizer = match tokenizer {
-        Some(file) => {
-            let bytes = file.bytes().to_vec();
-            files.push(file);
-            Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
-        }
-        None => Err("the source has no tokenizer.json".into()),
+    // A link that leads nowhere is there, too, and is refused.
+    let tokenizer = if directory.join(TOKENIZER).symlink_metadata().is_ok() {
+        let file = SourceFile::within(directory, TOKENIZER)?;
+        let bytes = file.bytes().to_vec();
+        files.push(file);
+        Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
+    } else {
+        Err("the source has no tokenizer.json".into())
     };
     files.extend(shards);
     files.extend(index);

@@ -9,7 +9,6 @@ mod encode;
 mod error;
 mod gguf;
 mod hash;
-pub mod held;
 mod hub;
 mod huggingface;
 mod model;

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bundle::{ModelConfig, TensorSpec};
 use memmap2::Mmap;
@@ -49,16 +48,10 @@ pub(crate) trait Tensors {
     fn path_of(&self, name: &str) -> &Path;
 }
 
-/// A file of the source.
+/// A mapped file of the source.
 pub(crate) struct SourceFile {
     path: PathBuf,
-    bytes: Arc<Bytes>,
-}
-
-enum Bytes {
-    Mapped(Mmap),
-    /// Of a source that never was a file ([`crate::held`]).
-    Held(Vec<u8>),
+    map: std::sync::Arc<Mmap>,
 }
 
 impl SourceFile {
@@ -91,17 +84,12 @@ impl SourceFile {
         // into memory instead would cost the size of the model.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(PrepareError::reading(path))?;
-        Ok(SourceFile { path: path.to_path_buf(), bytes: Arc::new(Bytes::Mapped(map)) })
+        Ok(SourceFile { path: path.to_path_buf(), map: std::sync::Arc::new(map) })
     }
 
-    /// A file that is held in memory. Errors call it by this path.
-    pub(crate) fn held(path: &Path, bytes: Vec<u8>) -> SourceFile {
-        SourceFile { path: path.to_path_buf(), bytes: Arc::new(Bytes::Held(bytes)) }
-    }
-
-    /// The same bytes once more.
+    /// The same mapping once more.
     pub(crate) fn share(&self) -> SourceFile {
-        SourceFile { path: self.path.clone(), bytes: self.bytes.clone() }
+        SourceFile { path: self.path.clone(), map: self.map.clone() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -109,10 +97,7 @@ impl SourceFile {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &*self.bytes {
-            Bytes::Mapped(map) => map,
-            Bytes::Held(bytes) => bytes,
-        }
+        &self.map
     }
 
     /// File name without its directory.

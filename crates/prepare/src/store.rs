@@ -10,7 +10,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision, TensorSpec};
+use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision};
 use sha2::{Digest, Sha256};
 
 use crate::error::PrepareError;
@@ -19,7 +19,7 @@ use crate::model::{CONFIG, Model, TOKENIZER};
 use crate::progress::Reporter;
 use crate::request::Request;
 use crate::room;
-use crate::safetensors::{Sink, Writer};
+use crate::safetensors::Writer;
 
 /// Part of every bundle's address. To be raised when the same source comes to give other bytes.
 const RECIPE: u32 = 1;
@@ -147,34 +147,23 @@ fn write_weights(
     let names = precisions.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
     reporter.start(format!("writing {names}"), 4 * specs.iter().map(|s| elements(&s.shape)).sum::<u64>());
     for spec in &specs {
-        append(model, spec, writers.iter_mut().map(|(_, writer)| writer))?;
-        reporter.advance(4 * elements(&spec.shape));
+        let values = model.tensors.read(spec)?;
+        let source = model.tensors.path_of(&spec.name);
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let reason = format!("holds {} at element {at}; weights must be finite", values[at]);
+            return Err(PrepareError::tensor(source, &spec.name, reason));
+        }
+        for (_, writer) in &mut writers {
+            writer.append(spec, &values, source)?;
+        }
+        reporter.advance(4 * values.len() as u64);
     }
     reporter.finish();
     let mut records = BTreeMap::new();
     for (precision, writer) in writers {
-        let (_, record) = writer.finish(derived(model, precision))?;
-        records.insert(precision.file_name(), record);
+        records.insert(precision.file_name(), writer.finish(derived(model, precision))?);
     }
     Ok(records)
-}
-
-/// Appends a tensor of `model` to every writer.
-pub(crate) fn append<'a, F: Sink + 'a>(
-    model: &Model,
-    spec: &TensorSpec,
-    writers: impl Iterator<Item = &'a mut Writer<F>>,
-) -> Result<(), PrepareError> {
-    let values = model.tensors.read(spec)?;
-    let source = model.tensors.path_of(&spec.name);
-    if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-        let reason = format!("holds {} at element {at}; weights must be finite", values[at]);
-        return Err(PrepareError::tensor(source, &spec.name, reason));
-    }
-    for writer in writers {
-        writer.append(spec, &values, source)?;
-    }
-    Ok(())
 }
 
 fn derived(model: &Model, precision: Precision) -> String {

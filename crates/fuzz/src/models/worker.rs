@@ -128,7 +128,7 @@ fn judged(status: ExitStatus, stdout: &str, stderr: &str) -> Ended {
             if failed.reason.is_empty() || failed.reason.lines().count() > 20 {
                 return Ended::Finding(format!("its reason is no sentence: {:?}", failed.reason));
             }
-            Ended::Refused(failed.reason)
+            Ended::Refused(failed.reason.to_string())
         }
         _ => Ended::Finding(format!("{status}; its last line was {last:?}, its last words {words:?}")),
     }

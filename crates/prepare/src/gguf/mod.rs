@@ -32,12 +32,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         let reason = "it is a directory, not a .gguf file".into();
         return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
     }
-    read(SourceFile::open(path)?)
-}
-
-/// The model of a file whose bytes are at hand.
-pub(crate) fn read(file: SourceFile) -> Result<Model, PrepareError> {
-    let path = &file.path().to_path_buf();
+    let file = SourceFile::open(path)?;
     let header = Header::parse(file.bytes()).map_err(|reason| PrepareError::damaged(path, reason))?;
     let metadata = Metadata::new(&header, file.bytes());
 

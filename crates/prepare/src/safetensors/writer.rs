@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bundle::{Element, FileRecord, Precision, StoredTensor, TensorSpec};
@@ -18,9 +18,9 @@ const ALIGNMENT: usize = 64;
 const CHUNK: usize = 1 << 18;
 
 /// Writes tensors one after another, in the order given at the start.
-pub(crate) struct Writer<F> {
+pub(crate) struct Writer {
     path: PathBuf,
-    file: F,
+    file: File,
     precision: Precision,
     /// What is still to be written, in order.
     expected: VecDeque<StoredTensor>,
@@ -31,25 +31,13 @@ pub(crate) struct Writer<F> {
     buffer: Vec<u8>,
 }
 
-impl Writer<File> {
+impl Writer {
     pub(crate) fn create(
         path: &Path,
         precision: Precision,
         stored: Vec<StoredTensor>,
-    ) -> Result<Writer<File>, PrepareError> {
+    ) -> Result<Writer, PrepareError> {
         let file = File::create_new(path).map_err(PrepareError::writing(path))?;
-        Writer::begin(path, file, precision, stored)
-    }
-}
-
-impl<F: Sink> Writer<F> {
-    /// Begins a file that errors call by `path`.
-    pub(crate) fn begin(
-        path: &Path,
-        file: F,
-        precision: Precision,
-        stored: Vec<StoredTensor>,
-    ) -> Result<Writer<F>, PrepareError> {
         let mut writer = Writer {
             path: path.to_path_buf(),
             file,
@@ -109,10 +97,10 @@ impl<F: Sink> Writer<F> {
         Ok(())
     }
 
-    /// Makes the file durable and returns it with its record for the manifest.
-    pub(crate) fn finish(self, derived: String) -> Result<(F, FileRecord), PrepareError> {
-        self.file.make_durable().map_err(PrepareError::writing(&self.path))?;
-        Ok((self.file, FileRecord { sha256: hexadecimal(self.hasher), bytes: self.bytes, derived }))
+    /// Makes the file durable and returns its record for the manifest.
+    pub(crate) fn finish(self, derived: String) -> Result<FileRecord, PrepareError> {
+        self.file.sync_all().map_err(PrepareError::writing(&self.path))?;
+        Ok(FileRecord { sha256: hexadecimal(self.hasher), bytes: self.bytes, derived })
     }
 
     fn flush(&mut self) -> Result<(), PrepareError> {
@@ -120,25 +108,6 @@ impl<F: Sink> Writer<F> {
         self.file.write_all(&self.buffer).map_err(PrepareError::writing(&self.path))?;
         self.bytes += self.buffer.len() as u64;
         self.buffer.clear();
-        Ok(())
-    }
-}
-
-/// Where a file is written to.
-pub(crate) trait Sink: Write {
-    /// Returns once what was written outlives the machine.
-    fn make_durable(&self) -> io::Result<()>;
-}
-
-impl Sink for File {
-    fn make_durable(&self) -> io::Result<()> {
-        self.sync_all()
-    }
-}
-
-/// In memory, nothing outlives anything.
-impl Sink for Vec<u8> {
-    fn make_durable(&self) -> io::Result<()> {
         Ok(())
     }
 }

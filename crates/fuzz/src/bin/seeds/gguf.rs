@@ -3,10 +3,11 @@
 use std::io::Cursor;
 
 use anyhow::Result;
-use bundle::ModelConfig;
+use bundle::{ModelConfig, Precision};
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
+use fuzz::models::{Model, prepared};
 use serde_json::json;
 
 /// A model, whose matrices are stored as one type where their rows allow it.
@@ -56,9 +57,10 @@ pub(crate) fn seeds() -> Result<Vec<(String, Vec<u8>)>> {
 pub(crate) fn tokenizers() -> Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for shape in SHAPES.iter().filter(|shape| shape.tokenizer.is_some()) {
-        let held = prepare::held::gguf(shape.file()?)?;
-        let tokenizer = held.tokenizer.map_err(|reason| anyhow::anyhow!("{}: {reason}", shape.name))?;
-        found.push((shape.name.to_owned(), tokenizer));
+        let scratch = tempfile::tempdir()?;
+        let bundle = prepared(&Model::Gguf(shape.file()?), Precision::F32, scratch.path())?;
+        let bundle = bundle.map_err(|refusal| anyhow::anyhow!("{}: {refusal}", shape.name))?;
+        found.push((shape.name.to_owned(), std::fs::read(bundle.join("tokenizer.json"))?));
     }
     Ok(found)
 }

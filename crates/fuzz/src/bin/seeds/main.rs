@@ -39,7 +39,7 @@ fn seeds(target: &Target) -> Result<Seeds> {
     match target.name {
         "gguf" => gguf::seeds(),
         "safetensors" => weights::files(),
-        "index" => Ok(vec![("two".to_owned(), weights::INDEX.into())]),
+        "index" => Ok(vec![("one-file".to_owned(), weights::index()?.into())]),
         "config" => of_tiny_models("config.json"),
         "tokenizer" => gguf::tokenizers(),
         "manifest" => Ok(vec![("bundle".to_owned(), weights::manifest())]),

@@ -4,12 +4,21 @@ use anyhow::Result;
 use fuzz::root;
 use serde_json::{Map, Value, json};
 
-pub(crate) const INDEX: &str = r#"{"metadata":{"total_size":8},"weight_map":{"a.weight":"model-00001-of-00002.safetensors","b.weight":"model-00002-of-00002.safetensors"}}"#;
+/// Every tensor is in the one file that there is.
+pub(crate) fn index() -> Result<String> {
+    let file = |name: String| (name, Value::String("inside.safetensors".to_owned()));
+    let map: Map<_, _> = config()?.tensors().into_iter().map(|tensor| file(tensor.name)).collect();
+    Ok(json!({"metadata": {"total_size": 8}, "weight_map": map}).to_string())
+}
+
+fn config() -> Result<bundle::ModelConfig> {
+    let config: Value = serde_json::from_slice(&std::fs::read(root().join("scene/config.json"))?)?;
+    Ok(bundle::ModelConfig::from_json(&config)?)
+}
 
 /// The weights that the scene's configuration calls for, in each type that weights may have.
 pub(crate) fn files() -> Result<Vec<(String, Vec<u8>)>> {
-    let config: Value = serde_json::from_slice(&std::fs::read(root().join("scene/config.json"))?)?;
-    let config = bundle::ModelConfig::from_json(&config)?;
+    let config = config()?;
     let file = |dtype: &str, bytes: usize| {
         let mut header = Map::new();
         let mut data: Vec<u8> = Vec::new();
