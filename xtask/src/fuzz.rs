@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Executions of each target, in place of a time; with `models`, models that were accepted
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
-    /// Of all random choices; begins with the committed corpus alone, so that a run can be repeated
+    /// Seed of all random choices; begins with the committed corpus alone, so that a run can be repeated
     #[arg(long, value_name = "S")]
     seed: Option<u32>,
     /// Write the figures between the markers of this page
@@ -73,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         print!("{table}");
         if let Some(page) = &args.page {
             let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-            fs::write(page, tooling::markers::splice(&text, "figures", &table)?)?;
+            fs::write(page, tooling::splice(&text, "figures", &table)?)?;
         }
     }
     if targets.iter().any(|name| name == MODELS) {

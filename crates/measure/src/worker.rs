@@ -7,8 +7,8 @@ use std::time::Duration;
 use judge::run::Outcome;
 use protocol::{Hello, Job, Turn};
 
-use crate::command::is_secret;
 use crate::clock::now;
+use crate::command::is_secret;
 use crate::live::Live;
 use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};

@@ -103,8 +103,7 @@ pub struct FileIdentity {
 pub struct PageCache {
     /// Whether dropping it was asked for ([`Job::evict`](crate::Job::evict)).
     pub evicted: bool,
-    /// Share of its pages that were resident, 0 to 1, after the request to drop them if there was one. A
-    /// page that any process has mapped cannot be dropped.
+    /// Share of its pages, 0 to 1, that were resident after a request to drop them; mapped ones cannot be dropped.
     pub resident_before: f64,
 }
 

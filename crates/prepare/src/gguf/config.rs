@@ -119,13 +119,7 @@ fn llama_like(
         None if heads != 0 && hidden % heads == 0 => hidden / heads,
         None => return Err(format!("embedding length {hidden} does not divide into {heads} heads").into()),
     };
-    let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
-    let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
-    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
-        return Err(Refusal::Unsupported(format!(
-            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
-        )));
-    }
+    check_heads(architecture, metadata, head_dim)?;
     let context = metadata.required_count(&at("context_length"))?;
     let window = metadata.count(&at("attention.sliding_window"))?.filter(|&window| window > 0);
     let biased = |tensor: &str| header.tensors.contains_key(&format!("blk.0.{tensor}.bias"));
@@ -167,6 +161,19 @@ fn llama_like(
         }
     }
     Ok(config)
+}
+
+/// Refuses heads whose parts differ in length, but for phi3's, of which some dimensions are not rotated.
+fn check_heads(architecture: &str, metadata: &Metadata<'_>, head_dim: usize) -> Result<(), Refusal> {
+    let at = |key: &str| format!("{architecture}.{key}");
+    let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
+    let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
+    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
+        return Err(Refusal::Unsupported(format!(
+            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
+        )));
+    }
+    Ok(())
 }
 
 /// `rope.scaling.type` and `rope.scaling.factor`, or `rope.scale_linear` of older files. A type that is not
