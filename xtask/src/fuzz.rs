@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Executions of each target, in place of a time; with `models`, models that were accepted
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
-    /// Of all random choices; begins with the committed corpus alone, so that a run can be repeated
+    /// Seed of all random choices; begins with the committed corpus alone, so that a run can be repeated
     #[arg(long, value_name = "S")]
     seed: Option<u32>,
     /// Write the figures between the markers of this page

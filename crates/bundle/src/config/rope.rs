@@ -141,8 +141,10 @@ impl Reader<'_> {
                 return Ok(divisors);
             }
             let held = divisors.len();
-            let reason =
-                format!("{name} has {held} divisors; {} rotated dimensions need {wanted} between 1e-6 and 1e6", self.dims);
+            let reason = format!(
+                "{name} has {held} divisors; {} rotated dimensions need {wanted} between 1e-6 and 1e6",
+                self.dims
+            );
             Err(BundleError::Config(reason))
         };
         let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);

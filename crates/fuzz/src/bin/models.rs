@@ -21,7 +21,7 @@ struct Arguments {
     /// Stop after this time
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Of the changes
+    /// Seed of the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory of the workers
