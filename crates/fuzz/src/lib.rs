@@ -15,8 +15,8 @@ mod talk;
 
 use std::path::{Path, PathBuf};
 
-/// Longest sentence on an input that is refused. Names from the input are in it.
-const LONGEST: usize = 8000;
+/// Most characters of a sentence on an input that is refused. Names from the input are in it.
+const LONGEST: usize = 4000;
 
 /// A reader, as a function of what it reads.
 pub struct Target {
@@ -98,7 +98,8 @@ pub fn root() -> &'static Path {
 fn check(sentence: &str) {
     assert!(!sentence.trim().is_empty(), "an input is refused without a word");
     assert!(!sentence.contains(char::is_control), "a refusal has more than one line: {sentence:?}");
-    assert!(sentence.len() <= LONGEST, "an input is refused in {} bytes", sentence.len());
+    let length = sentence.chars().count();
+    assert!(length <= LONGEST, "an input is refused in {length} characters");
 }
 
 /// The sentence of an error.

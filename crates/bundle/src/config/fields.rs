@@ -15,7 +15,13 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong(name: &str, value: &Value, wanted: &str) -> BundleError {
-        BundleError::Config(format!("field {name:?} is {value}, not {wanted}"))
+        const LONGEST: usize = 80;
+        let mut text = value.to_string();
+        if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+            text.truncate(end);
+            text.push_str("… (cut)");
+        }
+        BundleError::Config(format!("field {name:?} is {text}, not {wanted}"))
     }
 
     fn missing(name: &str) -> BundleError {
