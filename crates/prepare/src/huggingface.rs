@@ -71,9 +71,10 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     })
 }
 
-/// The config.json that the bundle keeps: the source's, or the part of it that is about text.
+/// The config.json of the bundle: the source's, or the part of it that is read.
 fn config_document(file: &SourceFile, config: &ModelConfig) -> Result<Document, PrepareError> {
-    Ok(match parse(file)?.get("text_config").filter(|_| has_text_part(config)) {
+    let whole = parse(file)?;
+    Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
         Some(text) => Document {
             bytes: serde_json::to_vec_pretty(text).expect("a value is valid JSON"),
             derived: "the part of the source's config.json that is about text".into(),
