@@ -113,8 +113,7 @@ pub struct InEffect {
     pub precision: Foreign,
     pub activations: Foreign,
     pub kv_cache_precision: Foreign,
-    /// `preallocated` or `growing`; `recomputed` where there is none, and where the job switched it off; `none` of a model
-    /// that attends both ways, for which nothing can be kept.
+    /// `preallocated` or `growing`; `recomputed` without one; `none` of a model that attends both ways.
     pub kv_cache: Foreign,
     pub device: Foreign,
     pub threads: usize,
