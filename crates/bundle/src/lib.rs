@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! config.json      Hugging Face field names      tokenizer.json   Hugging Face tokenizers format (optional)
+//! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
 //! f32.safetensors  bf16.safetensors  f16.safetensors              (those that were asked for)
 //! manifest.json    source and sha256; for each file its sha256 and how it was derived
 //! ```
@@ -14,6 +15,7 @@
 //!
 //! This crate reads. Writing a bundle is the work of `prepare`.
 
+pub mod beside;
 mod config;
 mod described;
 mod error;
@@ -78,6 +80,12 @@ impl Bundle {
     /// Path of `tokenizer.json`, if the source had a tokenizer.
     pub fn tokenizer(&self) -> Option<PathBuf> {
         self.manifest.files.contains_key("tokenizer.json").then(|| self.directory.join("tokenizer.json"))
+    }
+
+    /// Path of `tokenizer_config.json`, if the source had a chat template.
+    pub fn chat_template(&self) -> Option<PathBuf> {
+        let is_there = self.manifest.files.contains_key("tokenizer_config.json");
+        is_there.then(|| self.directory.join("tokenizer_config.json"))
     }
 
     /// Path of the weights at `precision`; an error that says what there is where it is not held.

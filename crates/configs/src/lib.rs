@@ -71,6 +71,9 @@ pub struct Engine {
     pub native: Vec<String>,
     #[serde(default)]
     pub settings: EngineSettings,
+    /// What its worker holds, for what fits into memory together; without it more is reckoned with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<EngineMemory>,
     /// Passed to the engine as they are.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
@@ -91,6 +94,20 @@ impl Engine {
         let option = |name: &str| self.options.get(name).map(String::as_str);
         Some([option("prefill")?, option("decode")?]).filter(|_| self.framework == HYBRID)
     }
+}
+
+/// What a worker holds in memory on a CPU, as measured: its peak is the framework's own and these shares of the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineMemory {
+    /// Megabytes of the framework itself: its libraries and buffers.
+    pub framework_mb: f64,
+    /// Bytes held for each byte of linear layers in the file, by precision.
+    pub linear: BTreeMap<bundle::Precision, f64>,
+    /// Bytes held for each byte of an embedding that is no linear layer; 0 where its rows stay in the mapped file.
+    pub embedding: f64,
+    /// Whether a long prompt widens the largest linear layer to f32 below 32 bits, one at a time.
+    pub widens: bool,
 }
 
 /// What a variant fixes, whatever is asked.

@@ -118,6 +118,7 @@ pub fn contender(label: &str) -> Contender {
         reduced_precision: None,
         native: Vec::new(),
         settings: EngineSettings::default(),
+        memory: None,
         options: BTreeMap::new(),
         env: BTreeMap::new(),
     };
@@ -150,6 +151,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         schedule: Schedule::Sequential,
         groups: Vec::new(),
         schedule_reason: None,
+        expected_memory: Default::default(),
         iterations: 2,
         has_pilot: false,
         huge_pages: Some(HugePages::On),
@@ -170,6 +172,6 @@ pub fn plan(labels: &[&str]) -> Plan {
         timeout_s: 600,
         suite: Some("default".into()),
         analysis: String::new(),
-        prompts: vec![Prompt { name: "p".into(), text: None, tokens: vec![1; 16] }],
+        prompts: vec![Prompt { name: "p".into(), text: None, chat: None, tokens: vec![1; 16] }],
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing is judged here; crate `judge` does that.
 
+pub mod bundles;
 pub mod clock;
 pub mod collection;
 pub mod command;

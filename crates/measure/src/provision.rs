@@ -9,6 +9,7 @@ use bundle::{Bundle, ModelConfig, Precision};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::bundles;
 use crate::machine::memory;
 use crate::native;
 use crate::places::Places;
@@ -85,10 +86,12 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     }
     precisions.sort();
     precisions.dedup();
-    let bundle = match &source {
-        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => open(path)?,
-        source => open(&prepare(places, &source.text(), name, &precisions, quiet)?)?,
+    let directory = match &source {
+        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => path.clone(),
+        source => prepare(places, &source.text(), name, &precisions, quiet)?,
     };
+    bundles::hold(places, &directory);
+    let bundle = open(&directory)?;
     for precision in &precisions {
         bundle.weights_path(*precision).map_err(bundle_error)?;
         bundle.verify(&precision.file_name()).map_err(bundle_error)?;

@@ -1,12 +1,15 @@
 //! Turns a request into a plan, and reads and provisions what it needs. Whatever can be refused without building or
 //! preparing anything is refused first.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Mutex;
 
 use bundle::Bundle;
 use configs::{Suite, SuitePrompt};
 use plan::ab::engines_of;
+use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
 use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
 
@@ -31,16 +34,20 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
     let tokenizer = Text::open(&bundle)?;
+    let chat = request.chat.then(|| Chat::open(&bundle)).transpose()?;
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
-        prompts: prompts_of(&draft, &bundle, &tokenizer)?,
+        prompts: prompts_of(&draft, &bundle, &tokenizer, chat.as_ref())?,
         cpus: machine::choose(draft.threads()),
         available_memory: memory::available(&request.device),
         drawn_seed: drawn_seed(),
         text: request.study.text.then(|| text::bundled(places, &bundle)),
     };
     let plan = draft.plan(given)?;
+    if !quiet {
+        plan.prompts.iter().filter_map(chat_line).for_each(say_once);
+    }
     Ok((plan, bundle))
 }
 
@@ -59,10 +66,10 @@ fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
 }
 
 /// Every prompt as it is, or the first at each of the lengths that are asked for.
-fn prompts_of(draft: &Draft, bundle: &Bundle, tokenizer: &Text) -> Result<Vec<Prompt>> {
+fn prompts_of(draft: &Draft, bundle: &Bundle, tokenizer: &Text, chat: Option<&Chat>) -> Result<Vec<Prompt>> {
     let prompts = &draft.suite().prompts;
     let resolved = |prompts: &[SuitePrompt], length: Option<usize>| {
-        prompts::resolve(prompts, length, bundle.config(), tokenizer)
+        prompts::resolve(prompts, length, bundle.config(), tokenizer, chat)
     };
     if draft.prompt_lengths().is_empty() {
         return resolved(prompts, draft.prompt_tokens());
@@ -73,6 +80,21 @@ fn prompts_of(draft: &Draft, bundle: &Bundle, tokenizer: &Text) -> Result<Vec<Pr
         all.extend(of_length.map(|prompt| Prompt { name: format!("{length} tokens"), ..prompt }));
     }
     Ok(all)
+}
+
+/// A prompt as its chat template has it, in words.
+fn chat_line(prompt: &Prompt) -> Option<String> {
+    Some(chat::line(&prompt.name, prompt.chat.as_ref()?, &prompt.tokens))
+}
+
+/// Prints a line on stderr, unless an earlier cell of a study has printed it.
+fn say_once(line: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !said.contains(&line) {
+        eprintln!("{line}");
+        said.insert(line);
+    }
 }
 
 fn wanted(draft: &Draft) -> Wanted<'_> {

@@ -1,6 +1,7 @@
 //! A request that is checked before anything is built, prepared or measured, and the plan made from it. A mistake found
 //! here costs the user only an error message.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bundle::{ModelConfig, Precision};
@@ -11,7 +12,7 @@ use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
     Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes,
-    denoise, fit, prompts, schedule,
+    chat, denoise, fit, prompts, schedule, workers,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -102,6 +103,7 @@ impl Draft {
         }
         prompts::check_count(&suite)?;
         check_lengths(request, &suite)?;
+        chat::check(request, &suite)?;
         let suite_name = match &request.prompts {
             PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),
             PromptSource::Suite(name) => Some(name.clone()),
@@ -202,6 +204,10 @@ impl Draft {
         self.check_fits(&given, sequences)?;
         let (schedule, groups, schedule_reason) =
             schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
+        let expected_memory = match self.request.is_on_gpu() {
+            true => BTreeMap::new(),
+            false => workers::expected(given.config, &self.contenders, sequences),
+        };
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
         let work = (self.new_tokens, seed);
         let denoise = denoise::resolve(&self.request, given.config, &given.prompts, work)?;
@@ -227,6 +233,7 @@ impl Draft {
             schedule,
             groups,
             schedule_reason,
+            expected_memory,
             iterations: iterations as usize,
             has_pilot,
             huge_pages: Some(request.huge_pages),

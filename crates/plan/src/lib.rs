@@ -8,6 +8,7 @@ pub mod ab;
 mod arms;
 pub mod axes;
 mod cells;
+pub mod chat;
 mod columns;
 pub mod denoise;
 mod draft;
@@ -21,6 +22,7 @@ mod schedule;
 mod study;
 pub mod sweep;
 mod switch;
+mod workers;
 
 pub use arms::{Arm, StudySettings};
 pub use axes::{Axis, Setting, Settings};

@@ -1,5 +1,7 @@
 //! The plan of a comparison, resolved to the last token id.
 
+use std::collections::BTreeMap;
+
 use bundle::Precision;
 use configs::Engine;
 use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
@@ -132,6 +134,9 @@ pub struct Plan {
     /// The groups of the grouped schedule, by label, the anchor first in each; empty under the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Vec<String>>,
+    /// Peak memory that each contender's worker is expected to have, in bytes, by label: of those whose memory was measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expected_memory: BTreeMap<String, u64>,
     /// The reason for that schedule, if it is not the usual one.
     #[serde(default)]
     pub schedule_reason: Option<String>,

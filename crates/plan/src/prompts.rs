@@ -9,6 +9,7 @@ use tokenizers::Tokenizer;
 use configs::{Suite, SuitePrompt};
 use serde::{Deserialize, Serialize};
 
+use crate::chat::Chat;
 use crate::{Failure, Result};
 
 /// Text that extends a prompt to a requested length by repetition. It is plain English in the public domain: the
@@ -27,6 +28,9 @@ pub struct Prompt {
     pub name: String,
     /// The prompt's text; `None` if ids were given.
     pub text: Option<String>,
+    /// That text as the model's chat template has it, if it was put through it. Its tokens are `tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<String>,
     pub tokens: Vec<u32>,
 }
 
@@ -108,18 +112,24 @@ pub fn from_texts(texts: &[String]) -> Suite {
     Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
 }
 
-/// Resolves prompts to ids of the vocabulary of `bundle`, cut or extended to `length` tokens if that is given.
+/// Resolves prompts to ids of the vocabulary of `config`: put through a chat template if one is given, cut or extended to
+/// `length` tokens if that is given.
 pub fn resolve(
     prompts: &[SuitePrompt],
     length: Option<usize>,
     config: &ModelConfig,
     text: &Text,
+    chat: Option<&Chat>,
 ) -> Result<Vec<Prompt>> {
     let mut resolved = Vec::new();
     let filler = if length.is_some() { text.filler()? } else { Vec::new() };
     for (index, prompt) in prompts.iter().enumerate() {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
-        let mut tokens = match (&prompt.text, &prompt.tokens) {
+        let rendered = match (chat, &prompt.text) {
+            (Some(chat), Some(text_of_prompt)) => Some(chat.render(text_of_prompt)?),
+            _ => None,
+        };
+        let mut tokens = match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
             (None, Some(tokens)) => tokens.clone(),
             (Some(text_of_prompt), None) => text.encode(text_of_prompt)?,
             _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
@@ -132,7 +142,7 @@ pub fn resolve(
             tokens.truncate(length);
         }
         check_vocabulary(&tokens, config)?;
-        resolved.push(Prompt { name, text: prompt.text.clone(), tokens });
+        resolved.push(Prompt { name, text: prompt.text.clone(), chat: rendered, tokens });
     }
     Ok(resolved)
 }

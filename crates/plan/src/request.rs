@@ -33,6 +33,9 @@ pub struct Request {
     /// Time limit of one worker process, in seconds.
     pub timeout_s: u64,
     pub prompts: PromptSource,
+    /// Whether prompts are put through the model's chat template.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub chat: bool,
     /// Length in tokens that every prompt is cut or extended to.
     pub prompt_tokens: Vec<u32>,
     /// Lengths in tokens at each of which the one prompt is a prompt of the same comparison.
@@ -96,6 +99,7 @@ impl Default for Request {
             jit: true,
             timeout_s: 600,
             prompts: PromptSource::Usual,
+            chat: false,
             prompt_tokens: Vec::new(),
             prompt_lengths: Vec::new(),
             context: Vec::new(),

@@ -2,7 +2,7 @@
 
 use bundle::ModelConfig;
 
-use crate::{Contender, Failure, Request, Result, Schedule, ScheduleAsked, fit};
+use crate::{Contender, Failure, Request, Result, Schedule, ScheduleAsked, workers};
 
 /// Labels of contenders that are measured together.
 pub(crate) type Groups = Vec<Vec<String>>;
@@ -26,9 +26,11 @@ pub(crate) fn choose(
     let asked = request.memory_gb.map(|gigabytes| (gigabytes * 1e9) as u64);
     let available = [machine, asked].into_iter().flatten().min();
     let together = available.filter(|_| !request.is_on_gpu()).map(|available| {
-        let of = |contender: &Contender| (contender.precision, fit::Kind::new(&contender.engine));
-        let workers: Vec<_> = contenders.iter().map(of).collect();
-        fit::Together::new(config, &workers, sequences, available)
+        let kinds = contenders.iter().map(|contender| {
+            (contender.precision, workers::Kind::new(&contender.engine, contender.precision))
+        });
+        let kinds: Vec<_> = kinds.collect();
+        workers::Together::new(config, &kinds, sequences, available)
     });
     let obstacle = match (&together, request.is_on_gpu()) {
         (_, true) => Some("how much of a GPU's memory each takes is not known before".to_owned()),

@@ -255,7 +255,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
     draft(request)?.plan(Given {
         name: "m",
         config: &config.unwrap(),
-        prompts: vec![Prompt { name: "p".into(), text: None, tokens: vec![1, 2] }],
+        prompts: vec![Prompt { name: "p".into(), text: None, chat: None, tokens: vec![1, 2] }],
         cpus: None,
         available_memory: Some(available_memory),
         drawn_seed: 1,

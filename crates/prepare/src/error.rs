@@ -32,8 +32,18 @@ pub enum PrepareError {
     Bundle(#[from] BundleError),
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("cannot write {path}: {source}")]
+    #[error("cannot write {path}: {source}{}", remedy(source))]
     Write { path: PathBuf, source: io::Error },
+}
+
+/// What to do about a disk that filled up while a bundle was written. Of the bundle nothing is left by then.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; nothing was kept of it: make room, for instance by `photofinish bundles prune`, and try again"
+        }
+        _ => "",
+    }
 }
 
 impl PrepareError {
@@ -72,5 +82,22 @@ impl PrepareError {
 
     pub(crate) fn tensor(path: &Path, name: &str, reason: impl Into<String>) -> PrepareError {
         PrepareError::Tensor { path: path.to_path_buf(), name: name.to_owned(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_what_to_do() {
+        let told =
+            |kind| PrepareError::writing(Path::new("b/f32.safetensors"))(io::Error::from(kind)).to_string();
+        let full = told(io::ErrorKind::StorageFull);
+        assert!(
+            full.starts_with("cannot write b/f32.safetensors: ") && full.contains("bundles prune"),
+            "{full}"
+        );
+        assert!(!told(io::ErrorKind::PermissionDenied).contains("prune"));
     }
 }

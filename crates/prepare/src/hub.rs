@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
 
+use crate::chat::{TEMPLATE, TOKENIZER_CONFIG};
 use crate::error::PrepareError;
 use crate::huggingface::{INDEX, WEIGHTS, indexed_files};
 use crate::model::{CONFIG, SourceFile, TOKENIZER};
@@ -69,7 +70,9 @@ fn complete(
     if get(CONFIG)?.is_none() {
         return Ok(Err(CONFIG.into()));
     }
-    get(TOKENIZER)?;
+    for optional in [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE] {
+        get(optional)?;
+    }
     if get(WEIGHTS)?.is_some() {
         return Ok(Ok(()));
     }

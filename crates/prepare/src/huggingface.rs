@@ -1,14 +1,16 @@
 //! A Hugging Face directory: config.json, safetensors in one file or several, tokenizer.json.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use bundle::{Architecture, ModelConfig, TensorSpec};
 use serde_json::Value;
 
+use crate::chat::{self, TEMPLATE, TOKENIZER_CONFIG};
 use crate::encode::{decode, transpose};
 use crate::error::PrepareError;
-use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers};
+use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers, matrix};
 use crate::safetensors::{Entry, Header};
 
 pub(crate) const WEIGHTS: &str = "model.safetensors";
@@ -37,25 +39,21 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
 
-    let mut derived = if shards.len() == 1 {
-        format!("from {}", shards[0].name())
-    } else {
-        format!("from {} safetensors files", shards.len())
-    };
-    if config.architecture == Architecture::Gpt2 {
-        derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
-    }
+    let derived = derivation(&shards, &config);
     let config_json = config_document(&config_file, &config)?;
     let mut files = vec![config_file];
-    // A link that leads nowhere is there, too, and is refused.
-    let tokenizer = if directory.join(TOKENIZER).symlink_metadata().is_ok() {
-        let file = SourceFile::within(directory, TOKENIZER)?;
-        let bytes = file.bytes().to_vec();
-        files.push(file);
-        Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
-    } else {
-        Err("the source has no tokenizer.json".into())
+    let tokenizer = match optional(directory, TOKENIZER)? {
+        Some(file) => {
+            let bytes = file.bytes().to_vec();
+            files.push(file);
+            Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
+        }
+        None => Err("the source has no tokenizer.json".into()),
     };
+    let [tokenizer_config, template] = [TOKENIZER_CONFIG, TEMPLATE].map(|name| optional(directory, name));
+    let (tokenizer_config, template) = (tokenizer_config?, template?);
+    let chat = chat::of_files(tokenizer_config.as_ref(), template.as_ref())?;
+    files.extend(tokenizer_config.into_iter().chain(template));
     files.extend(shards);
     files.extend(index);
     Ok(Model {
@@ -66,9 +64,23 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         config,
         config_json,
         tokenizer,
+        chat,
         tensors: Box::new(weights),
         derived,
     })
+}
+
+/// How the weights of a bundle came from these files.
+fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
+    let mut derived = if shards.len() == 1 {
+        format!("from {}", shards[0].name())
+    } else {
+        format!("from {} safetensors files", shards.len())
+    };
+    if config.architecture == Architecture::Gpt2 {
+        derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
+    }
+    derived
 }
 
 /// The config.json of the bundle: the source's, or the part of it that is read.
@@ -83,6 +95,12 @@ fn config_document(file: &SourceFile, config: &ModelConfig) -> Result<Document, 
             Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
         }
     })
+}
+
+/// A file that a model may have. A link that leads nowhere is there, too, and is refused.
+fn optional(directory: &Path, name: &str) -> Result<Option<SourceFile>, PrepareError> {
+    let is_there = directory.join(name).symlink_metadata().is_ok();
+    is_there.then(|| SourceFile::within(directory, name)).transpose()
 }
 
 fn directory_name(directory: &Path) -> String {
@@ -243,7 +261,7 @@ impl Weights {
             }
             if config.tied_embeddings && name == "lm_head.weight" {
                 let embedding = &self.places[&config.embedding()];
-                if self.shards[shard].bytes()[entry.range.clone()] != *self.bytes(embedding) {
+                if !self.is_same((shard, &entry), (embedding.shard, &embedding.entry)) {
                     let reason = "differs from the embedding, although config.json ties the two; \
                                   set tie_word_embeddings to false";
                     return Err(PrepareError::tensor(path, &name, reason));
@@ -256,8 +274,21 @@ impl Weights {
         Ok(())
     }
 
-    fn bytes(&self, place: &Place) -> &[u8] {
-        &self.shards[place.shard].bytes()[place.entry.range.clone()]
+    /// Whether two tensors are the same bytes.
+    fn is_same(&self, a: (usize, &Entry), b: (usize, &Entry)) -> bool {
+        const CHUNK: usize = 1 << 22;
+        let [(one, from), (other, to)] =
+            [a, b].map(|(shard, entry)| (&self.shards[shard], entry.range.clone()));
+        let length = from.len();
+        length == to.len()
+            && (0..length).step_by(CHUNK).all(|at| {
+                let range = |start: usize| start + at..start + length.min(at + CHUNK);
+                let (from, to) = (range(from.start), range(to.start));
+                let is_same = one.bytes()[from.clone()] == other.bytes()[to.clone()];
+                one.release(from);
+                other.release(to);
+                is_same
+            })
     }
 }
 
@@ -279,13 +310,25 @@ impl Place {
 }
 
 impl Tensors for Weights {
-    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError> {
-        let place = &self.places[&spec.name];
-        let values = decode(self.bytes(place), place.stored);
-        Ok(match place.entry.shape[..] {
-            [rows, columns] if place.transposed => transpose(&values, rows, columns),
-            _ => values,
-        })
+    fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
+        let Place { shard, entry, stored, transposed } = &self.places[&spec.name];
+        let shard = &self.shards[*shard];
+        let tensor = &shard.bytes()[entry.range.clone()];
+        let (all, columns) = matrix(spec);
+        let width = stored.bytes();
+        if !transposed {
+            let range = rows.start * columns * width..rows.end * columns * width;
+            let values = decode(&tensor[range.clone()], *stored);
+            shard.release(entry.range.start + range.start..entry.range.start + range.end);
+            return Ok(values);
+        }
+        // The rows asked for are columns of the source.
+        let mut block = Vec::with_capacity(columns * rows.len());
+        for line in tensor.chunks_exact(all * width) {
+            block.extend(decode(&line[rows.start * width..rows.end * width], *stored));
+        }
+        shard.release(entry.range.clone());
+        Ok(transpose(&block, columns, rows.len()))
     }
 
     fn path_of(&self, name: &str) -> &Path {

@@ -3,8 +3,10 @@
 //!
 //! A bundle is content-addressed: its directory is named after the model and a hash over the
 //! source's files. It appears whole or not at all, and making it a second time costs no more than
-//! hashing the source.
+//! looking at the source; only a source that changed is hashed again.
 
+mod chat;
+mod digests;
 mod encode;
 mod error;
 mod gguf;

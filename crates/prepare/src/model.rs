@@ -1,10 +1,13 @@
 //! A source, opened and checked: what is common to every kind of them.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bundle::{ModelConfig, TensorSpec};
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 
 use crate::error::PrepareError;
 
@@ -27,6 +30,8 @@ pub(crate) struct Model {
     pub(crate) config_json: Document,
     /// Or the reason why there is none.
     pub(crate) tokenizer: Result<Document, String>,
+    /// The chat template, of models that have one.
+    pub(crate) chat: Option<Document>,
     pub(crate) tensors: Box<dyn Tensors>,
     /// For the manifest: where the weights come from and what was done to them, before rounding.
     pub(crate) derived: String,
@@ -39,18 +44,28 @@ pub(crate) struct Document {
     pub(crate) derived: String,
 }
 
-/// The weights of a source, one at a time.
+/// The weights of a source, in pieces: a tensor may be larger than the memory.
 pub(crate) trait Tensors {
-    /// The tensor of the bundle called `spec.name`, row-major, in the bundle's layout.
-    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError>;
+    /// These rows of the bundle's tensor called `spec.name`, row-major, in the bundle's layout. A vector is one row.
+    fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError>;
 
     /// The file that holds it, for errors.
     fn path_of(&self, name: &str) -> &Path;
 }
 
+/// Number of rows of a tensor, and elements of each.
+pub(crate) fn matrix(spec: &TensorSpec) -> (usize, usize) {
+    match spec.shape.split_last() {
+        Some((&columns, rows)) => (rows.iter().product(), columns),
+        None => (1, 1),
+    }
+}
+
 /// A mapped file of the source.
 pub(crate) struct SourceFile {
     path: PathBuf,
+    /// As it was when the file was opened.
+    metadata: Metadata,
     map: std::sync::Arc<Mmap>,
 }
 
@@ -80,16 +95,21 @@ impl SourceFile {
             return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
         }
         let file = File::open(path).map_err(PrepareError::reading(path))?;
+        let metadata = file.metadata().map_err(PrepareError::reading(path))?;
         // SAFETY: a source that someone truncates while it is being read would fault; reading it
         // into memory instead would cost the size of the model.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(PrepareError::reading(path))?;
-        Ok(SourceFile { path: path.to_path_buf(), map: std::sync::Arc::new(map) })
+        Ok(SourceFile { path: path.to_path_buf(), metadata, map: std::sync::Arc::new(map) })
     }
 
     /// The same mapping once more.
     pub(crate) fn share(&self) -> SourceFile {
-        SourceFile { path: self.path.clone(), map: self.map.clone() }
+        SourceFile { path: self.path.clone(), metadata: self.metadata.clone(), map: self.map.clone() }
+    }
+
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -98,6 +118,22 @@ impl SourceFile {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Lets the system take back the memory of these bytes, which are read from the file again should anyone look.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        {
+            // SAFETY: the mapping is shared and never written to, so a page that comes back holds what it held.
+            #[allow(unsafe_code)]
+            let released = unsafe {
+                self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len())
+            };
+            // It is advice: where the system does not take it, the pages stay.
+            let _ = released;
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 
     /// File name without its directory.

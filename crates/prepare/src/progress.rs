@@ -26,7 +26,7 @@ impl Reporter {
         if self.progress == Progress::Silent {
             return;
         }
-        let style = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
+        let style = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
         let style = ProgressStyle::with_template(style).expect("a constant template");
         self.bar = ProgressBar::new(bytes).with_style(style).with_message(what);
     }

@@ -10,16 +10,18 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision};
+use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision, beside};
 use sha2::{Digest, Sha256};
 
+use crate::chat::TOKENIZER_CONFIG;
+use crate::digests;
 use crate::error::PrepareError;
 use crate::hash::hexadecimal;
-use crate::model::{CONFIG, Model, TOKENIZER};
+use crate::model::{CONFIG, Document, Model, TOKENIZER, matrix};
 use crate::progress::Reporter;
 use crate::request::Request;
 use crate::room;
-use crate::safetensors::Writer;
+use crate::safetensors::{Piece, Writer};
 
 /// Part of every bundle's address. To be raised when the same source comes to give other bytes.
 const RECIPE: u32 = 1;
@@ -31,22 +33,21 @@ pub(crate) fn store(
     reporter: &mut Reporter,
 ) -> Result<PathBuf, PrepareError> {
     let name = model_name(request.name.as_deref(), &model.name)?;
-    let sha256 = hash_sources(model, reporter);
-    let address = format!("{name}-{}", address(model, &sha256));
-    let directory = request.bundles.join(&address);
+    let sha256 = digests::compute(model, &request.bundles, reporter);
+    let directory = request.bundles.join(format!("{name}-{}", address(model, &sha256)));
     // Without the lock, so that bundles can also be used where nothing can be written.
     if State::read(&directory, model, &request.precisions).missing.is_empty() {
         return Ok(directory);
     }
 
     fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
-    let _lock = lock(&request.bundles.join(format!(".{address}.lock")), reporter)?;
+    let _lock = lock(&beside::lock(&directory), reporter)?;
     // Whoever held the lock until now may have done the work.
     let State { is_bundle, intact, missing } = State::read(&directory, model, &request.precisions);
     if missing.is_empty() {
         return Ok(directory);
     }
-    let staging = Staging::create(request.bundles.join(format!(".{address}.partial")))?;
+    let staging = Staging::create(beside::staging(&directory))?;
     room::check(&model.config, &weights_in(&missing), &request.bundles)?;
     let mut files = write_files(model, &missing, &staging.0, reporter)?;
     files.extend(intact);
@@ -71,10 +72,8 @@ impl State {
         let manifest = Manifest::read(directory).ok();
         let is_bundle = manifest.is_some();
         let mut files = manifest.map(|manifest| manifest.files).unwrap_or_default();
-        let mut missing = BTreeSet::from([CONFIG.to_owned()]);
-        if model.tokenizer.is_ok() {
-            missing.insert(TOKENIZER.to_owned());
-        }
+        let documents = documents(model).map(|(file, _)| file.to_owned());
+        let mut missing: BTreeSet<String> = documents.collect();
         // What the bundle was made with before is made again where it is damaged.
         let wanted = Precision::ALL.into_iter().map(|precision| (precision, precision.file_name()));
         let wanted = wanted.filter(|(p, file)| precisions.contains(p) || files.contains_key(file));
@@ -83,6 +82,13 @@ impl State {
         missing.retain(|file| !files.contains_key(file));
         State { is_bundle, intact: files, missing }
     }
+}
+
+/// The text files of the bundle of `model`.
+fn documents(model: &Model) -> impl Iterator<Item = (&'static str, &Document)> {
+    let tokenizer = model.tokenizer.as_ref().ok().map(|document| (TOKENIZER, document));
+    let chat = model.chat.as_ref().map(|document| (TOKENIZER_CONFIG, document));
+    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat)
 }
 
 fn is_intact(path: &Path, record: &FileRecord) -> bool {
@@ -97,17 +103,14 @@ fn write_files(
     reporter: &mut Reporter,
 ) -> Result<BTreeMap<String, FileRecord>, PrepareError> {
     let mut records = BTreeMap::new();
-    let documents = [(CONFIG, Some(&model.config_json)), (TOKENIZER, model.tokenizer.as_ref().ok())];
-    for (file, document) in documents {
-        if let Some(document) = document.filter(|_| files.contains(file)) {
-            write_file(&directory.join(file), &document.bytes)?;
-            let record = FileRecord {
-                sha256: hexadecimal(Sha256::new_with_prefix(&document.bytes)),
-                bytes: document.bytes.len() as u64,
-                derived: document.derived.clone(),
-            };
-            records.insert(file.to_owned(), record);
-        }
+    for (file, document) in documents(model).filter(|(file, _)| files.contains(*file)) {
+        write_file(&directory.join(file), &document.bytes)?;
+        let record = FileRecord {
+            sha256: hexadecimal(Sha256::new_with_prefix(&document.bytes)),
+            bytes: document.bytes.len() as u64,
+            derived: document.derived.clone(),
+        };
+        records.insert(file.to_owned(), record);
     }
     let precisions = weights_in(files);
     if let Err(reason) = &model.tokenizer
@@ -147,16 +150,20 @@ fn write_weights(
     let names = precisions.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
     reporter.start(format!("writing {names}"), 4 * specs.iter().map(|s| elements(&s.shape)).sum::<u64>());
     for spec in &specs {
-        let values = model.tensors.read(spec)?;
-        let source = model.tensors.path_of(&spec.name);
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            let reason = format!("holds {} at element {at}; weights must be finite", values[at]);
-            return Err(PrepareError::tensor(source, &spec.name, reason));
+        let (all, columns) = matrix(spec);
+        let step = rows_at_a_time(columns);
+        for first in (0..all).step_by(step) {
+            let values = model.tensors.read(spec, first..all.min(first + step))?;
+            let source = model.tensors.path_of(&spec.name);
+            let piece = Piece { spec, start: first * columns, values: &values, source };
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                return Err(piece.cannot(at, "is not finite"));
+            }
+            for (_, writer) in &mut writers {
+                writer.append(&piece)?;
+            }
+            reporter.advance(4 * values.len() as u64);
         }
-        for (_, writer) in &mut writers {
-            writer.append(spec, &values, source)?;
-        }
-        reporter.advance(4 * values.len() as u64);
     }
     reporter.finish();
     let mut records = BTreeMap::new();
@@ -164,6 +171,12 @@ fn write_weights(
         records.insert(precision.file_name(), writer.finish(derived(model, precision))?);
     }
     Ok(records)
+}
+
+/// Rows that are in memory at a time. Their number is even, so that blocks of 64 weights are whole in rows of 32, 96, ….
+fn rows_at_a_time(columns: usize) -> usize {
+    const ELEMENTS: usize = 1 << 20;
+    (ELEMENTS / columns.max(1)).max(2).next_multiple_of(2)
 }
 
 fn derived(model: &Model, precision: Precision) -> String {
@@ -276,26 +289,6 @@ fn model_name(given: Option<&str>, default: &str) -> Result<String, PrepareError
             Ok(if name.is_empty() { "model".into() } else { name })
         }
     }
-}
-
-/// sha256 by name of every file of the source; without files, of the configuration, which then is the source.
-fn hash_sources(model: &Model, reporter: &mut Reporter) -> BTreeMap<String, String> {
-    let total = model.files.iter().map(|file| file.bytes().len() as u64).sum();
-    reporter.start("hashing the source".into(), total);
-    let mut hashes = BTreeMap::new();
-    if model.files.is_empty() {
-        hashes.insert(CONFIG.to_owned(), hexadecimal(Sha256::new_with_prefix(&model.config_json.bytes)));
-    }
-    for file in &model.files {
-        let mut hasher = Sha256::new();
-        for chunk in file.bytes().chunks(1 << 22) {
-            hasher.update(chunk);
-            reporter.advance(chunk.len() as u64);
-        }
-        hashes.insert(file.name(), hexadecimal(hasher));
-    }
-    reporter.finish();
-    hashes
 }
 
 /// What tells one source from another, whatever its files are called.

@@ -5,7 +5,7 @@ use plan::{DenoiseAsked, Request, SamplingAsked};
 
 use super::masked::{DENOISING, DenoiseFlags};
 use super::values::{parse_temperature, parse_top_p};
-use super::{Format, HereArgs, ModelArgs};
+use super::{ChatFlag, Format, HereArgs, ModelArgs};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DenoiseArgs {
@@ -19,6 +19,8 @@ pub(crate) struct DenoiseArgs {
     /// Text to put before the masks
     #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
     pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) chat: ChatFlag,
     /// Token ids to put before the masks, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,

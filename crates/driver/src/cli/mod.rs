@@ -1,5 +1,7 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
+mod bundles;
+mod chat;
 pub(crate) mod check;
 mod denoise;
 mod help;
@@ -7,6 +9,7 @@ pub(crate) mod history;
 mod masked;
 mod outcomes;
 mod request;
+mod sampling;
 mod screen;
 mod shards;
 mod sweep;
@@ -20,12 +23,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
+pub(crate) use bundles::{BundlesArgs, BundlesCommand, PruneArgs};
+pub(crate) use chat::ChatFlag;
 pub(crate) use check::CheckArgs;
 pub(crate) use denoise::DenoiseArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
-pub(crate) use request::{ModelArgs, RequestArgs, SamplingArgs};
+pub(crate) use request::{ModelArgs, RequestArgs};
+pub(crate) use sampling::SamplingArgs;
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 use sweep::SweepArg;
@@ -81,6 +87,8 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends
     History(Box<HistoryArgs>),
+    /// List the prepared models in the cache, with sizes and last uses, or remove those that are not used any more
+    Bundles(BundlesArgs),
     /// Print the completions of a shell: `photofinish completions bash > FILE`
     Completions {
         #[arg(value_enum)]
@@ -221,6 +229,8 @@ pub(crate) struct GenerateArgs {
     /// Text to continue
     #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
     pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) chat: ChatFlag,
     /// Token ids to continue, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
@@ -277,6 +287,8 @@ pub(crate) struct ParityArgs {
     /// Prompts from a file: one a line, or TOML as in configs/suites
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     pub(crate) prompts: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) chat: ChatFlag,
     /// Token ids of a prompt, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,

@@ -11,12 +11,13 @@ use protocol::KvCache;
 use super::masked::DenoiseFlags;
 use super::values::{
     parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
-    parse_temperature, parse_top_p, precisions, set, set_list,
+    precisions, set, set_list,
 };
+use super::{ChatFlag, SamplingArgs};
 
 /// Headings of the help. What is not in the short help is said in the long one.
 const COMPARE: &str = "What to compare";
-const WORK: &str = "What work";
+pub(super) const WORK: &str = "What work";
 const EVIDENCE: &str = "How much evidence";
 const EXPERT: &str = "Expert";
 
@@ -75,6 +76,8 @@ pub(crate) struct RequestArgs {
     /// Prompts from a file: one a line, or TOML as in configs/suites
     #[arg(long, value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
     prompts: Option<PathBuf>,
+    #[command(flatten)]
+    chat: ChatFlag,
     /// Prompts and settings by name from configs/suites
     #[arg(long, value_name = "NAME", help_heading = WORK)]
     pub(crate) suite: Option<String>,
@@ -172,20 +175,6 @@ pub(crate) struct RequestArgs {
     quick: bool,
 }
 
-/// Sampling settings. The worker draws the tokens, in the same way for every engine.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
-pub(crate) struct SamplingArgs {
-    /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
-    #[arg(long, value_name = "T", value_parser = parse_temperature, help_heading = WORK, hide_short_help = true)]
-    pub(crate) temperature: Option<f32>,
-    /// Draw only among the K most likely tokens
-    #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
-    top_k: Option<u32>,
-    /// Draw among the fewest tokens that together have this probability, above 0 up to 1
-    #[arg(long, value_name = "P", requires = "temperature", value_parser = parse_top_p, help_heading = WORK, hide_short_help = true)]
-    top_p: Option<f32>,
-}
-
 impl ModelArgs {
     /// A request for commands that are not comparisons.
     pub(crate) fn request(&self) -> Request {
@@ -204,12 +193,6 @@ impl ModelArgs {
         set_list(&mut request.threads, &self.threads);
         request.jit &= !self.no_jit;
         set(&mut request.timeout_s, self.timeout.as_ref());
-    }
-}
-
-impl SamplingArgs {
-    pub(crate) fn asked(&self) -> SamplingAsked {
-        SamplingAsked { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
     }
 }
 
@@ -250,6 +233,7 @@ impl RequestArgs {
         if !self.quantize.is_empty() {
             (request.quantize, request.precisions) = (self.quantize.clone(), Vec::new());
         }
+        request.chat |= self.chat.chat;
         set_list(&mut request.prompt_tokens, &self.prompt_tokens);
         set_list(&mut request.prompt_lengths, &self.prompt_lengths);
         set_list(&mut request.context, &self.context);

@@ -7,7 +7,7 @@ use plan::{Axis, Failure, Result};
 use protocol::{Denoise, Event, Generate, Task};
 use serde_json::json;
 
-use super::single::Single;
+use super::single::{Single, with_chat};
 use crate::cli::{DenoiseArgs, Format};
 use crate::output::print;
 
@@ -15,6 +15,7 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     if matches!(args.format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage("denoise prints a table (the text alone) or json"));
     }
+    args.chat.check(args.prompt.as_deref())?;
     let (asked, new_tokens) = (args.asked(), args.new_tokens as usize);
     if asked.steps.len() > 1 {
         return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
@@ -25,10 +26,7 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     let config = single.bundle.config();
     let mask = mask_of(config, &single.bundle.manifest().name)?;
     let text = Text::open(&single.bundle)?;
-    let prompt = match &args.prompt {
-        Some(prompt) => text.encode(prompt)?,
-        None => args.tokens.clone(),
-    };
+    let (chat, prompt) = single.prompt((args.prompt.as_deref(), &args.tokens), args.chat, &text)?;
     if prompt.is_empty() {
         return Err(Failure::usage("the prompt is empty: the first new token needs one before it"));
     }
@@ -43,15 +41,17 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     let (tokens, unmasked) = filled_in(&single, &prompt, new_tokens, task)?;
     let continuation = text.decode(&tokens)?;
     let output = match args.format {
-        Format::Json => json!({
-            "framework": args.framework,
-            "precision": single.contender.precision.name(),
-            "prompt_tokens": prompt,
-            "states": protocol::states(&prompt, &tokens, &unmasked, mask, task.steps),
-            "tokens": tokens,
-            "text": continuation,
-        })
-        .to_string(),
+        Format::Json => with_chat(
+            chat,
+            json!({
+                "framework": args.framework,
+                "precision": single.contender.precision.name(),
+                "prompt_tokens": prompt,
+                "states": protocol::states(&prompt, &tokens, &unmasked, mask, task.steps),
+                "tokens": tokens,
+                "text": continuation,
+            }),
+        ),
         _ => continuation.unwrap_or_else(|| format!("{tokens:?}")),
     };
     print(&(output + "\n"))?;

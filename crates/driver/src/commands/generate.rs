@@ -6,7 +6,7 @@ use plan::{Failure, Result};
 use protocol::{Event, Generate, Task};
 use serde_json::json;
 
-use super::single::Single;
+use super::single::{Single, with_chat};
 use crate::cli::{Format, GenerateArgs};
 use crate::output::print;
 
@@ -14,6 +14,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     if matches!(args.format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage("generate prints a table (the text alone) or json"));
     }
+    args.chat.check(args.prompt.as_deref())?;
     let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
@@ -24,10 +25,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
         )));
     }
     let text = Text::open(&single.bundle)?;
-    let prompt = match &args.prompt {
-        Some(prompt) => text.encode(prompt)?,
-        None => args.tokens.clone(),
-    };
+    let (chat, prompt) = single.prompt((args.prompt.as_deref(), &args.tokens), args.chat, &text)?;
     if prompt.is_empty() {
         return Err(Failure::usage("the prompt is empty: there is nothing to continue"));
     }
@@ -53,14 +51,16 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
         .ok_or_else(|| Failure::failed(format!("{} did not generate {new_tokens} tokens", args.framework)))?;
     let continuation = text.decode(&tokens)?;
     let output = match args.format {
-        Format::Json => json!({
-            "framework": args.framework,
-            "precision": single.contender.precision.name(),
-            "prompt_tokens": prompt,
-            "tokens": tokens,
-            "text": continuation,
-        })
-        .to_string(),
+        Format::Json => with_chat(
+            chat,
+            json!({
+                "framework": args.framework,
+                "precision": single.contender.precision.name(),
+                "prompt_tokens": prompt,
+                "tokens": tokens,
+                "text": continuation,
+            }),
+        ),
         _ => continuation.map_or_else(|| format!("{tokens:?}"), |text| foreign::lines(&text).into_owned()),
     };
     print(&(output + "\n"))?;

@@ -1,6 +1,7 @@
 //! One module for each command, named as it is typed.
 
 mod ab;
+mod bundles;
 mod check;
 mod compare;
 mod completions;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
+        Some(Command::Bundles(args)) => bundles::bundles(args),
         Some(Command::Completions { shell }) => completions::completions(*shell),
         Some(Command::Man) => completions::man(),
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),

@@ -80,6 +80,7 @@ fn request(args: &ParityArgs) -> Request {
         ([], texts, _) => PromptSource::Texts(texts.to_vec()),
         (tokens, _, _) => PromptSource::Tokens(tokens.to_vec()),
     };
+    request.chat = args.chat.chat;
     request.new_tokens = args.new_tokens.into_iter().collect();
     request.reference.clone_from(&args.reference);
     request.rounds = Some(RoundsAsked::Fixed(PROCESSES));

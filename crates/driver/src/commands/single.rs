@@ -5,10 +5,13 @@ use judge::Outcome;
 use measure::provision::{self, Wanted};
 use measure::resolve::{available_threads, check_device};
 use measure::{Places, interrupt, launch, machine};
+use plan::chat::{self, Chat};
+use plan::prompts::Text;
 use plan::{Contender, Failure, Request, Result};
 use protocol::{Job, Task};
+use serde_json::Value;
 
-use crate::cli::{HereArgs, ModelArgs};
+use crate::cli::{ChatFlag, HereArgs, ModelArgs};
 
 /// Everything that is resolved before the job.
 pub(crate) struct Single {
@@ -48,6 +51,24 @@ impl Single {
         Ok(Single { places, request, contender, bundle })
     }
 
+    /// The ids of a prompt: of its text, put through the chat template if that is asked for, or those that are given.
+    /// With them the chat's text, which is also told on stderr.
+    pub(crate) fn prompt(
+        &self,
+        (prompt, tokens): (Option<&str>, &[u32]),
+        flag: ChatFlag,
+        text: &Text,
+    ) -> Result<(Option<String>, Vec<u32>)> {
+        let Some(prompt) = prompt else { return Ok((None, tokens.to_vec())) };
+        if !flag.chat {
+            return Ok((None, text.encode(prompt)?));
+        }
+        let fed = Chat::open(&self.bundle)?.render(prompt)?;
+        let ids = text.encode(&fed)?;
+        eprintln!("{}", chat::line("the prompt", &fed, &ids));
+        Ok((Some(fed), ids))
+    }
+
     /// Runs the job to its end.
     pub(crate) fn run(&self, hidden_states: bool, task: Task) -> Result<Outcome> {
         let cpus = machine::choose(self.contender.threads);
@@ -75,4 +96,12 @@ impl Single {
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)
     }
+}
+
+/// The object that is printed, with the chat's text if the prompt was put through a template.
+pub(crate) fn with_chat(chat: Option<String>, mut object: Value) -> String {
+    if let Some(chat) = chat {
+        object["chat"] = chat.into();
+    }
+    object.to_string()
 }

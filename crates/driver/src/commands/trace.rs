@@ -30,7 +30,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     prompts::check_context(prompt, new_tokens, config)?;
     // Which tokens are computed makes no difference to the work.
     let filled = SuitePrompt { name: None, text: None, tokens: Some(Vec::new()) };
-    let prompts = prompts::resolve(&[filled], Some(prompt), config, &text)?;
+    let prompts = prompts::resolve(&[filled], Some(prompt), config, &text, None)?;
     let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
     let file = scratch.file("profile.json").display().to_string();
     let outcome = single.run(false, Task::Trace(Trace { prompts, new_tokens, file: file.clone() }))?;

@@ -93,8 +93,9 @@ impl Installation {
         if measures || judges {
             command.arg("--results-dir").arg(self.path("results"));
         }
-        // A plan says which model it is for, and what is merged needs no installation.
-        if !arguments.contains(&"--model") && !judges && !["run", "merge"].contains(&arguments[0]) {
+        // A plan says which model it is for, what is merged needs no installation, and bundles are of all models.
+        let has_none = ["run", "merge", "bundles"].contains(&arguments[0]);
+        if !arguments.contains(&"--model") && !judges && !has_none {
             command.arg("--model").arg(self.path("model"));
         }
         if arguments[0] != "merge" {

@@ -1,6 +1,8 @@
 //! The driver as people and scripts meet it: arguments in, table, files and exit code out.
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
+mod bundles;
+mod chat;
 mod check;
 mod claims;
 mod common;

@@ -135,6 +135,11 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
         _ => "until it has settled".to_owned(),
     };
     note("warm-up", warmup(a), warmup(b));
+    let chat = |record: &Record| match record.request.as_ref().and_then(|request| request.get("chat")) {
+        Some(serde_json::Value::Bool(true)) => "through the chat template".to_owned(),
+        _ => "as they are".to_owned(),
+    };
+    note("prompts", chat(a), chat(b));
     let fair = |record: &Record| record.settings.fair_comparison.to_string();
     note("--fair-comparison", fair(a), fair(b));
     found
@@ -187,6 +192,15 @@ mod tests {
         let older = record("a", 1.0);
         let sentences = found(&older, &asked);
         assert!(sentences.iter().any(|text| text.starts_with("schedule: sequential")), "{sentences:?}");
+    }
+
+    #[test]
+    fn prompts_through_a_chat_template_are_other_prompts() {
+        let plain = record("a", 1.0);
+        let mut chat = plain.clone();
+        chat.request = Some(serde_json::json!({ "chat": true }));
+        let found = differences(&Pair { baseline: &plain, current: &chat });
+        assert_eq!(found, ["prompts: as they are (baseline), through the chat template (current)"]);
     }
 
     #[test]

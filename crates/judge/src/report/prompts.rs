@@ -87,7 +87,7 @@ mod tests {
     use plan::Prompt;
 
     fn prompt(name: &str, tokens: usize) -> Prompt {
-        Prompt { name: name.into(), text: None, tokens: vec![1; tokens] }
+        Prompt { name: name.into(), text: None, chat: None, tokens: vec![1; tokens] }
     }
 
     /// A process of two iterations over two cases: gaps of 10 and of 20 ms.

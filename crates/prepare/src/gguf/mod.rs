@@ -1,5 +1,6 @@
 //! A GGUF file: one file that holds configuration, tokenizer and weights, these often quantised.
 
+mod chat;
 mod config;
 mod cursor;
 mod family;
@@ -10,6 +11,7 @@ mod rope;
 mod tokenizer;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use bundle::{Element, ModelConfig, TensorSpec};
@@ -18,7 +20,7 @@ use candle_core::quantized::GgmlDType;
 
 use crate::encode::decode;
 use crate::error::PrepareError;
-use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
+use crate::model::{Document, Model, SourceFile, Tensors, check_layers, matrix};
 use config::{Refusal, RopeFactors};
 use metadata::Metadata;
 use reader::{Header, TensorInfo};
@@ -37,7 +39,8 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let metadata = Metadata::new(&header, file.bytes());
 
     let factors = |name: &str| {
-        let values = header.tensors.get(name).map(|info| dequantise(info, file.bytes())).transpose();
+        let info = header.tensors.get(name);
+        let values = info.map(|info| dequantise(info.dtype, &file.bytes()[info.range.clone()])).transpose();
         values.map_err(|reason| PrepareError::tensor(path, name, reason))
     };
     let [llama3, short, long] = ROPE_FACTORS.map(factors);
@@ -57,6 +60,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let config_json = Document { bytes, derived: "built from the GGUF's metadata".into() };
     let architecture = metadata.text("general.architecture").ok().flatten();
     let tokenizer = tokenizer::build(&metadata, config.vocab_size);
+    let chat = chat::build(&metadata);
 
     let shared = file.share();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -79,6 +83,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         config,
         config_json,
         tokenizer,
+        chat,
         tensors: Box::new(tensors),
         derived,
     })
@@ -139,17 +144,29 @@ impl Weights {
 }
 
 impl Tensors for Weights {
-    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError> {
-        let place = &self.places[&spec.name];
-        let mut values = dequantise(&place.info, self.file.bytes())
-            .map_err(|reason| PrepareError::tensor(self.file.path(), &spec.name, reason))?;
-        if place.offset != 0.0 {
-            values.iter_mut().for_each(|value| *value -= place.offset);
+    fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
+        let Place { info, permuted_heads, offset } = &self.places[&spec.name];
+        let (all, columns) = matrix(spec);
+        let read = |rows: Range<usize>| {
+            let range = info.rows(rows, columns);
+            let values = dequantise(info.dtype, &self.file.bytes()[range.clone()]);
+            self.file.release(range);
+            let mut values =
+                values.map_err(|reason| PrepareError::tensor(self.file.path(), &spec.name, reason))?;
+            if *offset != 0.0 {
+                values.iter_mut().for_each(|value| *value -= offset);
+            }
+            Ok(values)
+        };
+        if *permuted_heads == 0 {
+            return read(rows);
         }
-        Ok(match place.permuted_heads {
-            0 => values,
-            heads => unpermute(&values, spec.shape[0], heads),
-        })
+        let mut values = Vec::with_capacity(rows.len() * columns);
+        for row in rows {
+            let from = permuted(row, all / permuted_heads);
+            values.extend(read(from..from + 1)?);
+        }
+        Ok(values)
     }
 
     fn path_of(&self, _: &str) -> &Path {
@@ -157,9 +174,8 @@ impl Tensors for Weights {
     }
 }
 
-fn dequantise(info: &TensorInfo, file: &[u8]) -> Result<Vec<f32>, String> {
-    let bytes = &file[info.range.clone()];
-    let dtype = info.dtype.map_err(cannot_dequantise)?;
+fn dequantise(dtype: Result<GgmlDType, u32>, bytes: &[u8]) -> Result<Vec<f32>, String> {
+    let dtype = dtype.map_err(cannot_dequantise)?;
     let stored = match dtype {
         GgmlDType::F32 => Some(Element::F32),
         GgmlDType::F16 => Some(Element::F16),
@@ -169,7 +185,8 @@ fn dequantise(info: &TensorInfo, file: &[u8]) -> Result<Vec<f32>, String> {
     if let Some(stored) = stored {
         return Ok(decode(bytes, stored));
     }
-    match dtype.from_data(bytes.into()).dequantize(info.shape.iter().product()) {
+    let elements = bytes.len() / dtype.type_size() * dtype.block_size();
+    match dtype.from_data(bytes.into()).dequantize(elements) {
         Ok(CpuStorage::F32(values)) => Ok(values),
         Ok(_) => Err(format!("was not dequantised to f32 from {dtype:?}")),
         Err(e) => Err(format!("cannot be dequantised: {e}")),
@@ -192,18 +209,11 @@ fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
     }
 }
 
-/// Rows of each head from (d/2, 2) to (2, d/2).
-fn unpermute(values: &[f32], rows: usize, heads: usize) -> Vec<f32> {
-    let columns = values.len() / rows;
-    let head_dim = rows / heads;
-    let mut out = Vec::with_capacity(values.len());
-    for row in 0..rows {
-        let (head, within) = (row / head_dim, row % head_dim);
-        let (second, pair) = (within / (head_dim / 2), within % (head_dim / 2));
-        let source = head * head_dim + 2 * pair + second;
-        out.extend_from_slice(&values[source * columns..(source + 1) * columns]);
-    }
-    out
+/// The row of the GGUF that holds `row`: each head's rows go from (d/2, 2) to (2, d/2).
+fn permuted(row: usize, head_dim: usize) -> usize {
+    let (head, within) = (row / head_dim, row % head_dim);
+    let (second, pair) = (within / (head_dim / 2), within % (head_dim / 2));
+    head * head_dim + 2 * pair + second
 }
 
 #[cfg(test)]
@@ -212,8 +222,9 @@ mod tests {
 
     #[test]
     fn rows_come_back_in_rotate_half_order() {
-        // One head of four rows: llama.cpp interleaves the halves (0, 1 | 2, 3) to 0, 2, 1, 3.
-        let permuted = [0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
-        assert_eq!(unpermute(&permuted, 8, 2), [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0]);
+        // Heads of four rows: llama.cpp interleaves the halves (0, 1 | 2, 3) to 0, 2, 1, 3.
+        let held = [0, 2, 1, 3, 10, 12, 11, 13];
+        let rows: Vec<_> = (0..8).map(|row| held[permuted(row, 4)]).collect();
+        assert_eq!(rows, [0, 1, 2, 3, 10, 11, 12, 13]);
     }
 }

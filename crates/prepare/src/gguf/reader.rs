@@ -51,6 +51,14 @@ pub(crate) struct TensorInfo {
     pub(crate) range: Range<usize>,
 }
 
+impl TensorInfo {
+    /// Bytes of these rows within the file: a row is whole blocks.
+    pub(crate) fn rows(&self, rows: Range<usize>, columns: usize) -> Range<usize> {
+        let row = self.dtype.map_or(0, |dtype| columns / dtype.block_size() * dtype.type_size());
+        self.range.start + rows.start * row..self.range.start + rows.end * row
+    }
+}
+
 /// Numbers of the value types.
 pub(crate) mod kind {
     pub(crate) const U8: u32 = 0;

@@ -6,4 +6,4 @@ mod reader;
 mod writer;
 
 pub(crate) use reader::{Entry, Header};
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Piece, Writer};

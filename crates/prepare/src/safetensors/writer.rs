@@ -31,6 +31,28 @@ pub(crate) struct Writer {
     buffer: Vec<u8>,
 }
 
+/// Whole rows of a tensor; a vector is one row.
+pub(crate) struct Piece<'a> {
+    pub(crate) spec: &'a TensorSpec,
+    /// The index of its first element within the tensor.
+    pub(crate) start: usize,
+    pub(crate) values: &'a [f32],
+    /// The file that it comes from, for errors.
+    pub(crate) source: &'a Path,
+}
+
+impl Piece<'_> {
+    fn is_last(&self) -> bool {
+        self.start + self.values.len() == self.spec.shape.iter().product::<usize>()
+    }
+
+    /// The error about its element `at`, of which `what` is true.
+    pub(crate) fn cannot(&self, at: usize, what: &str) -> PrepareError {
+        let reason = format!("holds {} at element {}, which {what}", self.values[at], self.start + at);
+        PrepareError::tensor(self.source, &self.spec.name, reason)
+    }
+}
+
 impl Writer {
     pub(crate) fn create(
         path: &Path,
@@ -52,35 +74,35 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Appends the next tensor. `source` is the file it comes from, for errors.
-    pub(crate) fn append(
-        &mut self,
-        spec: &TensorSpec,
-        values: &[f32],
-        source: &Path,
-    ) -> Result<(), PrepareError> {
-        let next = self.expected.pop_front().expect("a tensor for every one that was announced");
+    /// Appends a piece of the next tensor.
+    pub(crate) fn append(&mut self, piece: &Piece<'_>) -> Result<(), PrepareError> {
+        let Piece { spec, values, .. } = piece;
+        let next = self.expected.front().expect("a tensor for every one that was announced");
         assert_eq!(next.name, spec.name, "tensors come in the order in which they were announced");
-        let cannot = |at: usize, what: String| {
-            let reason = format!("holds {} at element {at}, which {what}", values[at]);
-            PrepareError::tensor(source, &spec.name, reason)
-        };
-        let precision = self.precision;
-        if matches!(next.element, Element::I8 | Element::U8) {
+        let (precision, element) = (self.precision, next.element);
+        if matches!(element, Element::I8 | Element::U8) {
             let columns = spec.shape.last().copied().unwrap_or(1);
             let coded = quantise(values, columns, precision)
-                .map_err(|at| cannot(at, format!("no scale of {precision} can express")))?;
-            self.buffer.extend(coded.codes);
-            self.scales.push_back(coded.scales);
+                .map_err(|at| piece.cannot(at, &format!("no scale of {precision} can express")))?;
+            if piece.start == 0 {
+                self.scales.push_back(Vec::new());
+            }
+            self.scales.back_mut().expect("begun with the tensor").extend(coded.scales);
+            self.buffer = coded.codes;
         } else {
             for (index, chunk) in values.chunks(CHUNK).enumerate() {
-                encode(chunk, next.element, &mut self.buffer)
-                    .map_err(|at| cannot(index * CHUNK + at, format!("{precision} cannot represent")))?;
+                encode(chunk, element, &mut self.buffer).map_err(|at| {
+                    piece.cannot(index * CHUNK + at, &format!("{precision} cannot represent"))
+                })?;
                 self.flush()?;
             }
         }
         self.flush()?;
-        self.scales_of_the_run()
+        if piece.is_last() {
+            self.expected.pop_front();
+            self.scales_of_the_run()?;
+        }
+        Ok(())
     }
 
     /// The scales of the quantised tensors just written, if these are due.
@@ -129,4 +151,42 @@ fn header(stored: &[StoredTensor]) -> Vec<u8> {
     let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
     bytes.extend(json.into_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::matrix;
+
+    /// The bytes of a file of two tensors, that was written in pieces of `rows` rows.
+    fn written(precision: Precision, rows: usize) -> Vec<u8> {
+        let config = bundle::ModelConfig::from_json(&json!({
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "vocab_size": 10, "max_position_embeddings": 16
+        }));
+        let config = config.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("weights");
+        let mut writer = Writer::create(&path, precision, config.stored(precision).unwrap()).unwrap();
+        for spec in config.tensors() {
+            let (all, columns) = matrix(&spec);
+            let values: Vec<f32> = (0..all * columns).map(|i| (i as f32 * 0.37).sin()).collect();
+            for (index, values) in values.chunks(rows * columns).enumerate() {
+                let start = index * rows * columns;
+                writer.append(&Piece { spec: &spec, start, values, source: &path }).unwrap();
+            }
+        }
+        writer.finish(String::new()).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn pieces_make_the_same_file_as_whole_tensors() {
+        for precision in Precision::ALL {
+            let whole = written(precision, 1000);
+            for rows in [2, 6, 10] {
+                assert_eq!(written(precision, rows), whole, "{precision}, pieces of {rows} rows");
+            }
+        }
+    }
 }

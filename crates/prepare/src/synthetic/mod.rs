@@ -7,6 +7,7 @@
 
 mod shapes;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bundle::{Architecture, ModelConfig, TensorSpec};
@@ -17,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::error::PrepareError;
-use crate::model::{Document, Model, Tensors};
+use crate::model::{Document, Model, Tensors, matrix};
 use shapes::{SHAPES, Shape};
 
 /// As people write it before a name of [`names`].
@@ -55,6 +56,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         config,
         config_json: Document { bytes, derived: format!("the shape{of}") },
         tokenizer: Err("a synthetic model has none".into()),
+        chat: None,
         tensors: Box::new(weights),
         derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),
     })
@@ -81,15 +83,15 @@ impl Weights {
 }
 
 impl Tensors for Weights {
-    fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError> {
-        let mut values = vec![0.0; spec.shape.iter().product()];
-        match &spec.shape[..] {
-            [_] if spec.name.ends_with(".bias") => {}
-            [_] => values.fill(1.0),
-            _ if spec.name.ends_with("c_proj.weight") => draw(&mut values, &spec.name, self.residual),
-            _ => draw(&mut values, &spec.name, self.deviation),
-        }
-        Ok(values)
+    fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
+        let (_, columns) = matrix(spec);
+        let elements = rows.start * columns..rows.end * columns;
+        Ok(match &spec.shape[..] {
+            [_] if spec.name.ends_with(".bias") => vec![0.0; elements.len()],
+            [_] => vec![1.0; elements.len()],
+            _ if spec.name.ends_with("c_proj.weight") => draw(elements, &spec.name, self.residual),
+            _ => draw(elements, &spec.name, self.deviation),
+        })
     }
 
     fn path_of(&self, _: &str) -> &Path {
@@ -97,12 +99,14 @@ impl Tensors for Weights {
     }
 }
 
-/// Normal values from the stream that belongs to this tensor.
-fn draw(values: &mut [f32], tensor: &str, deviation: f64) {
+/// Normal values from the streams that belong to this tensor, whatever piece of it is drawn.
+fn draw(elements: Range<usize>, tensor: &str, deviation: f64) -> Vec<f32> {
     let key: [u8; 32] = Sha256::digest(format!("synthetic {SEED} {tensor}")).into();
+    let first = elements.start / BLOCK;
+    let mut values = vec![0.0; elements.end - first * BLOCK];
     values.par_chunks_mut(BLOCK).enumerate().for_each(|(index, block)| {
         let mut random = ChaCha8Rng::from_seed(key);
-        random.set_stream(index as u64);
+        random.set_stream((first + index) as u64);
         for pair in block.chunks_mut(2) {
             let both = normal(random.next_u64());
             for (value, drawn) in pair.iter_mut().zip(both) {
@@ -110,6 +114,9 @@ fn draw(values: &mut [f32], tensor: &str, deviation: f64) {
             }
         }
     });
+    // A stream is drawn from its beginning.
+    values.drain(..elements.start - first * BLOCK);
+    values
 }
 
 /// Two independent standard normal values (Box and Muller, "A Note on the Generation of Random Normal
@@ -127,9 +134,7 @@ mod tests {
     use super::*;
 
     fn drawn(tensor: &str, count: usize) -> Vec<f32> {
-        let mut values = vec![0.0; count];
-        draw(&mut values, tensor, 0.02);
-        values
+        draw(0..count, tensor, 0.02)
     }
 
     #[test]
@@ -153,13 +158,21 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_is_what_the_whole_holds_there() {
+        let whole = drawn("a", 2 * BLOCK + 7);
+        for piece in [1..2, 5..BLOCK, BLOCK - 1..BLOCK + 1, BLOCK..2 * BLOCK + 7, BLOCK + 3..BLOCK + 3] {
+            assert_eq!(draw(piece.clone(), "a", 0.02), whole[piece]);
+        }
+    }
+
+    #[test]
     fn gpt2_s_projections_onto_the_residual_stream_are_narrower() {
         let json = (SHAPES.iter().find(|shape| shape.name == "gpt2-124m").unwrap().config)();
         let config = ModelConfig::from_json(&json).unwrap();
         let weights = Weights::new(PathBuf::new(), &config, &json);
         assert_eq!(weights.residual, 0.02 / 24f64.sqrt());
         let deviation = |name: &str| {
-            let values = weights.read(&TensorSpec { name: name.into(), shape: vec![64, 64] }).unwrap();
+            let values = weights.read(&TensorSpec { name: name.into(), shape: vec![64, 64] }, 0..64).unwrap();
             (values.iter().map(|v| f64::from(v * v)).sum::<f64>() / 4096.0).sqrt()
         };
         let ratio =

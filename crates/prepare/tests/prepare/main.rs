@@ -1,12 +1,16 @@
 //! One test binary for the whole crate: its parts share the models that they bend out of shape.
 
 mod architectures;
+mod chat;
 mod command_line;
 mod common;
+mod digests;
 mod directory;
 mod fuzz;
 mod gguf;
 mod hub;
+#[cfg(target_os = "linux")]
+mod memory;
 mod refusals;
 mod store;
 mod synthetic;

@@ -15,8 +15,8 @@ use crate::words::DASH;
 pub(super) fn prompts(report: &Report) -> Markup {
     let plan = &report.plan;
     let mut texts = Table::new([Column::left("Prompt"), Column::right("Tokens"), Column::left("Text")]);
-    for Prompt { name, text, tokens } in &plan.prompts {
-        let text = text.as_deref().unwrap_or_default();
+    for Prompt { name, text, chat, tokens } in &plan.prompts {
+        let text = chat.as_deref().or(text.as_deref()).unwrap_or_default();
         let short: String = text.chars().take(300).collect();
         let more = if short.len() < text.len() { "…" } else { "" };
         texts.add([name.clone(), tokens.len().to_string(), format!("{short}{more}")]);

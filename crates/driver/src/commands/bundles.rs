@@ -1,0 +1,168 @@
+//! `photofinish bundles`: the prepared models in the cache, and their removal.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use bundle::Precision;
+use measure::bundles::{self, CachedBundle, Contents, Fate};
+use plan::Result;
+use render::table::{Cell, Column, Table};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::cli::{BundlesArgs, BundlesCommand, Format, PruneArgs};
+use crate::output::{print, screen};
+
+pub(crate) fn bundles(args: &BundlesArgs) -> Result<u8> {
+    if let Some(BundlesCommand::Prune(args)) = &args.command {
+        return prune(args);
+    }
+    let directory = args.shown.places.find()?.bundles();
+    let found = bundles::list(&directory)?;
+    let lines: Vec<Line<'_>> = found.iter().map(|bundle| Line { bundle, fate: None }).collect();
+    show(&lines, &directory, args.shown.format)?;
+    let bytes = found.iter().map(|bundle| bundle.bytes).sum();
+    eprintln!("{}, {}, in {}", counted(found.len()), size(bytes), directory.display());
+    Ok(0)
+}
+
+fn prune(args: &PruneArgs) -> Result<u8> {
+    let directory = args.shown.places.find()?.bundles();
+    let found = bundles::list(&directory)?;
+    let rule = args.rule();
+    rule.check(&found)?;
+    let now = SystemTime::now();
+    let mut lines = Vec::new();
+    let (mut count, mut bytes) = (0, 0);
+    for bundle in &found {
+        let mut fate = bundle.fate(&rule, now);
+        if fate == Fate::Goes && args.yes && !bundle.remove()? {
+            fate = Fate::InUse;
+        }
+        if fate == Fate::Goes {
+            count += 1;
+            bytes += bundle.bytes;
+        }
+        lines.push(Line { bundle, fate: Some((fate, args.yes)) });
+    }
+    show(&lines, &directory, args.shown.format)?;
+    match (count, args.yes) {
+        (0, _) => eprintln!("there is nothing to remove"),
+        (_, true) => eprintln!("removed {}, {}", counted(count), size(bytes)),
+        (_, false) => {
+            eprintln!("nothing was removed; with --yes {} would go, {}", counted(count), size(bytes));
+        }
+    }
+    Ok(0)
+}
+
+/// A bundle, and for `prune` what becomes of it, and whether that has been done.
+struct Line<'a> {
+    bundle: &'a CachedBundle,
+    fate: Option<(Fate, bool)>,
+}
+
+fn show(lines: &[Line<'_>], directory: &Path, format: Format) -> Result<()> {
+    if format == Format::Json {
+        let all: Vec<Value> = lines.iter().map(Line::json).collect();
+        let text = json!({ "directory": directory.display().to_string(), "bundles": all });
+        return print(&format!("{text:#}\n"));
+    }
+    if lines.is_empty() && format != Format::Csv {
+        return Ok(());
+    }
+    let is_pruning = lines.iter().any(|line| line.fate.is_some());
+    let mut columns = vec![Column::left("bundle"), Column::left("source"), Column::left("precisions")];
+    columns.extend([Column::right("size"), Column::right("last used")]);
+    columns.extend(is_pruning.then(|| Column::left("removed")));
+    let mut table = Table::new(columns);
+    for line in lines {
+        table.add(line.cells());
+    }
+    print(&match format {
+        Format::Markdown => table.markdown() + "\n",
+        Format::Csv => table.csv(),
+        Format::Table | Format::Json => table.terminal(&screen()) + "\n",
+    })
+}
+
+impl Line<'_> {
+    fn cells(&self) -> Vec<Cell> {
+        let bundle = self.bundle;
+        let source = match &bundle.contents {
+            Contents::Bundle(manifest) => match self.files()[..] {
+                // What is drawn is made from no file but the shape.
+                _ if manifest.source.seed.is_some() => manifest.source.kind.clone(),
+                [file] => format!("{}: {file}", manifest.source.kind),
+                ref files => format!("{}: {} files", manifest.source.kind, files.len()),
+            },
+            Contents::Unreadable(_) => "unreadable".to_owned(),
+            Contents::Unfinished => "unfinished".to_owned(),
+        };
+        let precisions: Vec<_> = bundle.precisions().into_iter().map(Precision::name).collect();
+        let last_used = match bundle.idle_days(SystemTime::now()) {
+            _ if bundle.in_use => "in use".to_owned(),
+            0 => "today".to_owned(),
+            1 => "1 day ago".to_owned(),
+            days => format!("{days} days ago"),
+        };
+        let mut cells = vec![bundle.address(), source, precisions.join(", "), size(bundle.bytes), last_used];
+        cells.extend(self.fate.map(|fate| verdict(fate).to_owned()));
+        cells.into_iter().map(Cell::from).collect()
+    }
+
+    /// Names of the files that the bundle was made from.
+    fn files(&self) -> Vec<&str> {
+        let Contents::Bundle(manifest) = &self.bundle.contents else { return Vec::new() };
+        manifest.source.sha256.keys().map(String::as_str).collect()
+    }
+
+    fn json(&self) -> Value {
+        let bundle = self.bundle;
+        let last_used = OffsetDateTime::from(bundle.last_used).format(&Rfc3339).unwrap_or_default();
+        let mut value = json!({
+            "bundle": bundle.address(),
+            "directory": bundle.directory.display().to_string(),
+            "files": self.files(),
+            "precisions": bundle.precisions(),
+            "bytes": bundle.bytes,
+            "last_used": last_used,
+            "in_use": bundle.in_use,
+        });
+        match &bundle.contents {
+            Contents::Bundle(manifest) => {
+                value["model"] = manifest.name.clone().into();
+                value["source"] = manifest.source.kind.clone().into();
+            }
+            Contents::Unreadable(reason) => value["unreadable"] = reason.clone().into(),
+            Contents::Unfinished => value["unfinished"] = true.into(),
+        }
+        if let Some(fate) = self.fate {
+            value["removed"] = (fate == (Fate::Goes, true)).into();
+            value["verdict"] = verdict(fate).into();
+        }
+        value
+    }
+}
+
+fn verdict((fate, done): (Fate, bool)) -> &'static str {
+    match fate {
+        Fate::Goes if done => "yes",
+        Fate::Goes => "with --yes",
+        Fate::InUse => "no: in use",
+        Fate::Named => "no: named by --keep",
+        Fate::UsedLately => "no: used lately",
+    }
+}
+
+fn counted(bundles: usize) -> String {
+    if bundles == 1 { "1 bundle".to_owned() } else { format!("{bundles} bundles") }
+}
+
+fn size(bytes: u64) -> String {
+    if bytes < 10_000_000 {
+        return format!("{:.1} MB", bytes as f64 / 1e6);
+    }
+    format!("{:.2} GB", bytes as f64 / 1e9)
+}
