@@ -17,7 +17,15 @@ use crate::catalog::Engines;
 use crate::references::{self, Reference};
 use crate::workspace::Workspace;
 
-pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
+/// What doctor is asked for, as typed.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Asked {
+    /// Hash every file of the installed libraries again, which takes seconds
+    #[arg(long)]
+    deep: bool,
+}
+
+pub(crate) fn run(workspace: &Workspace, asked: &Asked) -> Result<ExitCode> {
     let engines = Engines::read(workspace)?;
     let provision = workspace.provision(Reporter::new(true))?;
     let mut frameworks: BTreeMap<&str, Vec<&Engine>> = BTreeMap::new();
@@ -34,6 +42,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     println!("cache: {}", workspace.cache.display());
     println!("  {}", state_of(&provision, Piece::Model));
     toolchain(workspace);
+    if asked.deep {
+        all_can_run &= examine_files(&provision)?;
+    }
     Ok(if all_can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -123,6 +134,21 @@ fn state_of(provision: &Provision, piece: Piece) -> String {
             format!("{piece} {version}: not set up; cargo xtask setup --only {piece}")
         }
     }
+}
+
+/// Prints what the hashes of installed files say; whether all are as they were installed.
+fn examine_files(provision: &Provision) -> Result<bool> {
+    println!("files of the cache, by sha256:");
+    let mut is_sound = true;
+    for piece in Piece::ALL {
+        if let Some(what) = provision.damage(piece)? {
+            println!("  {piece}: {what}; cargo xtask setup --only {piece}");
+            is_sound = false;
+        } else if matches!(provision.find(piece), Ok(Some(found)) if !found.given) {
+            println!("  {piece}: as installed");
+        }
+    }
+    Ok(is_sound)
 }
 
 /// Optional: that they are not set up is nobody's failure.

@@ -9,6 +9,7 @@ mod claims;
 mod compare;
 mod dist;
 mod doctor;
+mod fuzz;
 mod gate;
 mod install;
 mod profile;
@@ -88,8 +89,10 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
+    Fuzz(fuzz::Args),
     /// Say what can run here, and what to do for what cannot
-    Doctor,
+    Doctor(doctor::Asked),
     /// Check the rules of the architecture
     Tidy,
     /// Say where a worker's time goes, part by part, with Linux's perf
@@ -135,7 +138,8 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test { quick } => test::run(&workspace, quick),
-        Task::Doctor => doctor::run(&workspace),
+        Task::Fuzz(args) => fuzz::run(&workspace, &args),
+        Task::Doctor(asked) => doctor::run(&workspace, &asked),
         Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile(args) => profile::run(&workspace, &args),
         Task::Splice { results, page, block, short } => {

@@ -1,5 +1,6 @@
 //! What docs/results.md says others can read is read: its one-liners run as they stand there, in a virtual
-//! environment with pinned versions of what they name, and print what it says they print.
+//! environment with pinned versions of what they name, and print what it says they print. In the same environment the
+//! Kubernetes example is held against the schema that Kubernetes publishes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use crate::workspace::Workspace;
 const PAGE: &str = "docs/results.md";
 /// What they read there.
 const HISTORY: &str = "docs/examples/history.jsonl";
+const KUBERNETES: &str = "examples/shards/kubernetes.yaml";
 /// Around them on the page.
 const MARKERS: [&str; 2] = ["<!-- readers: begin -->", "<!-- readers: end -->"];
 
@@ -37,6 +39,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Holds the Kubernetes example against the published schema of its kinds. Fields that it does not know are errors.
+pub(crate) fn kubernetes(workspace: &Workspace) -> Result<()> {
+    let validate = environment(workspace)?.join("kubernetes-validate");
+    output_of(command(validate).args(["--strict", "--quiet"]).arg(workspace.root.join(KUBERNETES))).map(drop)
 }
 
 /// Shell blocks between the markers, each with the block of text that it prints.

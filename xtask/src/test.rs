@@ -22,6 +22,7 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("tidy"),
         Package::plain("setup"),
         Package::plain("engine"),
+        Package::plain("foreign"),
         Package::plain("protocol"),
         Package::plain("profile"),
         Package::plain("history"),
@@ -44,6 +45,7 @@ const GROUPS: &[&[Package]] = &[
     ],
     &[
         Package::plain("prepare"),
+        Package::plain("fuzz"),
         Package::plain("onnx"),
         Package::plain("engine-candle"),
         Package::native("engine-ort"),
@@ -114,9 +116,11 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
     findings.step("tidy", tidy::run(&workspace.root));
     if quick {
         findings.skip("readers of results", "pandas, DuckDB and jq come over the network");
+        findings.skip("the Kubernetes example", "its schema comes over the network");
         findings.skip("an installation at work", "it takes native libraries");
     } else {
         findings.step("readers of results", readers::check(workspace));
+        findings.step("the Kubernetes example", readers::kubernetes(workspace));
     }
     let mut pieces = Vec::new();
     if !quick {

@@ -47,8 +47,13 @@ impl Manifest {
     pub fn read(directory: &Path) -> Result<Manifest, BundleError> {
         let path = directory.join(MANIFEST);
         let text = std::fs::read_to_string(&path).map_err(BundleError::io(&path))?;
+        Manifest::parse(directory, &text)
+    }
+
+    /// The manifest of the bundle in `directory`, from its text.
+    pub fn parse(directory: &Path, text: &str) -> Result<Manifest, BundleError> {
         let not_a_bundle = |reason: String| BundleError::NotABundle { path: directory.to_path_buf(), reason };
-        let manifest: Manifest = serde_json::from_str(&text)
+        let manifest: Manifest = serde_json::from_str(text)
             .map_err(|e| not_a_bundle(format!("its {MANIFEST} does not parse: {e}")))?;
         if manifest.format != MANIFEST_FORMAT {
             return Err(not_a_bundle(format!(

@@ -42,7 +42,7 @@ fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Trace
     for line in String::from_utf8(output).unwrap().lines() {
         match serde_json::from_str(line).unwrap() {
             Event::Traced(traced) => return Ok(traced),
-            Event::Failed(failed) => return Err(failed.reason),
+            Event::Failed(failed) => return Err(failed.reason.into()),
             _ => {}
         }
     }

@@ -96,17 +96,27 @@ pub fn read(path: &Path) -> Result<History, Error> {
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
-    let mut history = History::default();
-    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
+    Ok(History::parse(&bytes))
+}
+
+impl History {
+    /// The records of a file's bytes.
+    pub fn parse(bytes: &[u8]) -> History {
+        let mut history = History::default();
+        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match serde_json::from_slice(line) {
+                Ok(record) => history.records.push(record),
+                Err(error) => {
+                    let reason = foreign::shortened(&reason(line, &error), foreign::SENTENCE);
+                    history.skipped.push(Skipped { line: index + 1, reason });
+                }
+            }
         }
-        match serde_json::from_slice(line) {
-            Ok(record) => history.records.push(record),
-            Err(error) => history.skipped.push(Skipped { line: index + 1, reason: reason(line, &error) }),
-        }
+        history
     }
-    Ok(history)
 }
 
 fn lines(records: &[Record]) -> io::Result<String> {

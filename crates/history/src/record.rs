@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use foreign::{Foreign, ForeignText};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -43,8 +44,8 @@ pub struct Record {
     /// Label: the name of the framework, or of a variant of it.
     pub framework: String,
     /// The native library with its version, as the worker observed it.
-    pub library: Option<String>,
-    pub binding: Option<String>,
+    pub library: Option<Foreign>,
+    pub binding: Option<Foreign>,
     /// Whether graph optimisation, JIT and fused kernels were on: they were asked for, not observed to be off, and
     /// this is no `-base` variant, whose point is to do without.
     pub optimised: Option<bool>,
@@ -52,14 +53,14 @@ pub struct Record {
     pub state: String,
     /// Why the state is not `measured`.
     #[serde(default)]
-    pub reasons: Vec<String>,
+    pub reasons: Vec<ForeignText>,
     /// Rounds that count: complete ones.
     #[serde(default)]
     pub rounds: usize,
     #[serde(default)]
     pub interrupted: bool,
     /// Whether the machine was too noisy for verdicts, and how.
-    pub noise: Option<String>,
+    pub noise: Option<ForeignText>,
     pub parity: Option<Parity>,
     /// By name (`throughput`): `docs/measures.md` defines them. What was not available is not here.
     #[serde(default)]
@@ -166,8 +167,8 @@ pub struct Parity {
     pub agrees: bool,
     /// As the table has it: "ok, Δ ≤ 1e-5".
     #[serde(default)]
-    pub text: String,
-    pub reference: Option<String>,
+    pub text: ForeignText,
+    pub reference: Option<Foreign>,
     pub max_abs: Option<f64>,
     pub top1: Option<f64>,
     #[serde(flatten)]
@@ -203,7 +204,7 @@ pub struct Verdict {
     /// 95 % interval of the advantage.
     pub interval: Option<(f64, f64)>,
     #[serde(default)]
-    pub sentence: String,
+    pub sentence: ForeignText,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

@@ -31,7 +31,7 @@ pub struct Environment {
     pub git_modified: Option<bool>,
     /// Version of Photofinish.
     pub driver_version: String,
-    /// The command as it was given.
+    /// The command as it was given, without values that may be secret.
     pub command: Vec<String>,
     /// Start of the run, RFC 3339, UTC.
     pub started: String,

@@ -40,7 +40,7 @@ pub struct Parts {
     pub proportional: Option<f64>,
     pub gpu: Option<f64>,
     /// The method of reading the peak.
-    pub method: Option<String>,
+    pub method: Option<foreign::Foreign>,
 }
 
 /// The KV cache of the last case of an iteration, in bytes.
@@ -235,7 +235,7 @@ mod tests {
         let mut run = process(0, (1100 * MB, 1100 * MB), [1150 * MB; 3]);
         for event in &mut run.events {
             if let Event::Loaded(loaded) = event {
-                let (prefill, decode) = ("a".to_owned(), "b".to_owned());
+                let (prefill, decode) = ("a".into(), "b".into());
                 loaded.in_effect.hybrid = Some(protocol::Hybrid { prefill, decode, alone: None });
             }
         }

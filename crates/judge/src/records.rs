@@ -61,14 +61,14 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         binding: hello.map(|hello| hello.binding.clone()),
         optimised: plan.contender(&row.framework).map(|contender| is_optimised(contender, row)),
         state: row.state.name().to_owned(),
-        reasons: row.reasons.clone(),
+        reasons: row.reasons.iter().map(Into::into).collect(),
         rounds: row.rounds,
         interrupted: report.interrupted,
-        noise: report.noise(),
+        noise: report.noise().map(Into::into),
         parity: row.agreement.as_ref().map(|agreement| Parity {
             agrees: agreement.broken.is_none(),
-            text: row.parity_words(),
-            reference: Some(agreement.reference.clone()),
+            text: row.parity_words().into(),
+            reference: Some(agreement.reference.as_str().into()),
             max_abs: Some(agreement.max_abs),
             top1: Some(agreement.top1),
             other: Default::default(),
@@ -217,7 +217,7 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
             .interval
             .map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) })
             .filter(|(low, high)| low.is_finite() && high.is_finite()),
-        sentence: found.sentence.clone(),
+        sentence: found.sentence.as_str().into(),
         other: Default::default(),
     })
 }

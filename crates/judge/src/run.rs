@@ -1,5 +1,6 @@
 //! The output of one process: the unit of evidence, kept whole.
 
+use foreign::{Foreign, ForeignText};
 use protocol::{CaseSample, ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +15,17 @@ pub enum Ending {
     /// The worker reported that it could not go on.
     Reported(protocol::Failed),
     /// It ended, or was ended, without saying so in the protocol: why, and its last words.
-    Broken { reason: String, last_words: Option<String> },
+    Broken { reason: String, last_words: Option<Foreign> },
     /// It could not allocate, or was killed for lack of memory.
     OutOfMemory { reason: String },
     /// The user interrupted.
     Interrupted,
+}
+
+/// What a worker left behind, in words; `None` if that is nothing.
+pub fn left_behind(processes: &[String]) -> Option<String> {
+    (!processes.is_empty())
+        .then(|| format!("processes that it started outlived it and were killed: {}", processes.join(", ")))
 }
 
 /// A process that has ended.
@@ -27,6 +34,8 @@ pub struct Outcome {
     pub pid: u32,
     pub events: Vec<Event>,
     pub ending: Ending,
+    /// Processes that outlived it and were killed, each by number and name.
+    pub left_behind: Vec<String>,
 }
 
 /// The purpose of a process.
@@ -64,12 +73,18 @@ pub struct Run {
     pub waited: Option<Waited>,
     /// Its logits beside the reference's, in the rounds in which it was asked for them.
     pub agreement: Option<Agreement>,
+    /// Why there are none, although it was asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_agreement: Option<String>,
     /// Its timed tokens beside the reference's.
     #[serde(default)]
     pub tokens: Option<TokenAgreement>,
     /// The record beside its weights, if they are derived from the bundle's.
     #[serde(default)]
     pub derived: Option<DerivedWeights>,
+    /// Processes that outlived it and were killed, each by number and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<String>,
     /// Other activity of the machine while the process started, up to the end of its warm-up.
     pub noise: Option<Noise>,
 }
@@ -105,11 +120,11 @@ pub struct Waited {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DerivedWeights {
     /// A file of the bundle, by name.
-    pub from: String,
-    pub from_sha256: String,
+    pub from: Foreign,
+    pub from_sha256: Foreign,
     /// The hash of the derived file.
-    pub sha256: String,
-    pub by: String,
+    pub sha256: Foreign,
+    pub by: Foreign,
     /// Whether it holds the very numbers of the bundle's file.
     pub same_values: bool,
 }
@@ -129,9 +144,9 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFailure {
     pub kind: FailureKind,
-    pub reason: String,
+    pub reason: ForeignText,
     /// The last line of the worker's stderr, where it ended without reporting.
-    pub last_words: Option<String>,
+    pub last_words: Option<Foreign>,
     /// The shell line that repeats it.
     pub repeat: Option<String>,
 }
@@ -153,7 +168,7 @@ impl RunFailure {
             Some(words) if !self.reason.contains(words.as_str()) => {
                 format!("{}; its last words: {words}", self.reason)
             }
-            _ => self.reason.clone(),
+            _ => self.reason.to_string(),
         }
     }
 
@@ -173,7 +188,7 @@ impl RunFailure {
                 (kind, reason, None)
             }
         };
-        Some(RunFailure { kind, reason, last_words, repeat: None })
+        Some(RunFailure { kind, reason: reason.into(), last_words, repeat: None })
     }
 }
 
@@ -193,9 +208,9 @@ macro_rules! event {
 impl Run {
     /// A process that has ended, before anything is judged of it.
     pub fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
-        let Outcome { pid, events, ending } = outcome;
+        let Outcome { pid, events, ending, left_behind } = outcome;
         let failure = RunFailure::from_ending(ending);
-        Run { failure, ..Run::of_events(purpose, place, framework, pid, events) }
+        Run { failure, left_behind, ..Run::of_events(purpose, place, framework, pid, events) }
     }
 
     /// A process that has said this so far.
@@ -213,8 +228,10 @@ impl Run {
             turns: Vec::new(),
             waited: None,
             agreement: None,
+            no_agreement: None,
             tokens: None,
             derived: None,
+            left_behind: Vec::new(),
             noise: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
+use foreign::Foreigns;
 use protocol::{Build, Decode, Event, Hello, InEffect, KvCache, Loaded, Usage, Warmup};
 
 use crate::evidence::Probe;
@@ -13,7 +14,12 @@ use plan::{Contender, HugePages, Plan, Prompt, Rounds, Schedule};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
-    Run::new(Purpose::Measure, place, label, Outcome { pid: 1, events, ending: Ending::Done })
+    Run::new(
+        Purpose::Measure,
+        place,
+        label,
+        Outcome { pid: 1, events, ending: Ending::Done, left_behind: Vec::new() },
+    )
 }
 
 /// A framework whose worker rustc built.
@@ -21,15 +27,15 @@ pub fn hello(framework: &str) -> Hello {
     Hello {
         protocol: protocol::VERSION,
         framework: framework.into(),
-        binding: format!("{framework} 1"),
-        library: format!("{framework} 1"),
+        binding: format!("{framework} 1").into(),
+        library: format!("{framework} 1").into(),
         library_path: None,
         cpu_capability: None,
         build: Build {
             profile: "release".into(),
             rustc: Some("rustc 1.95.0".into()),
             rustflags: Some("-C target-cpu=native".into()),
-            target_features: Some(vec!["avx2".into()]),
+            target_features: Some(vec!["avx2"].into()),
             target: Some("x86_64-unknown-linux-gnu".into()),
             toolchain: None,
         },
@@ -49,7 +55,7 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
         jit: "none".into(),
         optimised: None,
         weight_storage: "none".into(),
-        kernels: Vec::new(),
+        kernels: Foreigns::default(),
     };
     Loaded {
         load_ns: 1_000_000,

@@ -36,7 +36,7 @@ pub fn read(places: &Places, started: String) -> Environment {
         git_commit,
         git_modified,
         driver_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args().collect(),
+        command: crate::command::typed(),
         started,
     }
 }

@@ -62,6 +62,7 @@ impl Progress {
 
     /// Prints a line that stays, even without a bar. Errors are not progress, so they are printed even with `--quiet`.
     pub fn say(&self, text: &str) {
+        let text = &*foreign::line(text);
         let text = &self.width.map_or_else(|| text.to_owned(), |width| textwrap::fill(text, width.get()));
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }

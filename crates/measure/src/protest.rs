@@ -1,5 +1,7 @@
 //! What is wrong with a worker, in words.
 
+use foreign::Foreign;
+
 pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
     if theirs == protocol::VERSION {
         return Ok(());
@@ -35,6 +37,6 @@ pub fn describe(status: std::process::ExitStatus) -> String {
 }
 
 /// The last line of a text that is not empty, trimmed.
-pub fn last_line(text: &str) -> Option<String> {
-    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
+pub fn last_line(text: &str) -> Option<Foreign> {
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().into())
 }

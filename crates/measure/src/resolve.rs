@@ -2,6 +2,7 @@
 //! preparing anything is refused first.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -12,6 +13,7 @@ use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
 use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
 
+use crate::interrupt;
 use crate::machine::{self, memory};
 use crate::places::Places;
 use crate::provision::{self, Wanted};
@@ -19,6 +21,10 @@ use crate::text;
 
 /// Resolves `request`, and provisions what is missing.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
+    interrupt::with_nothing_to_save(|| resolved(request, places, quiet))
+}
+
+fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
     plan::check(request)?;
     check_device(&request.device)?;
     let engines = engines_of(request, places)?;
@@ -120,12 +126,25 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
     })
 }
 
+/// Most bytes of a file of prompts. It may be a pipe, or a device without end.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// The prompts of a file: TOML as in `configs/suites`, or a prompt a line.
 fn read_file(path: &Path) -> Result<Suite> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    if text.len() as u64 > MOST_BYTES {
+        let most = MOST_BYTES >> 20;
+        return Err(Failure::usage(format!("{} has more than {most} MiB of prompts", path.display())));
+    }
+    prompts_in(path, &text)
+}
+
+/// The prompts in the text of a file that is called `path`.
+pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
     let suite = if path.extension().is_some_and(|extension| extension == "toml") {
-        configs::parse(path, &text)?
+        configs::parse(path, text)?
     } else {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         prompts::from_texts(&lines.map(str::to_owned).collect::<Vec<_>>())

@@ -1,11 +1,11 @@
 //! The results directory of one run: every sample as JSON lines, written to disk round by round, and the report.
 //!
 //! Writing may fail at any time (a full disk). The user is then told once, and measuring goes on. No file is left
-//! half-written: a line that did not fit is removed, and a report appears whole or not at all. At the end, whatever
-//! could not be saved goes to the system's temporary directory.
+//! half-written: a line that did not fit is removed, and a report appears whole or not at all. At the end, a run that
+//! could not be saved whole goes to the system's temporary directory, and one sentence says what is where.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -24,6 +24,10 @@ pub struct Results {
     complete: u64,
     /// Lines that could not be written yet.
     pending: Vec<String>,
+    /// Lines that were written.
+    lines: usize,
+    /// Names of the files that were written.
+    saved: Vec<String>,
     /// Files that could not be written, by name.
     unsaved: Vec<(String, Vec<u8>)>,
     failure: Option<String>,
@@ -66,12 +70,14 @@ impl Results {
         let mut samples = OpenOptions::new().write(true).open(&path).map_err(|e| cannot(&path, e))?;
         samples.set_len(complete as u64).map_err(|e| cannot(&path, e))?;
         samples.seek(SeekFrom::End(0)).map_err(|e| cannot(&path, e))?;
-        let lines = text.lines().map(str::to_owned).collect();
-        Ok((Results::at(directory.to_path_buf(), log, samples, complete as u64), lines))
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let results = Results::at(directory.to_path_buf(), log, samples, complete as u64);
+        Ok((Results { lines: lines.len(), ..results }, lines))
     }
 
     fn at(directory: PathBuf, log: &'static str, samples: File, complete: u64) -> Results {
-        Results { directory, log, samples, complete, pending: Vec::new(), unsaved: Vec::new(), failure: None }
+        let (pending, saved, unsaved) = (Vec::new(), Vec::new(), Vec::new());
+        Results { directory, log, samples, complete, lines: 0, pending, saved, unsaved, failure: None }
     }
 
     pub fn directory(&self) -> &Path {
@@ -97,9 +103,12 @@ impl Results {
 
     /// Writes a file whole or not at all.
     pub fn write(&mut self, name: &str, contents: impl AsRef<[u8]>) {
-        if let Err(error) = write_whole(&self.directory, name, contents.as_ref()) {
-            self.unsaved.push((name.to_owned(), contents.as_ref().to_vec()));
-            self.failed(&self.directory.join(name), &error);
+        match write_whole(&self.directory, name, contents.as_ref()) {
+            Ok(()) => self.saved.push(name.to_owned()),
+            Err(error) => {
+                self.unsaved.push((name.to_owned(), contents.as_ref().to_vec()));
+                self.failed(&self.directory.join(name), &error);
+            }
         }
     }
 
@@ -107,19 +116,47 @@ impl Results {
     pub fn finish(&mut self) -> Option<String> {
         self.flush();
         let reason = self.failure.clone()?;
-        if !self.pending.is_empty() {
-            self.unsaved.push((self.log.into(), self.pending.concat().into_bytes()));
+        if self.pending.is_empty() && self.unsaved.is_empty() {
+            // There was room again, and what had waited was written.
+            return None;
         }
+        let holds = self.holds();
         Some(match self.rescue() {
-            Ok(directory) => format!("{reason}; what is missing there is in {}", directory.display()),
-            Err(error) => {
-                format!("{reason}, nor to a temporary directory: {error}; what is printed is all there is")
+            Ok(directory) => {
+                let directory = shlex::try_quote(&directory.display().to_string())
+                    .map_or_else(|_| directory.display().to_string(), std::borrow::Cow::into_owned);
+                format!(
+                    "{reason}; {holds}; the whole run is in {directory}: move it to where there is room, and \
+                     `photofinish report {directory}`, with the place that it then has, writes every output again"
+                )
             }
+            Err(error) => format!(
+                "{reason}, nor to a temporary directory: {error}; {holds}; what is printed is all there is of the rest"
+            ),
         })
     }
 
+    /// What the results directory has, in words.
+    fn holds(&self) -> String {
+        let all = self.lines + self.pending.len();
+        let lines = format!("{} of {all} lines of {}", self.lines, self.log);
+        let held: Vec<&str> =
+            std::iter::once(lines.as_str()).chain(self.saved.iter().map(String::as_str)).collect();
+        format!("{} holds {}", self.directory.display(), held.join(", "))
+    }
+
+    /// The whole run in a directory for temporary files: what was saved, and what could not be.
     fn rescue(&self) -> std::io::Result<PathBuf> {
         let directory = tempfile::Builder::new().prefix("photofinish-results-").tempdir()?;
+        for name in &self.saved {
+            std::fs::copy(self.directory.join(name), directory.path().join(name))?;
+        }
+        let mut log = File::create(directory.path().join(self.log))?;
+        // Without the lines that were saved, those that were not are still worth keeping.
+        if let Ok(saved) = File::open(self.directory.join(self.log)) {
+            std::io::copy(&mut saved.take(self.complete), &mut log)?;
+        }
+        log.write_all(self.pending.concat().as_bytes())?;
         for (name, contents) in &self.unsaved {
             std::fs::write(directory.path().join(name), contents)?;
         }
@@ -131,6 +168,7 @@ impl Results {
         match self.samples.write_all(text.as_bytes()) {
             Ok(()) => {
                 self.complete += text.len() as u64;
+                self.lines += self.pending.len();
                 self.pending.clear();
             }
             Err(error) => {
@@ -187,4 +225,52 @@ pub fn readable_by_all(path: &Path) {
     }
     #[cfg(not(unix))]
     let _ = path;
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A results directory whose journal finds no room from now on.
+    fn without_room() -> (tempfile::TempDir, Results) {
+        let parent = tempfile::tempdir().unwrap();
+        let mut results =
+            Results::create(parent.path(), OffsetDateTime::now_utc(), "", "samples.jsonl").unwrap();
+        results.write("environment.json", "{}");
+        results.append_soon(&"first");
+        results.samples = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        (parent, results)
+    }
+
+    #[test]
+    fn a_full_disk_is_one_sentence_and_the_whole_run_lies_elsewhere() {
+        let (_parent, mut results) = without_room();
+        results.append_soon(&"second");
+        results.append_soon(&"third");
+        let told = results.finish().unwrap();
+        let place = results.directory().display().to_string();
+        assert!(told.contains("samples.jsonl: No space left on device"), "{told}");
+        assert!(
+            told.contains(&format!("{place} holds 1 of 3 lines of samples.jsonl, environment.json")),
+            "{told}"
+        );
+        let elsewhere = told.split("the whole run is in ").nth(1).unwrap().split(':').next().unwrap();
+        assert!(told.contains(&format!("`photofinish report {elsewhere}`")), "{told}");
+        let elsewhere = Path::new(elsewhere);
+        let journal = std::fs::read_to_string(elsewhere.join("samples.jsonl")).unwrap();
+        assert_eq!(journal, "\"first\"\n\"second\"\n\"third\"\n");
+        assert_eq!(std::fs::read_to_string(elsewhere.join("environment.json")).unwrap(), "{}");
+        std::fs::remove_dir_all(elsewhere).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_has_room_again_holds_everything() {
+        let (_parent, mut results) = without_room();
+        results.append_soon(&"second");
+        let path = results.directory().join("samples.jsonl");
+        results.samples = OpenOptions::new().append(true).open(&path).unwrap();
+        results.append_soon(&"third");
+        assert_eq!(results.finish(), None);
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "\"first\"\n\"second\"\n\"third\"\n");
+    }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use judge::run::Outcome;
 use protocol::{Hello, Job, Turn};
 
+use crate::clock::now;
+use crate::command::is_secret;
 use crate::live::Live;
-use crate::process::{Heard, Process, now};
+use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};
 
 /// Longest wait for the answer to `--hello`.
@@ -44,9 +46,9 @@ impl Worker {
                 Heard::Killed(reason) => break Some(reason),
             }
         };
-        let (status, stderr) = process.reap();
+        let Reaped { status, stderr, .. } = process.reap();
         let last_words = last_line(&stderr);
-        let cause = |reason: String| last_words.clone().unwrap_or(reason);
+        let cause = |reason: String| last_words.clone().map_or(reason, String::from);
         match (stopped, line) {
             (Some(reason), _) => Err(reason),
             (None, _) if !status.success() => Err(cause(describe(status))),
@@ -78,7 +80,11 @@ impl Worker {
 
     /// The shell line that repeats a job kept in `file`.
     pub(crate) fn shell_line(&self, file: &Path) -> String {
-        let variables = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        // It is kept with the results: whoever repeats it knows their own secrets.
+        let variables = self.environment.iter().map(|(name, value)| {
+            let value = if is_secret(name) { "***" } else { value };
+            format!("{name}={}", quoted(value))
+        });
         let variables = variables.collect::<Vec<_>>().join(" ");
         let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
         format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))

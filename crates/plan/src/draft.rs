@@ -101,6 +101,7 @@ impl Draft {
             };
             return Err(Failure::usage(format!("{name} has no prompts{instead}")));
         }
+        prompts::check_count(&suite)?;
         check_lengths(request, &suite)?;
         chat::check(request, &suite)?;
         let suite_name = match &request.prompts {

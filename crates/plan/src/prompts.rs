@@ -1,5 +1,6 @@
 //! Turns texts into token ids. The program tokenises once, and workers receive ids (fairness rule R3).
 
+use std::path::Path;
 use std::sync::Once;
 
 use bundle::{Bundle, ModelConfig};
@@ -17,6 +18,9 @@ const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much st
     distribution of the inhabitants of South America, and in the geological relations of the present to the \
     past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
     that mystery of mysteries, as it has been called by one of our greatest philosophers. ";
+
+/// Most prompts of a comparison.
+const MOST_PROMPTS: usize = 1000;
 
 /// One prompt, as token ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,8 +54,19 @@ impl Text {
         let Some(path) = bundle.tokenizer() else {
             return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
         };
-        let tokenizer = Tokenizer::from_file(&path)
+        let bytes = std::fs::read(&path)
+            .map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))?;
+        Text::parse(&path, &bytes)
+    }
+
+    /// The tokenizer in the bytes of a tokenizer.json that is called `path`.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Text> {
+        let mut tokenizer = Tokenizer::from_bytes(bytes)
             .map_err(|e| Failure::usage(format!("{} is not a tokenizer: {e}", path.display())))?;
+        // A prompt is measured as it is: what a tokenizer.json would cut off or fill up is no part of it. Filling up could
+        // take any amount of memory.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
         Ok(Text::Tokens(Box::new(tokenizer)))
     }
 
@@ -107,6 +122,7 @@ pub fn resolve(
     chat: Option<&Chat>,
 ) -> Result<Vec<Prompt>> {
     let mut resolved = Vec::new();
+    let filler = if length.is_some() { text.filler()? } else { Vec::new() };
     for (index, prompt) in prompts.iter().enumerate() {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let rendered = match (chat, &prompt.text) {
@@ -122,7 +138,6 @@ pub fn resolve(
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
         if let Some(length) = length {
-            let filler = text.filler()?;
             tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
             tokens.truncate(length);
         }
@@ -130,6 +145,18 @@ pub fn resolve(
         resolved.push(Prompt { name, text: prompt.text.clone(), chat: rendered, tokens });
     }
     Ok(resolved)
+}
+
+/// Refuses more prompts than a comparison can measure in any reasonable time.
+pub(crate) fn check_count(suite: &Suite) -> Result<()> {
+    let count = suite.prompts.len();
+    if count > MOST_PROMPTS {
+        return Err(Failure::usage(format!(
+            "{count} prompts are asked for, and a comparison takes at most {MOST_PROMPTS}, each of which every \
+             framework runs several times: choose fewer, or divide them over several comparisons"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses ids that the model does not have.

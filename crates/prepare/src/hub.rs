@@ -18,7 +18,8 @@ pub(crate) fn fetch(repository: &str, progress: Progress) -> Result<PathBuf, Pre
     let cache = cache();
     let snapshots = cache.path().join(model(repository, "main").folder_name()).join("snapshots");
     let reference = snapshots.with_file_name("refs").join("main");
-    let cached = std::fs::read_to_string(reference).ok().map(|commit| snapshots.join(commit.trim()));
+    let cached = std::fs::read_to_string(reference).ok();
+    let cached = cached.filter(|commit| is_commit(commit.trim())).map(|commit| snapshots.join(commit.trim()));
 
     if offline() {
         let forbidden = "is not in the local cache, and HF_HUB_OFFLINE forbids fetching it";
@@ -55,6 +56,7 @@ pub(crate) fn fetch_config(repository: &str, progress: Progress) -> Result<PathB
             let api = api(&cache, progress).map_err(|e| failed(&e))?;
             // Of a commit, as `download` does it: what is kept here serves there.
             let info = api.repo(model(repository, "main")).info().map_err(|e| failed(&e))?;
+            check_commit(repository, &info.sha)?;
             api.repo(model(repository, &info.sha)).download(CONFIG).map_err(|e| failed(&e))?
         }
     };
@@ -97,6 +99,7 @@ fn download(
     let api = api(cache, progress).map_err(|e| failed("reach the hub", &e))?;
     let info = api.repo(model(repository, "main")).info();
     let info = info.map_err(|e| failed("find it on the hub", &e))?;
+    check_commit(repository, &info.sha)?;
     let commit: ApiRepo = api.repo(model(repository, &info.sha));
     let snapshot = snapshots.join(&info.sha);
     let get = |file: &str| {
@@ -135,6 +138,22 @@ fn check_name(repository: &str) -> Result<(), PrepareError> {
         Some((owner, name)) if plain(owner) && plain(name) => Ok(()),
         _ => Err(error(repository, "a repository is named owner/name".into())),
     }
+}
+
+/// A commit becomes part of a path.
+fn check_commit(repository: &str, commit: &str) -> Result<(), PrepareError> {
+    if is_commit(commit) {
+        return Ok(());
+    }
+    let commit = foreign::shortened(commit, 80);
+    Err(error(
+        repository,
+        format!("the hub names {commit:?} as its commit, which is not 40 hexadecimal digits"),
+    ))
+}
+
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn model(repository: &str, revision: &str) -> Repo {

@@ -32,33 +32,23 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
             None => "it has no config.json".to_owned(),
         }));
     }
-    let config_file = SourceFile::open(&directory.join(CONFIG))?;
+    let config_file = SourceFile::within(directory, CONFIG)?;
     let config = read_config(&config_file)?;
-    let (shards, index) = shard_paths(directory)?;
-    let shards: Vec<_> = shards.iter().map(|path| SourceFile::open(path)).collect::<Result<_, _>>()?;
+    let (shards, index) = shards(directory)?;
+    let shards: Vec<_> =
+        shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
 
-    let mut derived = if shards.len() == 1 {
-        format!("from {}", shards[0].name())
-    } else {
-        format!("from {} safetensors files", shards.len())
-    };
-    if config.architecture == Architecture::Gpt2 {
-        derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
-    }
-    let config_json = Document {
-        bytes: config_file.bytes().to_vec(),
-        derived: "the source's config.json, verbatim".into(),
-    };
+    let derived = derivation(&shards, &config);
+    let config_json = config_document(&config_file, &config)?;
     let mut files = vec![config_file];
-    let tokenizer_path = directory.join(TOKENIZER);
-    let tokenizer = if tokenizer_path.is_file() {
-        let file = SourceFile::open(&tokenizer_path)?;
-        let bytes = file.bytes().to_vec();
-        files.push(file);
-        Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
-    } else {
-        Err("the source has no tokenizer.json".into())
+    let tokenizer = match optional(directory, TOKENIZER)? {
+        Some(file) => {
+            let bytes = file.bytes().to_vec();
+            files.push(file);
+            Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
+        }
+        None => Err("the source has no tokenizer.json".into()),
     };
     let [tokenizer_config, template] = [TOKENIZER_CONFIG, TEMPLATE].map(|name| optional(directory, name));
     let (tokenizer_config, template) = (tokenizer_config?, template?);
@@ -80,9 +70,37 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     })
 }
 
+/// How the weights of a bundle came from these files.
+fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
+    let mut derived = if shards.len() == 1 {
+        format!("from {}", shards[0].name())
+    } else {
+        format!("from {} safetensors files", shards.len())
+    };
+    if config.architecture == Architecture::Gpt2 {
+        derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
+    }
+    derived
+}
+
+/// The config.json of the bundle: the source's, or the part of it that is read.
+fn config_document(file: &SourceFile, config: &ModelConfig) -> Result<Document, PrepareError> {
+    let whole = parse(file)?;
+    Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
+        Some(text) => Document {
+            bytes: serde_json::to_vec_pretty(text).expect("a value is valid JSON"),
+            derived: "the part of the source's config.json that is about text".into(),
+        },
+        None => {
+            Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
+        }
+    })
+}
+
+/// A file that a model may have. A link that leads nowhere is there, too, and is refused.
 fn optional(directory: &Path, name: &str) -> Result<Option<SourceFile>, PrepareError> {
-    let path = directory.join(name);
-    path.is_file().then(|| SourceFile::open(&path)).transpose()
+    let is_there = directory.join(name).symlink_metadata().is_ok();
+    is_there.then(|| SourceFile::within(directory, name)).transpose()
 }
 
 fn directory_name(directory: &Path) -> String {
@@ -94,7 +112,7 @@ fn directory_name(directory: &Path) -> String {
 
 /// The config.json of a directory, known to describe a model that is supported.
 pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
-    let file = SourceFile::open(&directory.join(CONFIG))?;
+    let file = SourceFile::within(directory, CONFIG)?;
     read_config(&file)?;
     parse(&file)
 }
@@ -117,14 +135,14 @@ fn read_config(file: &SourceFile) -> Result<ModelConfig, PrepareError> {
     ModelConfig::from_json(&value).map_err(|source| PrepareError::Model { path, source })
 }
 
-/// The files that hold the weights, and the index that lists them if there is one. Like
+/// Names of the files that hold the weights, and the index that lists them if there is one. Like
 /// transformers: `model.safetensors` alone, else what the index lists, else every safetensors file.
-fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), PrepareError> {
+fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), PrepareError> {
     if directory.join(WEIGHTS).is_file() {
-        return Ok((vec![directory.join(WEIGHTS)], None));
+        return Ok((vec![WEIGHTS.to_owned()], None));
     }
     if directory.join(INDEX).is_file() {
-        let index = SourceFile::open(&directory.join(INDEX))?;
+        let index = SourceFile::within(directory, INDEX)?;
         let names = indexed_files(&index)?;
         for name in &names {
             if !directory.join(name).is_file() {
@@ -132,7 +150,7 @@ fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), P
                 return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
             }
         }
-        return Ok((names.iter().map(|name| directory.join(name)).collect(), Some(index)));
+        return Ok((names.into_iter().collect(), Some(index)));
     }
     let shards = files_with(directory, &["safetensors"])?;
     if shards.is_empty() {
@@ -143,7 +161,8 @@ fn shard_paths(directory: &Path) -> Result<(Vec<PathBuf>, Option<SourceFile>), P
         }
         return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
     }
-    Ok((shards, None))
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((shards.iter().map(name).collect(), None))
 }
 
 /// The files of a directory with one of `extensions`, sorted.
@@ -237,7 +256,7 @@ impl Weights {
     ) -> Result<(), PrepareError> {
         for (name, (shard, entry)) in rest {
             let path = self.shards[shard].path();
-            if is_buffer(&name) {
+            if is_buffer(&name) || (has_text_part(config) && sees(&name)) {
                 continue;
             }
             if config.tied_embeddings && name == "lm_head.weight" {
@@ -318,10 +337,17 @@ impl Tensors for Weights {
 }
 
 /// What the source calls a tensor: a base model was saved without the `model.` or `transformer.`
-/// that it has as a part of the causal language model.
+/// that it has as a part of the causal language model, and one that sees as well has the part that reads and writes as
+/// its `language_model`.
 fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<String> {
-    let bare = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer."));
-    [Some(name), bare].into_iter().flatten().find(|name| held.contains_key(*name)).map(str::to_owned)
+    let bare = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
+    let names = [
+        name.to_owned(),
+        bare.to_owned(),
+        format!("language_model.{name}"),
+        format!("model.language_model.{bare}"),
+    ];
+    names.into_iter().find(|name| held.contains_key(name))
 }
 
 /// gpt2's linear layers are `Conv1D`s, whose weights are `[in, out]`.
@@ -332,4 +358,15 @@ fn is_conv1d(name: &str) -> bool {
 /// Constants that older versions of transformers saved with the weights.
 fn is_buffer(name: &str) -> bool {
     [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"].iter().any(|part| name.ends_with(part))
+}
+
+/// Whether models of this architecture may have a part that sees beside the one that is read.
+fn has_text_part(config: &ModelConfig) -> bool {
+    config.architecture == Architecture::Gemma3
+}
+
+/// Whether a tensor belongs to that part.
+fn sees(name: &str) -> bool {
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    ["vision_tower.", "multi_modal_projector."].iter().any(|part| name.starts_with(part))
 }

@@ -46,7 +46,8 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         },
         Err(e) => {
-            eprintln!("error: {e}");
+            // It may quote what a model's files hold.
+            eprintln!("error: {}", foreign::line(&e.to_string()));
             ExitCode::from(if e.is_bad_input() { 2 } else { 1 })
         }
     }

@@ -70,7 +70,30 @@ pub(crate) struct SourceFile {
 }
 
 impl SourceFile {
+    /// Opens a file of a model's directory. A link that leads out of it is refused: a model could name any file of this
+    /// machine so, and it would become part of the bundle.
+    pub(crate) fn within(directory: &Path, name: &str) -> Result<SourceFile, PrepareError> {
+        let path = directory.join(name);
+        let home = directory.canonicalize().map_err(PrepareError::reading(directory))?;
+        let target = path.canonicalize().map_err(PrepareError::reading(&path))?;
+        let of_hub = blobs_of(&home).is_some_and(|blobs| target.starts_with(blobs));
+        if !target.starts_with(&home) && !of_hub {
+            let target = target.display();
+            let reason = format!(
+                "it is a link that leaves the model's directory, to {target}; put the file itself there"
+            );
+            return Err(PrepareError::NotAModel { path, reason });
+        }
+        SourceFile::open(&path)
+    }
+
     pub(crate) fn open(path: &Path) -> Result<SourceFile, PrepareError> {
+        // Asked before it is opened: opening a pipe would wait for somebody to write to it.
+        let found = std::fs::metadata(path).map_err(PrepareError::reading(path))?;
+        if !found.is_file() {
+            let reason = "it is not a regular file".into();
+            return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
+        }
         let file = File::open(path).map_err(PrepareError::reading(path))?;
         let metadata = file.metadata().map_err(PrepareError::reading(path))?;
         // SAFETY: a source that someone truncates while it is being read would fault; reading it
@@ -117,6 +140,13 @@ impl SourceFile {
     pub(crate) fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
+}
+
+/// Where the hub's cache keeps the files of a snapshot, which itself holds links: `snapshots/COMMIT/FILE` is a link to
+/// `../../blobs/HASH`.
+fn blobs_of(snapshot: &Path) -> Option<PathBuf> {
+    let snapshots = snapshot.parent()?;
+    (snapshots.file_name()? == "snapshots").then(|| snapshots.with_file_name("blobs"))
 }
 
 /// Refuses a configuration with more layers than the source could hold, before a list of all their

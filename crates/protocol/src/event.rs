@@ -1,5 +1,6 @@
 //! What the worker answers.
 
+use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
 use crate::Traced;
@@ -9,14 +10,14 @@ use crate::Traced;
 pub struct Hello {
     pub protocol: u32,
     /// `candle`, `tch`, `ort`, …
-    pub framework: String,
+    pub framework: Foreign,
     /// The binding and its version, for example `tch 0.24.0`.
-    pub binding: String,
+    pub binding: Foreign,
     /// The library as it reports itself, for example `libtorch 2.11.0`.
-    pub library: String,
-    pub library_path: Option<String>,
+    pub library: Foreign,
+    pub library_path: Option<ForeignPath>,
     /// What the framework says it uses of the CPU, for example `AVX512`.
-    pub cpu_capability: Option<String>,
+    pub cpu_capability: Option<Foreign>,
     pub build: Build,
 }
 
@@ -25,18 +26,18 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     /// Cargo profile: `release` or `debug`. A worker in another language is a `release`.
-    pub profile: String,
+    pub profile: Foreign,
     /// For example `rustc 1.95.0 (59807616e 2026-04-14)`; `null` for a worker that rustc did not build.
-    pub rustc: Option<String>,
+    pub rustc: Option<Foreign>,
     /// Flags given to rustc, for example `-C target-cpu=native`.
-    pub rustflags: Option<String>,
+    pub rustflags: Option<ForeignPath>,
     /// Target features that the flags switched on, as rustc lists them.
-    pub target_features: Option<Vec<String>>,
+    pub target_features: Option<Foreigns>,
     /// For example `x86_64-unknown-linux-gnu`.
-    pub target: Option<String>,
+    pub target: Option<Foreign>,
     /// What built or runs a worker that rustc did not build, for example `CPython 3.13.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub toolchain: Option<String>,
+    pub toolchain: Option<Foreign>,
 }
 
 /// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start, warmup,
@@ -78,7 +79,7 @@ pub struct Loaded {
     /// Peak and state of the load phase.
     pub memory: Memory,
     pub in_effect: InEffect,
-    pub weights_file: String,
+    pub weights_file: ForeignPath,
     pub weights_bytes: u64,
     /// The weights file just before the load; `null` where the system has no such numbers.
     #[serde(default)]
@@ -102,27 +103,25 @@ pub struct FileIdentity {
 pub struct PageCache {
     /// Whether dropping it was asked for ([`Job::evict`](crate::Job::evict)).
     pub evicted: bool,
-    /// Share of its pages that were resident, 0 to 1, after the request to drop them if there was one. A
-    /// page that any process has mapped cannot be dropped.
+    /// Share of its pages, 0 to 1, that were resident after a request to drop them; mapped ones cannot be dropped.
     pub resident_before: f64,
 }
 
 /// Observed after load. [`Settings`](crate::Settings) is what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InEffect {
-    pub precision: String,
-    pub activations: String,
-    pub kv_cache_precision: String,
-    /// `preallocated` or `growing`; `recomputed` where there is none, and where the job switched it off; `none` of a model
-    /// that attends both ways, for which nothing can be kept.
-    pub kv_cache: String,
-    pub device: String,
+    pub precision: Foreign,
+    pub activations: Foreign,
+    pub kv_cache_precision: Foreign,
+    /// `preallocated` or `growing`; `recomputed` without one; `none` of a model that attends both ways.
+    pub kv_cache: Foreign,
+    pub device: Foreign,
     pub threads: usize,
-    pub jit: String,
+    pub jit: Foreign,
     /// Whether graph optimisation or a JIT is at work; `null` where the framework has neither.
     pub optimised: Option<bool>,
-    pub weight_storage: String,
-    pub kernels: Vec<String>,
+    pub weight_storage: Foreign,
+    pub kernels: Foreigns,
     /// Bytes of weights on each device that holds some, where they are divided over several; `null` where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_bytes: Option<Vec<u64>>,
@@ -135,11 +134,11 @@ pub struct InEffect {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hybrid {
     /// The framework that reads prompts, and the one that computes steps of one token.
-    pub prefill: String,
-    pub decode: String,
+    pub prefill: Foreign,
+    pub decode: Foreign,
     /// Why one of them computes everything: `falls back to candle alone: …`. Both names are that one's then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alone: Option<String>,
+    pub alone: Option<Foreign>,
 }
 
 /// Keys and values that one engine of a hybrid handed to the other, in the measured requests.
@@ -157,7 +156,7 @@ pub struct HandOver {
     pub decode_address: u64,
     /// Why they were copied; `null` where they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub obstacle: Option<String>,
+    pub obstacle: Option<Foreign>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -219,7 +218,7 @@ pub struct CaseSample {
 /// The parity file is complete: see [`ParityTask`](crate::ParityTask).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
-    pub file: String,
+    pub file: ForeignPath,
 }
 
 /// What the process has used up to the last sample.
@@ -252,13 +251,13 @@ pub struct Usage {
     /// Shapes that the process compiled for until now, in this order, one short phrase each; `null` where nothing is
     /// compiled for a shape, or the framework does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compiled: Option<Vec<String>>,
+    pub compiled: Option<Foreigns>,
     /// `null` where one engine computes everything, and where there was nothing to hand over: without a KV cache, and in
     /// requests for one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<HandOver>,
     /// sha256 of the weights file, read after the last sample; `null` where that was not asked for.
-    pub weights_sha256: Option<String>,
+    pub weights_sha256: Option<Foreign>,
     /// The weights file after the last sample.
     #[serde(default)]
     pub weights_identity: Option<FileIdentity>,
@@ -280,7 +279,7 @@ pub struct Memory {
     pub huge_bytes: Option<u64>,
     /// How the peak was read: `VmHWM, reset at the start of the phase`, or `VmHWM of the process so far`
     /// where it cannot be reset.
-    pub method: Option<String>,
+    pub method: Option<Foreign>,
     /// Memory of the GPU that this process holds.
     pub gpu: Option<GpuMemory>,
 }
@@ -289,14 +288,14 @@ pub struct Memory {
 pub struct GpuMemory {
     pub bytes: u64,
     /// For example `NVML, compute processes`.
-    pub method: String,
+    pub method: Foreign,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
     pub joules: f64,
     /// For example `RAPL, package` or `NVML, total energy`.
-    pub method: String,
+    pub method: Foreign,
 }
 
 /// What the machine did just now: see [`Probe`](crate::Probe). Times are of all threads together, from the first
@@ -328,14 +327,14 @@ pub struct Generated {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scored {
-    pub file: String,
+    pub file: ForeignPath,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     pub kind: FailureKind,
     /// One sentence for people.
-    pub reason: String,
+    pub reason: Foreign,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
 /// Load, cold start, one request of warm-up and one request, all noted with the clock's readings, and the framework's
@@ -29,12 +30,12 @@ pub struct Traced {
     #[serde(default)]
     pub profiler: Option<Profiler>,
     /// A sentence each for people: why there is no profiler, or what it cannot tell.
-    pub notes: Vec<String>,
+    pub notes: Foreigns,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
-    pub name: String,
+    pub name: Foreign,
     pub start_ns: u64,
     pub end_ns: u64,
 }
@@ -44,7 +45,7 @@ pub struct Interval {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedRequest {
     /// The phase's name.
-    pub phase: String,
+    pub phase: Foreign,
     pub start_ns: u64,
     /// When each token was there.
     pub tokens_ns: Vec<u64>,
@@ -56,9 +57,9 @@ pub struct TracedRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profiler {
     /// For example `ONNX Runtime's profiler`.
-    pub name: String,
+    pub name: Foreign,
     /// [`Trace::file`], complete.
-    pub file: String,
+    pub file: ForeignPath,
     pub events: usize,
     pub alignment: Alignment,
 }
@@ -68,7 +69,7 @@ pub struct Profiler {
 pub struct Alignment {
     /// The clock that the profiler reads: `CLOCK_REALTIME`, `CLOCK_MONOTONIC`; or `none`, where it tells durations
     /// alone and the worker has placed them.
-    pub clock: String,
+    pub clock: Foreign,
     /// How far a time may be off, by readings of both clocks beside each other at the profiler's start and its end;
     /// `null` where there was nothing to read.
     #[serde(default)]
@@ -81,15 +82,15 @@ pub struct Alignment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileEvent {
     /// As the framework names it.
-    pub name: String,
+    pub name: Foreign,
     /// The part of the model, for example `layer 3 attention`; `null` where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<String>,
+    pub part: Option<Foreign>,
     /// The thread that it ran on, as the framework names it.
-    pub thread: String,
+    pub thread: Foreign,
     pub start_ns: u64,
     pub duration_ns: u64,
     /// What else the framework tells of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub details: BTreeMap<String, String>,
+    pub details: BTreeMap<Foreign, Foreign>,
 }

@@ -20,9 +20,9 @@ pub fn table(report: &ParityReport, screen: &Screen) -> String {
 
 /// The report as Markdown, for pull requests.
 pub fn markdown(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", heading(report), grid(report).markdown());
+    let mut text = format!("{}\n\n{}\n\n", foreign::markdown(&heading(report)), grid(report).markdown());
     for line in lines(report) {
-        text += &format!("- {line}\n");
+        text += &format!("- {}\n", foreign::markdown(&line));
     }
     text
 }

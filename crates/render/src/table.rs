@@ -113,12 +113,13 @@ impl Table {
     /// The table as text with lines around the cells, no wider than the screen: with short titles if it must be, and
     /// if that is not enough, with a block for each row. Small text has a line of its own.
     pub fn terminal(&self, screen: &Screen) -> String {
-        for table in [self.clone(), self.shortened()] {
+        let seen = self.with_texts(|text| foreign::line(text).into_owned());
+        for table in [seen.clone(), seen.shortened()] {
             if width(&table.with_lines(false)) <= screen.width {
                 return table.with_lines(screen.colour);
             }
         }
-        self.stacked(screen)
+        seen.stacked(screen)
     }
 
     fn with_lines(&self, colour: bool) -> String {
@@ -133,7 +134,21 @@ impl Table {
             Tone::Struck => format!("~~{}~~", cell.joined(" (", ")")),
             _ => cell.joined(" (", ")"),
         };
-        self.drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
+        self.with_texts(foreign::cell).drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
+    }
+
+    /// The table with every text made harmless for where it goes.
+    fn with_texts(&self, harmless: impl Fn(&str) -> String) -> Table {
+        let cell = |cell: &Cell| Cell {
+            main: harmless(&cell.main),
+            small: harmless(&cell.small),
+            short: cell.short.as_deref().map(&harmless),
+            tone: cell.tone,
+        };
+        let columns =
+            self.columns.iter().map(|column| Column { title: cell(&column.title), ..column.clone() });
+        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
+        Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
     }
 
     fn shortened(&self) -> Table {
@@ -189,14 +204,14 @@ impl Table {
         drawn.to_string()
     }
 
-    /// The table as CSV, without small text; empty without columns.
+    /// The table as CSV, without small text; empty without columns. Nothing in it is a formula.
     pub fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let titles: Vec<&Cell> = self.columns.iter().map(|column| &column.title).collect();
         let lines = std::iter::once(titles).chain(self.rows.iter().map(|row| row.iter().collect()));
         for line in lines.filter(|line| !line.is_empty()) {
-            let fields = line.into_iter().map(|cell| &cell.main);
-            writer.write_record(fields).expect("memory can be written");
+            let fields = line.into_iter().map(|cell| foreign::spreadsheet(&cell.main));
+            writer.write_record(fields.map(|field| field.into_owned())).expect("memory can be written");
         }
         String::from_utf8(writer.into_inner().expect("memory can be flushed")).expect("fields are UTF-8")
     }

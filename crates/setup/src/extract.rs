@@ -24,12 +24,12 @@ pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<()> {
     Ok(())
 }
 
-/// Unpacks what the pin names into `directory`, and adds each file with its size to `files`.
+/// Unpacks what the pin names into `directory`, and adds each file's name to `files`.
 pub(crate) fn extract(
     file: &Path,
     wheel: &Wheel,
     directory: &Path,
-    files: &mut BTreeMap<String, u64>,
+    files: &mut BTreeSet<String>,
 ) -> Result<()> {
     let mut archive = ZipArchive::new(BufReader::new(File::open(file)?))?;
     let mut missing: BTreeSet<&str> = wheel.extract.keys().map(String::as_str).collect();
@@ -44,10 +44,10 @@ pub(crate) fn extract(
         missing.remove(rule);
         let path = directory.join(&target);
         std::fs::create_dir_all(path.parent().unwrap_or(directory))?;
-        let bytes = File::create(&path)
+        File::create(&path)
             .and_then(|mut file| std::io::copy(&mut member, &mut file))
             .with_context(|| format!("cannot unpack {name} to {}", path.display()))?;
-        files.insert(target, bytes);
+        files.insert(target);
     }
     if let Some(name) = missing.first() {
         bail!("holds no {name}");

@@ -1,6 +1,6 @@
 //! Installing one piece: fetch, verify, unpack beside its place, move in.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tooling::Reporter;
 
 use crate::pins::{Pin, Wheel};
-use crate::receipt::{self, Receipt};
+use crate::receipt::{self, Look, Receipt, State};
 use crate::{Piece, extract, staging};
 
 /// Where wheels come from: pip, or a test.
@@ -25,8 +25,10 @@ pub(crate) fn install(
     source: &dyn Fetch,
     reporter: Reporter,
 ) -> Result<()> {
-    if receipt::is_whole(cache, piece, pin) {
-        return Ok(());
+    match receipt::state(cache, piece, pin, Look::Usual) {
+        State::Whole => return Ok(()),
+        State::Missing => {}
+        State::Damaged(what) => reporter.warn(&format!("{what}; {piece} is installed again")),
     }
     let lock = staging::lock(cache, reporter)?;
     // Another set-up may have installed it while this one waited.
@@ -36,7 +38,7 @@ pub(crate) fn install(
     let staging = staging::directory(cache, &lock)?;
     let staged = staging.path().join("piece");
     fs::create_dir(&staged)?;
-    let mut files = BTreeMap::new();
+    let mut files = BTreeSet::new();
     for wheel in &pin.wheels {
         let download = staging.path().join("download");
         fs::create_dir(&download)?;
@@ -51,9 +53,10 @@ pub(crate) fn install(
         let file = staged.join(name);
         fs::create_dir_all(file.parent().unwrap_or(&staged))?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        files.insert(name.clone(), text.len() as u64);
+        files.insert(name.clone());
     }
-    Receipt { pin: pin.clone(), files }.write(&staging.path().join(receipt::file_name(piece)))?;
+    let files: Vec<String> = files.into_iter().collect();
+    Receipt::of_files(pin, &staged, &files)?.write(&staging.path().join(receipt::file_name(piece)))?;
     publish(staging.path(), &staged, &cache.join(&pin.directory), &receipt::file_name(piece))
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))
 }

@@ -177,6 +177,19 @@ impl Provision {
         Ok(receipt::is_whole(&self.cache, piece, &pin).then(|| self.installed(piece)))
     }
 
+    /// What is wrong with an installed piece, by the sha256 of all its files; `None` if nothing is, if it is not set up,
+    /// and of a library of the user's own.
+    pub fn damage(&self, piece: Piece) -> Result<Option<String>> {
+        let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
+        if self.given.get(piece)?.is_some() {
+            return Ok(None);
+        }
+        Ok(match receipt::state(&self.cache, piece, &pin, receipt::Look::Deep) {
+            receipt::State::Damaged(what) => Some(what),
+            _ => None,
+        })
+    }
+
     /// Where the piece is, or will be once it is set up.
     pub fn place(&self, piece: Piece) -> Result<PathBuf> {
         let given = self.given.get(piece)?;

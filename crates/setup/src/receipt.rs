@@ -1,22 +1,67 @@
-//! The receipt of an installed piece: what it was made from, and every file with its size.
+//! The receipt of an installed piece: what it was made from, and every file with its sha256.
 //!
-//! A piece without a receipt that fits does not exist. Sizes are enough for the check that is made
-//! before each use: contents were verified when they were unpacked from a wheel of the pinned sha256.
+//! A piece without a receipt that fits does not exist. Files were verified when they were unpacked from a wheel of the
+//! pinned sha256. Before each use they are looked at: one whose size, time of change or inode is another than the receipt
+//! says is hashed again. A file that was changed with its old size and time put back is found by `doctor --deep`, which
+//! hashes them all.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::Piece;
+use crate::extract::sha256;
 use crate::pins::Pin;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Receipt {
     pub(crate) pin: Pin,
-    /// Bytes by file, relative to the piece's directory.
-    pub(crate) files: BTreeMap<String, u64>,
+    /// By path, relative to the piece's directory.
+    files: BTreeMap<String, Installed>,
+}
+
+/// A file of a piece.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Installed {
+    Known {
+        bytes: u64,
+        sha256: String,
+        #[serde(flatten)]
+        stamp: Stamp,
+    },
+    /// As receipts of version 0.1 have it; the hash is added when it is next looked at.
+    Bytes(u64),
+}
+
+/// What changes when a file is replaced or written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Stamp {
+    modified_ns: i64,
+    inode: u64,
+}
+
+/// How closely files are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Those that seem to have changed are hashed.
+    Usual,
+    /// All are hashed.
+    Deep,
+}
+
+/// What became of a piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Whole,
+    /// There is no receipt, or it is of another pin.
+    Missing,
+    /// Something is wrong with a file: which, and what.
+    Damaged(String),
 }
 
 /// Within the piece's directory; named for the piece, because pieces may share a directory.
@@ -25,9 +70,29 @@ pub(crate) fn file_name(piece: Piece) -> String {
 }
 
 impl Receipt {
+    /// The receipt of these files below `directory`.
+    pub(crate) fn of_files(pin: &Pin, directory: &Path, names: &[String]) -> Result<Receipt> {
+        let installed = |name: &String| {
+            let file = directory.join(name);
+            let installed =
+                Installed::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            Ok((name.clone(), installed))
+        };
+        Ok(Receipt { pin: pin.clone(), files: names.iter().map(installed).collect::<Result<_>>()? })
+    }
+
+    /// Writes it whole or not at all.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
-        std::fs::write(file, serde_json::to_string(self)?)
-            .with_context(|| format!("cannot write {}", file.display()))
+        let write = || -> std::io::Result<()> {
+            let mut whole = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new(".")))?;
+            whole.write_all(serde_json::to_string(self)?.as_bytes())?;
+            // Temporary files are private; a cache may be shared.
+            #[cfg(unix)]
+            whole.as_file().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+            whole.persist(file).map_err(|error| error.error)?;
+            Ok(())
+        };
+        write().with_context(|| format!("cannot write {}", file.display()))
     }
 
     fn read(file: &Path) -> Option<Self> {
@@ -35,11 +100,73 @@ impl Receipt {
     }
 }
 
-pub(crate) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
+impl Installed {
+    fn read(file: &Path) -> std::io::Result<Installed> {
+        let found = std::fs::metadata(file)?;
+        Ok(Installed::Known { bytes: found.len(), sha256: sha256(file)?, stamp: Stamp::new(&found) })
+    }
+
+    /// The file as it is now, if it holds what was installed; else what is wrong with it.
+    fn examined(&self, file: &Path, look: Look) -> Result<Installed, String> {
+        let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+        let found = match std::fs::metadata(file) {
+            Ok(found) if found.is_file() => found,
+            Ok(_) => return Err("is not a file".into()),
+            Err(error) => return Err(cannot(error)),
+        };
+        let (&bytes, known) = match self {
+            Installed::Known { bytes, sha256, stamp } => (bytes, Some((sha256, stamp))),
+            Installed::Bytes(bytes) => (bytes, None),
+        };
+        if found.len() != bytes {
+            return Err(format!("has {} bytes, and {bytes} were installed", found.len()));
+        }
+        if known.is_some_and(|(_, stamp)| *stamp == Stamp::new(&found)) && look == Look::Usual {
+            return Ok(self.clone());
+        }
+        let now = Installed::read(file).map_err(cannot)?;
+        match (known, &now) {
+            (Some((expected, _)), Installed::Known { sha256, .. }) if expected != sha256 => {
+                Err(format!("has sha256 {sha256}, and {expected} was installed"))
+            }
+            _ => Ok(now),
+        }
+    }
+}
+
+impl Stamp {
+    fn new(found: &Metadata) -> Stamp {
+        let since = found.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        let modified_ns = since.and_then(|since| since.as_nanos().try_into().ok()).unwrap_or_default();
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(found);
+        #[cfg(not(unix))]
+        let inode = 0;
+        Stamp { modified_ns, inode }
+    }
+}
+
+/// Looks at an installed piece. What was hashed and is as it should be is noted, so that it is hashed once.
+pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State {
     let directory: PathBuf = cache.join(&pin.directory);
-    let Some(receipt) = Receipt::read(&directory.join(file_name(piece))) else { return false };
-    let has = |(name, &bytes): (&String, &u64)| {
-        std::fs::metadata(directory.join(name)).is_ok_and(|found| found.is_file() && found.len() == bytes)
+    let place = directory.join(file_name(piece));
+    let Some(receipt) = Receipt::read(&place).filter(|receipt| receipt.pin == *pin) else {
+        return State::Missing;
     };
-    receipt.pin == *pin && receipt.files.iter().all(has)
+    let mut files = BTreeMap::new();
+    for (name, installed) in &receipt.files {
+        match installed.examined(&directory.join(name), look) {
+            Ok(now) => files.insert(name.clone(), now),
+            Err(what) => return State::Damaged(format!("{} {what}", directory.join(name).display())),
+        };
+    }
+    if files != receipt.files {
+        // A cache that cannot be written is hashed again next time.
+        let _ = Receipt { files, ..receipt }.write(&place);
+    }
+    State::Whole
+}
+
+pub(crate) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
+    state(cache, piece, pin, Look::Usual) == State::Whole
 }

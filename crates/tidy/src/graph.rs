@@ -152,9 +152,9 @@ fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
         remedy,
     };
     let strangers = member.names().filter_map(|dependency| match name {
-        "protocol" if !["serde", "serde_json"].contains(&dependency) => Some(finding(
+        "protocol" if !["foreign", "serde", "serde_json"].contains(&dependency) => Some(finding(
             dependency,
-            "protocol depends on serde and serde_json alone",
+            "protocol depends on serde, serde_json and foreign alone",
             "keep what handles messages in worker and driver",
         )),
         "engine" if dependency.starts_with("serde") => Some(finding(

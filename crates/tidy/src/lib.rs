@@ -5,6 +5,7 @@ mod code;
 mod cycles;
 mod files;
 mod graph;
+mod licences;
 mod modules;
 mod names;
 mod pages;
@@ -43,6 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
         findings.extend(check_crate(root, name, roots)?);
     }
     findings.extend(files::check(root)?);
+    findings.extend(licences::check(root)?);
     for finding in &findings {
         println!("tidy: {finding}");
     }

@@ -45,11 +45,13 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.line, &self.field) {
-            (Some(line), Some(field)) => write!(f, "line {line}, `{field}`: {}", self.text),
-            (Some(line), None) => write!(f, "line {line}: {}", self.text),
-            (None, Some(field)) => write!(f, "`{field}`: {}", self.text),
-            (None, None) => f.write_str(&self.text),
+        // Both may quote the worker.
+        let (text, field) = (foreign::line(&self.text), self.field.as_deref().map(foreign::line));
+        match (self.line, field) {
+            (Some(line), Some(field)) => write!(f, "line {line}, `{field}`: {text}"),
+            (Some(line), None) => write!(f, "line {line}: {text}"),
+            (None, Some(field)) => write!(f, "`{field}`: {text}"),
+            (None, None) => f.write_str(&text),
         }
     }
 }

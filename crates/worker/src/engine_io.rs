@@ -31,16 +31,16 @@ fn device(text: &str) -> Result<Device, EngineError> {
 pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
     Hello {
         protocol: protocol::VERSION,
-        framework: framework.to_owned(),
-        binding: runtime.binding,
-        library: runtime.library,
-        library_path: runtime.library_path.map(|path| path.display().to_string()),
-        cpu_capability: runtime.cpu_capability,
+        framework: framework.into(),
+        binding: runtime.binding.into(),
+        library: runtime.library.into(),
+        library_path: runtime.library_path.map(|path| path.display().to_string().into()),
+        cpu_capability: runtime.cpu_capability.map(Into::into),
         build: Build {
             profile: env!("BUILD_PROFILE").into(),
             rustc: Some(env!("BUILD_RUSTC").into()),
             rustflags: Some(env!("BUILD_RUSTFLAGS").into()),
-            target_features: Some(env!("BUILD_FEATURES").split(',').map(str::to_owned).collect()),
+            target_features: Some(env!("BUILD_FEATURES").split(',').collect()),
             target: Some(env!("BUILD_TARGET").into()),
             toolchain: None,
         },
@@ -60,21 +60,21 @@ pub(crate) fn in_effect(
     };
     protocol::InEffect {
         precision: observed.weights.name().into(),
-        activations: observed.activations,
-        kv_cache_precision: observed.kv_cache,
+        activations: observed.activations.into(),
+        kv_cache_precision: observed.kv_cache.into(),
         kv_cache: policy.into(),
-        device: observed.device.to_string(),
+        device: observed.device.to_string().into(),
         threads: observed.threads,
-        jit: observed.jit,
+        jit: observed.jit.into(),
         optimised: observed.optimised,
-        weight_storage: observed.weight_storage,
-        kernels: observed.kernels,
+        weight_storage: observed.weight_storage.into(),
+        kernels: observed.kernels.into(),
         // No engine in Rust divides its weights over devices.
         shard_bytes: None,
         hybrid: hybrid.map(|engine::Hybrid { prefill, decode, alone, .. }| protocol::Hybrid {
-            prefill,
-            decode,
-            alone,
+            prefill: prefill.into(),
+            decode: decode.into(),
+            alone: alone.map(Into::into),
         }),
     }
 }

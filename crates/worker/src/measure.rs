@@ -70,14 +70,14 @@ pub(crate) fn measure<E: InferenceEngine>(
         bundle::sha256_of(context.weights_file)
             .map_err(|e| ServeError::File(format!("cannot read {}: {e}", context.weights_file.display())))
     };
-    let weights_sha256 = finish.hash.then(hash).transpose()?;
+    let weights_sha256 = finish.hash.then(hash).transpose()?.map(Into::into);
     let peak_bytes = peak.max(usage.memory.peak_bytes);
     events.send(Event::Usage(Usage { peak_bytes, weights_sha256, weights_identity, ..usage }))?;
 
     if let Some(parity) = &finish.parity {
         let denoise = task.denoise.zip(context.mask_token);
         score::along_trace(engine, &task.cases, parity, (context.vocabulary, denoise))?;
-        events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
+        events.send(Event::Parity(Parity { file: parity.file.as_str().into() }))?;
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ pub(crate) fn generate<E: InferenceEngine>(
     }
     if let Some(parity) = &task.parity {
         score::along_trace(engine, &cases, parity, (vocabulary, task.denoise.zip(mask)))?;
-        events.send(Event::Parity(Parity { file: parity.file.clone() }))?;
+        events.send(Event::Parity(Parity { file: parity.file.as_str().into() }))?;
     }
     let unmasked = match task.denoise {
         Some(_) => cases.iter().map(|case| case.unmasked.clone()).collect(),

@@ -65,7 +65,7 @@ pub(crate) fn score<E: InferenceEngine>(
         tensors.add(format!("hidden.{layer}"), &[batch, positions, config.hidden_size], &rows.values);
     }
     tensors.write(&task.file)?;
-    Ok(Scored { file: task.file.clone() })
+    Ok(Scored { file: task.file.as_str().into() })
 }
 
 /// Teacher-forced logits of `cases`: see [`protocol::ParityTask`].

@@ -37,7 +37,7 @@ pub fn serve<E: InferenceEngine>(
             ServeError::File(reason) => (FailureKind::Failed, reason.clone()),
             ServeError::Pipe(_) => return served,
         };
-        events.send(Event::Failed(protocol::Failed { kind, reason }))?;
+        events.send(Event::Failed(protocol::Failed { kind, reason: reason.into() }))?;
     }
     served
 }
@@ -147,7 +147,7 @@ impl Load<'_> {
             load_ns: self.load_ns,
             memory: self.phase.end(),
             in_effect: engine_io::in_effect(engine.in_effect(), engine.hybrid(), kv_cache),
-            weights_file: self.weights_file.display().to_string(),
+            weights_file: self.weights_file.display().to_string().into(),
             weights_bytes: std::fs::metadata(&self.weights_file).map(|file| file.len()).unwrap_or_default(),
             weights_identity: self.weights_identity,
             page_cache: self.page_cache,

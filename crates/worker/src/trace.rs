@@ -66,7 +66,7 @@ pub(crate) fn trace<E: InferenceEngine>(
             (Some(profiler), notes)
         }
     };
-    Ok(Traced { phases, requests, profiler, notes })
+    Ok(Traced { phases, requests, profiler, notes: notes.into() })
 }
 
 /// Writes the events, put on this worker's clock by readings at the profiler's start and its end.
@@ -88,12 +88,12 @@ fn write(
         .events
         .into_iter()
         .map(|event| ProfileEvent {
-            name: event.name,
-            part: event.part,
-            thread: event.thread,
+            name: event.name.into(),
+            part: event.part.map(Into::into),
+            thread: event.thread.into(),
             start_ns: here(event.start_ns),
             duration_ns: event.duration_ns,
-            details: event.details,
+            details: event.details.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         })
         .collect();
     let cannot = |e: &dyn std::fmt::Display| ServeError::File(format!("cannot write {file}: {e}"));
@@ -101,7 +101,8 @@ fn write(
     std::fs::write(file, text).map_err(|e| cannot(&e))?;
     let overhang_ns = overhang(&events, requests);
     let alignment = Alignment { clock: clock.into(), error_ns: Some(error_ns), overhang_ns };
-    let profiler = Profiler { name: profile.profiler, file: file.into(), events: events.len(), alignment };
+    let profiler =
+        Profiler { name: profile.profiler.into(), file: file.into(), events: events.len(), alignment };
     Ok((profiler, profile.notes))
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn take<E: InferenceEngine>(
         kv_cache_bytes: engine.kv_cache_bytes(),
         compiled: None,
         hand_over: spent.hand_over.map(|of_all| {
-            let obstacle = engine.hybrid().and_then(|hybrid| hybrid.obstacle);
+            let obstacle = engine.hybrid().and_then(|hybrid| hybrid.obstacle).map(Into::into);
             HandOver { obstacle, ..of_all }
         }),
         weights_sha256: None,

@@ -49,7 +49,7 @@ fn parity(file: &Path) -> (Vec<usize>, Vec<u8>) {
 
 fn refusal(job: &Job) -> String {
     match serve(job).pop() {
-        Some(Event::Failed(failed)) if failed.kind == FailureKind::Input => failed.reason,
+        Some(Event::Failed(failed)) if failed.kind == FailureKind::Input => failed.reason.into(),
         other => panic!("not refused as wrong input: {other:?}"),
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
                 "text": continuation,
             }),
         ),
-        _ => continuation.unwrap_or_else(|| format!("{tokens:?}")),
+        _ => continuation.map_or_else(|| format!("{tokens:?}"), |text| foreign::lines(&text).into_owned()),
     };
     print(&(output + "\n"))?;
     Ok(0)

@@ -70,5 +70,10 @@ pub(super) fn save(
     let study = report.plan.request.as_ref().map(|request| request.study.name.as_str());
     let study = study.filter(|name| !name.is_empty());
     let kept = ::history::append(&history.join(HISTORY), &records::records(report, study));
-    unsaved.or_else(|| kept.err().map(|error| format!("{error}; the run itself is in {}", report.results)))
+    let unkept = kept.err();
+    match (unsaved, unkept) {
+        (Some(reason), Some(error)) => Some(format!("{reason}; the history lacks it: {error}")),
+        (None, Some(error)) => Some(format!("{error}; the run itself is in {}", report.results)),
+        (unsaved, None) => unsaved,
+    }
 }

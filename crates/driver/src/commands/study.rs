@@ -174,7 +174,7 @@ pub(crate) fn study_report(
     report::new(StudyReport {
         schema: SCHEMA,
         study: plan.name.clone(),
-        command: std::env::args().collect(),
+        command: measure::command::typed(),
         started,
         analysis,
         planned: plan.settings(),

@@ -33,12 +33,12 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     let prompts = prompts::resolve(&[filled], Some(prompt), config, &text, None)?;
     let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
     let file = scratch.file("profile.json").display().to_string();
-    let outcome = single.run(false, Task::Trace(Trace { prompts, new_tokens, file }))?;
+    let outcome = single.run(false, Task::Trace(Trace { prompts, new_tokens, file: file.clone() }))?;
     let told = Told::read(&args.framework, &outcome)?;
     let trace = TraceFile {
         framework: &args.framework,
         traced: told.traced,
-        profile: told.profile()?,
+        profile: told.profile(Path::new(&file))?,
         about: told.about(args, &single),
     };
     let json = trace.json(|token| text.decode(&[token]).ok().flatten());
@@ -111,12 +111,13 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// The events of the framework's own profiler.
-    fn profile(&self) -> Result<Vec<ProfileEvent>> {
+    /// The events of the framework's own profiler, from the file that the worker was told to write. The path that it
+    /// names itself is not opened.
+    fn profile(&self, file: &Path) -> Result<Vec<ProfileEvent>> {
         let Some(profiler) = &self.traced.profiler else { return Ok(Vec::new()) };
         let cannot =
             |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
-        let text = std::fs::read_to_string(&profiler.file).map_err(|e| cannot(e.to_string()))?;
+        let text = std::fs::read_to_string(file).map_err(|e| cannot(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
     }
 
@@ -127,13 +128,13 @@ impl<'a> Told<'a> {
         about.insert("commit", env!("BUILD_COMMIT").into());
         about.insert("command", command());
         about.insert("framework", args.framework.clone());
-        about.insert("library", self.hello.library.clone());
-        about.insert("binding", self.hello.binding.clone());
+        about.insert("library", self.hello.library.to_string());
+        about.insert("binding", self.hello.binding.to_string());
         about.insert("model", single.bundle.manifest().name.clone());
-        about.insert("precision", self.loaded.in_effect.precision.clone());
-        about.insert("device", self.loaded.in_effect.device.clone());
+        about.insert("precision", self.loaded.in_effect.precision.to_string());
+        about.insert("device", self.loaded.in_effect.device.to_string());
         about.insert("threads", self.loaded.in_effect.threads.to_string());
-        about.insert("jit", self.loaded.in_effect.jit.clone());
+        about.insert("jit", self.loaded.in_effect.jit.to_string());
         about.insert("prompt tokens", args.prompt_tokens.to_string());
         about.insert("new tokens", args.new_tokens.to_string());
         about.insert("not a measurement", NO_MEASUREMENT.into());
@@ -200,7 +201,7 @@ fn short(ns: u64) -> String {
 
 /// The line that was typed.
 fn command() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<String> = measure::command::typed().split_off(1);
     let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
     format!("photofinish {words}")
 }

@@ -208,6 +208,12 @@ fn mistakes_are_told_in_a_sentence() {
     let check = |arguments: &[&str]| installation.run(&[&["check"], arguments].concat());
     check(&[]).refused(&["--baseline"]);
     check(&["--baseline", "no/such/file.json"]).refused(&["no/such/file.json", "no such file"]);
+    let directory = installation.path("configs").display().to_string();
+    check(&["--baseline", &directory]).refused(&[
+        &directory,
+        "is a directory",
+        "name the directory of one run",
+    ]);
     check(&["--baseline", "0000aaaa"]).refused(&["holds no run and no complete run of a commit"]);
     check(&["--baseline", "latest", "--threshold", "load"]).refused(&["percent"]);
     let model = installation.path("model/config.json").display().to_string();

@@ -7,8 +7,12 @@ mod check;
 mod claims;
 mod common;
 mod denoise;
+#[cfg(unix)]
+mod foreign_text;
 mod history;
+mod hostile;
 mod input;
+mod kills;
 #[cfg(target_os = "linux")]
 mod memory;
 mod optimised;

@@ -23,7 +23,7 @@ pub(super) fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
             "its weights, derived from {from}, were changed since: their sha256 is {found}"
         ));
     }
-    if judged.manifest.files.get(from).is_none_or(|file| file.sha256 != record.from_sha256) {
+    if judged.manifest.files.get(from.as_str()).is_none_or(|file| file.sha256 != record.from_sha256) {
         return Some(format!("its weights were derived from another {from}"));
     }
     if !record.same_values || *from != asked.precision.file_name() {

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use bundle::Manifest;
+use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
@@ -48,7 +49,7 @@ impl<'a> Judged<'a> {
 
     /// The hash of the weights file that a process loaded: by itself, or by another that loaded the very same file,
     /// which has not changed since.
-    fn weights_sha256(&self, run: &Run) -> Option<String> {
+    fn weights_sha256(&self, run: &Run) -> Option<Foreign> {
         let own = run.usage()?.weights_sha256.clone();
         own.or_else(|| {
             let identity = run.loaded()?.weights_identity?;
@@ -183,6 +184,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
     match rule.id {
         "R1" => derived::note(judged, label),
         "R5" => checks::fewer_threads(judged, label),
+        "R7" => checks::survivors(judged, label),
         "R10" => checks::other_build(judged, label),
         "R16" => checks::other_pages(judged, label),
         _ => None,

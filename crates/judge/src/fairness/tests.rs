@@ -98,7 +98,7 @@ fn r10(change: impl Fn(&mut protocol::Build)) -> RuleState {
     for run in &mut evidence.runs {
         let mut hello = testing::hello(&run.framework);
         if run.framework == "python" {
-            let toolchain = Some("CPython 3.13.1".to_owned());
+            let toolchain = Some("CPython 3.13.1".into());
             hello.build = protocol::Build {
                 profile: "release".into(),
                 rustc: None,
@@ -268,7 +268,7 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
         let number = seen.replace(seen.get() + 1);
         let (mut loaded, mut usage) = (loaded(1), usage());
         (loaded.weights_identity, usage.weights_identity) = (Some(identity), Some(identity));
-        usage.weights_sha256 = (number == 0).then(|| "b".to_owned());
+        usage.weights_sha256 = (number == 0).then(|| "b".into());
         change(number, &mut loaded, &mut usage);
         run.events = vec![Event::Loaded(loaded), Event::Usage(usage)];
     }

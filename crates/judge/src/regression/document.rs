@@ -66,7 +66,8 @@ impl Side {
     /// Makes the description of a run from its records.
     pub fn new(source: &str, records: &[Record]) -> Side {
         let first = &records[0];
-        let mut libraries: Vec<String> = records.iter().filter_map(|record| record.library.clone()).collect();
+        let mut libraries: Vec<String> =
+            records.iter().filter_map(|record| record.library.clone()).map(String::from).collect();
         libraries.dedup();
         Side {
             source: source.to_owned(),

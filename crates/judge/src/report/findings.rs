@@ -200,7 +200,7 @@ fn devices(report: &Report) -> Option<String> {
 fn compiled(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let shapes = row.compiled.as_ref().filter(|shapes| !shapes.is_empty())?;
-        let shown: Vec<&str> = shapes.iter().take(SHOWN_SHAPES).map(String::as_str).collect();
+        let shown: Vec<&str> = shapes.iter().take(SHOWN_SHAPES).map(|shape| shape.as_str()).collect();
         let more = match shapes.len().saturating_sub(SHOWN_SHAPES) {
             0 => String::new(),
             more => format!(", and {more} more"),

@@ -1,5 +1,6 @@
 //! Hybrids of two engines beside their parts: what the parts' figures predict, what was measured, and whether it pays.
 
+use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -18,7 +19,7 @@ pub struct Hybrid {
     pub prefill: Option<String>,
     pub decode: Option<String>,
     /// Why one engine computed everything: `falls back to candle alone: …`. Nothing is predicted then.
-    pub alone: Option<String>,
+    pub alone: Option<Foreign>,
     /// Keys and values from one engine to the other; `None` if nothing was handed over, or that was not told.
     pub hand_over: Option<HandOver>,
     /// What its parts predict, and what it does. Empty unless both parts have figures.
@@ -38,7 +39,7 @@ pub struct HandOver {
     /// Where the first layer's keys lay in its last process: in the engine that read the prompt, and in the other.
     pub addresses: [u64; 2],
     /// Why they were copied, if they were.
-    pub obstacle: Option<String>,
+    pub obstacle: Option<Foreign>,
 }
 
 /// One metric, in its unit.

@@ -1,6 +1,7 @@
 //! One cell of a study: a comparison, reduced to what the study's own tables need. The complete comparison is in the
 //! results directory that the cell names.
 
+use foreign::{Foreign, Foreigns};
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ pub struct Origin {
     pub git_modified: Option<bool>,
     pub seed: Option<u64>,
     /// The contenders' libraries with their versions, each once.
-    pub libraries: Vec<String>,
+    pub libraries: Foreigns,
 }
 
 /// One contender.
@@ -148,7 +149,7 @@ impl Cell {
 
 impl Origin {
     fn new(report: &Report) -> Origin {
-        let mut libraries: Vec<String> = Vec::new();
+        let mut libraries: Vec<Foreign> = Vec::new();
         for hello in report.rows.iter().filter_map(|row| row.hello.as_ref()) {
             if !libraries.contains(&hello.library) {
                 libraries.push(hello.library.clone());
@@ -159,7 +160,7 @@ impl Origin {
             git_commit: report.environment.git_commit.clone(),
             git_modified: report.environment.git_modified,
             seed: Some(report.plan.seed),
-            libraries,
+            libraries: libraries.into(),
         }
     }
 }

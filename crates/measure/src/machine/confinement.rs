@@ -2,6 +2,8 @@
 
 use std::process::ExitStatus;
 
+use foreign::Foreign;
+
 use super::memory;
 
 /// The limits that were set for a worker when it started.
@@ -102,13 +104,12 @@ const COMPLAINTS: [&str; 9] = [
 
 /// The last line with such words, cut to a readable length.
 fn complaint(words: &str) -> Option<String> {
-    const LONGEST: usize = 200;
     let complains = |line: &&str| {
         let line = line.to_lowercase();
         COMPLAINTS.iter().any(|complaint| line.contains(complaint)) || line.starts_with("memoryerror")
     };
     let line = words.lines().map(str::trim).rfind(complains)?;
-    Some(line.chars().take(LONGEST).collect())
+    Some(Foreign::<200>::new(line).into())
 }
 
 #[cfg(test)]

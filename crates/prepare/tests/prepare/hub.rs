@@ -113,6 +113,38 @@ fn a_repository_without_safetensors_is_refused() {
     assert!(error.contains("hf:owner/tiny: it has no model.safetensors"), "{error}");
 }
 
+#[test]
+fn a_commit_of_the_hub_joins_a_path_only_as_forty_hexadecimal_digits() {
+    for commit in ["../../../../escaped", "main", "/tmp/escaped", ""] {
+        let hub = Hub::at(commit, &["config.json", "model.safetensors"]);
+        let home = tempfile::tempdir().unwrap();
+        let error = failure(&mut prepare(home.path(), Some(&hub.endpoint)));
+        assert!(error.contains("not 40 hexadecimal digits"), "{error}");
+        assert!(!home.path().join("escaped").exists() && !home.path().join("hub").exists());
+    }
+    // What somebody wrote into the cache is not followed either.
+    let home = cache(&["config.json", "model.safetensors", "tokenizer.json"]);
+    let elsewhere = home.path().join("hub/models--owner--tiny");
+    std::fs::rename(elsewhere.join("snapshots").join(COMMIT), home.path().join("elsewhere")).unwrap();
+    std::fs::write(elsewhere.join("refs/main"), "../../../elsewhere").unwrap();
+    let error = failure(prepare(home.path(), None).env("HF_HUB_OFFLINE", "1"));
+    assert!(error.contains("is not in the local cache"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn the_links_of_the_hub_s_cache_are_followed() {
+    let home = cache(&["config.json", "model.safetensors", "tokenizer.json"]);
+    let repository = home.path().join("hub/models--owner--tiny");
+    std::fs::create_dir(repository.join("blobs")).unwrap();
+    for (number, file) in ["config.json", "model.safetensors", "tokenizer.json"].iter().enumerate() {
+        let snapshot = repository.join("snapshots").join(COMMIT).join(file);
+        std::fs::rename(&snapshot, repository.join(format!("blobs/{number}"))).unwrap();
+        std::os::unix::fs::symlink(format!("../../blobs/{number}"), &snapshot).unwrap();
+    }
+    success(prepare(home.path(), None).env("HF_HUB_OFFLINE", "1"));
+}
+
 /// As much of the hub as is needed to fetch one repository.
 struct Hub {
     endpoint: String,
@@ -120,10 +152,15 @@ struct Hub {
 
 impl Hub {
     fn start(files: &[&str]) -> Hub {
+        Hub::at(COMMIT, files)
+    }
+
+    /// One that gives its newest commit this name.
+    fn at(commit: &str, files: &[&str]) -> Hub {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let siblings: Vec<_> = files.iter().map(|file| json!({ "rfilename": file })).collect();
-        let info = json!({ "sha": COMMIT, "siblings": siblings }).to_string().into_bytes();
+        let info = json!({ "sha": commit, "siblings": siblings }).to_string().into_bytes();
         let mut pages = HashMap::from([("/api/models/owner/tiny/revision/main".to_owned(), info)]);
         for file in files.iter().filter(|file| !file.ends_with(".bin")) {
             pages.insert(format!("/owner/tiny/resolve/{COMMIT}/{file}"), content(file));

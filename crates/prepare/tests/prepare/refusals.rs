@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Model, Tensor, refusal, safetensors_file, tiny, with_header};
+use crate::common::{Model, Tensor, prepared, refusal, safetensors_file, tiny, with_header};
 use bundle::Precision;
 use prepare::Source;
 use serde_json::json;
@@ -37,6 +37,47 @@ fn what_is_no_model_is_told_what_it_lacks() {
     refused(directory.path(), &["no safetensors weights"]);
     std::fs::write(directory.path().join("pytorch_model.bin"), "").unwrap();
     refused(directory.path(), &["only pytorch_model.bin", "convert"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_link_that_leaves_the_model_s_directory_is_refused() {
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret.json");
+    std::fs::write(&secret, "{}").unwrap();
+    let linked = |name: &str, target: &Path| {
+        let directory = llama().write();
+        let _ = std::fs::remove_file(directory.path().join(name));
+        std::os::unix::fs::symlink(target, directory.path().join(name)).unwrap();
+        directory
+    };
+    for name in ["tokenizer.json", "config.json", "model.safetensors"] {
+        refused(linked(name, &secret).path(), &[name, "leaves the model's directory", "secret.json"]);
+    }
+    // Within the directory a link may lead anywhere.
+    let directory = llama().write();
+    std::fs::rename(directory.path().join("model.safetensors"), directory.path().join("weights")).unwrap();
+    std::os::unix::fs::symlink("weights", directory.path().join("model.safetensors")).unwrap();
+    prepared(Source::Directory(directory.path().into()));
+}
+
+#[test]
+#[cfg(unix)]
+fn what_is_no_regular_file_is_refused_before_it_is_opened() {
+    let directory = llama().write();
+    let weights = directory.path().join("model.safetensors");
+    std::fs::remove_file(&weights).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &weights).unwrap();
+    refused(directory.path(), &["model.safetensors", "leaves the model's directory"]);
+    std::fs::remove_file(&weights).unwrap();
+    // A pipe would be waited for.
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &weights, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    refused(directory.path(), &["model.safetensors", "not a regular file"]);
+    let gguf = directory.path().join("some.gguf");
+    std::os::unix::fs::symlink("/dev/null", &gguf).unwrap();
+    let text = refusal(Source::Gguf(gguf), Precision::F32);
+    assert!(text.is_bad_input() && text.to_string().contains("not a regular file"), "{text}");
 }
 
 #[test]

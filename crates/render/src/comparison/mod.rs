@@ -8,6 +8,7 @@ pub mod precisions;
 mod tests;
 mod texts;
 
+use foreign::markdown as plain;
 use judge::metrics::Metric;
 use judge::report::{Figure, Report, Row, State, Summary, number};
 
@@ -94,25 +95,25 @@ pub fn markdown(report: &Report) -> String {
     let mut text = short_markdown(report) + "\n";
     let summary = &report.summary;
     for line in summary.verdicts.iter().chain(&summary.open) {
-        text += &format!("- {line}\n");
+        text += &format!("- {}\n", plain(line));
     }
     for warning in report.warnings.iter().take(WARNINGS) {
-        text += &format!("- warning: {warning}\n");
+        text += &format!("- warning: {}\n", plain(warning));
     }
     // GitHub renders Markdown inside, after a blank line.
     text += "\n<details>\n<summary>What else was measured</summary>\n\n";
     for table in by_prompt(report).into_iter().chain([spread(report)]) {
-        text += &format!("{}:\n\n{}\n\n", table.caption, table.markdown());
+        text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
     }
     for line in &summary.details {
-        text += &format!("- {line}\n");
+        text += &format!("- {}\n", plain(line));
     }
     for warning in report.warnings.iter().skip(WARNINGS) {
-        text += &format!("- warning: {warning}\n");
+        text += &format!("- warning: {}\n", plain(warning));
     }
     text += "\n</details>\n";
     if let Some(analysis) = analysis(report) {
-        text += &format!("\n{}\n", words::wrapped(&analysis));
+        text += &format!("\n{}\n", words::wrapped(&plain(&analysis)));
     }
     text
 }
@@ -120,11 +121,11 @@ pub fn markdown(report: &Report) -> String {
 /// The answer and the table alone.
 pub fn short_markdown(report: &Report) -> String {
     let Summary { answer, next, heading, .. } = &report.summary;
-    let mut text = format!("**{}**", answer.join(" "));
+    let mut text = format!("**{}**", plain(&answer.join(" ")));
     if let Some(next) = next {
-        text += &format!(" {next}");
+        text += &format!(" {}", plain(next));
     }
-    format!("{text}\n\n{heading}\n\n{}\n", grid(report, false).markdown())
+    format!("{text}\n\n{}\n\n{}\n", plain(heading), grid(report, false).markdown())
 }
 
 /// The analysis by the suite, or by the file of prompts.

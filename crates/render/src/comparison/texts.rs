@@ -27,7 +27,11 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
         }
         text += &format!(
             "\n{}\n",
-            if is_markdown { format!("**{}**", prompt.name) } else { prompt.name.clone() }
+            if is_markdown {
+                format!("**{}**", foreign::markdown(&prompt.name))
+            } else {
+                foreign::line(&prompt.name).into_owned()
+            }
         );
         if chosen.is_empty() {
             text += "  nobody finished a request\n";

@@ -63,9 +63,15 @@ fn tables(records: &[Record], metrics: &[Metric], (format, screen): (Format, &Sc
         let own = records.iter().filter(|record| place(record, several) == *place_of_section);
         let table = table(own, metrics);
         match format {
-            Format::Markdown => format!("**{place_of_section}**\n\n{}\n", table.markdown()),
+            Format::Markdown => {
+                format!("**{}**\n\n{}\n", foreign::markdown(place_of_section), table.markdown())
+            }
             _ => {
-                format!("{}\n{}\n", words::wrapped_at(place_of_section, screen.width), table.terminal(screen))
+                format!(
+                    "{}\n{}\n",
+                    words::wrapped_at(&foreign::line(place_of_section), screen.width),
+                    table.terminal(screen)
+                )
             }
         }
     };

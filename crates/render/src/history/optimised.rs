@@ -135,7 +135,7 @@ mod tests {
             verdict: "faster".into(),
             advantage: Some(2.1),
             interval: Some((1.9, 2.2)),
-            sentence: String::new(),
+            sentence: Default::default(),
             other: Default::default(),
         };
         with.verdicts = vec![verdict];

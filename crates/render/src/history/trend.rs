@@ -69,7 +69,7 @@ fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) ->
     let place = list::place(trend.last(), several);
     let (table, notes) = table(trend, format);
     let numbered = |(index, note): (usize, &String)| {
-        let line = format!("[{}] {note}", index + 1);
+        let line = format!("[{}] {}", index + 1, foreign::line(note));
         let width = if format == Format::Markdown { usize::MAX } else { screen.width };
         format!("{}\n", words::wrapped_at(&line, width))
     };
@@ -77,11 +77,16 @@ fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) ->
     let whole = trend.whole().map_or_else(String::new, |change| format!("{}\n", whole(change, metric)));
     match format {
         Format::Markdown => {
-            let below: String = format!("{whole}{notes}").lines().map(|line| format!("- {line}\n")).collect();
+            let below: String = format!("{whole}{notes}")
+                .lines()
+                .map(|line| format!("- {}\n", foreign::markdown(line)))
+                .collect();
+            let (title, place) = (foreign::markdown(&title), foreign::markdown(&place));
             format!("**{title}**\n\n{place}\n\n{}\n\n{below}", table.markdown())
         }
         _ => {
-            let place = words::wrapped_at(&place, screen.width);
+            let (title, place) =
+                (foreign::line(&title), words::wrapped_at(&foreign::line(&place), screen.width));
             format!("{title}\n{place}\n{}\n{whole}{notes}", table.terminal(screen))
         }
     }

@@ -80,14 +80,11 @@ pub(super) fn versions(report: &Report) -> Markup {
     for row in &report.rows {
         let Some(hello) = &row.hello else { continue };
         let build = &hello.build;
-        let built: Vec<&str> = [&build.rustc, &build.toolchain, &build.rustflags]
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-            .collect();
+        let built = [build.rustc.as_deref(), build.toolchain.as_deref(), build.rustflags.as_deref()];
+        let built: Vec<&str> = built.into_iter().flatten().collect();
         let built = built.join(" ").trim().to_owned();
         let kernels = row.in_effect.as_ref().map(|in_effect| in_effect.kernels.join("; "));
-        let [library, binding] = [&hello.library, &hello.binding].map(String::clone);
+        let [library, binding] = [&hello.library, &hello.binding].map(ToString::to_string);
         let or_dash = |text: String| if text.is_empty() { DASH.to_owned() } else { text };
         table.add([row.title(), library, binding, or_dash(built), or_dash(kernels.unwrap_or_default())]);
     }

@@ -145,7 +145,7 @@ impl<'a> Pictures<'a> {
     /// How to read it, and what was measured, by what and when.
     fn note(&self) -> String {
         let Report { environment, rows, .. } = self.report;
-        let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.clone()));
+        let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
         let mut said = vec![format!("Photofinish {}", environment.driver_version)];
         said.push(environment.started.chars().take(10).collect());
         said.extend(words::distinct(versions));

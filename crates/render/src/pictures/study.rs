@@ -57,7 +57,7 @@ fn note(report: &StudyReport) -> String {
     let version = origins().map(|origin| origin.driver_version.as_str()).find(|version| !version.is_empty());
     let mut said = vec![format!("Photofinish {}", version.unwrap_or_default()).trim_end().to_owned()];
     said.push(report.started.chars().take(10).collect());
-    said.extend(words::distinct(origins().flat_map(|origin| origin.libraries.clone())));
+    said.extend(words::distinct(origins().flat_map(|origin| &origin.libraries).map(ToString::to_string)));
     format!("Geometric means over rounds. {}.", said.join(" · "))
 }
 

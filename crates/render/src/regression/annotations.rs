@@ -42,9 +42,8 @@ pub fn refusal(reason: &str) -> String {
 }
 
 fn annotation(level: &str, title: &str, message: &str) -> String {
-    let message = message.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
-    let title = title.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
-    let title = title.replace(':', "%3A").replace(',', "%2C");
+    let message = foreign::line(message).replace('%', "%25");
+    let title = foreign::line(title).replace('%', "%25").replace(':', "%3A").replace(',', "%2C");
     format!("::{level} title={title}::{message}\n")
 }
 
@@ -61,7 +60,7 @@ mod tests {
     fn annotations_stay_on_their_line_and_in_their_field() {
         assert_eq!(
             annotation("error", "a: b, 5 %", "first\nsecond: 8 %"),
-            "::error title=a%3A b%2C 5 %25::first%0Asecond: 8 %25\n"
+            "::error title=a%3A b%2C 5 %25::first second: 8 %25\n"
         );
     }
 }

@@ -32,9 +32,9 @@ pub fn table(document: &Document, screen: &Screen) -> String {
 
 /// The document as Markdown, for pull requests.
 pub fn markdown(document: &Document) -> String {
-    let mut text = format!("**{}**\n\n", escaped(&document.conclusion()));
+    let mut text = format!("**{}**\n\n", foreign::markdown(&document.conclusion()));
     for line in heading(document) {
-        text += &format!("- {}\n", escaped(&line));
+        text += &format!("- {}\n", foreign::markdown(&line));
     }
     if !document.findings.is_empty() {
         text += &format!("\n{}\n", grid(document).markdown());
@@ -44,14 +44,9 @@ pub fn markdown(document: &Document) -> String {
         text += "\n";
     }
     for line in lines {
-        text += &format!("- {}\n", escaped(&line));
+        text += &format!("- {}\n", foreign::markdown(&line));
     }
     text
-}
-
-/// The name of a host may contain any character.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|").replace('*', "\\*")
 }
 
 fn heading(document: &Document) -> Vec<String> {

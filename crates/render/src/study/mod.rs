@@ -6,6 +6,7 @@ mod grids;
 #[cfg(test)]
 mod tests;
 
+use foreign::markdown as plain;
 use judge::report::Summary;
 use judge::study::StudyReport;
 use plan::StudyView;
@@ -39,15 +40,16 @@ pub fn table(report: &StudyReport, screen: &Screen) -> String {
 /// The study as Markdown, for pull requests.
 pub fn markdown(report: &StudyReport) -> String {
     let Summary { answer, heading, .. } = &report.summary;
-    let mut text = format!("**{}**\n\n{heading}\n\n{}\n\n", answer.join(" "), grid(report, false).markdown());
+    let (answer, heading) = (plain(&answer.join(" ")), plain(heading));
+    let mut text = format!("**{answer}**\n\n{heading}\n\n{}\n\n", grid(report, false).markdown());
     if let Some((_, more)) = more(report) {
         text += &format!("{}\n\n", more.markdown());
     }
     for line in findings(report) {
-        text += &format!("- {line}\n");
+        text += &format!("- {}\n", plain(line));
     }
     if !report.analysis.is_empty() {
-        text += &format!("\n{}\n", words::wrapped(&report.analysis));
+        text += &format!("\n{}\n", words::wrapped(&plain(&report.analysis)));
     }
     text
 }

@@ -26,10 +26,10 @@ fn a_terminal_has_small_text_below() {
 #[test]
 fn markdown_has_a_row_a_line() {
     assert_snapshot!(table().markdown(), @r"
-    | Who      | Speed: tok/s |
-    |----------|--------------|
-    | one, <b> | 1.50 (1 – 2) |
-    | two      |            – |
+    | Who         | Speed: tok/s |
+    |-------------|--------------|
+    | one, &lt;b> | 1.50 (1 – 2) |
+    | two         |            – |
     ");
 }
 
@@ -37,6 +37,29 @@ fn markdown_has_a_row_a_line() {
 fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
     assert_eq!(table().csv(), "Who,Speed\n\"one, <b>\",1.50\ntwo,–\n");
     assert_eq!(Table::default().csv(), "");
+}
+
+/// A table with text that wants to be something else.
+fn hostile() -> Table {
+    let mut table = Table::new([Column::left("Who"), Column::left("Why")]);
+    table.add(["=HYPERLINK(1)", "\u{1b}[2Jx\ny | `z\u{202e}"]);
+    table.add(["-1.5", "+2"]);
+    table
+}
+
+#[test]
+fn no_cell_moves_the_cursor_ends_its_row_or_computes() {
+    let terminal = hostile().terminal(&Screen::plain(80));
+    assert!(terminal.contains(r"\u{1b}[2Jx y | `z\u{202e}"), "{terminal}");
+    assert_eq!(terminal.lines().count(), 6);
+    let markdown = hostile().markdown();
+    assert!(markdown.contains(r"\\u{1b}[2Jx y \| \`z\\u{202e}"), "{markdown}");
+    assert_eq!(markdown.lines().count(), 4);
+    assert_eq!(
+        hostile().csv(),
+        "Who,Why\n'=HYPERLINK(1),\\u{1b}[2Jx y | `z\\u{202e}\n-1.5,+2\n",
+        "numbers stay numbers"
+    );
 }
 
 /// Two contenders, of which one was struck.

@@ -50,7 +50,7 @@ pub(super) fn lanes(events: &[ProfileEvent]) -> Vec<Lane<'_>> {
             continue;
         }
         let name = match own.len() {
-            0 => event.thread.clone(),
+            0 => event.thread.to_string(),
             more => format!("{} ({})", event.thread, more + 1),
         };
         let mut lane = Lane { name, events: Vec::new(), open: Vec::new() };

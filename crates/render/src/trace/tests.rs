@@ -29,11 +29,11 @@ fn traced() -> Traced {
         }],
         profiler: Some(Profiler {
             name: "a profiler".into(),
-            file: String::new(),
+            file: Default::default(),
             events: 0,
             alignment: Alignment { clock: "CLOCK_MONOTONIC".into(), error_ns: Some(0), overhang_ns: 0 },
         }),
-        notes: Vec::new(),
+        notes: Default::default(),
     }
 }
 

@@ -205,6 +205,59 @@ fn a_file_of_the_wrong_size_or_none_is_installed_again() {
     assert_eq!(fixture.source.asked.get(), 3);
 }
 
+/// Changes a file's contents, and neither its size nor its time of change.
+fn change_secretly(file: &Path, text: &str) {
+    let modified = fs::metadata(file).unwrap().modified().unwrap();
+    let mut opened = fs::File::options().write(true).open(file).unwrap();
+    opened.write_all(text.as_bytes()).unwrap();
+    opened.set_modified(modified).unwrap();
+}
+
+#[test]
+fn a_library_that_seems_to_have_changed_is_hashed_again() {
+    let fixture = Fixture::new();
+    fixture.install().unwrap();
+    // Another inode and another time, and the same contents: as after a copy of the cache.
+    let library = fixture.file("lib/a.so");
+    fs::remove_file(&library).unwrap();
+    fs::write(&library, "library").unwrap();
+    assert!(fixture.is_whole());
+    // The same size, and other contents.
+    fs::write(&library, "LIBRARY").unwrap();
+    assert!(!fixture.is_whole());
+    fixture.install().unwrap();
+    assert_eq!(fs::read_to_string(&library).unwrap(), "library");
+    assert_eq!(fixture.source.asked.get(), 2);
+}
+
+#[test]
+fn a_deep_look_hashes_every_file() {
+    let fixture = Fixture::new();
+    fixture.install().unwrap();
+    let look = |look| receipt::state(fixture.cache.path(), PIECE, &fixture.pin, look);
+    assert_eq!(look(Look::Deep), State::Whole);
+    change_secretly(&fixture.file("lib/a.so"), "LIBRARY");
+    assert_eq!(look(Look::Usual), State::Whole, "this is what a deep look is for");
+    let State::Damaged(what) = look(Look::Deep) else { panic!("the change was not found") };
+    assert!(what.contains("lib/a.so has sha256"), "{what}");
+}
+
+#[test]
+fn a_receipt_without_hashes_gets_them_and_installs_nothing_again() {
+    let fixture = Fixture::new();
+    fixture.install().unwrap();
+    let path = fixture.file(&receipt::file_name(PIECE));
+    let mut receipt: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for installed in receipt["files"].as_object_mut().unwrap().values_mut() {
+        *installed = installed["bytes"].clone();
+    }
+    fs::write(&path, receipt.to_string()).unwrap();
+    assert!(fixture.is_whole());
+    assert!(fs::read_to_string(&path).unwrap().contains("sha256"));
+    fs::write(fixture.file("lib/a.so"), "LIBRARY").unwrap();
+    assert!(!fixture.is_whole());
+}
+
 #[test]
 fn a_changed_pin_installs_again() {
     let mut fixture = Fixture::new();

@@ -280,9 +280,9 @@ pub(super) fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
         };
         let framework = current.framework.clone();
         if let Some(reason) = broken {
-            document.failures.push(Broken { framework, reason });
+            document.failures.push(Broken { framework, reason: reason.into() });
         } else if !takes_part(baseline) && takes_part(current) {
-            let why = baseline.reasons.first().map_or("it was not measured", String::as_str);
+            let why = baseline.reasons.first().map_or("it was not measured", |reason| reason.as_str());
             document.warnings.push(format!("{framework} has no baseline: {why}"));
         }
     }

@@ -22,6 +22,9 @@ pub(in crate::commands) struct Runs {
 }
 
 const REPORT: &str = "report.json";
+/// Ends a sentence on a directory that was taken for results.
+const IS_DIRECTORY: &str = "is a directory that holds neither report.json nor history.jsonl: name the directory of one \
+                            run, its report.json, or a history.jsonl";
 /// The name of the newest run.
 pub(in crate::commands) const LATEST: &str = "latest";
 /// Shortest prefix of a commit that is accepted, in digits; shorter ones match too many commits.
@@ -39,6 +42,9 @@ pub(in crate::commands) fn file(text: &str) -> Option<Result<Run>> {
         path if path.join(HISTORY).is_file() => path.join(HISTORY),
         path => path.to_path_buf(),
     };
+    if path.is_dir() && text.contains(['/', '\\', '.']) {
+        return Some(Err(Failure::usage(format!("{text} {IS_DIRECTORY}"))));
+    }
     if !path.is_file() {
         let looks_like_a_file =
             text.contains(['/', '\\']) || text.ends_with(".json") || text.ends_with(".jsonl");
@@ -111,6 +117,9 @@ impl Runs {
         let by_name = || self.named(text).or_else(|| self.of_commit(text));
         let by_git = || self.of_commit(&environment::commit(places, text)?);
         by_name().or_else(by_git).ok_or_else(|| {
+            if Path::new(text).is_dir() {
+                return Failure::usage(format!("{text} {IS_DIRECTORY}"));
+            }
             Failure::usage(format!(
                 "{text:?} is not a file, and {} holds no run and no complete run of a commit of this name; `photofinish \
                  history` lists what there is",

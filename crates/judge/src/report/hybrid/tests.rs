@@ -68,7 +68,7 @@ fn plan(labels: &[&str]) -> Plan {
 
 /// A copy of two megabytes in two milliseconds by request, told of four requests.
 fn copied() -> protocol::HandOver {
-    let obstacle = Some("a wants one piece".to_owned());
+    let obstacle = Some("a wants one piece".into());
     protocol::HandOver {
         times: 4,
         bytes: 8_000_000,

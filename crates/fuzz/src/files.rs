@@ -1,0 +1,121 @@
+//! The files that a model consists of, from the hub or from anybody's disk. `prepare` maps files, so each input is
+//! written to one, in memory where the system has such a place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use bundle::{Bundle, Manifest, ModelConfig, Precision};
+use plan::prompts::Text;
+use prepare::{PrepareError, Progress, Request, Source, prepare};
+use tempfile::TempDir;
+
+use crate::same::written_and_read;
+use crate::{Outcome, sentence, text};
+
+/// Texts that a tokenizer is tried with.
+const TEXTS: [&str; 4] = ["", "The quick brown fox, 1234 times", " \u{0}\u{7f}\n\t\r", "Größe 東京 👩‍👧 ﷽"];
+
+/// What the weights of the targets `safetensors` and `index` are held against.
+const CONFIG: &str = include_str!("../scene/config.json");
+/// Weights that fit it.
+const WEIGHTS: &[u8] = include_bytes!("../corpus/safetensors/seed-f16");
+
+/// A directory of this process.
+static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a directory for temporary files")
+});
+
+fn write(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = SCRATCH.path().join(name);
+    fs::create_dir_all(path.parent().expect("it is below another")).expect("a directory");
+    fs::write(&path, bytes).expect("room for a small file");
+    path
+}
+
+pub(crate) fn gguf(input: &[u8]) -> Outcome {
+    prepared(Source::Gguf(write("model.gguf", input)))
+}
+
+pub(crate) fn safetensors(input: &[u8]) -> Outcome {
+    let config = write("safetensors/config.json", CONFIG.as_bytes());
+    write("safetensors/model.safetensors", input);
+    prepared(Source::Directory(config.with_file_name("")))
+}
+
+/// Opens a source, and where that is accepted makes a bundle of it and opens that.
+fn prepared(source: Source) -> Outcome {
+    let value = prepare::config(&source, Progress::Silent).map_err(refusal)?;
+    let config = ModelConfig::from_json(&value).expect("what was accepted is read back");
+    let bundles = SCRATCH.path().join("bundles");
+    let precisions = vec![Precision::F32, Precision::F16];
+    let request = Request { source, name: None, precisions, bundles, progress: Progress::Silent };
+    let made = prepare(&request);
+    if let Ok(directory) = &made {
+        let bundle = Bundle::open(directory).expect("a bundle that was just made");
+        assert_eq!(bundle.config(), &config);
+        for precision in bundle.precisions() {
+            bundle.weights(precision).expect("weights that were just written");
+        }
+        // A tokenizer that was built may still be refused, in a sentence.
+        if let Some(tokenizer) = bundle.tokenizer() {
+            let _ = self::tokenizer(&fs::read(tokenizer).expect("a file of the bundle"));
+        }
+    }
+    // The next input's bundle must not find this one's files.
+    let _ = fs::remove_dir_all(&request.bundles);
+    made.map(drop).map_err(refusal)
+}
+
+/// The sentence of a refusal. The machine is never at fault here.
+fn refusal(error: PrepareError) -> String {
+    assert!(error.is_bad_input(), "{error}");
+    sentence(error)
+}
+
+/// An index beside a file that may be named, and below one that may not.
+pub(crate) fn index(input: &[u8]) -> Outcome {
+    let config = write("index/model/config.json", CONFIG.as_bytes());
+    write("index/model/inside.safetensors", WEIGHTS);
+    write("index/outside.safetensors", WEIGHTS);
+    write("index/model/model.safetensors.index.json", input);
+    let source = Source::Directory(config.with_file_name(""));
+    prepare::config(&source, Progress::Silent).map_err(refusal)?;
+    let value: serde_json::Value = serde_json::from_slice(input).expect("it was accepted");
+    let files = value["weight_map"].as_object().expect("it was accepted");
+    assert!(files.values().all(|file| file == "inside.safetensors"), "it leads out of its directory");
+    Ok(())
+}
+
+pub(crate) fn config(input: &[u8]) -> Outcome {
+    let value = serde_json::from_slice(input).map_err(|error| format!("it does not parse: {error}"))?;
+    let config = ModelConfig::from_json(&value).map_err(sentence)?;
+    written_and_read(&config);
+    // What is computed from it before any weights are seen must neither overflow nor take memory.
+    for precision in Precision::ALL {
+        if let Ok(tensors) = config.stored(precision) {
+            tensors.iter().map(|tensor| tensor.bytes()).sum::<u64>();
+        }
+    }
+    assert!(config.described().is_object());
+    Ok(())
+}
+
+pub(crate) fn tokenizer(input: &[u8]) -> Outcome {
+    let text = Text::parse(Path::new("tokenizer.json"), input).map_err(sentence)?;
+    for sample in TEXTS {
+        let tokens = text.encode(sample).map_err(sentence)?;
+        // Whether ids are in the vocabulary is asked of the model, which need not have this tokenizer's.
+        text.decode(&tokens).map_err(sentence)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn manifest(input: &[u8]) -> Outcome {
+    let manifest = Manifest::parse(Path::new("bundle"), text(input)?).map_err(sentence)?;
+    let written = serde_json::to_string(&manifest).expect("a manifest is plain data");
+    assert_eq!(Manifest::parse(Path::new("bundle"), &written).expect("it is read back"), manifest);
+    Ok(())
+}

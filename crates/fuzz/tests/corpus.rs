@@ -1,0 +1,56 @@
+//! Every target over its corpus, without a fuzzer: seeds, and inputs that once were findings.
+
+use fuzz::memory::Counting;
+use fuzz::{TARGETS, Target, mutate};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Outcomes of a target over its corpus. A finding panics, and names its file.
+fn outcomes(target: &Target) -> Vec<Result<(), String>> {
+    let files = target.corpus().unwrap_or_else(|error| panic!("no seeds of {}: {error}", target.name));
+    let outcome = |file: &std::path::PathBuf| {
+        let input = std::fs::read(file).unwrap();
+        eprintln!("{}", file.display());
+        target.run(&input)
+    };
+    files.iter().map(outcome).collect()
+}
+
+#[test]
+fn no_input_of_the_corpus_is_a_finding() {
+    for target in &TARGETS {
+        outcomes(target);
+    }
+}
+
+#[test]
+fn each_target_accepts_some_of_its_seeds() {
+    for target in &TARGETS {
+        let accepted = outcomes(target).iter().filter(|outcome| outcome.is_ok()).count();
+        assert!(
+            accepted > 0,
+            "{} accepts nothing, so nothing behind its first check is reached",
+            target.name
+        );
+    }
+}
+
+#[test]
+fn no_change_to_a_seed_that_keeps_its_form_is_a_finding() {
+    for target in &TARGETS {
+        let seeds: Vec<_> =
+            target.corpus().unwrap().iter().map(|file| std::fs::read(file).unwrap()).take(3).collect();
+        for (number, seed) in seeds.iter().cycle().take(30).enumerate() {
+            if let Some(changed) = mutate::mutated(seed, target.form, number as u32) {
+                let _ = target.run(&changed);
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_beyond_the_bound_is_a_finding() {
+    let (length, peak) = fuzz::memory::peak_of(|| std::hint::black_box(vec![1u8; 1 << 20]).len());
+    assert!(length == 1 << 20 && ((1 << 20)..(2 << 20)).contains(&peak), "{peak}");
+}
