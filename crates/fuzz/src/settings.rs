@@ -38,7 +38,7 @@ pub(crate) fn prompts(input: &[u8]) -> Outcome {
         let suite = measure::resolve::prompts_in(Path::new(name), text(input)?).map_err(sentence);
         let resolved = suite.and_then(|suite| {
             for length in [None, Some(16)] {
-                let resolved = prompts::resolve(&suite.prompts, length, &config, &vocabulary);
+                let resolved = prompts::resolve(&suite.prompts, length, &config, &vocabulary, None);
                 for prompt in resolved.map_err(sentence)? {
                     assert!(prompt.tokens.iter().all(|&token| (token as usize) < config.vocab_size));
                     assert!(length.is_none_or(|length| prompt.tokens.len() == length));

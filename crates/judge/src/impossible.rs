@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_number_of_no_reading_s_type_is_named_too() {
         for (line, said) in [
-            (r#"{"event": "usage", "wall_ns": 1e308}"#, "wall_ns is 1e308"),
+            (r#"{"event": "usage", "wall_ns": 1e308}"#, "wall_ns is 1e+308"),
             (r#"{"event": "usage", "memory": {"peak_bytes": -0.0}}"#, "memory.peak_bytes is -0.0"),
             (r#"{"event": "usage", "energy": {"joules": NaN, "method": "m"}}"#, "joules is NaN"),
         ] {

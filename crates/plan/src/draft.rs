@@ -192,22 +192,32 @@ impl Draft {
         }
     }
 
+    /// Positions that every sequence needs. Refuses prompts that exceed the model's context.
+    fn capacity(&self, given: &Given<'_>) -> Result<usize> {
+        let read = |prompt: &Prompt| self.context() + prompt.tokens.len();
+        for prompt in &given.prompts {
+            prompts::check_context(read(prompt), self.new_tokens, given.config)?;
+        }
+        Ok(given.prompts.iter().map(|prompt| read(prompt) + self.new_tokens).max().unwrap_or(self.new_tokens))
+    }
+
+    /// What each worker is expected to take at its peak, in bytes. Of a GPU nothing is known.
+    fn expected_memory(&self, config: &ModelConfig, sequences: (usize, usize)) -> BTreeMap<String, u64> {
+        if self.request.is_on_gpu() {
+            return BTreeMap::new();
+        }
+        workers::expected(config, &self.contenders, sequences)
+    }
+
     /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let (context, batch) = (self.context(), self.batch());
-        for prompt in &given.prompts {
-            prompts::check_context(context + prompt.tokens.len(), self.new_tokens, given.config)?;
-        }
-        let lengths = given.prompts.iter().map(|prompt| context + prompt.tokens.len() + self.new_tokens);
-        let capacity = lengths.max().unwrap_or(self.new_tokens);
+        let capacity = self.capacity(&given)?;
         let (sequences, available) = ((batch, capacity), given.available_memory);
         self.check_fits(&given, sequences)?;
         let (schedule, groups, schedule_reason) =
             schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
-        let expected_memory = match self.request.is_on_gpu() {
-            true => BTreeMap::new(),
-            false => workers::expected(given.config, &self.contenders, sequences),
-        };
+        let expected_memory = self.expected_memory(given.config, sequences);
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
         let work = (self.new_tokens, seed);
         let denoise = denoise::resolve(&self.request, given.config, &given.prompts, work)?;

@@ -6,7 +6,7 @@ use plan::{Failure, Result};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub(crate) struct ChatFlag {
     /// Put every prompt through the model's own chat template, as a message of the user's
-    #[arg(long, help_heading = super::request::WORK)]
+    #[arg(long, help_heading = super::help::WORK)]
     pub(crate) chat: bool,
 }
 

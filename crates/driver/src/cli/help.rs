@@ -33,3 +33,6 @@ Exit codes:
   3    the machine was too noisy for a verdict
   4    `check` found a regression
   130  interrupted; what was measured is saved";
+
+/// Heading of the flags that say what is computed.
+pub(super) const WORK: &str = "What work";

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked};
 use protocol::KvCache;
 
+use super::help::WORK;
 use super::masked::DenoiseFlags;
 use super::values::{
     parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
@@ -17,7 +18,6 @@ use super::{ChatFlag, SamplingArgs};
 
 /// Headings of the help. What is not in the short help is said in the long one.
 const COMPARE: &str = "What to compare";
-pub(super) const WORK: &str = "What work";
 const EVIDENCE: &str = "How much evidence";
 const EXPERT: &str = "Expert";
 

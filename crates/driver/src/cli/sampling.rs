@@ -3,7 +3,7 @@
 use clap::Args;
 use plan::SamplingAsked;
 
-use super::request::WORK;
+use super::help::WORK;
 use super::values::{parse_temperature, parse_top_p};
 
 /// Sampling settings. The worker draws the tokens, in the same way for every engine.

@@ -100,7 +100,7 @@ fn an_impossible_reading_ends_its_row_by_name() {
             "`usage` has an impossible reading: peak_bytes is 18446744",
         ),
         ("usage/wall_ns=0", "wall_ns is 0"),
-        ("usage/wall_ns=1e308", "wall_ns is 1e308"),
+        ("usage/wall_ns=1e308", "wall_ns is 1e+308"),
         ("loaded/load_ns=-0.0", "load_ns is -0.0"),
         ("cold_start/first_token_ns=18446744073709551615", "first_token_ns is 18446744073709551615"),
         ("sample/first_token_ns=0", "`sample` has an impossible reading: first_token_ns is 0"),
