@@ -12,7 +12,7 @@ use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
     Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes,
-    chat, denoise, fit, prompts, schedule, workers,
+    chat, checks, denoise, fit, prompts, schedule, workers,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -22,12 +22,6 @@ const COLD_LOADS: usize = 1;
 const QUICK_ROUNDS: usize = 2;
 /// On a machine whose memory changes its speed, a narrower limit is missed for that reason, again and again.
 const SETTLED_WITHIN: f64 = 0.1;
-/// As far as the flags of the same names go.
-const LONGEST_PAUSE_S: f64 = 3600.0;
-const LONGEST_BUDGET_MIN: f64 = 10_080.0;
-const MOST_MEMORY_GB: f64 = 1e6;
-const WIDEST_MARGIN_PERCENT: f64 = 50.0;
-const LONGEST_TIMEOUT_S: u64 = 86_400;
 /// Most logits of one case that parity compares: 256 MB in each process's file, and in this program for each of the two
 /// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
 const MOST_LOGITS: usize = 1 << 26;
@@ -59,7 +53,7 @@ pub fn check(request: &Request) -> Result<()> {
     if request.shards.len() > 1 && !request.study.arms.is_empty() {
         return Err(Failure::usage("--shards takes one number here: both sides are divided alike"));
     }
-    check_ranges(request)?;
+    checks::ranges(request)?;
     axes::check_single(request)
 }
 
@@ -89,7 +83,7 @@ impl Draft {
         available_threads: usize,
     ) -> Result<Draft> {
         check(request)?;
-        check_reference(request, &engines)?;
+        checks::reference(request, &engines)?;
         if suite.prompts.is_empty() {
             let name = match &request.prompts {
                 PromptSource::Suite(name) => format!("suite {name:?}"),
@@ -102,7 +96,7 @@ impl Draft {
             return Err(Failure::usage(format!("{name} has no prompts{instead}")));
         }
         prompts::check_count(&suite)?;
-        check_lengths(request, &suite)?;
+        checks::lengths(request, &suite)?;
         chat::check(request, &suite)?;
         let suite_name = match &request.prompts {
             PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),
@@ -267,60 +261,6 @@ impl Draft {
             prompts: given.prompts,
             request: Some(request),
         })
-    }
-}
-
-/// Refuses numbers that no flag takes: a request may come from a file.
-fn check_ranges(request: &Request) -> Result<()> {
-    let within = |value: f64, most: f64| (0.0..=most).contains(&value);
-    let none = |values: &[u32]| !values.contains(&0);
-    let ranges = [
-        ("delay_s", within(request.delay_s, LONGEST_PAUSE_S)),
-        ("patience_s", within(request.patience_s, LONGEST_PAUSE_S)),
-        ("time_budget_min", within(request.time_budget_min, LONGEST_BUDGET_MIN)),
-        ("memory_gb", request.memory_gb.is_none_or(|asked| within(asked, MOST_MEMORY_GB))),
-        ("margin_percent", within(request.margin_percent, WIDEST_MARGIN_PERCENT)),
-        ("timeout_s", (1..=LONGEST_TIMEOUT_S).contains(&request.timeout_s)),
-        ("threads", none(&request.threads)),
-        ("batch", none(&request.batch)),
-        ("prompt_tokens", none(&request.prompt_tokens)),
-        ("prompt_lengths", none(&request.prompt_lengths)),
-        ("shards", none(&request.shards)),
-    ];
-    match ranges.iter().find(|(_, is_within)| !is_within) {
-        None => Ok(()),
-        Some((name, _)) => Err(Failure::usage(format!("the request's {name} is out of range"))),
-    }
-}
-
-/// Refuses several lengths of several prompts, and two flags for the length.
-fn check_lengths(request: &Request, suite: &Suite) -> Result<()> {
-    if request.prompt_lengths.is_empty() {
-        return Ok(());
-    }
-    if !request.prompt_tokens.is_empty() {
-        return Err(Failure::usage(
-            "--prompt-lengths and --prompt-tokens both say how long prompts are: leave one out",
-        ));
-    }
-    if suite.prompts.len() > 1 && request.names_prompts() {
-        return Err(Failure::usage(
-            "--prompt-lengths takes one prompt, whose lengths they are: name one with --prompt",
-        ));
-    }
-    Ok(())
-}
-
-fn check_reference(request: &Request, engines: &[Engine]) -> Result<()> {
-    match &request.reference {
-        Some(reference) if !engines.iter().any(|engine| engine.name == *reference) => {
-            let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
-            Err(Failure::usage(format!(
-                "--reference {reference:?} is not among the frameworks compared: {}",
-                names.join(", ")
-            )))
-        }
-        _ => Ok(()),
     }
 }
 

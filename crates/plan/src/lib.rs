@@ -9,6 +9,7 @@ mod arms;
 pub mod axes;
 mod cells;
 pub mod chat;
+mod checks;
 mod columns;
 pub mod denoise;
 mod draft;
