@@ -91,7 +91,7 @@ impl Single {
         };
         let outcome = worker.run(&job);
         if let Some(text) = judge::run::left_behind(&outcome.left_behind) {
-            eprintln!("warning: {label}: {text}");
+            eprintln!("warning: {label}: {}", foreign::line(&text));
         }
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)
