@@ -73,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         print!("{table}");
         if let Some(page) = &args.page {
             let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-            fs::write(page, tooling::markers::splice(&text, "figures", &table)?)?;
+            fs::write(page, tooling::splice(&text, "figures", &table)?)?;
         }
     }
     if targets.iter().any(|name| name == MODELS) {

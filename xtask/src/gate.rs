@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
 use tooling::process::{command, status_of};
-use tooling::{BadInput, Reporter, interrupt};
+use tooling::{BadInput, Reporter, Scratch, interrupt};
 
 use self::builds::Build;
 use self::tree::{Tree, prune, resolve};
@@ -54,7 +54,7 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     let head = asked.head.as_ref().map(|rev| resolve(workspace, rev)).transpose()?;
     refuse(&asked.args)?;
     prune(workspace)?;
-    let directory = tempfile::Builder::new().prefix("photofinish-gate-").tempdir()?;
+    let directory = Scratch::new()?;
     let begun = now();
     let gate = Gate { workspace, needs: &needs, reporter, directory: directory.path() };
     let base = gate.workers(&asked.base, &base)?;

@@ -25,9 +25,12 @@
 //! | `seed` | of the noise; by default every process draws its own |
 //! | `layers`, `perturb_from` | `true`: gives hidden states; from which of them on `perturb` shows (default 0) |
 //! | `profiler` | `true`: it has a profiler, with events of the time since 1970, so not for a scripted clock |
+//! | `leave_out` | an event that it does not send: `usage` |
+//! | `say` | readings in place of the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
 mod busy;
+mod hostile;
 mod noise;
 mod output;
 mod profile;

@@ -2,54 +2,110 @@
 
 use std::io::{self, Write};
 
+use serde_json::Value;
+
+use crate::hostile;
 use crate::script::Fault;
 
-/// Wraps a worker's output so that the fault its job asks for happens at the second event.
+/// Wraps a worker's output so that what its job asks for happens to it.
 pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
-    let fault = serde_json::from_str::<serde_json::Value>(job).ok().and_then(|job| {
-        let name = job.pointer("/settings/options/fault")?.as_str()?;
-        name.parse().ok()
-    });
-    match fault {
-        Some(fault @ (Fault::Garbage | Fault::Flood | Fault::Leave | Fault::Version | Fault::Twice)) => {
-            Box::new(Faulty { fault, output, lines: 0 })
-        }
-        _ => output,
+    let job = serde_json::from_str::<Value>(job).unwrap_or_default();
+    let option = |name: &str| job.pointer("/settings/options")?.get(name)?.as_str();
+    let changes = Changes {
+        fault: option("fault").and_then(|name| name.parse().ok()),
+        leave_out: option("leave_out").map(str::to_owned),
+        say: option("say").map(readings).unwrap_or_default(),
+    };
+    if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
+}
+
+/// What becomes of a worker's events.
+struct Changes {
+    /// Happens at the second event or, if it concerns a certain one, with that.
+    fault: Option<Fault>,
+    /// An event that is not sent.
+    leave_out: Option<String>,
+    /// Readings in place of the true ones: JSON pointers whose first part is the event, and the values.
+    say: Vec<(String, Value)>,
+}
+
+impl Changes {
+    fn is_none(&self) -> bool {
+        self.fault.is_none() && self.leave_out.is_none() && self.say.is_empty()
     }
 }
 
-struct Faulty {
-    fault: Fault,
+/// `usage/peak_bytes=0;started/runtime_ns=1`, as pointers and values. What is no JSON is left out.
+fn readings(text: &str) -> Vec<(String, Value)> {
+    let parts = text.split(';').filter_map(|part| part.split_once('='));
+    parts.filter_map(|(place, value)| Some((place.to_owned(), serde_json::from_str(value).ok()?))).collect()
+}
+
+struct Changed {
+    changes: Changes,
     output: Box<dyn Write>,
     lines: usize,
 }
 
-impl Write for Faulty {
+impl Changed {
+    /// The event as it is sent; `None` if it is left out.
+    fn told(&self, line: &[u8]) -> Option<Vec<u8>> {
+        let Changes { leave_out, say, .. } = &self.changes;
+        if leave_out.is_none() && say.is_empty() {
+            return Some(line.to_vec());
+        }
+        let mut event: Value = serde_json::from_slice(line).ok()?;
+        let kind = event["event"].as_str().unwrap_or_default().to_owned();
+        if leave_out.as_deref() == Some(&kind) {
+            return None;
+        }
+        for (place, value) in say {
+            let Some(pointer) = place.strip_prefix(&kind).filter(|rest| rest.starts_with('/')) else {
+                continue;
+            };
+            if let Some(reading) = event.pointer_mut(pointer) {
+                reading.clone_from(value);
+            }
+        }
+        Some(format!("{event}\n").into_bytes())
+    }
+}
+
+impl Write for Changed {
     /// The worker writes one event, and with it one line, at a time.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.lines += 1;
-        if self.fault == Fault::Version && self.lines == 1 {
-            let text = String::from_utf8_lossy(line).replacen("\"protocol\":", "\"protocol\":9", 1);
-            self.output.write_all(text.as_bytes())?;
-            return Ok(line.len());
-        }
-        if self.fault == Fault::Twice && line.starts_with(br#"{"event":"sample""#) {
-            self.output.write_all(line)?;
-        }
-        if self.lines == 3 {
-            match self.fault {
-                Fault::Garbage => self.output.write_all(b"{\"event\": \"load\xff\n")?,
-                Fault::Flood => loop {
-                    self.output.write_all(&[b'x'; 4096])?;
-                },
-                Fault::Leave => {
+        let is_of = |kind: &str| line.starts_with(format!("{{\"event\":\"{kind}\"").as_bytes());
+        match self.changes.fault {
+            Some(Fault::Version) if self.lines == 1 => {
+                let text = String::from_utf8_lossy(line).replacen("\"protocol\":", "\"protocol\":9", 1);
+                self.output.write_all(text.as_bytes())?;
+                return Ok(line.len());
+            }
+            Some(Fault::Twice) if is_of("sample") => self.output.write_all(line)?,
+            Some(fault @ (Fault::ParityPipe | Fault::ParityLink | Fault::ParityHuge)) if is_of("parity") => {
+                hostile::replace_parity_file(fault, line)?;
+            }
+            Some(Fault::Garbage) if self.lines == 3 => {
+                self.output.write_all(b"{\"event\": \"load\xff\n")?;
+            }
+            Some(Fault::Flood) if self.lines == 3 => loop {
+                self.output.write_all(&[b'x'; 4096])?;
+            },
+            Some(fault @ (Fault::Orphan | Fault::Detach | Fault::Leave)) if self.lines == 3 => {
+                if fault != Fault::Leave {
+                    hostile::leave_child(fault == Fault::Detach)?;
+                }
+                if fault != Fault::Detach {
                     self.output.flush()?;
                     std::process::exit(0);
                 }
-                _ => {}
             }
+            _ => {}
         }
-        self.output.write_all(line)?;
+        if let Some(told) = self.told(line) {
+            self.output.write_all(&told)?;
+        }
         Ok(line.len())
     }
 

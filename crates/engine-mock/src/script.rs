@@ -32,9 +32,19 @@ pub enum Fault {
     Twice,
     /// Allocates until it may no more, and dies of that. Nothing is touched, so that only a limit is felt.
     Memory,
+    /// Exit code 0 before the job is done, with a child left that holds the worker's pipes.
+    Orphan,
+    /// A child that detached itself outlives the worker, which does its job.
+    Detach,
+    /// In place of the parity file, a named pipe that nobody writes to.
+    ParityPipe,
+    /// In its place, a link to a file without end.
+    ParityLink,
+    /// In its place, a file of a terabyte.
+    ParityHuge,
 }
 
-const FAULTS: [(&str, Fault); 10] = [
+const FAULTS: [(&str, Fault); 15] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -45,6 +55,11 @@ const FAULTS: [(&str, Fault); 10] = [
     ("version", Fault::Version),
     ("twice", Fault::Twice),
     ("memory", Fault::Memory),
+    ("orphan", Fault::Orphan),
+    ("detach", Fault::Detach),
+    ("parity_pipe", Fault::ParityPipe),
+    ("parity_link", Fault::ParityLink),
+    ("parity_huge", Fault::ParityHuge),
 ];
 
 impl FromStr for Fault {
@@ -59,7 +74,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 32] = [
+const OPTIONS: [&str; 34] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -92,6 +107,8 @@ const OPTIONS: [&str; 32] = [
     "layers",
     "perturb_from",
     "profiler",
+    "leave_out",
+    "say",
 ];
 
 pub struct Script {

@@ -25,7 +25,7 @@ pub(crate) fn events(input: &[u8]) -> Outcome {
     let mut evidence = Evidence::default();
     for (index, events) in processes.into_iter().enumerate() {
         let place = Place { round: index / labels.len(), attempt: 0, position: index % labels.len() };
-        let ended = Ended { pid: 1, events, ending: Ending::Done };
+        let ended = Ended { pid: 1, events, ending: Ending::Done, left_behind: Vec::new() };
         let run = Run::new(Purpose::Measure, place, &labels[index % labels.len()], ended);
         evidence.note(Fact::Run(Box::new(run)));
     }

@@ -108,11 +108,13 @@ impl Evidence {
     }
 
     fn note_end(&mut self, ended: Ended) {
-        let Ended { process, events, failure, waited, agreement, tokens, derived } = ended;
+        let Ended { process, events, failure, waited, agreement, no_agreement, tokens, derived, left_behind } =
+            ended;
         if let Some(run) = self.runs.iter_mut().find(|run| process.is(run)) {
             run.events.extend(events);
             (run.failure, run.waited, run.agreement) = (failure, waited, agreement);
-            (run.tokens, run.derived) = (tokens, derived);
+            (run.tokens, run.derived, run.left_behind) = (tokens, derived, left_behind);
+            run.no_agreement = no_agreement;
         }
     }
 

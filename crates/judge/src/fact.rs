@@ -109,8 +109,14 @@ pub struct Ended {
     pub failure: Option<RunFailure>,
     pub waited: Option<Waited>,
     pub agreement: Option<Agreement>,
+    /// Why there is none, although it was asked for logits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_agreement: Option<String>,
     pub tokens: Option<TokenAgreement>,
     pub derived: Option<DerivedWeights>,
+    /// Processes that outlived it and were killed, each by number and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<String>,
 }
 
 /// The number of blocks of a round, chosen from a pilot (Kalibera & Jones 2013).

@@ -19,6 +19,7 @@ pub mod first_runs;
 pub mod floor;
 pub mod found;
 pub mod gaps;
+pub mod impossible;
 pub mod layers;
 pub mod limit;
 pub mod logits;

@@ -22,12 +22,20 @@ pub enum Ending {
     Interrupted,
 }
 
+/// What a worker left behind, in words; `None` if that is nothing.
+pub fn left_behind(processes: &[String]) -> Option<String> {
+    (!processes.is_empty())
+        .then(|| format!("processes that it started outlived it and were killed: {}", processes.join(", ")))
+}
+
 /// A process that has ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub pid: u32,
     pub events: Vec<Event>,
     pub ending: Ending,
+    /// Processes that outlived it and were killed, each by number and name.
+    pub left_behind: Vec<String>,
 }
 
 /// The purpose of a process.
@@ -65,12 +73,18 @@ pub struct Run {
     pub waited: Option<Waited>,
     /// Its logits beside the reference's, in the rounds in which it was asked for them.
     pub agreement: Option<Agreement>,
+    /// Why there are none, although it was asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_agreement: Option<String>,
     /// Its timed tokens beside the reference's.
     #[serde(default)]
     pub tokens: Option<TokenAgreement>,
     /// The record beside its weights, if they are derived from the bundle's.
     #[serde(default)]
     pub derived: Option<DerivedWeights>,
+    /// Processes that outlived it and were killed, each by number and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<String>,
     /// Other activity of the machine while the process started, up to the end of its warm-up.
     pub noise: Option<Noise>,
 }
@@ -194,9 +208,9 @@ macro_rules! event {
 impl Run {
     /// A process that has ended, before anything is judged of it.
     pub fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
-        let Outcome { pid, events, ending } = outcome;
+        let Outcome { pid, events, ending, left_behind } = outcome;
         let failure = RunFailure::from_ending(ending);
-        Run { failure, ..Run::of_events(purpose, place, framework, pid, events) }
+        Run { failure, left_behind, ..Run::of_events(purpose, place, framework, pid, events) }
     }
 
     /// A process that has said this so far.
@@ -214,8 +228,10 @@ impl Run {
             turns: Vec::new(),
             waited: None,
             agreement: None,
+            no_agreement: None,
             tokens: None,
             derived: None,
+            left_behind: Vec::new(),
             noise: None,
         }
     }

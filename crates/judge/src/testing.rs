@@ -14,7 +14,12 @@ use plan::{Contender, HugePages, Plan, Prompt, Rounds, Schedule};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
-    Run::new(Purpose::Measure, place, label, Outcome { pid: 1, events, ending: Ending::Done })
+    Run::new(
+        Purpose::Measure,
+        place,
+        label,
+        Outcome { pid: 1, events, ending: Ending::Done, left_behind: Vec::new() },
+    )
 }
 
 /// A framework whose worker rustc built.

@@ -3,7 +3,7 @@
 use judge::evidence::{End, Evidence, Fact, Stage};
 use plan::Result;
 
-use crate::process::now;
+use crate::clock::now;
 use crate::results::Results;
 use crate::session::Session;
 use crate::work::RoundWork;

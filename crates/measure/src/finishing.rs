@@ -4,9 +4,9 @@ use std::path::Path;
 
 use judge::evidence::{Ended, Fact};
 use judge::parity::{self, Tolerance, Way};
-use judge::run::{DerivedWeights, FailureKind, Run, RunFailure};
+use judge::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
 use plan::Rounds;
-use protocol::{Event, FileIdentity, Finish, ParityTask};
+use protocol::{Event, FileIdentity, Finish, Job, ParityTask};
 
 use crate::logits;
 use crate::round::Member;
@@ -17,7 +17,8 @@ use crate::worker;
 impl Session<'_> {
     /// Lets a process finish, and compares its outputs with the reference.
     pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
-        let file = self.scratch.path().join("parity.safetensors");
+        // A name of its own: nothing that a worker leaves there is taken for another's.
+        let file = self.scratch.path().join(format!("parity-{}.safetensors", member.live.pid()));
         let is_asked = work.parity && self.has_logits(round.number);
         let identity = identity(member.live.events());
         let hash = identity.is_none_or(|identity| !self.hashed.contains(&identity));
@@ -38,16 +39,21 @@ impl Session<'_> {
             let tolerance = Tolerance::for_precision(contender.precision);
             ended.tokens = Some(parity::tokens(reference, run, Way::new(session.plan), tolerance.tie));
             if is_asked {
-                let agreement = logits::read_parity(&file).and_then(|logits| {
+                let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
+                let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
+                let agreement = told().map_err(str::to_owned).and_then(|()| {
+                    let logits = logits::read_parity(&file, &session.parity_shapes())?;
                     parity::compare(reference, &logits, run, Way::new(session.plan), tolerance)
                 });
                 match agreement {
                     Ok(agreement) => ended.agreement = Some(agreement),
-                    Err(reason) => session.progress.say(&format!("{}: {reason}", run.framework)),
+                    Err(reason) => {
+                        session.progress.say(&format!("{}: {reason}", run.framework));
+                        ended.no_agreement = Some(reason);
+                    }
                 }
             }
         });
-        // The file is missing after a failure; an old one must not be taken for the next process's.
         let _ = std::fs::remove_file(&file);
     }
 
@@ -59,8 +65,32 @@ impl Session<'_> {
     /// Ends a process that is started again. What it said is kept, and its end is nobody's failure.
     pub(crate) fn discard(&mut self, member: Member) {
         let pid = member.live.pid();
-        drop(member.live.end());
+        let outcome = member.live.end();
+        self.say_left_behind(&member.process.framework, &outcome.left_behind);
         self.guard.remove(pid);
+    }
+
+    /// Runs a job that takes no turns to its end.
+    pub(crate) fn run_job(&self, index: usize, job: &Job) -> Outcome {
+        let outcome = self.workers[index].run(job);
+        self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
+        outcome
+    }
+
+    fn say_left_behind(&self, label: &str, processes: &[String]) {
+        if let Some(text) = run::left_behind(processes) {
+            self.progress.say(&format!("{label}: {text}"));
+        }
+    }
+
+    /// The shapes of the logits that a process writes, by case.
+    pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
+        let shape = |case| [self.plan.batch, self.plan.judged_positions(case), self.vocabulary()];
+        (0..self.plan.prompts.len()).map(shape).collect()
+    }
+
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.bundle.config().vocab_size
     }
 
     /// Whether processes of this round write logits: the first, and one of the next that the seed draws. Automatic
@@ -87,8 +117,10 @@ impl Session<'_> {
             process,
             waited,
             agreement: None,
+            no_agreement: None,
             tokens: None,
             derived: None,
+            left_behind: outcome.left_behind,
         };
         if let Some(run) = self.evidence.run(&ended.process) {
             if ended.failure.is_none() {
@@ -106,6 +138,7 @@ impl Session<'_> {
             self.results.write(&name, worker::lines(&job, &asked));
             failure.repeat = Some(self.workers[index].shell_line(&self.results.directory().join(name)));
         }
+        self.say_left_behind(&contender.label, &ended.left_behind);
         let failure = ended.failure.clone();
         let round = ended.process.round + 1;
         let framework = contender.label.clone();

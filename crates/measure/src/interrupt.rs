@@ -1,22 +1,36 @@
-//! Handles Ctrl-C: it is noted here, and acted upon where there is something to save or to end.
+//! Handles Ctrl-C: it is noted, and acted upon where there is something to save or to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plan::{Failure, Result};
+use tooling::interrupt;
 
-static REQUESTED: AtomicBool = AtomicBool::new(false);
-static LISTENING: AtomicBool = AtomicBool::new(false);
+/// Whether something was measured, and may not be saved yet.
+static MEASURING: AtomicBool = AtomicBool::new(false);
 
-/// Turns SIGINT, SIGTERM and SIGHUP into requests to save the results so far and end.
+/// Turns SIGINT, SIGTERM and SIGHUP into requests to save the results so far and end. A second signal ends this program
+/// at once.
 pub fn listen() -> Result<()> {
-    // A study that a suite names begins inside another command.
-    if LISTENING.swap(true, Ordering::SeqCst) {
-        return Ok(());
-    }
-    ctrlc::set_handler(|| REQUESTED.store(true, Ordering::SeqCst))
-        .map_err(|e| Failure::failed(format!("cannot listen for Ctrl-C: {e}")))
+    interrupt::listen().map_err(|error| Failure::failed(error.to_string()))
 }
 
 pub fn requested() -> bool {
-    REQUESTED.load(Ordering::SeqCst)
+    interrupt::requested()
+}
+
+/// From here on there may be something to save.
+pub(crate) fn measuring_begins() {
+    MEASURING.store(true, Ordering::SeqCst);
+}
+
+/// Runs what saves nothing and may take long, such as hashing. Until something was measured, a signal ends this program
+/// at once; afterwards it is acted upon when this is done.
+pub(crate) fn with_nothing_to_save<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let expendable = (!MEASURING.load(Ordering::SeqCst)).then(interrupt::expendable);
+    if requested() {
+        return Err(Failure::Interrupted);
+    }
+    let done = work()?;
+    drop(expendable);
+    if requested() { Err(Failure::Interrupted) } else { Ok(done) }
 }

@@ -4,8 +4,8 @@ use bundle::Precision;
 use protocol::{Event, Generate, InEffect, Job, Score, Task};
 use tempfile::TempPath;
 
+use crate::clock::now;
 use crate::logits;
-use crate::process::now;
 use crate::results::Results;
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
@@ -27,6 +27,8 @@ type Tried<T> = std::result::Result<T, RunFailure>;
 /// Hidden states and logits of every prompt with its continuation, in files of the scratch directory.
 struct States {
     files: Vec<TempPath>,
+    /// The shapes of each file's logits, and of every hidden state that it may hold.
+    shapes: Vec<(logits::Shape, Vec<logits::Shape>)>,
     in_effect: Option<InEffect>,
     no_layers: Option<String>,
 }
@@ -175,11 +177,15 @@ impl Session<'_> {
         dequantised: bool,
         traces: &Tokens,
     ) -> Tried<States> {
-        let mut states = States { files: Vec::new(), in_effect: None, no_layers: None };
+        let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
         for (prompts, traces) in self.plan.case_prompts().into_iter().zip(traces) {
             let sequences: Vec<Vec<u32>> =
                 prompts.iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat()).collect();
             let file = scratch_file(self.scratch.path()).map_err(failed)?;
+            let shape @ [batch, positions, _] = self.score_shape(&sequences);
+            let config = self.bundle.config();
+            let hidden = vec![[batch, positions, config.hidden_size]; config.layers + 1];
+            states.shapes.push((shape, hidden));
             let path = file.display().to_string();
             let task = Task::Score(Score { sequences, piece: 0, file: path });
             let mut job = self.job(contender, task);
@@ -231,7 +237,7 @@ impl Session<'_> {
     }
 
     fn done(&self, index: usize, job: &Job) -> Tried<Vec<Event>> {
-        let outcome = self.workers[index].run(job);
+        let outcome = self.run_job(index, job);
         RunFailure::from_ending(outcome.ending).map_or(Ok(outcome.events), Err)
     }
 }
@@ -240,14 +246,15 @@ impl Session<'_> {
 fn compare(theirs: &States, ours: &States, limit: f64) -> std::result::Result<Vec<LayerDifference>, String> {
     let mut sums: Vec<LayerSums> = Vec::new();
     let mut of_logits = LayerSums::default();
-    for (theirs, ours) in theirs.files.iter().zip(&ours.files) {
+    let files = theirs.files.iter().zip(&ours.files);
+    for ((theirs, ours), (shape, hidden)) in files.zip(&ours.shapes) {
         let mut reference = Vec::new();
-        let reference_logits = logits::read_states(theirs, |_, states| {
+        let reference_logits = logits::read_states(theirs, *shape, hidden, |_, states| {
             reference.push(states);
             Ok(())
         })?;
         let mut count = 0;
-        let our_logits = logits::read_states(ours, |layer, states| {
+        let our_logits = logits::read_states(ours, *shape, hidden, |layer, states| {
             count += 1;
             let Some(reference) = reference.get(layer) else { return Ok(()) };
             if sums.len() == layer {

@@ -2,6 +2,7 @@
 //!
 //! Nothing is judged here; crate `judge` does that.
 
+pub mod clock;
 pub mod collection;
 pub mod command;
 mod comparison;
@@ -16,6 +17,7 @@ pub mod logits;
 pub mod machine;
 pub mod native;
 mod pilot;
+mod pipes;
 pub mod places;
 mod prober;
 mod probing;
@@ -38,3 +40,4 @@ pub mod worker;
 pub use places::Places;
 pub use results::Results;
 pub use session::{Session, finished, wrong_framework};
+pub use tooling::Scratch;

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use judge::impossible;
 use judge::run::{Ending, Outcome, Waited};
 use protocol::{CaseSample, Event, Finish, Job, Turn};
 
+use crate::clock::now;
 use crate::interrupt;
 use crate::machine::{Confinement, cpu_time};
-use crate::process::{Heard, Process, now};
+use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};
 
 /// A worker at work.
@@ -170,12 +172,13 @@ impl Live {
                 Some(Over::GivenUp(reason)) => reason,
                 _ => "it could not be started".to_owned(),
             };
-            return Outcome { pid: 0, events, ending: Ending::Broken { reason, last_words: None } };
+            let ending = Ending::Broken { reason, last_words: None };
+            return Outcome { pid: 0, events, ending, left_behind: Vec::new() };
         };
         if !matches!(self.over, Some(Over::Ended)) {
             process.kill();
         }
-        let (status, stderr) = process.reap();
+        let Reaped { status, stderr, left_behind } = process.reap();
         let last_words = last_line(&stderr);
         let out_of_memory = |words: &str| self.confinement.out_of_memory(status, words);
         let given_up = match self.over {
@@ -201,7 +204,7 @@ impl Live {
                 None => Ending::Broken { reason: describe(status), last_words },
             },
         };
-        Outcome { pid: self.pid, events, ending }
+        Outcome { pid: self.pid, events, ending, left_behind }
     }
 
     fn ask(&mut self, turn: Turn) {
@@ -234,12 +237,15 @@ impl Live {
             Heard::Killed(reason) => return self.give_up(reason),
         };
         match serde_json::from_str::<Event>(&line) {
-            Err(_) => self.give_up(nonsense(&line)),
+            Err(_) => self.give_up(impossible::number(&line).unwrap_or_else(|| nonsense(&line))),
             Ok(Event::Hello(hello)) => match check_version(hello.protocol) {
                 Ok(()) => Some(Event::Hello(hello)),
                 Err(reason) => self.give_up(reason),
             },
-            Ok(event) => Some(event),
+            Ok(event) => match impossible::reading(&event) {
+                Some(reason) => self.give_up(reason),
+                None => Some(event),
+            },
         }
     }
 

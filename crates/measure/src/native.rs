@@ -92,7 +92,7 @@ fn references(places: &Places) -> References {
 }
 
 /// The failure of a set-up that may have been interrupted.
-fn stopped(error: &anyhow::Error) -> Failure {
+pub(crate) fn stopped(error: &anyhow::Error) -> Failure {
     if interrupt::requested() { Failure::Interrupted } else { failure(error) }
 }
 

@@ -10,7 +10,7 @@ use judge::noise::Noise;
 use plan::Rounds;
 use statistics::{Components, Costs, MIN_ROUNDS};
 
-use crate::process::now;
+use crate::clock::now;
 use crate::round::Member;
 use crate::session::Session;
 use crate::work::{Interrupted, Round, RoundWork};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use protocol::{Event, Probed, Task};
 
+use crate::clock::now;
 use crate::interrupt;
-use crate::process::now;
 use crate::round::Member;
 use crate::session::Session;
 use judge::evidence::{Fact, Probe, Process, Stage};
@@ -50,7 +50,7 @@ impl Session<'_> {
             let contender = &self.plan.contenders[self.prober.worker];
             let mut job = self.job(contender, task);
             job.settings.threads = self.plan.threads;
-            let outcome = self.workers[self.prober.worker].run(&job);
+            let outcome = self.run_job(self.prober.worker, &job);
             let probed = outcome.events.into_iter().find_map(|event| match event {
                 Event::Probed(probed) => Some(probed),
                 _ => None,

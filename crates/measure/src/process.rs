@@ -2,41 +2,44 @@
 //! is always reaped. A worker may die, hang, flood its output or send nonsense; the driver goes on.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::clock::{monotonic_ns, now};
 use crate::interrupt;
-use crate::machine::Pinned;
+use crate::machine::{Family, MARK, Pinned};
+use crate::pipes::{Line, MAX_LINE, Pipes};
 
-/// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
-const MAX_LINE: u64 = 64 << 20;
-/// Lines that are read before they are asked for.
-const LINES_AHEAD: usize = 2;
-/// Bytes of a worker's stderr that are kept as its last words.
-const STDERR_TAIL: usize = 16 << 10;
+/// Time between two looks at whether the worker has ended, while its pipes stay open.
+const LOOK: Duration = Duration::from_millis(200);
+/// Time that its pipes are still read for, once it has ended and whatever else held them was killed.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// A running worker with the threads that serve its pipes, so that neither side can block the other.
+/// A running worker with its pipes.
 pub struct Process {
     child: Child,
     /// The clock just before it was started, as the worker can read it.
     pub spawned_at_ns: Option<u64>,
-    /// Lines for its stdin; `None` once that is closed.
-    input: Option<Sender<String>>,
-    lines: Option<Receiver<Line>>,
-    threads: Vec<JoinHandle<()>>,
-    stderr: Arc<Mutex<Vec<u8>>>,
+    pipes: Pipes,
+    family: Family,
+    /// What it left behind, by number and name; all of it was killed.
+    left_behind: Vec<String>,
+    /// When it was last looked at whether it has ended.
+    looked: Instant,
+    /// When it was found to have ended, with what it left behind.
+    ended: Option<Instant>,
+    is_reaped: bool,
 }
 
-enum Line {
-    Text(String),
-    /// A line that is longer than any event.
-    TooLong,
-    End,
+/// A process that has ended.
+pub struct Reaped {
+    pub status: ExitStatus,
+    /// The end of its stderr.
+    pub stderr: String,
+    /// Processes that outlived it and were killed, each by number and name.
+    pub left_behind: Vec<String>,
 }
 
 /// What came of waiting for a line.
@@ -71,7 +74,8 @@ impl Process {
     ) -> std::io::Result<Process> {
         #[expect(clippy::disallowed_methods, reason = "the one place where workers are started")]
         let mut command = Command::new(binary);
-        command.args(arguments).env_clear().envs(environment);
+        let mark = mark();
+        command.args(arguments).env_clear().envs(environment).env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -80,35 +84,18 @@ impl Process {
             let before = monotonic_ns();
             (command.spawn()?, before)
         };
-        // Bounded, so that a flood of long lines fills the pipe and not this program's memory.
-        let (sender, lines) = sync_channel(LINES_AHEAD);
-        let (input, to_write) = channel::<String>();
-        let stdout = child.stdout.take().expect("piped");
-        let mut pipe = child.stderr.take().expect("piped");
-        let mut stdin = child.stdin.take().expect("piped");
-        let stderr = Arc::new(Mutex::new(Vec::new()));
-        let tail = Arc::clone(&stderr);
-        let threads = vec![
-            std::thread::spawn(move || read_lines(stdout, &sender)),
-            std::thread::spawn(move || {
-                let mut buffer = [0u8; 4096];
-                while let Ok(n @ 1..) = pipe.read(&mut buffer) {
-                    let mut tail = tail.lock().expect("no reader panics");
-                    tail.extend_from_slice(&buffer[..n]);
-                    let excess = tail.len().saturating_sub(STDERR_TAIL);
-                    tail.drain(..excess);
-                }
-            }),
-            // A worker that dies early breaks this pipe; its exit tells more than the write error.
-            std::thread::spawn(move || {
-                for line in to_write {
-                    if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
-                        break;
-                    }
-                }
-            }),
-        ];
-        Ok(Process { child, spawned_at_ns, input: Some(input), lines: Some(lines), threads, stderr })
+        let (pipes, inodes) = Pipes::new(&mut child);
+        let family = Family::new(child.id(), &mark, inodes);
+        Ok(Process {
+            child,
+            spawned_at_ns,
+            pipes,
+            family,
+            left_behind: Vec::new(),
+            looked: now(),
+            ended: None,
+            is_reaped: false,
+        })
     }
 
     pub fn id(&self) -> u32 {
@@ -117,40 +104,41 @@ impl Process {
 
     /// Sends a line.
     pub fn send(&self, line: String) {
-        if let Some(input) = &self.input {
-            // The thread is gone if the worker no longer reads; its end says why.
-            let _ = input.send(line + "\n");
-        }
+        self.pipes.send(line);
     }
 
     /// Closes its stdin, behind all lines that were sent.
     pub fn close_input(&mut self) {
-        self.input = None;
+        self.pipes.close_input();
     }
 
     /// A line that came before it was asked for.
     pub(crate) fn unasked(&self) -> Option<String> {
-        match self.lines.as_ref()?.try_recv() {
-            Ok(Line::Text(line)) => Some(line),
+        match self.pipes.waiting() {
+            Some(Line::Text(line)) => Some(line),
             _ => None,
         }
     }
 
-    /// Waits for the next line until the time is up, and leaves the worker as it is.
+    /// Waits for the next line until the time is up, and leaves the worker as it is. The end of the worker ends the
+    /// wait, whoever still holds its pipes.
     pub fn listen(&mut self, until: Instant) -> Said {
         loop {
             if interrupt::requested() {
                 return Said::Interrupted;
             }
+            if self.looked.elapsed() >= LOOK && has_ended(&mut self.child) {
+                self.end_family();
+            }
             if now() >= until {
                 return Said::Nothing;
             }
-            let lines = self.lines.as_ref().expect("taken by reap alone");
-            match lines.recv_timeout(Duration::from_millis(50)) {
-                Ok(Line::Text(line)) => return Said::Line(line),
-                Ok(Line::TooLong) => return Said::TooLong,
-                Ok(Line::End) | Err(RecvTimeoutError::Disconnected) => return Said::Closed,
-                Err(RecvTimeoutError::Timeout) => {}
+            match self.pipes.next(Duration::from_millis(50)) {
+                Some(Line::Text(line)) => return Said::Line(line),
+                Some(Line::TooLong) => return Said::TooLong,
+                Some(Line::End) => return Said::Closed,
+                None if self.ended.is_some_and(|at| at.elapsed() >= LAST_WORDS) => return Said::Closed,
+                None => {}
             }
         }
     }
@@ -171,7 +159,7 @@ impl Process {
     /// Whether the worker has ended. A worker that still lives when the time is up, or that the user interrupts, has
     /// not.
     pub fn has_ended(&mut self, until: Instant) -> bool {
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while !has_ended(&mut self.child) {
             if now() >= until || interrupt::requested() {
                 return false;
             }
@@ -204,7 +192,7 @@ impl Process {
             signal_group(self.id(), rustix::process::Signal::STOP);
             // A signal arrives a moment later.
             for _ in 0..200 {
-                match state(self.id()) {
+                match crate::machine::state(self.id()) {
                     Some('T' | 't') => return true,
                     Some('Z' | 'X') | None => return false,
                     Some(_) => std::thread::sleep(Duration::from_micros(100)),
@@ -219,51 +207,64 @@ impl Process {
         signal_group(self.id(), rustix::process::Signal::CONT);
     }
 
-    /// How the worker ended, and the end of its stderr.
-    pub fn reap(mut self) -> (ExitStatus, String) {
+    /// Waits for the end of the worker, and ends whatever it left behind.
+    pub fn reap(mut self) -> Reaped {
         self.close_input();
-        let status = self.child.wait().expect("a child of ours can be waited for");
-        // A helper of the worker's that lives on would keep the pipes open.
-        #[cfg(unix)]
-        signal_group(self.id(), rustix::process::Signal::KILL);
-        drop(self.lines.take()); // a reader that waits for room in the channel gives up
-        for thread in std::mem::take(&mut self.threads) {
-            let _ = thread.join();
+        let status = self.wait().expect("a child of ours can be waited for");
+        let stderr = self.pipes.last_words(now() + LAST_WORDS);
+        Reaped { status, stderr, left_behind: std::mem::take(&mut self.left_behind) }
+    }
+
+    fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        while !has_ended(&mut self.child) {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        let stderr = self.stderr.lock().expect("no reader panics");
-        (status, String::from_utf8_lossy(&stderr).into_owned())
+        self.end_family();
+        self.is_reaped = true;
+        self.child.wait()
+    }
+
+    /// Ends what the worker left behind. It must have ended.
+    fn end_family(&mut self) {
+        if self.ended.is_none() {
+            self.left_behind = self.family.end();
+            self.ended = Some(now());
+        }
+        self.looked = now();
     }
 }
 
 /// Kills and reaps the worker, so that none stays behind whatever happens to this program.
 impl Drop for Process {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
+        if !self.is_reaped {
             self.kill();
-            let _ = self.child.wait();
+            let _ = self.wait();
         }
     }
 }
 
-fn too_late(limit: Duration) -> String {
-    format!("it was not done after {} s (--timeout)", limit.as_secs())
-}
-
-/// The clock of deadlines.
-#[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
-pub fn now() -> Instant {
-    Instant::now()
-}
-
-/// The clock that the worker compares its own readings with.
-fn monotonic_ns() -> Option<u64> {
+/// Whether a child has ended. It is not waited for, so that its number and that of its group stay its own.
+fn has_ended(child: &mut Child) -> bool {
     #[cfg(unix)]
     {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
     }
     #[cfg(not(unix))]
-    None
+    !matches!(child.try_wait(), Ok(None))
+}
+
+/// A word that no other worker of any driver has.
+fn mark() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn too_late(limit: Duration) -> String {
+    format!("it was not done after {} s (--timeout)", limit.as_secs())
 }
 
 #[cfg(unix)]
@@ -272,31 +273,5 @@ fn signal_group(leader: u32, signal: rustix::process::Signal) {
     if let Some(leader) = leader {
         // Without such a group, the process has ended.
         let _ = rustix::process::kill_process_group(leader, signal);
-    }
-}
-
-/// State of a process as `/proc/PID/stat` has it, behind the name in parentheses.
-#[cfg(target_os = "linux")]
-fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
-}
-
-fn read_lines(stdout: impl Read, lines: &SyncSender<Line>) {
-    let mut reader = BufReader::new(stdout);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        let complete = line.ends_with(b"\n");
-        let message = match read {
-            Ok(0) | Err(_) => Line::End,
-            Ok(n) if n as u64 == MAX_LINE && !complete => Line::TooLong,
-            Ok(_) => Line::Text(String::from_utf8_lossy(&line).trim_end().to_owned()),
-        };
-        let last = !matches!(message, Line::Text(_));
-        if lines.send(message).is_err() || last {
-            break;
-        }
     }
 }

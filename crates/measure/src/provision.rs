@@ -196,11 +196,8 @@ fn ask_prepare<T: DeserializeOwned>(
     if quiet {
         command.arg("--quiet");
     }
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.map_err(|e| Failure::failed(format!("cannot start {}: {e}", binary.display())))?;
-    if crate::interrupt::requested() {
-        return Err(Failure::Interrupted);
-    }
+    let output =
+        tooling::process::output_shown(command.stdin(Stdio::null())).map_err(|e| native::stopped(&e))?;
     if !output.status.success() {
         return Err(Failure::Spoken(output.status.code().map_or(1, |code| code as u8)));
     }
@@ -234,13 +231,7 @@ fn build(checkout: &Path, frameworks: &[&str], quiet: bool) -> Result<Option<i32
         command.arg("--quiet");
     }
     command.stdout(std::io::stderr());
-    let status = command.status();
-    let status =
-        status.map_err(|e| Failure::failed(format!("cannot start {}: {e}", Path::new(&cargo).display())))?;
-    if crate::interrupt::requested() {
-        return Err(Failure::Interrupted);
-    }
-    Ok(status.code())
+    Ok(tooling::process::status_of(&mut command).map_err(|e| native::stopped(&e))?.code())
 }
 
 fn command(program: &Path) -> Command {

@@ -64,7 +64,7 @@ impl Session<'_> {
             return Err("it did not generate the tokens asked for".into());
         }
         let traces = &generated.tokens;
-        let logits = logits::read_parity(&file)?;
+        let logits = logits::read_parity(&file, &self.parity_shapes())?;
         if logits.len() != traces.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
@@ -101,13 +101,20 @@ impl Session<'_> {
         for (case, (prompts, traces)) in self.plan.prefixes().into_iter().zip(traces).enumerate() {
             let sequences =
                 prompts.into_iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat());
+            let sequences: Vec<Vec<u32>> = sequences.collect();
+            let shape = self.score_shape(&sequences);
             let file_name = file.display().to_string();
-            let task = Task::Score(Score { sequences: sequences.collect(), piece: 0, file: file_name });
+            let task = Task::Score(Score { sequences, piece: 0, file: file_name });
             self.reference_job(index, Precision::F32, task)?;
-            scored.push(logits::read_score(&file)?.last(self.plan.judged_positions(case)));
+            scored.push(logits::read_score(&file, shape)?.last(self.plan.judged_positions(case)));
             self.check_shape(case, &scored[case])?;
         }
         Ok(scored)
+    }
+
+    /// The shape of the logits of sequences, which have one length.
+    pub(crate) fn score_shape(&self, sequences: &[Vec<u32>]) -> logits::Shape {
+        [sequences.len(), sequences.first().map_or(0, Vec::len), self.vocabulary()]
     }
 
     fn reference_job(
@@ -119,7 +126,7 @@ impl Session<'_> {
         let contender = Contender { precision, ..self.plan.contenders[index].clone() };
         let mut job = self.job(&contender, task);
         job.settings.dequantised = precision.is_quantised();
-        let outcome = self.workers[index].run(&job);
+        let outcome = self.run_job(index, &job);
         match RunFailure::from_ending(outcome.ending) {
             Some(failure) => Err(failure.sentence()),
             None => Ok(outcome.events),

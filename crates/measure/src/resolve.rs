@@ -1,6 +1,7 @@
 //! Turns a request into a plan, and reads and provisions what it needs. Whatever can be refused without building or
 //! preparing anything is refused first.
 
+use std::io::Read;
 use std::path::Path;
 
 use bundle::Bundle;
@@ -9,6 +10,7 @@ use plan::ab::engines_of;
 use plan::prompts::{self, Text};
 use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
 
+use crate::interrupt;
 use crate::machine::{self, memory};
 use crate::places::Places;
 use crate::provision::{self, Wanted};
@@ -16,6 +18,10 @@ use crate::text;
 
 /// Resolves `request`, and provisions what is missing.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
+    interrupt::with_nothing_to_save(|| resolved(request, places, quiet))
+}
+
+fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
     plan::check(request)?;
     check_device(&request.device)?;
     let engines = engines_of(request, places)?;
@@ -98,10 +104,18 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
     })
 }
 
+/// Most bytes of a file of prompts. It may be a pipe, or a device without end.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// The prompts of a file: TOML as in `configs/suites`, or a prompt a line.
 fn read_file(path: &Path) -> Result<Suite> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
+    if text.len() as u64 > MOST_BYTES {
+        let most = MOST_BYTES >> 20;
+        return Err(Failure::usage(format!("{} has more than {most} MiB of prompts", path.display())));
+    }
     prompts_in(path, &text)
 }
 

@@ -10,10 +10,10 @@ use judge::noise::Noise;
 use judge::run::{FailureKind, Place, Purpose, Run, RunFailure, Turn};
 use protocol::{Job, Task};
 
+use crate::clock::now;
 use crate::groups;
 use crate::interrupt;
 use crate::live::Live;
-use crate::process::now;
 use crate::session::Session;
 use crate::work::{Interrupted, Round, RoundWork};
 
@@ -85,7 +85,7 @@ impl Session<'_> {
             }
             self.progress.message(&format!("{}: load from a cold page cache", contender.label));
             let job = Job { evict: true, ..self.job(contender, Task::Load) };
-            let outcome = self.workers[index].run(&job);
+            let outcome = self.run_job(index, &job);
             let place = Place { round: round.number, attempt: 0, position };
             let run = Run::new(Purpose::ColdLoad, place, &contender.label, outcome);
             self.tell(Fact::Run(Box::new(run)));

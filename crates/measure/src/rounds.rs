@@ -7,7 +7,7 @@ use judge::evidence::{End, Fact, Stage};
 use plan::Rounds;
 use statistics::BalancedOrder;
 
-use crate::process::now;
+use crate::clock::now;
 use crate::session::Session;
 use crate::work::{Interrupted, Round, RoundWork};
 

@@ -11,11 +11,12 @@ use judge::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, HugePages, Plan, Result};
 use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
 use statistics::BalancedOrder;
+use tooling::Scratch;
 
+use crate::clock::now;
 use crate::machine::Guard;
 use crate::places::Places;
 use crate::prober::Prober;
-use crate::process::now;
 use crate::progress::Progress;
 use crate::results::Results;
 use crate::worker::Worker;
@@ -32,7 +33,7 @@ pub struct Session<'a> {
     /// What to do about each worker that cannot run here.
     remedies: Vec<String>,
     /// Directory for logits on their way from a worker to this program.
-    pub(crate) scratch: tempfile::TempDir,
+    pub(crate) scratch: Scratch,
     pub(crate) progress: Progress,
     pub(crate) guard: Guard,
     pub(crate) prober: Prober,
@@ -65,10 +66,8 @@ impl<'a> Session<'a> {
         results: Results,
         quiet: bool,
     ) -> Result<Session<'a>> {
-        let scratch = tempfile::Builder::new()
-            .prefix("photofinish-")
-            .tempdir()
-            .map_err(|e| Failure::failed(format!("cannot make a temporary directory: {e}")))?;
+        interrupt::measuring_begins();
+        let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
         let worker = |contender: &Contender| {
             let settings = (plan.timeout_s, plan.huge_pages.unwrap_or(HugePages::On));
             launch::worker(contender, plan.cpus.as_deref(), places, settings)

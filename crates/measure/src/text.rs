@@ -91,8 +91,9 @@ impl Session<'_> {
         for (number, window) in self.windows(tokens).enumerate() {
             let file = self.score_window(index, &self.plan.contenders[index], window)?;
             let theirs = reference.and_then(|reference| reference.windows.get(number));
-            let theirs: Option<Logits> = theirs.map(|file| logits::read_score(file)).transpose()?;
-            sums.add(window, &logits::read_score(&file)?, theirs.as_ref())?;
+            let shape = [1, window.len(), self.vocabulary()];
+            let theirs: Option<Logits> = theirs.map(|file| logits::read_score(file, shape)).transpose()?;
+            sums.add(window, &logits::read_score(&file, shape)?, theirs.as_ref())?;
         }
         sums.score()
     }
@@ -111,7 +112,7 @@ impl Session<'_> {
             piece: PIECE,
             file: file.display().to_string(),
         });
-        let outcome = self.workers[index].run(&self.job(contender, task));
+        let outcome = self.run_job(index, &self.job(contender, task));
         match RunFailure::from_ending(outcome.ending) {
             Some(failure) => Err(failure.sentence()),
             None => Ok(file),

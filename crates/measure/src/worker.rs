@@ -7,9 +7,10 @@ use std::time::Duration;
 use judge::run::Outcome;
 use protocol::{Hello, Job, Turn};
 
+use crate::clock::now;
 use crate::command::is_secret;
 use crate::live::Live;
-use crate::process::{Heard, Process, now};
+use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};
 
 /// Longest wait for the answer to `--hello`.
@@ -45,7 +46,7 @@ impl Worker {
                 Heard::Killed(reason) => break Some(reason),
             }
         };
-        let (status, stderr) = process.reap();
+        let Reaped { status, stderr, .. } = process.reap();
         let last_words = last_line(&stderr);
         let cause = |reason: String| last_words.clone().map_or(reason, String::from);
         match (stopped, line) {

@@ -100,6 +100,7 @@ impl Draft {
             };
             return Err(Failure::usage(format!("{name} has no prompts{instead}")));
         }
+        prompts::check_count(&suite)?;
         check_lengths(request, &suite)?;
         let suite_name = match &request.prompts {
             PromptSource::Usual => Some(configs::DEFAULT_SUITE.to_owned()),

@@ -18,6 +18,9 @@ const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much st
     past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
     that mystery of mysteries, as it has been called by one of our greatest philosophers. ";
 
+/// Most prompts of a comparison.
+const MOST_PROMPTS: usize = 1000;
+
 /// One prompt, as token ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
@@ -113,6 +116,7 @@ pub fn resolve(
     text: &Text,
 ) -> Result<Vec<Prompt>> {
     let mut resolved = Vec::new();
+    let filler = if length.is_some() { text.filler()? } else { Vec::new() };
     for (index, prompt) in prompts.iter().enumerate() {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let mut tokens = match (&prompt.text, &prompt.tokens) {
@@ -124,7 +128,6 @@ pub fn resolve(
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
         if let Some(length) = length {
-            let filler = text.filler()?;
             tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
             tokens.truncate(length);
         }
@@ -132,6 +135,18 @@ pub fn resolve(
         resolved.push(Prompt { name, text: prompt.text.clone(), tokens });
     }
     Ok(resolved)
+}
+
+/// Refuses more prompts than a comparison can measure in any reasonable time.
+pub(crate) fn check_count(suite: &Suite) -> Result<()> {
+    let count = suite.prompts.len();
+    if count > MOST_PROMPTS {
+        return Err(Failure::usage(format!(
+            "{count} prompts are asked for, and a comparison takes at most {MOST_PROMPTS}, each of which every \
+             framework runs several times: choose fewer, or divide them over several comparisons"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses ids that the model does not have.

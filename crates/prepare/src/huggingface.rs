@@ -45,16 +45,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if config.architecture == Architecture::Gpt2 {
         derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
     }
-    let config_json = match parse(&config_file)?.get("text_config").filter(|_| has_text_part(&config)) {
-        Some(text) => Document {
-            bytes: serde_json::to_vec_pretty(text).expect("a value is valid JSON"),
-            derived: "the part of the source's config.json that is about text".into(),
-        },
-        None => Document {
-            bytes: config_file.bytes().to_vec(),
-            derived: "the source's config.json, verbatim".into(),
-        },
-    };
+    let config_json = config_document(&config_file, &config)?;
     let mut files = vec![config_file];
     // A link that leads nowhere is there, too, and is refused.
     let tokenizer = if directory.join(TOKENIZER).symlink_metadata().is_ok() {
@@ -77,6 +68,20 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         tokenizer,
         tensors: Box::new(weights),
         derived,
+    })
+}
+
+/// The config.json of the bundle: the source's, or the part of it that is read.
+fn config_document(file: &SourceFile, config: &ModelConfig) -> Result<Document, PrepareError> {
+    let whole = parse(file)?;
+    Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
+        Some(text) => Document {
+            bytes: serde_json::to_vec_pretty(text).expect("a value is valid JSON"),
+            derived: "the part of the source's config.json that is about text".into(),
+        },
+        None => {
+            Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
+        }
     })
 }
 

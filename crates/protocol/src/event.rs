@@ -103,8 +103,7 @@ pub struct FileIdentity {
 pub struct PageCache {
     /// Whether dropping it was asked for ([`Job::evict`](crate::Job::evict)).
     pub evicted: bool,
-    /// Share of its pages that were resident, 0 to 1, after the request to drop them if there was one. A
-    /// page that any process has mapped cannot be dropped.
+    /// Share of its pages, 0 to 1, that were resident after a request to drop them; mapped ones cannot be dropped.
     pub resident_before: f64,
 }
 
@@ -114,8 +113,7 @@ pub struct InEffect {
     pub precision: Foreign,
     pub activations: Foreign,
     pub kv_cache_precision: Foreign,
-    /// `preallocated` or `growing`; `recomputed` where there is none, and where the job switched it off; `none` of a model
-    /// that attends both ways, for which nothing can be kept.
+    /// `preallocated` or `growing`; `recomputed` without one; `none` of a model that attends both ways.
     pub kv_cache: Foreign,
     pub device: Foreign,
     pub threads: usize,

@@ -35,8 +35,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "bundle", "configs", "foreign", "history", "judge", "measure", "plan", "prepare", "protocol", "render",
-            "tooling",
+            "bundle", "configs", "foreign", "history", "judge", "measure", "plan", "prepare", "protocol",
+            "render", "tooling",
         ],
     ),
     ("foreign", &[]),

@@ -11,6 +11,8 @@ static LISTENING: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// The program that runs now, or 0.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// Whether an end at once would lose nothing.
+static EXPENDABLE: AtomicBool = AtomicBool::new(false);
 
 /// Turns SIGINT, SIGTERM and SIGHUP into an end in good order. A second signal ends this program at once.
 pub fn listen() -> Result<()> {
@@ -18,17 +20,40 @@ pub fn listen() -> Result<()> {
         return Ok(());
     }
     ctrlc::set_handler(|| {
-        if REQUESTED.swap(true, Ordering::SeqCst) {
+        let is_second = REQUESTED.swap(true, Ordering::SeqCst);
+        let running = RUNNING.load(Ordering::SeqCst);
+        if is_second || (running == 0 && EXPENDABLE.load(Ordering::SeqCst)) {
+            eprintln!("error: interrupted");
             std::process::exit(i32::from(Interrupted::CODE));
         }
-        terminate(RUNNING.load(Ordering::SeqCst));
+        terminate(running);
     })
     .context("cannot listen for Ctrl-C")
 }
 
+/// Whether the user has interrupted.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}
+
 /// The error [`Interrupted`] if the user has interrupted.
 pub fn check() -> Result<()> {
-    if REQUESTED.load(Ordering::SeqCst) { Err(Interrupted.into()) } else { Ok(()) }
+    if requested() { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Says that there is nothing to save or to tidy up, until the returned value is dropped: a signal ends this program at
+/// once, unless it waits for another.
+pub fn expendable() -> Expendable {
+    EXPENDABLE.store(true, Ordering::SeqCst);
+    Expendable
+}
+
+pub struct Expendable;
+
+impl Drop for Expendable {
+    fn drop(&mut self) {
+        EXPENDABLE.store(false, Ordering::SeqCst);
+    }
 }
 
 /// Passes signals on to a program, until the returned value is dropped.

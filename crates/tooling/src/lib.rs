@@ -6,7 +6,9 @@ pub mod interrupt;
 mod markers;
 pub mod process;
 mod report;
+mod scratch;
 
 pub use failure::{BadInput, Interrupted, exit_code, is_bad_input};
 pub use markers::splice;
 pub use report::{Reporter, Transfer, megabytes};
+pub use scratch::Scratch;

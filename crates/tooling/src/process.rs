@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -98,6 +98,19 @@ pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     };
     interrupt::check()?;
     Ok(status)
+}
+
+/// What a command printed, of which people see stderr as it comes. Errors are those of [`succeeds`].
+pub fn output_shown(command: &mut Command) -> Result<Output> {
+    let what = describe(command);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+    let child = child.with_context(|| format!("cannot start {what}"))?;
+    let output = {
+        let _passing = interrupt::pass_on(child.id());
+        child.wait_with_output().with_context(|| format!("cannot wait for {what}"))?
+    };
+    interrupt::check()?;
+    Ok(output)
 }
 
 /// Name of the program that compiles C++ here, if there is one: what the `cc` crate would take.

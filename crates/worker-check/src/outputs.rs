@@ -30,6 +30,10 @@ impl Expected<'_> {
     fn positions(&self) -> usize {
         self.prefix() + self.case.trace.first().map_or(0, Vec::len)
     }
+
+    fn shape(&self) -> logits::Shape {
+        [self.case.prompts.len(), self.positions(), self.vocabulary]
+    }
 }
 
 /// Checks the file of a parity task.
@@ -37,7 +41,8 @@ pub(crate) fn parity(file: &Path, expected: &[Expected<'_>]) -> Vec<Problem> {
     if !file.is_file() {
         return vec![missing(file)];
     }
-    let found = match logits::read_parity(file) {
+    let shapes: Vec<logits::Shape> = expected.iter().map(Expected::shape).collect();
+    let found = match logits::read_parity(file, &shapes) {
         Ok(found) => found,
         Err(reason) => return vec![unreadable(file, &reason)],
     };
@@ -51,9 +56,9 @@ pub(crate) fn parity(file: &Path, expected: &[Expected<'_>]) -> Vec<Problem> {
 }
 
 fn case(index: usize, logits: &Logits, expected: &Expected<'_>) -> Option<Problem> {
-    let (batch, positions) = (expected.case.prompts.len(), expected.positions());
+    let [batch, positions, _] = expected.shape();
     let what = format!("case.{index} in the file");
-    if let Some(problem) = shape(&what, logits, [batch, positions, expected.vocabulary]) {
+    if let Some(problem) = shape(&what, logits, expected.shape()) {
         let kept = match expected.prompt_last_only {
             true => "the last position of context and prompt, then one for each token of the trace",
             false => "one position for each token of context, prompt and trace",
@@ -86,7 +91,7 @@ pub(crate) fn score(file: &Path, shape_asked: [usize; 3]) -> Vec<Problem> {
     if !file.is_file() {
         return vec![missing(file)];
     }
-    match logits::read_score(file) {
+    match logits::read_score(file, shape_asked) {
         Ok(logits) => shape("logits in the file", &logits, shape_asked).into_iter().collect(),
         Err(reason) => vec![unreadable(file, &reason)],
     }

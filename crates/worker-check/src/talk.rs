@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use measure::process::{Process, Said, now};
+use measure::clock::now;
+use measure::process::{Process, Reaped, Said};
 use measure::protest::{describe, last_line};
 use measure::worker::Worker;
 use serde::Serialize;
@@ -292,7 +293,7 @@ impl Talk {
             process.kill();
             return self.broken(format!("it closed stdout before {awaited}; keep it open until `done`"));
         }
-        let (status, stderr) = process.reap();
+        let Reaped { status, stderr, .. } = process.reap();
         let words = last_line(&stderr).map_or_else(String::new, |line| format!("; its last words: {line}"));
         // --hello has no such event: it exits with 1 and says why on stderr.
         let remedy = match status.success() || !awaited.starts_with('`') {
@@ -328,7 +329,12 @@ impl Talk {
             let text = format!("it still ran {} s after {last}; exit then", self.limit.as_secs_f64());
             return Err(self.broken(text));
         }
-        let (status, _) = process.reap();
+        let Reaped { status, left_behind, .. } = process.reap();
+        if !left_behind.is_empty() {
+            let text =
+                format!("processes that it started outlived it: {}; end them first", left_behind.join(", "));
+            self.note(Problem::new(text));
+        }
         if status.success() == is_failure {
             let (expected, why) = if is_failure { (1, "a failure") } else { (0, "success") };
             let text = format!("{} after {last}; exit with {expected}, which means {why}", describe(status));

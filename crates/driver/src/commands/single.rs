@@ -69,6 +69,9 @@ impl Single {
             task,
         };
         let outcome = worker.run(&job);
+        if let Some(text) = judge::run::left_behind(&outcome.left_behind) {
+            eprintln!("warning: {label}: {text}");
+        }
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)
     }

@@ -8,7 +8,9 @@ mod denoise;
 #[cfg(unix)]
 mod foreign_text;
 mod history;
+mod hostile;
 mod input;
+mod kills;
 #[cfg(target_os = "linux")]
 mod memory;
 mod optimised;

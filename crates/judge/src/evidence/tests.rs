@@ -36,6 +36,8 @@ fn ended() -> Ended {
         agreement: None,
         tokens: Some(TokenAgreement { timed: 3, mismatches: 0, misplaced: 0 }),
         derived: None,
+        left_behind: Vec::new(),
+        no_agreement: None,
     }
 }
 

@@ -7,10 +7,26 @@ use protocol::Build;
 
 use super::{Judged, derived};
 use crate::evidence::End;
-use crate::run::Run;
+use crate::run::{self, Run};
 use crate::threads::Threads;
 
+/// The objection to a process that did not send an event by which a rule is checked.
+fn silent<T>(
+    judged: &Judged<'_>,
+    label: &str,
+    name: &str,
+    event: impl Fn(&Run) -> Option<&T>,
+) -> Option<String> {
+    let run = judged.runs_of(label).find(|run| event(run).is_none())?;
+    Some(format!("it sent no event `{name}` in round {}: this cannot be checked", run.round + 1))
+}
+
 pub(super) fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let silent = silent(judged, label, "loaded", Run::loaded);
+    silent.or_else(|| other_weights(judged, label))
+}
+
+fn other_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
     let files = &judged.manifest.files;
     judged.runs_of(label).find_map(|run| {
         let loaded = run.loaded()?;
@@ -29,9 +45,10 @@ pub(super) fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String>
     let asked = judged.plan.precision.name();
     let mut observed =
         judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.precision.as_str()));
-    observed
+    let other = observed
         .find(|observed| *observed != asked)
-        .map(|observed| format!("asked for {asked}, it ran {observed}"))
+        .map(|observed| format!("asked for {asked}, it ran {observed}"));
+    other.or_else(|| silent(judged, label, "loaded", Run::loaded))
 }
 
 pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -77,9 +94,10 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
 pub(super) fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.device.as_str();
     let mut observed = judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.device.as_str()));
-    observed
+    let other = observed
         .find(|observed| *observed != asked)
-        .map(|observed| format!("asked for {asked}, it ran on {observed}"))
+        .map(|observed| format!("asked for {asked}, it ran on {observed}"));
+    other.or_else(|| silent(judged, label, "loaded", Run::loaded))
 }
 
 pub(super) fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -89,6 +107,11 @@ pub(super) fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
         same.count() > 1
     });
     shared.map(|run| format!("process {} served two frameworks in round {}", run.pid, run.round + 1))
+}
+
+/// What processes of it left behind. It was killed before anybody else was measured, so it gave nobody an advantage.
+pub(super) fn survivors(judged: &Judged<'_>, label: &str) -> Option<String> {
+    judged.runs_of(label).find_map(|run| run::left_behind(&run.left_behind))
 }
 
 pub(super) fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -111,6 +134,9 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(build) = debug {
         return Some(format!("it is a {} build", build.profile));
     }
+    if let Some(silent) = silent(judged, label, "hello", Run::hello) {
+        return Some(silent);
+    }
     // Flags and features of one compiler say nothing about those of another.
     judged.same_for_all(label, "its build", |run| build(run).filter(|build| build.rustc.is_some()))
 }
@@ -128,6 +154,9 @@ pub(super) fn other_build(judged: &Judged<'_>, label: &str) -> Option<String> {
 pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(reason) = judged.evidence.no_reference.as_deref() {
         return Some(format!("there is no reference to compare it with: {reason}"));
+    }
+    if let Some(reason) = judged.runs_of(label).find_map(|run| run.no_agreement.clone()) {
+        return Some(reason);
     }
     let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
     let Some((_, first)) = agreements().next() else { return Some("it yielded no logits".into()) };
@@ -148,6 +177,7 @@ pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_none_or(|count| count > budget));
     own.or_else(|| Threads::new(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
+        .or_else(|| silent(judged, label, "usage", Run::usage))
 }
 
 /// Departures from the thread budget that give nobody an advantage: fewer threads, and threads that crowd.

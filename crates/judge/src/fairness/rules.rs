@@ -69,7 +69,7 @@ pub(super) const RULES: [Rule; 16] = [
     Rule {
         id: "R7",
         sentence: "A process of its own, in a scrubbed environment",
-        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also where libtorch lies. From the user's environment pass PATH, TMPDIR and SYSTEMROOT, and the value of a variable that configs/engines names.",
+        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also where libtorch lies. From the user's environment pass PATH, TMPDIR and SYSTEMROOT, and the value of a variable that configs/engines names. `PHOTOFINISH_WORKER` marks it and what it starts: what outlives it by more than a moment is killed and noted.",
         remedy: "report a bug of photofinish",
         check: OfEach(own_process),
     },

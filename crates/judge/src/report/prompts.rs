@@ -29,9 +29,13 @@ pub struct PromptRow {
 
 /// The figures of every prompt, in the order of the plan.
 pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
+    // Once, and not for every prompt: there may be many.
+    let shared = Plan { prompts: Vec::new(), ..plan.clone() };
+    let iterations: Vec<Vec<Iteration>> = evidence.runs.iter().map(Run::iterations).collect();
     let of_prompt = |(case, prompt): (usize, &plan::Prompt)| {
-        let plan = Plan { prompts: vec![prompt.clone()], ..plan.clone() };
-        let runs = evidence.runs.iter().map(|run| restricted(run, case)).collect();
+        let plan = Plan { prompts: vec![prompt.clone()], ..shared.clone() };
+        let runs = evidence.runs.iter().zip(&iterations);
+        let runs = runs.map(|(run, iterations)| restricted(run, iterations, case)).collect();
         let evidence = Evidence { runs, ..Evidence::default() };
         let figures = |label: &str| {
             Metric::of_a_prompt(plan.generation())
@@ -52,8 +56,8 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
 }
 
 /// A process as if it had been asked for one case only: its measured iterations, and nothing else.
-fn restricted(run: &Run, case: usize) -> Run {
-    let of_case = |iteration: Iteration| {
+fn restricted(run: &Run, iterations: &[Iteration], case: usize) -> Run {
+    let of_case = |iteration: &Iteration| {
         let cases = iteration.cases.get(case).cloned().into_iter().collect();
         Event::Iteration(Iteration { index: iteration.index, cases })
     };
@@ -61,12 +65,14 @@ fn restricted(run: &Run, case: usize) -> Run {
         purpose: run.purpose,
         framework: run.framework.clone(),
         failure: run.failure.clone(),
-        events: run.iterations().into_iter().map(of_case).collect(),
+        events: iterations.iter().map(of_case).collect(),
         turns: Vec::new(),
         waited: None,
         agreement: None,
+        no_agreement: None,
         tokens: None,
         derived: None,
+        left_behind: Vec::new(),
         noise: None,
         ..*run
     }

@@ -42,7 +42,7 @@ pub struct Row {
     pub energy: Option<Energy>,
     /// Its score on the bundled text, if that was scored.
     pub text: Option<TextScore>,
-    /// The worst of all rounds.
+    /// The worst of all rounds; `None` if one of them should have one and has not.
     pub agreement: Option<Agreement>,
     /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
@@ -137,7 +137,7 @@ impl Row {
             components: components::of_throughput(plan, &complete),
             energy: energy(plan, &complete),
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
-            agreement: complete.iter().filter_map(|run| run.agreement.as_ref()).max_by(worse).cloned(),
+            agreement: agreement(&complete),
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
@@ -161,6 +161,7 @@ impl Row {
         let requested = self.precision.requested.name();
         match &self.precision.observed {
             Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
+            None if self.state.has_figures() => format!("not told (asked: {requested})"),
             _ => requested.to_owned(),
         }
     }
@@ -251,6 +252,13 @@ fn state(
 fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
     let last = complete.iter().max_by_key(|run| run.round)?.iterations().pop()?;
     Some(last.cases.into_iter().map(|case| case.tokens).collect())
+}
+
+/// The worst of all rounds; `None` if one of them should have one and has not.
+fn agreement(complete: &[&Run]) -> Option<Agreement> {
+    let is_missing = complete.iter().any(|run| run.no_agreement.is_some());
+    let all = complete.iter().filter_map(|run| run.agreement.as_ref());
+    all.max_by(worse).filter(|_| !is_missing).cloned()
 }
 
 fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {

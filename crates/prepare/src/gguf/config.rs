@@ -79,9 +79,8 @@ pub(crate) fn config(
         "gpt2" => gpt2(metadata, header)?,
         _ => llama_like(architecture, metadata, header, rope_factors)?,
     };
-    // Mistral's models are llamas to llama.cpp, all but their window.
-    let slides = architecture == "llama" && config.get("sliding_window").is_some();
-    config["model_type"] = json!(if slides { "mistral" } else { architecture });
+    let mistral = architecture == "llama" && config.get("sliding_window").is_some();
+    config["model_type"] = json!(if mistral { "mistral" } else { architecture });
     config["tie_word_embeddings"] = json!(!header.tensors.contains_key("output.weight"));
     for (field, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
         if let Some(id) = metadata.count(&format!("tokenizer.ggml.{key}_token_id"))? {
@@ -119,20 +118,15 @@ fn llama_like(
         None if heads != 0 && hidden % heads == 0 => hidden / heads,
         None => return Err(format!("embedding length {hidden} does not divide into {heads} heads").into()),
     };
-    let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
-    let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
-    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
-        return Err(Refusal::Unsupported(format!(
-            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
-        )));
-    }
+    check_heads(architecture, metadata, head_dim)?;
     let context = metadata.required_count(&at("context_length"))?;
     let window = metadata.count(&at("attention.sliding_window"))?.filter(|&window| window > 0);
     let biased = |tensor: &str| header.tensors.contains_key(&format!("blk.0.{tensor}.bias"));
     let theta = metadata.number(&at("rope.freq_base"))?.unwrap_or(10_000.0);
     let layers = metadata.required_count(&at("block_count"))?;
-    // Those that have a window here.
-    let slides = matches!(architecture, "llama" | "gemma2" | "gemma3" | "phi3");
+    // Mistral's models are llamas without biases to llama.cpp, all but their window.
+    let mistral = architecture == "llama" && !biased("attn_q") && !biased("ffn_gate");
+    let slides = mistral || matches!(architecture, "gemma2" | "gemma3" | "phi3");
     let mut config = json!({
         "attention_bias": biased("attn_q"),
         "head_dim": head_dim,
@@ -149,24 +143,43 @@ fn llama_like(
         "rope_theta": theta,
         "vocab_size": rows(header, "token_embd.weight")?,
     });
-    if let (Some(window), "llama", false) = (window, architecture, biased("attn_q") || biased("ffn_gate")) {
+    if let (Some(window), true) = (window, mistral) {
         config["sliding_window"] = json!(window.min(context));
     }
-    if let (None, Some(scaling)) = (&rope_factors.longrope, rope_scaling(architecture, metadata)?) {
+    let RopeFactors { llama3, longrope } = rope_factors;
+    if let (None, Some(scaling)) = (&longrope, rope_scaling(architecture, metadata)?) {
         config["rope_scaling"] = scaling;
     }
-    let RopeFactors { llama3, longrope } = rope_factors;
     Family { architecture, metadata, head_dim, layers, longrope }.add_to(&mut config)?;
     if let Some(factors) = llama3 {
-        if config.get("rope_scaling").is_some() {
-            let reason = "its rope is scaled both by metadata and by rope_freqs.weight";
-            return Err(Refusal::Unsupported(reason.into()));
-        }
-        if let Some(scaling) = rope::llama3(&factors, theta, head_dim).map_err(Refusal::Unsupported)? {
-            config["rope_scaling"] = scaling;
-        }
+        add_llama3(&mut config, &factors, theta, head_dim)?;
     }
     Ok(config)
+}
+
+/// Refuses heads whose parts differ in length, but for phi3's, of which some dimensions are not rotated.
+fn check_heads(architecture: &str, metadata: &Metadata<'_>, head_dim: usize) -> Result<(), Refusal> {
+    let at = |key: &str| format!("{architecture}.{key}");
+    let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
+    let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
+    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
+        return Err(Refusal::Unsupported(format!(
+            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
+        )));
+    }
+    Ok(())
+}
+
+/// Adds the scaling of rotary frequencies that `factors` divide by.
+fn add_llama3(config: &mut Value, factors: &[f32], theta: f64, head_dim: usize) -> Result<(), Refusal> {
+    if config.get("rope_scaling").is_some() {
+        let reason = "its rope is scaled both by metadata and by rope_freqs.weight";
+        return Err(Refusal::Unsupported(reason.into()));
+    }
+    if let Some(scaling) = rope::llama3(factors, theta, head_dim).map_err(Refusal::Unsupported)? {
+        config["rope_scaling"] = scaling;
+    }
+    Ok(())
 }
 
 /// `rope.scaling.type` and `rope.scaling.factor`, or `rope.scale_linear` of older files. A type that is not

@@ -35,7 +35,7 @@ const LAYER: [(&str, &str); 19] = [
     ("mlp.c_proj", "ffn_down"),
 ];
 
-/// Of a model with norms behind its blocks, in place of those above.
+/// The norms of a model that has some behind its blocks, in place of those above.
 const BEHIND: [(&str, &str); 3] = [
     ("post_attention_layernorm", "post_attention_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),

@@ -8,6 +8,7 @@ mod untimed;
 
 use std::time::Duration;
 
+use ::measure::Scratch;
 use protocol::{Hello, Job, KvCache, Loaded, Started};
 
 use crate::problem::Problem;
@@ -124,11 +125,8 @@ fn ids(subject: &Subject<'_>, length: usize, seed: usize) -> Vec<u32> {
 }
 
 /// A file in a directory of its own that is deleted with it.
-fn scratch() -> Result<tempfile::TempDir, Problem> {
-    tempfile::Builder::new()
-        .prefix("photofinish-check-")
-        .tempdir()
-        .map_err(|error| Problem::new(format!("cannot make a temporary directory: {error}")))
+fn scratch() -> Result<Scratch, Problem> {
+    Scratch::new().map_err(|error| Problem::new(format!("{error:#}")))
 }
 
 fn seconds(duration: Duration) -> String {

@@ -100,7 +100,7 @@ pub(super) fn probe(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 }
 
 /// A temporary directory, or the end of the conversation.
-pub(super) fn in_scratch(talk: &mut Talk) -> Result<tempfile::TempDir, Stop> {
+pub(super) fn in_scratch(talk: &mut Talk) -> Result<::measure::Scratch, Stop> {
     scratch().map_err(|problem| {
         talk.note(problem);
         Stop::Broken

@@ -1,0 +1,257 @@
+//! A campaign of kills: drivers, workers and `prepare` are killed at random moments, and nothing that was saved is lost,
+//! nothing is half-made, nobody is left, and the next run works.
+//!
+//! The short form is an ordinary test. The long one is repeated by
+//! `PHOTOFINISH_KILLS=1000 PHOTOFINISH_SEED=7 cargo test --release -p driver --test cli -- --ignored campaign --nocapture`.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bundle::Bundle;
+use judge::Fact;
+
+use crate::common::Installation;
+use crate::pipeline::{children, wait_for};
+
+/// Longest wait before a kill, in milliseconds: a run takes about as long.
+const LONGEST_MS: u64 = 900;
+const MODEL: &str = "synthetic:llama-tiny";
+
+/// What is killed.
+#[derive(Debug, Clone, Copy)]
+enum Victim {
+    Driver,
+    Worker,
+    /// One of two drivers that share results directory and history.
+    DriverOfTwo,
+    Prepare,
+}
+
+const VICTIMS: [Victim; 4] = [Victim::Driver, Victim::Worker, Victim::DriverOfTwo, Victim::Prepare];
+
+/// Numbers that a seed decides (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// What must not be lost.
+#[derive(Default)]
+struct Saved {
+    /// Complete lines of every journal, and of the history.
+    lines: BTreeMap<PathBuf, usize>,
+}
+
+struct Campaign {
+    installation: Installation,
+    random: Random,
+    saved: Saved,
+}
+
+impl Campaign {
+    fn new(seed: u64) -> Campaign {
+        let slow = [("token_ms", "2"), ("load_ms", "20")];
+        let installation = Installation::new().engine("one", &slow).engine("two", &slow);
+        std::fs::create_dir(installation.path("tmp")).unwrap();
+        Campaign { installation, random: Random(seed), saved: Saved::default() }
+    }
+
+    fn run(&mut self, kills: usize) {
+        let mut hits = 0;
+        for number in 0..kills {
+            let victim = VICTIMS[self.random.below(VICTIMS.len() as u64) as usize];
+            hits += usize::from(self.kill(victim));
+            self.nobody_is_left();
+            self.nothing_is_lost(number);
+            self.bundles_are_whole();
+        }
+        self.next_run_works();
+        println!(
+            "{kills} kills, {hits} of them before the end of what was killed; {} files",
+            self.saved.lines.len()
+        );
+    }
+
+    fn spawn(&self, mut command: Command) -> Child {
+        command.env("TMPDIR", self.installation.path("tmp"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn compare(&self) -> Child {
+        let arguments = ["--frameworks", "one,two", "--rounds", "2", "--iterations", "4"];
+        self.spawn(self.installation.driver(&arguments))
+    }
+
+    fn prepare(&self) -> Child {
+        let binary = assert_cmd::cargo::cargo_bin("photofinish").with_file_name("prepare");
+        let mut command = Command::new(binary);
+        command.args([MODEL, "--quiet", "--precision", "f32,bf16,int8", "--bundles"]).arg(self.bundles());
+        self.spawn(command)
+    }
+
+    fn bundles(&self) -> PathBuf {
+        self.installation.path("cache/photofinish/bundles")
+    }
+
+    /// Kills at a random moment. Returns whether there still was something to kill.
+    fn kill(&mut self, victim: Victim) -> bool {
+        let wait = Duration::from_millis(self.random.below(LONGEST_MS));
+        match victim {
+            Victim::Driver => {
+                let driver = self.compare();
+                std::thread::sleep(wait);
+                end(driver)
+            }
+            Victim::DriverOfTwo => {
+                let (victim, mut other) = (self.compare(), self.compare());
+                std::thread::sleep(wait);
+                let hit = end(victim);
+                assert!(other.wait().unwrap().success(), "the other driver goes on");
+                hit
+            }
+            Victim::Worker => {
+                let mut driver = self.compare();
+                std::thread::sleep(wait);
+                let workers = children(&driver.id().to_string());
+                let chosen = self.random.below(workers.len().max(1) as u64) as usize;
+                let hit = workers.get(chosen).is_some_and(|worker| {
+                    Command::new("kill")
+                        .args(["-KILL", worker])
+                        .stderr(Stdio::null())
+                        .status()
+                        .unwrap()
+                        .success()
+                });
+                let code = driver.wait().unwrap().code();
+                assert!(matches!(code, Some(0 | 1)), "a killed worker is a row: {code:?}");
+                hit
+            }
+            Victim::Prepare => {
+                // What is there already is not made again.
+                if self.random.below(2) == 0 {
+                    let _ = std::fs::remove_dir_all(self.bundles());
+                }
+                let prepare = self.prepare();
+                std::thread::sleep(wait / 6);
+                end(prepare)
+            }
+        }
+    }
+
+    /// No process, stopped or not, has this campaign's temporary directory in its environment.
+    fn nobody_is_left(&self) {
+        let mark = format!("TMPDIR={}", self.installation.path("tmp").display());
+        wait_for(|| {
+            let entries = std::fs::read_dir("/proc").unwrap().flatten();
+            let environments = entries.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+            let is_ours = |text: &Vec<u8>| text.split(|&byte| byte == 0).any(|line| line == mark.as_bytes());
+            !environments.into_iter().any(|text| is_ours(&text))
+        });
+    }
+
+    /// Journals and history have every complete line that they once had, and each can be read.
+    fn nothing_is_lost(&mut self, number: usize) {
+        let results = self.installation.path("results");
+        let mut files = vec![results.join("history.jsonl")];
+        files.extend(
+            std::fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().path().join("samples.jsonl")),
+        );
+        for file in files.into_iter().filter(|file| file.is_file()) {
+            let known = self.saved.lines.get(&file).copied().unwrap_or(0);
+            let is_journal = file.ends_with("samples.jsonl");
+            if is_journal && known > 0 {
+                continue; // its run has ended
+            }
+            let text = complete_lines(&file);
+            let count = text.lines().count();
+            assert!(count >= known, "kill {number}: {} had {known} lines, now {count}", file.display());
+            if is_journal {
+                for line in text.lines() {
+                    Fact::read(line)
+                        .unwrap_or_else(|error| panic!("kill {number}: {}: {error}", file.display()));
+                }
+                self.report_is_made(file.parent().unwrap());
+            }
+            self.saved.lines.insert(file, count.max(1));
+        }
+    }
+
+    /// A run that was killed is shown as far as it got; a file is there whole or not at all.
+    fn report_is_made(&self, directory: &Path) {
+        for name in ["environment.json", "plan.json", "report.json"] {
+            if let Ok(text) = std::fs::read_to_string(directory.join(name)) {
+                let parsed = serde_json::from_str::<serde_json::Value>(&text);
+                assert!(parsed.is_ok(), "{}/{name} is half-made", directory.display());
+            }
+        }
+        if directory.join("plan.json").is_file() {
+            let mut command = Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
+            let output = command.arg("report").arg(directory).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+
+    /// Whatever is called a bundle can be opened, and its files have the hashes that its manifest names.
+    fn bundles_are_whole(&self) {
+        let entries = std::fs::read_dir(self.bundles()).into_iter().flatten().flatten();
+        let bundles = entries
+            .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.') && entry.path().is_dir());
+        for path in bundles.map(|entry| entry.path()) {
+            let bundle = Bundle::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            for precision in bundle.precisions() {
+                bundle.verify(&precision.file_name()).unwrap();
+            }
+        }
+    }
+
+    fn next_run_works(&self) {
+        assert!(self.compare().wait().unwrap().success());
+        assert!(self.prepare().wait().unwrap().success());
+        // One whose owner was killed before it could be marked as owned is removed after an hour.
+        let left = std::fs::read_dir(self.installation.path("tmp")).unwrap().flatten();
+        let owned = left.filter(|entry| entry.path().join(".lock").exists()).count();
+        assert_eq!(owned, 0, "temporary directories of the killed");
+        let bundles: Vec<_> = std::fs::read_dir(self.bundles()).unwrap().flatten().collect();
+        let partial =
+            bundles.iter().filter(|entry| entry.file_name().to_string_lossy().ends_with(".partial"));
+        assert_eq!(partial.count(), 0, "what a killed `prepare` left is removed");
+    }
+}
+
+/// Kills a process and waits for it. Returns whether it still ran.
+fn end(mut child: Child) -> bool {
+    let ran = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ran
+}
+
+/// The complete lines of a file.
+fn complete_lines(file: &Path) -> String {
+    let mut text = std::fs::read_to_string(file).unwrap();
+    text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+    text
+}
+
+#[test]
+fn twenty_kills_lose_nothing_and_leave_nobody() {
+    Campaign::new(1).run(20);
+}
+
+#[test]
+#[ignore = "takes many minutes; PHOTOFINISH_KILLS and PHOTOFINISH_SEED say how many and which"]
+fn campaign() {
+    let asked = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let (kills, seed) = (asked("PHOTOFINISH_KILLS").unwrap_or(1000), asked("PHOTOFINISH_SEED").unwrap_or(7));
+    Campaign::new(seed).run(kills as usize);
+}

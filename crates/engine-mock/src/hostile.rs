@@ -1,0 +1,55 @@
+//! What a hostile worker does to the machine around it: children that outlive it, files that are none.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::script::Fault;
+
+/// Starts a child that lives for an hour. Unless it is detached it holds the worker's stdout and stderr; a detached one
+/// is in a session of its own and holds neither.
+pub(crate) fn leave_child(detached: bool) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "a child that its worker does not wait for")]
+    let mut command = Command::new(if detached { "setsid" } else { "sleep" });
+    if detached {
+        command.args(["sleep", "3600"]).stdout(Stdio::null()).stderr(Stdio::null());
+    } else {
+        command.arg("3600").stdout(protocol_pipe()?);
+    }
+    command.stdin(Stdio::null()).spawn().map(|_| ())
+}
+
+/// The pipe to the driver once more. The worker's own stdout was pointed at stderr.
+fn protocol_pipe() -> io::Result<File> {
+    let target = |path: &Path| std::fs::read_link(path).ok();
+    let known = ["/proc/self/fd/0", "/proc/self/fd/2"].map(|path| target(Path::new(path)));
+    let is_it = |path: &PathBuf| {
+        let own = target(path);
+        own.as_ref().is_some_and(|to| to.to_string_lossy().starts_with("pipe:")) && !known.contains(&own)
+    };
+    let mut files = std::fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.path());
+    let pipe = files.find(is_it);
+    File::options().write(true).open(pipe.ok_or(io::ErrorKind::NotFound)?)
+}
+
+/// Puts something else in the place of the file that a parity event names.
+pub(crate) fn replace_parity_file(fault: Fault, line: &[u8]) -> io::Result<()> {
+    let event: serde_json::Value = serde_json::from_slice(line)?;
+    let file = Path::new(event["file"].as_str().unwrap_or_default());
+    std::fs::remove_file(file)?;
+    match fault {
+        Fault::ParityLink => {
+            #[cfg(unix)]
+            std::os::unix::fs::symlink("/dev/zero", file)?;
+            Ok(())
+        }
+        // A hole of a terabyte, which takes no room on the disk.
+        Fault::ParityHuge => File::create(file)?.set_len(1 << 40),
+        _ => {
+            #[expect(clippy::disallowed_methods, reason = "a named pipe in place of a file")]
+            let made = Command::new("mkfifo").arg(file).status()?;
+            if made.success() { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
+        }
+    }
+}

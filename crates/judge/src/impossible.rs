@@ -1,0 +1,250 @@
+//! Readings that cannot be, whatever was measured: no time at all, or longer than any worker may run; no memory at all, or
+//! more than any machine has. A worker that reports one has told nothing that could be believed.
+
+use protocol::{CaseSample, Event, Loaded, Memory, Probed, Usage};
+use serde_json::Value;
+
+/// Longest time that a worker may run, in nanoseconds: the largest time limit that can be asked for, a day.
+const DAY: u64 = 86_400_000_000_000;
+/// Most threads of one process, each of which may compute all the while.
+const THREADS: u64 = 100_000;
+/// Most bytes of anything, in memory or in a file: a pebibyte.
+const BYTES: u64 = 1 << 50;
+/// Most energy in joules: a day of ten megawatts.
+const JOULES: f64 = 1e12;
+
+/// The sentence about a reading of this event that cannot be; `None` if all can be.
+pub fn reading(event: &Event) -> Option<String> {
+    let mut check = Check { event: "", found: None };
+    check.event(event);
+    check.found
+}
+
+/// The sentence about a number that is of no reading's type, in a line that is not a valid event: a fraction, a number
+/// below 0, what Python calls `NaN`.
+pub fn number(line: &str) -> Option<String> {
+    if let Some(at) = ["NaN", "Infinity"].iter().filter_map(|word| line.find(word)).min() {
+        let value = line[at..].split([',', '}', ']']).next().unwrap_or_default();
+        let name = line[..at].rsplit('"').nth(1).unwrap_or_default();
+        return Some(sentence(&kind(line), &shortened(name), &shortened(value)));
+    }
+    let value: Value = serde_json::from_str(line).ok()?;
+    let mut path = Vec::new();
+    let number = odd(&value, &mut path)?;
+    Some(sentence(&kind(line), &shortened(&path.join(".")), &number))
+}
+
+fn sentence(event: &str, name: &str, value: &str) -> String {
+    format!("its event `{event}` has an impossible reading: {name} is {value}")
+}
+
+fn kind(line: &str) -> String {
+    let start = line.split_once("\"event\"").map_or("", |(_, rest)| rest);
+    shortened(start.split('"').nth(1).unwrap_or("unknown"))
+}
+
+/// What is quoted of foreign text.
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect::<String>().escape_debug().to_string()
+}
+
+/// Numbers that may have a fraction, or be below 0.
+const OTHER_TYPES: [&str; 3] = ["joules", "resident_before", "modified_ns"];
+
+/// The first number that is not a whole one of 64 bits, and its place.
+fn odd(value: &Value, path: &mut Vec<String>) -> Option<String> {
+    match value {
+        Value::Number(number) if !number.is_u64() => Some(number.to_string()),
+        Value::Array(values) => values.iter().find_map(|value| odd(value, path)),
+        Value::Object(fields) => {
+            let mut own = fields.iter().filter(|(name, _)| !OTHER_TYPES.contains(&name.as_str()));
+            own.find_map(|(name, value)| {
+                path.push(name.clone());
+                let found = odd(value, path);
+                if found.is_none() {
+                    path.pop();
+                }
+                found
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Looks at one reading after another, and keeps what is to be said of the first that cannot be.
+struct Check {
+    event: &'static str,
+    found: Option<String>,
+}
+
+impl Check {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Started(started) => {
+                self.event = "started";
+                self.at_most("startup_ns", started.startup_ns, DAY);
+                self.at_most("runtime_ns", Some(started.runtime_ns), DAY);
+                self.memory(&started.memory);
+            }
+            Event::Loaded(loaded) => self.loaded(loaded),
+            Event::ColdStart(cold) => {
+                self.event = "cold_start";
+                self.within("first_token_ns", Some(cold.first_token_ns), DAY);
+                self.within("since_spawn_ns", cold.since_spawn_ns, DAY);
+                self.memory(&cold.memory);
+            }
+            Event::Warmup(warmup) => {
+                self.event = "warmup";
+                warmup
+                    .iterations
+                    .iter()
+                    .flat_map(|iteration| &iteration.cases)
+                    .for_each(|case| self.case(case));
+                self.memory(&warmup.memory);
+            }
+            Event::Sample(answer) => {
+                self.event = "sample";
+                self.case(&answer.sample);
+            }
+            Event::Usage(usage) => self.usage(usage),
+            Event::Probed(probed) => self.probed(probed),
+            _ => {}
+        }
+    }
+
+    fn loaded(&mut self, loaded: &Loaded) {
+        self.event = "loaded";
+        self.within("load_ns", Some(loaded.load_ns), DAY);
+        self.within("weights_bytes", Some(loaded.weights_bytes), BYTES);
+        self.memory(&loaded.memory);
+        self.within("in_effect.threads", Some(loaded.in_effect.threads as u64), THREADS);
+        for &bytes in loaded.in_effect.shard_bytes.iter().flatten() {
+            self.at_most("in_effect.shard_bytes", Some(bytes), BYTES);
+        }
+        let share = loaded.page_cache.as_ref().map(|cache| cache.resident_before);
+        self.number("page_cache.resident_before", share, 1.0);
+    }
+
+    fn usage(&mut self, usage: &Usage) {
+        self.event = "usage";
+        self.memory(&usage.memory);
+        self.within("peak_bytes", usage.peak_bytes, BYTES);
+        self.at_most("cpu_ns", usage.cpu_ns, THREADS * DAY);
+        self.within("wall_ns", Some(usage.wall_ns), DAY);
+        for &ns in usage.thread_cpu_ns.iter().flatten() {
+            self.at_most("thread_cpu_ns", Some(ns), DAY);
+        }
+        self.at_most("run_queue_ns", usage.run_queue_ns, THREADS * DAY);
+        self.within("threads", usage.threads.map(|threads| threads as u64), THREADS);
+        self.number("energy.joules", usage.energy.as_ref().map(|energy| energy.joules), JOULES);
+        self.at_most("kv_cache_bytes", usage.kv_cache_bytes, BYTES);
+        if let Some(hand_over) = &usage.hand_over {
+            self.at_most("hand_over.bytes", Some(hand_over.bytes), BYTES);
+            self.at_most("hand_over.ns", Some(hand_over.ns), DAY);
+        }
+    }
+
+    fn probed(&mut self, probed: &Probed) {
+        self.event = "probed";
+        self.within("compute_ns", Some(probed.compute_ns), DAY);
+        self.within("bytes", Some(probed.bytes), BYTES);
+        self.within("operations", Some(probed.operations), BYTES);
+        probed.sweeps_ns.iter().for_each(|&ns| self.within("sweeps_ns", Some(ns), DAY));
+        probed.multiply_adds_ns.iter().for_each(|&ns| self.within("multiply_adds_ns", Some(ns), DAY));
+    }
+
+    /// All of a request happens within a day, too.
+    fn case(&mut self, case: &CaseSample) {
+        self.within("first_token_ns", Some(case.first_token_ns), DAY);
+        case.gaps_ns.iter().for_each(|&ns| self.within("gaps_ns", Some(ns), DAY));
+        case.sampler_ns.iter().for_each(|&ns| self.at_most("sampler_ns", Some(ns), DAY));
+        let all = case.gaps_ns.iter().fold(case.first_token_ns, |sum, &ns| sum.saturating_add(ns));
+        self.at_most("the sum of gaps_ns", Some(all), DAY);
+    }
+
+    fn memory(&mut self, memory: &Memory) {
+        self.within("memory.peak_bytes", memory.peak_bytes, BYTES);
+        self.within("memory.resident_bytes", memory.resident_bytes, BYTES);
+        let parts = [
+            ("memory.anonymous_bytes", memory.anonymous_bytes),
+            ("memory.file_bytes", memory.file_bytes),
+            ("memory.pss_bytes", memory.pss_bytes),
+            ("memory.huge_bytes", memory.huge_bytes),
+            ("memory.gpu.bytes", memory.gpu.as_ref().map(|gpu| gpu.bytes)),
+        ];
+        parts.into_iter().for_each(|(name, bytes)| self.at_most(name, bytes, BYTES));
+    }
+
+    /// A reading of something that there is.
+    fn within(&mut self, name: &str, reading: Option<u64>, most: u64) {
+        self.refuse(name, reading.filter(|&reading| reading == 0 || reading > most));
+    }
+
+    fn at_most(&mut self, name: &str, reading: Option<u64>, most: u64) {
+        self.refuse(name, reading.filter(|&reading| reading > most));
+    }
+
+    fn number(&mut self, name: &str, reading: Option<f64>, most: f64) {
+        let is_possible = |number: f64| number.is_sign_positive() && number <= most;
+        self.refuse(name, reading.filter(|&number| !is_possible(number)).map(|number| format!("{number:?}")));
+    }
+
+    fn refuse(&mut self, name: &str, reading: Option<impl ToString>) {
+        if let Some(reading) = reading.filter(|_| self.found.is_none()) {
+            self.found = Some(sentence(self.event, name, &reading.to_string()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    /// What is said of a usage with this change.
+    fn of_usage(change: impl Fn(&mut Usage)) -> Option<String> {
+        let mut usage = testing::usage();
+        change(&mut usage);
+        reading(&Event::Usage(usage))
+    }
+
+    #[test]
+    fn a_reading_that_cannot_be_is_named_with_its_event() {
+        assert_eq!(of_usage(|_| {}), None);
+        let said = of_usage(|usage| usage.peak_bytes = Some(u64::MAX)).unwrap();
+        assert_eq!(said, "its event `usage` has an impossible reading: peak_bytes is 18446744073709551615");
+        for (said, name) in [
+            (of_usage(|usage| usage.wall_ns = 0), "wall_ns is 0"),
+            (of_usage(|usage| usage.memory.peak_bytes = Some(0)), "memory.peak_bytes is 0"),
+            (of_usage(|usage| usage.cpu_ns = Some(u64::MAX)), "cpu_ns is 18446744073709551615"),
+        ] {
+            assert!(said.as_ref().is_some_and(|said| said.ends_with(name)), "{said:?}");
+        }
+        for joules in [-0.0, 1e308, f64::NAN, f64::INFINITY] {
+            let energy = protocol::Energy { joules, method: "m".into() };
+            let said = of_usage(|usage| usage.energy = Some(energy.clone()));
+            assert!(said.is_some_and(|said| said.contains("energy.joules")), "{joules}");
+        }
+    }
+
+    #[test]
+    fn gaps_whose_sum_would_overflow_are_refused() {
+        let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![DAY, DAY], ..CaseSample::default() };
+        let said = reading(&Event::Sample(protocol::Sample { case: 0, sample })).unwrap();
+        assert!(said.contains("the sum of gaps_ns"), "{said}");
+    }
+
+    #[test]
+    fn a_number_of_no_reading_s_type_is_named_too() {
+        for (line, said) in [
+            (r#"{"event": "usage", "wall_ns": 1e308}"#, "wall_ns is 1e308"),
+            (r#"{"event": "usage", "memory": {"peak_bytes": -0.0}}"#, "memory.peak_bytes is -0.0"),
+            (r#"{"event": "usage", "energy": {"joules": NaN, "method": "m"}}"#, "joules is NaN"),
+        ] {
+            let found = number(line).unwrap();
+            assert!(found.contains("`usage`") && found.ends_with(said), "{found}");
+        }
+        assert_eq!(number(r#"{"event": "usage", "wall_ns": "soon"}"#), None);
+        assert_eq!(number("Infinity"), Some(sentence("unknown", "", "Infinity")));
+    }
+}

@@ -1,0 +1,145 @@
+//! The processes that a worker started and that outlive it. They are in its process group, or bear its mark in their
+//! environment, or hold one of its pipes; one of these is left to a process that detached itself from the group.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The variable that marks a worker and all that it starts.
+pub const MARK: &str = "PHOTOFINISH_WORKER";
+
+/// Time that helpers of a worker have for ending by themselves, once it has ended.
+const GRACE: Duration = Duration::from_millis(300);
+/// Time between two looks.
+const STEP: Duration = Duration::from_millis(5);
+/// Most looks for processes to kill: one that forks meanwhile is found by the next look.
+const LOOKS: usize = 40;
+
+/// A worker and whatever it started.
+#[derive(Debug)]
+pub struct Family {
+    leader: u32,
+    /// What processes of the family have in their environment, unless they changed it.
+    mark: String,
+    /// The worker's pipes, by inode.
+    pipes: Vec<u64>,
+    /// When the leader started. What is older is not of its family.
+    since: u64,
+}
+
+impl Family {
+    /// The family of a process that has just started with `mark` in its environment.
+    pub fn new(leader: u32, mark: &str, pipes: Vec<u64>) -> Family {
+        let since = status(leader).map_or(u64::MAX, |status| status.started);
+        Family { leader, mark: format!("{MARK}={mark}"), pipes, since }
+    }
+
+    /// Ends what is left of the family behind its leader, and returns it, each by number and name. The leader must have
+    /// ended, and not been waited for: until then its number is nobody else's.
+    pub fn end(&self) -> Vec<String> {
+        for _ in 0..GRACE.div_duration_f64(STEP) as usize {
+            if self.members().is_empty() {
+                return Vec::new();
+            }
+            if crate::interrupt::requested() {
+                break;
+            }
+            std::thread::sleep(STEP);
+        }
+        let mut ended = BTreeMap::new();
+        for _ in 0..LOOKS {
+            let members = self.members();
+            if members.is_empty() {
+                break;
+            }
+            for (pid, name) in members {
+                kill(pid);
+                ended.insert(pid, format!("{pid} ({name})"));
+            }
+            std::thread::sleep(STEP);
+        }
+        ended.into_values().collect()
+    }
+
+    /// The living processes of the family but its leader, by number and name.
+    fn members(&self) -> Vec<(u32, String)> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let others = pids.filter(|&pid| pid != self.leader && pid != std::process::id());
+        let member = |pid| {
+            let status = status(pid)?;
+            let lives = !matches!(status.state, 'Z' | 'X') && status.started >= self.since;
+            let is_ours = lives && (status.group == self.leader || self.is_marked(pid) || self.has_pipe(pid));
+            is_ours.then_some((pid, status.name))
+        };
+        others.filter_map(member).collect()
+    }
+
+    fn is_marked(&self, pid: u32) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == self.mark.as_bytes())
+    }
+
+    fn has_pipe(&self, pid: u32) -> bool {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let inode = |file: std::fs::DirEntry| -> Option<u64> {
+            let target = std::fs::read_link(file.path()).ok()?;
+            target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
+        };
+        files.filter_map(inode).any(|inode| self.pipes.contains(&inode))
+    }
+}
+
+/// What `/proc/PID/stat` says of a process.
+struct Status {
+    name: String,
+    state: char,
+    group: u32,
+    /// Clock ticks from the machine's start to the process's.
+    started: u64,
+}
+
+fn status(pid: u32) -> Option<Status> {
+    parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// State of a process, one letter as in proc_pid_stat(5); `None` if there is no such process.
+pub fn state(pid: u32) -> Option<char> {
+    Some(status(pid)?.state)
+}
+
+/// A name may hold anything, parentheses included.
+fn parse(stat: &[u8]) -> Option<Status> {
+    let stat = String::from_utf8_lossy(stat);
+    let (before, after) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    Some(Status {
+        name: before.split_once('(')?.1.escape_debug().to_string(),
+        state: fields.first()?.chars().next()?,
+        group: fields.get(2)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+fn kill(pid: u32) {
+    #[cfg(unix)]
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // An error means that it ended meanwhile.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    #[cfg(not(unix))]
+    let _ = pid;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_control_characters_is_read_and_shown_in_one_line() {
+        let stat = b"42 (a) (\x1b[2J) S 1 41 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 777 0";
+        let status = parse(stat).unwrap();
+        assert_eq!((status.state, status.group, status.started), ('S', 41, 777));
+        assert_eq!(status.name, "a) (\\u{1b}[2J");
+        assert!(parse(b"42 (x) S 1").is_none());
+    }
+}
