@@ -77,6 +77,12 @@ mod tests {
     }
 
     #[test]
+    fn what_a_message_quotes_is_cut() {
+        let text = error(with("hidden_size", json!("x".repeat(100_000))));
+        assert!(text.contains("… (cut), not a whole number") && text.len() < 200, "{text}");
+    }
+
+    #[test]
     fn sizes_that_no_disk_holds_are_refused_before_anything_is_computed_from_them() {
         let largest = json!((1u64 << 28) - 1);
         let mut config = with("intermediate_size", largest.clone());
