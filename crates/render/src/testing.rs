@@ -21,7 +21,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         framework: framework.into(),
         state,
         reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
-        precision: Requested { requested: Precision::F32, observed: None },
+        precision: Requested { requested: Precision::F32, observed: Some("f32".into()) },
         rounds: if medians[0].is_some() { 6 } else { 0 },
         metrics: Metric::TABLE
             .into_iter()
