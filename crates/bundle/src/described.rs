@@ -1,5 +1,7 @@
 //! A model's description as plain data, for workers that cannot call this crate.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,6 +15,9 @@ struct Described<'a> {
     config: &'a ModelConfig,
     /// `[head_dim / 2]`, or none where positions are learned.
     inverse_frequencies: Option<Vec<f32>>,
+    /// What a plain layer has not, by name, in words: to be known or refused.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    features: BTreeMap<&'static str, &'static str>,
     tensors: Tensors,
 }
 
@@ -31,8 +36,9 @@ impl ModelConfig {
     pub fn described(&self) -> Value {
         let inverse_frequencies = match &self.position {
             Position::Learned => None,
-            Position::Rotary(rotary) => Some(rotary::inverse_frequencies(rotary, self.head_dim)),
+            Position::Rotary(rotary) => Some(rotary::inverse_frequencies(rotary, self.rotary_dim())),
         };
+        let features = self.features().into_iter().map(|feature| (feature.name(), feature.words())).collect();
         let tensors = Tensors {
             embedding: self.embedding(),
             position_embedding: self.position_embedding(),
@@ -41,6 +47,7 @@ impl ModelConfig {
             lm_head: self.lm_head(),
         };
         // Strings and numbers alone: there is nothing that JSON cannot hold.
-        serde_json::to_value(Described { config: self, inverse_frequencies, tensors }).unwrap_or_default()
+        serde_json::to_value(Described { config: self, inverse_frequencies, features, tensors })
+            .unwrap_or_default()
     }
 }

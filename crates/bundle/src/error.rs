@@ -11,8 +11,8 @@ pub enum BundleError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{path} is not a prepared model: {reason}")]
     NotABundle { path: PathBuf, reason: String },
-    #[error("architecture {0:?} is not supported; supported are llama, mistral, qwen2, qwen3 and gpt2")]
-    UnsupportedArchitecture(String),
+    #[error("architecture {name:?} is not supported; supported are {known}{nearest}")]
+    UnsupportedArchitecture { name: String, known: String, nearest: String },
     #[error("config.json: {0}")]
     Config(String),
     #[error("{path} is not a valid safetensors file: {reason}")]
@@ -31,7 +31,22 @@ pub enum BundleError {
     HashMismatch { path: PathBuf, found: String, expected: String },
 }
 
+/// From this likeness on (Jaro and Winkler's, 1 for equal names) a name may have been meant.
+const LIKE: f64 = 0.7;
+
 impl BundleError {
+    /// An architecture that is none of `known`, with the one of them that is most like it.
+    pub fn unknown_architecture(name: &str, known: &[&str]) -> BundleError {
+        let likeness = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
+        let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let nearest = nearest.filter(|known| likeness(known) >= LIKE);
+        BundleError::UnsupportedArchitecture {
+            name: name.to_owned(),
+            known: known.join(", "),
+            nearest: nearest.map_or(String::new(), |known| format!("; the nearest is {known}")),
+        }
+    }
+
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BundleError {
         let path = path.into();
         move |source| BundleError::Io { path, source }

@@ -27,8 +27,8 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 pub use config::{
-    Activation, Architecture, LayerNames, LinearNames, Llama3Scaling, ModelConfig, NormNames, Position,
-    Rotary, StoredTensor, TensorSpec,
+    Activation, Architecture, Feature, Form, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
+    LongRope, ModelConfig, NormNames, NormPlacement, Position, Rotary, StoredTensor, TensorSpec,
 };
 pub use error::BundleError;
 pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source, sha256_of};

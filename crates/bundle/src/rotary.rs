@@ -2,13 +2,24 @@
 //! rotate-half convention of Hugging Face transformers. Computed here once so that all engines
 //! rotate by bit-identical angles.
 
-use crate::config::{Llama3Scaling, Rotary};
+use crate::config::{Llama3Scaling, LongRope, ModelConfig, Rotary};
 
-/// Inverse frequencies θ^(−2i/d) for i in 0..d/2, scaled as the configuration says.
-/// In f32 as the reference implementation has them.
-pub fn inverse_frequencies(rotary: &Rotary, head_dim: usize) -> Vec<f32> {
-    let base = (0..head_dim / 2).map(|i| {
-        let exponent = (2 * i) as f32 / head_dim as f32;
+/// Inverse frequencies θ^(−2i/d) for i in 0..d/2 with d rotated dimensions, scaled as the configuration says.
+/// In f32 as the reference implementation has them. Those of LongRoPE are those of a short context.
+pub fn inverse_frequencies(rotary: &Rotary, dims: usize) -> Vec<f32> {
+    match &rotary.longrope {
+        None => scaled(rotary, dims),
+        Some(longrope) => divided(scaled(rotary, dims), &longrope.short),
+    }
+}
+
+fn divided(frequencies: Vec<f32>, divisors: &[f64]) -> Vec<f32> {
+    frequencies.into_iter().zip(divisors).map(|(frequency, &divisor)| frequency / divisor as f32).collect()
+}
+
+fn scaled(rotary: &Rotary, dims: usize) -> Vec<f32> {
+    let base = (0..dims / 2).map(|i| {
+        let exponent = (2 * i) as f32 / dims as f32;
         (1.0 / rotary.theta.powf(f64::from(exponent))) as f32
     });
     let base = base.map(|f| f / rotary.linear_factor as f32);
@@ -37,12 +48,26 @@ fn llama3(frequency: f32, s: &Llama3Scaling) -> f32 {
     scaled as f32
 }
 
-/// `(cos, sin)`, each `[positions, head_dim / 2]` row-major.
-pub fn cos_sin(rotary: &Rotary, head_dim: usize, positions: usize) -> (Vec<f32>, Vec<f32>) {
-    let frequencies = inverse_frequencies(rotary, head_dim);
+/// `(cos, sin)`, each `[positions, dims / 2]` row-major. Whether a context is a long one to LongRoPE is decided by
+/// `positions`, the room for the whole of it: keys that are cached are not rotated again.
+pub fn cos_sin(rotary: &Rotary, dims: usize, positions: usize) -> (Vec<f32>, Vec<f32>) {
+    let (frequencies, scale) = match &rotary.longrope {
+        None => (scaled(rotary, dims), None),
+        Some(LongRope { short, long, original_max_positions, scale }) => {
+            let divisors = if positions > *original_max_positions { long } else { short };
+            (divided(scaled(rotary, dims), divisors), Some(*scale as f32))
+        }
+    };
     let angles = (0..positions)
         .flat_map(|position| frequencies.iter().map(move |frequency| position as f32 * frequency));
-    angles.map(|angle| (angle.cos(), angle.sin())).unzip()
+    let scale = scale.unwrap_or(1.0);
+    angles.map(|angle| (angle.cos() * scale, angle.sin() * scale)).unzip()
+}
+
+/// The tables of each of [`ModelConfig::rotations`], as [`cos_sin`] has them.
+pub fn tables(config: &ModelConfig, positions: usize) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let rotations = config.rotations().into_iter();
+    rotations.map(|rotary| cos_sin(rotary, config.rotary_dim(), positions)).collect()
 }
 
 #[cfg(test)]
@@ -51,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_first_frequency_turns_one_radian_a_position() {
-        let rotary = Rotary { theta: 10_000.0, linear_factor: 1.0, llama3: None };
+        let rotary = Rotary::plain(10_000.0);
         let (cos, sin) = cos_sin(&rotary, 4, 3);
         assert_eq!(cos.len(), 6);
         assert_eq!((cos[0], sin[0]), (1.0, 0.0));

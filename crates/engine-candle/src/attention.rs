@@ -4,11 +4,14 @@
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
 
-use bundle::{LayerNames, ModelConfig};
+use std::ops::Range;
+
+use bundle::{LayerAttention, ModelConfig};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Result, Tensor, bail};
 use engine::EngineError;
 
-use crate::math::{dot, rms_norm, rotate_half, softmax, weighted_sum};
+use crate::head_norms::HeadNorms;
+use crate::math::{cap, dot, rotate_half, softmax, weighted_sum};
 use crate::parallel::{decode_threads, for_each_chunk, for_each_share};
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
@@ -25,11 +28,12 @@ pub(crate) struct Attention {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-    q_norm: Option<Vec<f32>>,
-    k_norm: Option<Vec<f32>>,
-    epsilon: f32,
+    norms: Option<HeadNorms>,
     scale: f32,
+    /// Scores are bound by this, softly.
+    cap: Option<f32>,
     causal: bool,
+    layer: LayerAttention,
 }
 
 /// The positions that one call appends.
@@ -46,18 +50,19 @@ impl Attention {
     pub(crate) fn read(
         reader: &Reader<'_>,
         config: &ModelConfig,
-        names: &LayerNames,
+        index: usize,
     ) -> std::result::Result<Attention, EngineError> {
-        let vector = |name: &Option<String>| name.as_deref().map(|name| reader.vector(name)).transpose();
+        let form = &config.form;
+        let usual = (config.head_dim as f32).sqrt().recip();
         Ok(Attention {
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
-            q_norm: vector(&names.q_norm)?,
-            k_norm: vector(&names.k_norm)?,
-            epsilon: config.norm_epsilon as f32,
-            scale: (config.head_dim as f32).sqrt().recip(),
+            norms: HeadNorms::read(reader, config, index)?,
+            scale: form.attention_scale.map_or(usual, |scale| scale as f32),
+            cap: form.attention_cap.map(|bound| bound as f32),
             causal: config.causal,
+            layer: config.layer_attention(index),
         })
     }
 
@@ -68,8 +73,10 @@ impl Attention {
         let Sequences { batch, filled, capacity, caches, rotary, scores } = sequences;
         let cache = &caches[layer];
         let mut attended = vec![0.0; rows * self.heads * self.head_dim];
-        with_f32(qkv, |qkv| {
-            let (batch, filled, rotary) = (*batch, *filled, rotary.as_ref());
+        let normed = self.norms.as_ref().map(|norms| norms.over_all_heads(qkv)).transpose()?.flatten();
+        with_f32(normed.as_ref().unwrap_or(qkv), |qkv| {
+            let rotary = self.layer.rotation.map(|rotation| &rotary[rotation]);
+            let (batch, filled) = (*batch, *filled);
             let step = Step { qkv, batch, positions: rows / batch, filled, rotary };
             self.extend(cache, &step)?;
             if step.positions < BLOCK_POSITIONS {
@@ -94,7 +101,10 @@ impl Attention {
         for_each_chunk(&mut keys, d, |chunk, key| {
             let (row, head, position) = place(chunk);
             key.copy_from_slice(self.head(step, row, self.heads + head));
-            self.norm_and_rotate(&self.k_norm, step, position, key);
+            if let Some(norms) = &self.norms {
+                norms.norm_key(key);
+            }
+            self.rotate(step, position, key);
         });
         for_each_chunk(&mut values, d, |chunk, value| {
             let (row, head, _) = place(chunk);
@@ -115,17 +125,25 @@ impl Attention {
     /// The query of one head, scaled, so that scores need not be.
     fn write_query(&self, step: &Step<'_>, row: usize, head: usize, query: &mut [f32]) {
         query.copy_from_slice(self.head(step, row, head));
-        self.norm_and_rotate(&self.q_norm, step, row % step.positions, query);
+        if let Some(norms) = &self.norms {
+            norms.norm_query(query);
+        }
+        self.rotate(step, row % step.positions, query);
         query.iter_mut().for_each(|q| *q *= self.scale);
     }
 
-    fn norm_and_rotate(&self, norm: &Option<Vec<f32>>, step: &Step<'_>, position: usize, head: &mut [f32]) {
-        if let Some(weight) = norm {
-            rms_norm(head, weight, self.epsilon);
-        }
+    fn rotate(&self, step: &Step<'_>, position: usize, head: &mut [f32]) {
         if let Some(rotary) = step.rotary {
             let (cos, sin) = rotary.at(step.filled + position);
-            rotate_half(head, cos, sin);
+            rotate_half(&mut head[..2 * cos.len()], cos, sin);
+        }
+    }
+
+    /// The keys that the query at `position` of a step sees.
+    fn seen(&self, step: &Step<'_>, position: usize) -> Range<usize> {
+        match self.causal {
+            true => self.layer.first_key(step.filled + position)..step.filled + position + 1,
+            false => 0..step.positions,
         }
     }
 
@@ -152,17 +170,17 @@ impl Attention {
                     for (offset, out) in attended.chunks_exact_mut(d).enumerate() {
                         let index = index * share + offset;
                         let (row, head) = (index / self.heads, index % self.heads);
-                        let visible = match self.causal {
-                            true => step.filled + row % step.positions + 1,
-                            false => step.positions,
-                        };
+                        let seen = self.seen(step, row % step.positions);
                         let kv_head = head / (self.heads / self.kv_heads);
                         let lane = row / step.positions * self.kv_heads + kv_head;
-                        let cached = lane * capacity * d..(lane * capacity + visible) * d;
+                        let cached = (lane * capacity + seen.start) * d..(lane * capacity + seen.end) * d;
                         let query = &queries[index * d..][..d];
-                        let scores = &mut scores[..visible];
+                        let scores = &mut scores[..seen.len()];
                         for (score, key) in scores.iter_mut().zip(keys[cached.clone()].chunks_exact(d)) {
                             *score = dot(key, query);
+                        }
+                        if let Some(bound) = self.cap {
+                            cap(scores, bound);
                         }
                         softmax(scores);
                         weighted_sum(scores, &values[cached], out);
@@ -186,11 +204,21 @@ impl Attention {
                 });
                 let queries =
                     Tensor::from_vec(queries, (kv_heads, heads / kv_heads * count, d), &Device::Cpu)?;
-                let visible = if self.causal { step.filled + start + count } else { step.positions };
-                let cached =
-                    |all: &Tensor| all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, 0, visible);
+                // All that any query of the block sees.
+                let seen = self.seen(step, start).start..self.seen(step, start + count - 1).end;
+                let cached = |all: &Tensor| {
+                    all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, seen.start, seen.len())
+                };
                 let scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
-                scores.inplace_op1(&VisibleSoftmax { queries: count, keys: visible, causal: self.causal })?;
+                let seen_by = |query: usize| {
+                    let own = self.seen(step, start + query);
+                    own.start - seen.start..own.end - seen.start
+                };
+                scores.inplace_op1(&VisibleSoftmax {
+                    seen: (0..count).map(seen_by).collect(),
+                    keys: seen.len(),
+                    cap: self.cap,
+                })?;
                 let product = scores.matmul(&cached(&cache.values)?)?;
                 let block = &mut attended[first_row * heads * d..][..count * heads * d];
                 with_f32(&product, |product| {
@@ -205,12 +233,13 @@ impl Attention {
     }
 }
 
-/// Softmax over the keys that each query may see. Rows are scores of `queries` successive positions, over
-/// and over; the last of them sees all `keys`, and so do all where attention is not causal.
+/// Softmax over the keys that each query may see. Rows are scores of successive positions, over and over.
 struct VisibleSoftmax {
-    queries: usize,
+    /// By query.
+    seen: Vec<Range<usize>>,
     keys: usize,
-    causal: bool,
+    /// Scores are bound by this, softly.
+    cap: Option<f32>,
 }
 
 impl InplaceOp1 for VisibleSoftmax {
@@ -222,10 +251,15 @@ impl InplaceOp1 for VisibleSoftmax {
         let CpuStorage::F32(scores) = storage else { bail!("scores are not f32") };
         let Some((start, end)) = layout.contiguous_offsets() else { bail!("scores are not contiguous") };
         for_each_chunk(&mut scores[start..end], self.keys, |row, scores| {
-            let unseen = if self.causal { self.queries - 1 - row % self.queries } else { 0 };
-            let (seen, masked) = scores.split_at_mut(self.keys - unseen);
+            let seen = &self.seen[row % self.seen.len()];
+            let (before, rest) = scores.split_at_mut(seen.start);
+            let (seen, behind) = rest.split_at_mut(seen.len());
+            if let Some(bound) = self.cap {
+                cap(seen, bound);
+            }
             softmax(seen);
-            masked.fill(0.0);
+            before.fill(0.0);
+            behind.fill(0.0);
         });
         Ok(())
     }

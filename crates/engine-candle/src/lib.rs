@@ -1,11 +1,13 @@
 //! [`InferenceEngine`] on candle. The README says which of candle's ways it takes and why.
 
 mod attention;
+mod block;
 mod blocks;
 mod cpu;
 mod decoder;
 mod error;
 mod hand_over;
+mod head_norms;
 mod linear;
 mod math;
 mod mlp;

@@ -50,6 +50,17 @@ pub(crate) fn add(x: &mut [f32], y: &[f32]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
+/// x + y · factor, in place.
+pub(crate) fn add_times(x: &mut [f32], y: &[f32], factor: f32) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y * factor);
+}
+
+/// bound · tanh(x / bound), in place; tanh u is 1 − 2 / (1 + e^2u).
+pub(crate) fn cap(x: &mut [f32], bound: f32) {
+    let double = 2.0 / bound;
+    x.iter_mut().for_each(|x| *x = bound * (1.0 - 2.0 / (1.0 + exp(*x * double))));
+}
+
 fn sum(x: &[f32]) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
     let mut lanes = [0.0; LANES];
@@ -115,7 +126,7 @@ pub(crate) fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], epsilon: f
     x.iter_mut().zip(weight).zip(bias).for_each(|((x, weight), bias)| *x = *x * scale * weight + bias);
 }
 
-/// Rotates each pair (x[i], x[i + d/2]) by the angle whose cosine and sine are given: the rotate-half
+/// Rotates each pair (x[i], x[i + d/2]) of d rotated elements by the angle whose cosine and sine are given: the rotate-half
 /// convention.
 pub(crate) fn rotate_half(x: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (low, high) = x.split_at_mut(cos.len());
@@ -146,6 +157,16 @@ mod tests {
             let u = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             assert!((gelu_tanh(x) - 0.5 * x * (1.0 + u.tanh())).abs() < 1e-6, "gelu({x})");
             assert!((gelu_erf(x) - gelu_tanh(x)).abs() < 1e-3, "exact gelu({x})");
+        }
+    }
+
+    #[test]
+    fn a_cap_bends_towards_its_bound() {
+        for step in -400..=400 {
+            let mut x = [step as f32 / 4.0];
+            let expected = 30.0 * (x[0] / 30.0).tanh();
+            cap(&mut x, 30.0);
+            assert!((x[0] - expected).abs() < 1e-5, "{} is not {expected}", x[0]);
         }
     }
 

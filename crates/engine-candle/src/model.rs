@@ -1,14 +1,15 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
 use bundle::{Bundle, ModelConfig, Precision};
-use candle_core::{Result, Tensor};
+use candle_core::Result;
 use engine::{EngineError, Want};
 use rayon::prelude::*;
 
 use crate::attention::Attention;
+use crate::block::Place;
 use crate::error::framework;
 use crate::linear::Linear;
-use crate::math::add;
+use crate::math::{add, cap};
 use crate::mlp::Mlp;
 use crate::norm::Norm;
 use crate::parallel::for_each_chunk;
@@ -39,11 +40,11 @@ pub(crate) struct Model {
 
 #[derive(Debug)]
 struct Layer {
-    attention_norm: Norm,
+    attention_place: Place,
     qkv: Linear,
     attention: Attention,
     output: Linear,
-    mlp_norm: Norm,
+    mlp_place: Place,
     mlp: Mlp,
 }
 
@@ -145,7 +146,25 @@ impl Model {
         }
         let normed = self.final_norm.forward(&x)?;
         logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
-        self.head.forward_into(&normed, HEAD_ROWS, logits)
+        self.head.forward_into(&normed, HEAD_ROWS, logits)?;
+        self.finish(logits);
+        Ok(())
+    }
+
+    /// What some models do to their logits.
+    fn finish(&self, logits: &mut [f32]) {
+        let form = &self.config.form;
+        if form.logits_multiplier.is_none() && form.logits_cap.is_none() {
+            return;
+        }
+        for_each_chunk(logits, self.config.vocab_size, |_, logits| {
+            if let Some(multiplier) = form.logits_multiplier {
+                logits.iter_mut().for_each(|logit| *logit *= multiplier as f32);
+            }
+            if let Some(bound) = form.logits_cap {
+                cap(logits, bound as f32);
+            }
+        });
     }
 
     fn embed(&self, tokens: &[u32], positions: usize, filled: usize) -> Result<Vec<f32>> {
@@ -154,6 +173,9 @@ impl Model {
         let mut learned = vec![0.0; width];
         for (index, (out, &token)) in x.chunks_exact_mut(width).zip(tokens).enumerate() {
             self.embedding.copy_row(token as usize, out)?;
+            if let Some(multiplier) = self.config.form.embedding_multiplier {
+                out.iter_mut().for_each(|x| *x *= multiplier as f32);
+            }
             if let Some(table) = &self.positions {
                 table.copy_row(filled + index % positions, &mut learned)?;
                 add(out, &learned);
@@ -170,30 +192,26 @@ impl Layer {
         index: usize,
     ) -> std::result::Result<Layer, EngineError> {
         let names = config.layer(index);
+        let place = |norms| Place::read(reader, config, norms);
         Ok(Layer {
-            attention_norm: Norm::read(reader, config, &names.attention_norm)?,
+            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
             qkv: Linear::read(reader, &names.qkv)?,
-            attention: Attention::read(reader, config, &names)?,
+            attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
-            mlp_norm: Norm::read(reader, config, &names.mlp_norm)?,
+            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
             mlp: Mlp::read(reader, config, &names)?,
         })
     }
 
     /// Adds both blocks to the residual stream `x`, `[rows, hidden]`.
     fn forward(&self, x: &mut [f32], sequences: &mut Sequences, index: usize) -> Result<()> {
-        let qkv = self.qkv.forward(&self.attention_norm.forward(x)?)?;
+        let (_, width) = self.qkv.weight().dims()?;
+        let qkv = self.qkv.forward(&self.attention_place.enter(x, width)?)?;
         let attended = self.attention.forward(&qkv, sequences, index)?;
-        add_to(x, &self.output.forward(&attended)?)?;
-        let width = x.len() / qkv.dim(0)?;
+        self.attention_place.leave(x, &self.output.forward(&attended)?)?;
         for x in x.chunks_mut(MLP_ROWS * width) {
-            add_to(x, &self.mlp.forward(&self.mlp_norm.forward(x)?)?)?;
+            self.mlp_place.leave(x, &self.mlp.forward(&self.mlp_place.enter(x, width)?)?)?;
         }
         Ok(())
     }
-}
-
-fn add_to(x: &mut [f32], y: &Tensor) -> Result<()> {
-    let width = y.dim(1)?;
-    with_f32(y, |y| for_each_chunk(x, width, |row, x| add(x, &y[row * width..][..width])))
 }

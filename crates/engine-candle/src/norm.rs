@@ -23,11 +23,24 @@ impl Norm {
         config: &ModelConfig,
         names: &NormNames,
     ) -> std::result::Result<Norm, EngineError> {
+        let mut weight = reader.vector(&names.weight)?;
+        if config.rms_norm && config.form.norm_offset != 0.0 {
+            weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
+        }
         Ok(Norm {
-            weight: reader.vector(&names.weight)?,
+            weight,
             bias: names.bias.as_deref().map(|name| reader.vector(name)).transpose()?,
             epsilon: config.norm_epsilon as f32,
         })
+    }
+
+    /// If the model has one there.
+    pub(crate) fn read_optional(
+        reader: &Reader<'_>,
+        config: &ModelConfig,
+        names: Option<&NormNames>,
+    ) -> std::result::Result<Option<Norm>, EngineError> {
+        names.map(|names| Norm::read(reader, config, names)).transpose()
     }
 
     /// Norms each row of `[rows, hidden]`.

@@ -1,6 +1,6 @@
 //! What one batch of sequences needs beside the weights, allocated when it begins.
 
-use bundle::{ModelConfig, Position, rotary};
+use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::parallel::decode_threads;
@@ -14,7 +14,8 @@ pub(crate) struct Sequences {
     pub(crate) filled: usize,
     /// One for each layer. Of a model that attends both ways all share one, for nothing is kept.
     pub(crate) caches: Vec<Cache>,
-    pub(crate) rotary: Option<RotaryTable>,
+    /// One for each of the model's rotations.
+    pub(crate) rotary: Vec<RotaryTable>,
     /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
     pub(crate) scores: Vec<f32>,
 }
@@ -26,7 +27,7 @@ pub(crate) struct Cache {
     pub(crate) values: Tensor,
 }
 
-/// Cosines and sines, each `[capacity, head_dim / 2]`.
+/// Cosines and sines, each `[capacity, rotated dimensions / 2]`.
 #[derive(Debug)]
 pub(crate) struct RotaryTable {
     cos: Vec<f32>,
@@ -36,13 +37,9 @@ pub(crate) struct RotaryTable {
 
 impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
-        let rotary = match &config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => {
-                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
-                Some(RotaryTable { cos, sin, half: config.head_dim / 2 })
-            }
-        };
+        let half = config.rotary_dim() / 2;
+        let tables = rotary::tables(config, capacity).into_iter();
+        let rotary = tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect();
         Ok(Sequences {
             batch,
             capacity,

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use engine::conformance::{
-    Reference, argmax, check_both_ways, check_model, diffusion_models, max_abs_difference, tiny_models,
+    Reference, architectures, argmax, check_both_ways, check_model, diffusion_models, max_abs_difference,
+    tiny_models,
 };
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_candle::Candle;
@@ -65,6 +66,17 @@ fn the_decoder_of_tensors_conforms_on_every_architecture() {
         check_model::<Candle>(&bundle, &reference, &tensors(Precision::F32));
         let with_hidden_states = Settings { hidden_states: true, ..tensors(Precision::F32) };
         check_model::<Candle>(&bundle, &reference, &with_hidden_states);
+    }
+}
+
+#[test]
+fn layers_that_are_otherwise_than_llama_s_conform_in_both_decoders() {
+    for (_directory, bundle, reference) in prepared(architectures()) {
+        println!("{}", bundle.manifest().name);
+        for settings in [settings(Precision::F32), tensors(Precision::F32)] {
+            let settings = Settings { hidden_states: true, ..settings };
+            check_model::<Candle>(&bundle, &reference, &settings);
+        }
     }
 }
 
@@ -225,7 +237,7 @@ fn nf4_is_emulated_whatever_was_asked() {
 /// Longer than a block of queries, which the reference texts are not.
 #[test]
 fn a_long_prefill_equals_decode_in_every_block() {
-    for (_directory, bundle, reference) in models() {
+    for (_directory, bundle, reference) in models().into_iter().chain(prepared(architectures())) {
         let vocabulary = bundle.config().vocab_size;
         let text: Vec<u32> = reference.tokens.iter().copied().cycle().take(170).collect();
         let other: Vec<u32> = text.iter().rev().copied().collect();

@@ -1,9 +1,9 @@
 //! A batch of sequences: their KV cache, and the tensors bound to the graph for each shape of append.
 
-use bundle::{Position, rotary};
+use bundle::rotary;
 use engine::{Device, EngineError, Want};
 use onnx::names::{
-    COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_output,
+    LAST_POSITIONS, LOGITS, POSITIONS, ROWS, TOKENS, TOTAL, cache_names, hidden_output, rotary_names,
 };
 use ort::memory::Allocator;
 use ort::session::IoBinding;
@@ -27,8 +27,8 @@ pub(crate) struct Sequences {
     cache: Vec<DynTensor>,
     /// Whether it has been seen that the first append wrote into the cache in place.
     cache_checked: bool,
-    /// cos and sin, `[capacity, head_dim / 2]`.
-    rotary: Option<[DynTensor; 2]>,
+    /// cos and sin, `[capacity, rotated dimensions / 2]`, of each of the model's rotations.
+    rotary: Vec<[DynTensor; 2]>,
     /// The most recently used last.
     passes: Vec<Pass>,
     /// What the last append yielded, if it took several runs.
@@ -73,14 +73,11 @@ impl Sequences {
         cache: Vec<DynTensor>,
     ) -> ort::Result<Sequences> {
         let (config, float) = (&model.config, model.products.float());
-        let rotary = match &config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => {
-                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
-                let shape = [capacity, config.head_dim / 2];
-                Some([memory::table(shape, cos, float)?, memory::table(shape, sin, float)?])
-            }
-        };
+        let shape = [capacity, config.rotary_dim() / 2];
+        let tables = rotary::tables(config, capacity).into_iter();
+        let rotary = tables
+            .map(|(cos, sin)| Ok([memory::table(shape, cos, float)?, memory::table(shape, sin, float)?]));
+        let rotary = rotary.collect::<ort::Result<_>>()?;
         Ok(Sequences {
             batch,
             capacity,
@@ -257,9 +254,10 @@ impl Pass {
         binding.bind_output(LOGITS, &mut logits)?;
         let positions =
             model.attention.takes_positions().then(|| Tensor::new(&allocator, [batch, count])).transpose()?;
-        if let Some([cos, sin]) = &sequences.rotary {
-            binding.bind_input(COS, cos)?;
-            binding.bind_input(SIN, sin)?;
+        for (rotation, tables) in sequences.rotary.iter().enumerate() {
+            for (name, table) in rotary_names(rotation).into_iter().zip(tables) {
+                binding.bind_input(name, table)?;
+            }
         }
         let names = (0..config.layers).flat_map(cache_names);
         for (names, tensor) in names.zip(&mut sequences.cache) {

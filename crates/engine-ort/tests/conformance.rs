@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engine::conformance::{
-    Reference, check_both_ways, check_model, check_profile, diffusion_models, tiny_models,
+    Reference, architectures, check_both_ways, check_model, check_profile, diffusion_models, tiny_models,
 };
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
@@ -49,6 +49,19 @@ fn tiny_models_match_the_reference() {
 #[test]
 fn tiny_models_match_the_reference_with_hidden_states() {
     check_all(&Settings { hidden_states: true, ..settings() });
+}
+
+#[test]
+fn layers_that_are_otherwise_than_llama_s_conform_with_the_graph_as_written_and_optimised() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    for model in architectures() {
+        println!("{}", model.display());
+        let bundle = prepared(&model, Precision::F32, bundles.path());
+        for level in ["off", "all"] {
+            let settings = Settings { hidden_states: true, ..at_level(level) };
+            check_model::<Ort>(&bundle, &Reference::read(&model), &settings);
+        }
+    }
 }
 
 #[test]

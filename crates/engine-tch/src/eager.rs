@@ -1,43 +1,46 @@
 //! A layer in elementary operations, nothing fused: the baseline that the fused one is held against.
 
-use bundle::{Activation, LayerNames, ModelConfig};
+use bundle::{Activation, ModelConfig};
 use engine::EngineError;
-use tch::{Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 
-use crate::layer::{self, Heads};
+use crate::layer::{self, Heads, Manner};
 use crate::linear::Linear;
-use crate::norm::{Norm, Residual, RmsNorm, elementary_rms_norm};
+use crate::norm::{Residual, RmsNorm, elementary_rms_norm, rms_weight};
+use crate::place::Place;
 use crate::reader::Reader;
 use crate::sequences::{Rotation, Step};
 
 pub(crate) struct Layer {
-    attention_norm: Norm,
+    attention_place: Place,
     attention: Attention,
-    mlp_norm: Norm,
+    mlp_place: Place,
     mlp: Mlp,
 }
 
 impl Layer {
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        names: &LayerNames,
-    ) -> Result<Layer, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer, EngineError> {
+        let names = config.layer(index);
+        let place = |norms| Place::read(reader, config, norms, RmsNorm::Elementary);
+        let head_norm =
+            |name: &Option<String>| name.as_ref().map(|name| rms_weight(reader, config, name)).transpose();
         let (q_rows, kv_rows) = config.qkv_rows();
         let part = |names, rows: &[usize]| Linear::separate(reader, names, rows);
         let hidden = config.hidden_size;
         let gate_up = vec![config.intermediate_size; if config.gated_mlp { 2 } else { 1 }];
         Ok(Layer {
-            attention_norm: Norm::read(reader, config, &names.attention_norm, RmsNorm::Elementary)?,
+            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
             attention: Attention {
                 qkv: part(&names.qkv, &[q_rows, kv_rows, kv_rows])?,
-                q_norm: names.q_norm.as_ref().map(|name| reader.vector(name)).transpose()?,
-                k_norm: names.k_norm.as_ref().map(|name| reader.vector(name)).transpose()?,
+                q_norm: head_norm(&names.q_norm)?,
+                k_norm: head_norm(&names.k_norm)?,
+                whole_norms: config.form.whole_qk_norm,
                 output: part(&names.output, &[hidden])?.remove(0),
                 heads: Heads::from_config(config),
+                manner: Manner::from_config(config, index),
                 epsilon: config.norm_epsilon,
             },
-            mlp_norm: Norm::read(reader, config, &names.mlp_norm, RmsNorm::Elementary)?,
+            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
             mlp: Mlp {
                 gate_up: part(&names.gate_up, &gate_up)?,
                 down: part(&names.down, &[hidden])?.remove(0),
@@ -49,9 +52,10 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_norm.forward(residual)?, step, index)?;
-        residual.add(&attended)?;
-        residual.add(&self.mlp.forward(&self.mlp_norm.forward(residual)?)?)
+        let attended = self.attention.forward(&self.attention_place.enter(residual)?, step, index)?;
+        self.attention_place.leave(residual, &attended)?;
+        let fed = self.mlp.forward(&self.mlp_place.enter(residual)?)?;
+        self.mlp_place.leave(residual, &fed)
     }
 }
 
@@ -60,8 +64,11 @@ struct Attention {
     qkv: Vec<Linear>,
     q_norm: Option<Tensor>,
     k_norm: Option<Tensor>,
+    /// Whether those go over all heads together.
+    whole_norms: bool,
     output: Linear,
     heads: Heads,
+    manner: Manner,
     epsilon: f64,
 }
 
@@ -69,21 +76,22 @@ impl Attention {
     fn forward(&self, x: &Tensor, step: &mut Step, index: usize) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = self.heads;
         let [q, k, v] = self.qkv.as_slice() else { unreachable!("read as three layers") };
-        let queries = self.project(q, query, self.q_norm.as_ref(), step.rotation.as_ref(), x, step)?;
-        let keys = self.project(k, kv, self.k_norm.as_ref(), step.rotation.as_ref(), x, step)?;
+        let rotation = step.rotation(self.manner.layer);
+        let queries = self.project(q, query, self.q_norm.as_ref(), rotation, x, step)?;
+        let keys = self.project(k, kv, self.k_norm.as_ref(), rotation, x, step)?;
         let values = self.project(v, kv, None, None, x, step)?;
         let slot = &step.slots[index];
         slot.f_narrow(1, 0, kv)?.f_copy_(&keys)?;
         slot.f_narrow(1, kv, kv)?.f_copy_(&values)?;
 
-        let keys = self.repeated(&step.keys[index])?;
-        let values = self.repeated(&step.values[index])?;
-        let mut scores =
-            queries.f_matmul(&keys.f_transpose(2, 3)?)?.f_mul_scalar(1.0 / (dim as f64).sqrt())?;
-        if let Some(mask) = &step.mask {
-            scores = scores.f_add(mask)?;
-        }
-        let shares = scores.f_softmax(-1, Kind::Float)?.f_to_kind(x.kind())?;
+        let within = step.within_window(index, self.manner.layer)?;
+        let (keys, values) = match &within {
+            Some([keys, values]) => (keys, values),
+            None => (&step.keys[index], &step.values[index]),
+        };
+        let (keys, values) = (self.repeated(keys)?, self.repeated(values)?);
+        let scores = queries.f_matmul(&keys.f_transpose(2, 3)?)?;
+        let shares = self.manner.shares(&scores, dim, step.mask(self.manner.layer), x.kind())?;
         let attended = shares.f_matmul(&values)?.f_transpose(1, 2)?;
         self.output.forward(&attended.f_reshape([step.batch * step.positions, query * dim])?)
     }
@@ -99,9 +107,15 @@ impl Attention {
         step: &Step,
     ) -> Result<Tensor, TchError> {
         let shape = [step.batch, step.positions, heads, self.heads.dim];
-        let mut projected = linear.forward(x)?.f_view(shape)?;
+        let mut projected = linear.forward(x)?;
+        if !self.whole_norms {
+            projected = projected.f_view(shape)?;
+        }
         if let Some(weight) = norm {
             projected = elementary_rms_norm(&projected, weight, self.epsilon)?;
+        }
+        if self.whole_norms {
+            projected = projected.f_view(shape)?;
         }
         if let Some(rotation) = rotation {
             projected = rotated(&projected, rotation, self.heads.dim)?;
@@ -119,6 +133,11 @@ impl Attention {
 }
 
 fn rotated(x: &Tensor, rotation: &Rotation, dim: i64) -> Result<Tensor, TchError> {
+    let width = rotation.width;
+    if width < dim {
+        let turned = rotated(&x.f_narrow(-1, 0, width)?, rotation, width)?;
+        return Tensor::f_cat(&[turned, x.f_narrow(-1, width, dim - width)?], -1);
+    }
     let half = dim / 2;
     let swapped = Tensor::f_cat(&[x.f_narrow(-1, half, half)?, x.f_narrow(-1, 0, half)?], -1)?;
     x.f_mul(&rotation.cos)?.f_add(&swapped.f_mul(&rotation.sin)?)

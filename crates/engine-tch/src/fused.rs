@@ -1,21 +1,22 @@
 //! A layer in as few operations as libtorch has kernels for.
 
-use bundle::{Activation, LayerNames, ModelConfig};
+use bundle::{Activation, ModelConfig};
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
 use crate::error::framework;
-use crate::layer::{self, Heads};
+use crate::layer::{self, Heads, Manner};
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::norm::{Norm, Residual, RmsNorm, unit_rms};
+use crate::norm::{Residual, RmsNorm, rms_weight, unit_rms};
+use crate::place::Place;
 use crate::reader::Reader;
 use crate::sequences::{Rotation, Step};
 
 pub(crate) struct Layer {
-    pub(crate) attention_norm: Norm,
+    pub(crate) attention_place: Place,
     pub(crate) attention: Attention,
-    pub(crate) mlp_norm: Norm,
+    pub(crate) mlp_place: Place,
     pub(crate) mlp: Mlp,
 }
 
@@ -23,13 +24,15 @@ impl Layer {
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
-        names: &LayerNames,
+        index: usize,
         layout: Layout,
     ) -> Result<Layer, EngineError> {
+        let names = config.layer(index);
+        let place = |norms| Place::read(reader, config, norms, RmsNorm::Fused);
         Ok(Layer {
-            attention_norm: Norm::read(reader, config, &names.attention_norm, RmsNorm::Fused)?,
-            attention: Attention::read(reader, config, names, layout)?,
-            mlp_norm: Norm::read(reader, config, &names.mlp_norm, RmsNorm::Fused)?,
+            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
+            attention: Attention::read(reader, config, index, layout)?,
+            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
             mlp: Mlp {
                 gate_up: Linear::fused(reader, &names.gate_up, layout)?,
                 down: Linear::fused(reader, &names.down, layout)?,
@@ -42,9 +45,10 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_norm.forward(residual)?, step, index)?;
-        residual.add(&attended)?;
-        residual.add(&self.mlp.forward(&self.mlp_norm.forward(residual)?)?)
+        let attended = self.attention.forward(&self.attention_place.enter(residual)?, step, index)?;
+        self.attention_place.leave(residual, &attended)?;
+        let fed = self.mlp.forward(&self.mlp_place.enter(residual)?)?;
+        self.mlp_place.leave(residual, &fed)
     }
 }
 
@@ -52,8 +56,11 @@ pub(crate) struct Attention {
     pub(crate) qkv: Linear,
     /// `[query heads + key heads, dimension]`: the weights of the norms over each head, where there are any.
     pub(crate) qk_norm: Option<Tensor>,
+    /// Those of the norms over all heads of queries and over all heads of keys.
+    whole_norms: Option<[Tensor; 2]>,
     pub(crate) output: Linear,
     pub(crate) heads: Heads,
+    manner: Manner,
     pub(crate) epsilon: f64,
 }
 
@@ -61,13 +68,18 @@ impl Attention {
     fn read(
         reader: &Reader,
         config: &ModelConfig,
-        names: &LayerNames,
+        index: usize,
         layout: Layout,
     ) -> Result<Attention, EngineError> {
-        let heads = Heads::from_config(config);
+        let (names, heads) = (config.layer(index), Heads::from_config(config));
+        let mut whole_norms = None;
         let qk_norm = match (&names.q_norm, &names.k_norm) {
+            (Some(q), Some(k)) if config.form.whole_qk_norm => {
+                whole_norms = Some([rms_weight(reader, config, q)?, rms_weight(reader, config, k)?]);
+                None
+            }
             (Some(q), Some(k)) => {
-                let (q, k) = (reader.vector(q)?, reader.vector(k)?);
+                let (q, k) = (rms_weight(reader, config, q)?, rms_weight(reader, config, k)?);
                 let repeated = |weight: Tensor, heads| weight.f_expand([heads, -1], false);
                 let both =
                     repeated(q, heads.query).and_then(|q| Tensor::f_cat(&[q, repeated(k, heads.kv)?], 0));
@@ -78,8 +90,10 @@ impl Attention {
         Ok(Attention {
             qkv: Linear::fused(reader, &names.qkv, layout)?,
             qk_norm,
+            whole_norms,
             output: Linear::fused(reader, &names.output, layout)?,
             heads,
+            manner: Manner::from_config(config, index),
             epsilon: config.norm_epsilon,
         })
     }
@@ -92,8 +106,15 @@ impl Attention {
         if let Some(weights) = &self.qk_norm {
             let _ = unit_rms(&qk, self.epsilon)?.f_multiply_out(&qk, weights)?;
         }
-        if let Some(rotation) = &step.rotation {
-            rotate(&mut qk, rotation, dim)?;
+        if let Some(weights) = &self.whole_norms {
+            self.norm_whole(&qkv, weights)?;
+        }
+        match step.rotation(self.manner.layer) {
+            Some(rotation) if rotation.width < dim => {
+                rotate(&mut qk.f_narrow(-1, 0, rotation.width)?, rotation, rotation.width)?;
+            }
+            Some(rotation) => rotate(&mut qk, rotation, dim)?,
+            None => {}
         }
         // So do keys and values, in the layer's output as in the cache.
         step.slots[index].f_copy_(&qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
@@ -102,26 +123,65 @@ impl Attention {
         self.output.forward(&attended.f_reshape([step.batch * step.positions, query * dim])?)
     }
 
+    /// Norms queries and keys over all of their heads, in place.
+    fn norm_whole(&self, qkv: &Tensor, weights: &[Tensor; 2]) -> Result<(), TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let rows = qkv.f_view([-1, (query + 2 * kv) * dim])?;
+        for (weight, (start, heads)) in weights.iter().zip([(0, query), (query, kv)]) {
+            let part = rows.f_narrow(1, start * dim, heads * dim)?;
+            let _ = unit_rms(&part, self.epsilon)?.f_multiply_out(&part, weight)?;
+        }
+        Ok(())
+    }
+
     /// `[batch, positions, heads, dimension]` in and out, the last two dimensions folded or not.
     fn attend(&self, queries: &Tensor, step: &Step, index: usize) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = self.heads;
-        let (keys, values) = (&step.keys[index], &step.values[index]);
+        let Manner { layer, scale, cap } = self.manner;
+        let within = step.within_window(index, layer)?;
+        let (keys, values) = match &within {
+            Some([keys, values]) => (keys, values),
+            None => (&step.keys[index], &step.values[index]),
+        };
+        let mask = step.mask(layer);
+        if cap.is_some() {
+            return self.attend_capped(queries, keys, values, mask);
+        }
         let none = None::<&Tensor>;
         // The kernel for half precisions packs the keys once for every query head. The heads that share
         // keys and values can pass for successive queries as long as no mask tells them apart.
         if step.positions == 1 && query != kv && queries.kind() != Kind::Float {
             let grouped = queries.f_view([step.batch, kv, query / kv, dim])?;
             return Tensor::f_scaled_dot_product_attention(
-                &grouped, keys, values, none, 0.0, false, None, false,
+                &grouped, keys, values, none, 0.0, false, scale, false,
             );
         }
-        let causal = step.causal && step.positions > 1 && step.past == 0;
+        let causal = step.causal && step.positions > 1 && step.past == 0 && mask.is_none();
         let queries = queries.f_transpose(1, 2)?;
-        let mask = step.mask.as_ref();
         let shared = query != kv;
         let attended =
-            Tensor::f_scaled_dot_product_attention(&queries, keys, values, mask, 0.0, causal, None, shared)?;
+            Tensor::f_scaled_dot_product_attention(&queries, keys, values, mask, 0.0, causal, scale, shared)?;
         attended.f_transpose(1, 2)
+    }
+
+    /// As [`Attention::attend`], with capped scores, which libtorch's kernel has not. The query heads that share keys
+    /// and values are rows of one matrix.
+    fn attend_capped(
+        &self,
+        queries: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Result<Tensor, TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let (batch, positions, ..) = queries.size4()?;
+        let total = keys.size4()?.2;
+        let rows = [batch, kv, query / kv * positions];
+        let grouped = queries.f_transpose(1, 2)?.f_reshape([rows[0], rows[1], rows[2], dim])?;
+        let scores = grouped.f_matmul(&keys.f_transpose(2, 3)?)?.f_view([batch, query, positions, total])?;
+        let shares = self.manner.shares(&scores, dim, mask, queries.kind())?;
+        let attended = shares.f_view([rows[0], rows[1], rows[2], total])?.f_matmul(values)?;
+        attended.f_view([batch, query, positions, dim])?.f_transpose(1, 2)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the three ways to compute a layer have in common.
 
-use bundle::{Activation, ModelConfig};
-use tch::{TchError, Tensor};
+use bundle::{Activation, LayerAttention, ModelConfig};
+use tch::{Kind, TchError, Tensor};
 
 use crate::norm::Residual;
 use crate::sequences::Step;
@@ -24,6 +24,41 @@ pub(crate) struct Heads {
 impl Heads {
     pub(crate) fn from_config(config: &ModelConfig) -> Heads {
         Heads { query: config.heads as i64, kv: config.kv_heads as i64, dim: config.head_dim as i64 }
+    }
+}
+
+/// What a layer's attention does otherwise than llama's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    pub(crate) layer: LayerAttention,
+    /// What scores are multiplied by, where it is not 1/√dim.
+    pub(crate) scale: Option<f64>,
+    /// Scores are bound by this, softly.
+    pub(crate) cap: Option<f64>,
+}
+
+impl Manner {
+    pub(crate) fn from_config(config: &ModelConfig, index: usize) -> Manner {
+        let (layer, form) = (config.layer_attention(index), &config.form);
+        Manner { layer, scale: form.attention_scale, cap: form.attention_cap }
+    }
+
+    /// Shares of `values` by `scores` `[.., positions, keys]`, which are not scaled yet.
+    pub(crate) fn shares(
+        &self,
+        scores: &Tensor,
+        dim: i64,
+        mask: Option<&Tensor>,
+        kind: Kind,
+    ) -> Result<Tensor, TchError> {
+        let mut scores = scores.f_mul_scalar(self.scale.unwrap_or(1.0 / (dim as f64).sqrt()))?;
+        if let Some(cap) = self.cap {
+            scores = scores.f_div_scalar(cap)?.f_tanh()?.f_mul_scalar(cap)?;
+        }
+        if let Some(mask) = mask {
+            scores = scores.f_add(mask)?;
+        }
+        scores.f_softmax(-1, Kind::Float)?.f_to_kind(kind)
     }
 }
 

@@ -10,6 +10,7 @@ mod layout;
 mod linear;
 mod model;
 mod norm;
+mod place;
 mod profile;
 mod quantised;
 mod reader;
@@ -184,7 +185,11 @@ impl Tch {
         };
         let kernels = if self.model.fused() {
             let norm = if self.model.config().rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" };
-            vec![linear, "fused q/k/v and gate/up", "scaled_dot_product_attention", norm]
+            let attention = match self.model.config().form.attention_cap {
+                Some(_) => "matmul, tanh, softmax, matmul",
+                None => "scaled_dot_product_attention",
+            };
+            vec![linear, "fused q/k/v and gate/up", attention, norm]
         } else {
             vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
         };

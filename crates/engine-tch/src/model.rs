@@ -53,11 +53,10 @@ impl Model {
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
         let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
-            let names = config.layer(index);
             if !fused {
-                return Ok(Box::new(eager::Layer::read(&reader, &config, &names)?));
+                return Ok(Box::new(eager::Layer::read(&reader, &config, index)?));
             }
-            let layer = fused::Layer::read(&reader, &config, &names, layout)?;
+            let layer = fused::Layer::read(&reader, &config, index, layout)?;
             Ok(match torchscript {
                 Some(true) => Box::new(scripted::Layer::compile(layer, &config)?),
                 _ => Box::new(layer),
@@ -135,7 +134,8 @@ impl Model {
         keep_hidden: bool,
     ) -> Result<Output, TchError> {
         let positions = tokens.len() / sequences.batch;
-        let causal = if self.fused { Causal::ByKernel } else { Causal::ByMask };
+        let by_kernel = self.fused && self.config.form.attention_cap.is_none();
+        let causal = if by_kernel { Causal::ByKernel } else { Causal::ByMask };
         let mut step = sequences.step(positions, causal)?;
         let mark = self.mark("embedding");
         let mut residual = Residual::new(&self.embed(tokens, &step)?)?;
@@ -168,13 +168,28 @@ impl Model {
         let normed = self.final_norm.forward(&residual)?;
         drop(mark);
         let _mark = self.mark("head");
-        let logits = to_host(&self.head.forward(&normed)?)?;
+        let logits = to_host(&self.finished(self.head.forward(&normed)?)?)?;
         Ok(Output { logits, hidden })
+    }
+
+    /// What some models do to their logits.
+    fn finished(&self, mut logits: Tensor) -> Result<Tensor, TchError> {
+        let form = &self.config.form;
+        if let Some(multiplier) = form.logits_multiplier {
+            logits = logits.f_mul_scalar(multiplier)?;
+        }
+        match form.logits_cap {
+            Some(cap) => logits.f_div_scalar(cap)?.f_tanh()?.f_mul_scalar(cap),
+            None => Ok(logits),
+        }
     }
 
     /// `[batch · positions, hidden]`
     fn embed(&self, tokens: &[u32], step: &Step) -> Result<Tensor, TchError> {
-        let embedded = self.embedding.look_up(&self.weights, tokens)?;
+        let mut embedded = self.embedding.look_up(&self.weights, tokens)?;
+        if let Some(multiplier) = self.config.form.embedding_multiplier {
+            embedded = embedded.f_mul_scalar(multiplier)?;
+        }
         let Some(positions) = &self.positions else { return Ok(embedded) };
         let (rows, hidden) = embedded.size2()?;
         let learned = positions.f_narrow(0, step.past, step.positions)?;

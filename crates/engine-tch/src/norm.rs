@@ -78,7 +78,10 @@ impl Norm {
         names: &NormNames,
         rms_norm: RmsNorm,
     ) -> Result<Norm, EngineError> {
-        let weight = reader.vector(&names.weight)?;
+        let weight = match &names.bias {
+            Some(_) => reader.vector(&names.weight)?,
+            None => rms_weight(reader, config, &names.weight)?,
+        };
         let kind = match (&names.bias, rms_norm) {
             (Some(bias), _) => NormKind::Layer { weight, bias: reader.vector(bias)? },
             (None, RmsNorm::Elementary) => NormKind::ElementaryRms { weight },
@@ -118,6 +121,15 @@ impl Norm {
                 both.f_narrow(1, 0, hidden)
             }
         }
+    }
+}
+
+/// The weight of an RMSNorm, as it multiplies.
+pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> Result<Tensor, EngineError> {
+    let weight = reader.vector(name)?;
+    match config.form.norm_offset {
+        0.0 => Ok(weight),
+        offset => weight.f_add_scalar(f64::from(offset)).map_err(framework),
     }
 }
 

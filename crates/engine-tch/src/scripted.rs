@@ -1,6 +1,6 @@
 //! The fused layer as TorchScript: the same operations, compiled from `scripted.py` and run by libtorch's JIT.
 
-use bundle::{Activation, ModelConfig};
+use bundle::{Activation, Feature, ModelConfig};
 use engine::{EngineError, Settings};
 use tch::{Device, Kind, TchError};
 
@@ -31,8 +31,15 @@ pub(crate) struct Layer(Script);
 
 impl Layer {
     pub(crate) fn compile(layer: fused::Layer, config: &ModelConfig) -> Result<Layer, EngineError> {
-        let fused::Layer { attention_norm, attention, mlp_norm, mlp } = layer;
-        let fused::Attention { qkv, qk_norm, output, heads, epsilon } = attention;
+        if let Some(words) = config.beyond(&[Feature::LongRope, Feature::FusedGateUp]) {
+            let reason = format!("execution=torchscript computes plain layers alone: the model has {words}");
+            return Err(EngineError::Unsupported(reason));
+        }
+        let fused::Layer { attention_place, attention, mlp_place, mlp } = layer;
+        let fused::Attention { qkv, qk_norm, output, heads, epsilon, .. } = attention;
+        let (Some(attention_norm), Some(mlp_norm)) = (attention_place.before, mlp_place.before) else {
+            return Err(EngineError::Unsupported("execution=torchscript norms what a block takes".into()));
+        };
         let (qkv, output) = (qkv.into_native()?, output.into_native()?);
         let (gate_up, down) = (mlp.gate_up.into_native()?, mlp.down.into_native()?);
         let flag = |set| Attribute::Int(i64::from(set));
@@ -72,7 +79,7 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let rotation = step.rotation.as_ref();
+        let rotation = step.rotations.first();
         self.0.run([
             Some(residual.both()),
             rotation.map(|rotation| &rotation.cos),

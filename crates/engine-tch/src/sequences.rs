@@ -1,6 +1,6 @@
 //! The sequences that are under way: KV cache, rotary tables, and what one append needs of them.
 
-use bundle::{ModelConfig, Position, rotary};
+use bundle::{LayerAttention, ModelConfig, rotary};
 use engine::{CacheMemory, Plane};
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -18,7 +18,10 @@ pub(crate) struct Sequences {
     /// `[layer, batch, keys' heads then values', position, dimension of a head]`. Of a model that attends both ways all
     /// layers share the memory of one, for nothing is kept.
     cache: Tensor,
-    rotation: Option<Rotation>,
+    /// One for each of the model's.
+    rotations: Vec<Rotation>,
+    /// That of sliding layers.
+    window: Option<i64>,
 }
 
 /// Rotates halves of a head: `x · cos + swapped(x) · sin`, where `swapped` exchanges the halves and the
@@ -26,6 +29,8 @@ pub(crate) struct Sequences {
 pub(crate) struct Rotation {
     pub(crate) cos: Tensor,
     pub(crate) sin: Tensor,
+    /// Dimensions of a head that are rotated, the first ones.
+    pub(crate) width: i64,
 }
 
 impl Sequences {
@@ -52,10 +57,9 @@ impl Sequences {
         options: (Kind, Device),
         cache: Tensor,
     ) -> Result<Sequences, TchError> {
-        let rotation = match &config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => Some(Rotation::tables(rotary, config.head_dim, capacity, options)?),
-        };
+        let width = config.rotary_dim() as i64;
+        let rotations = rotary::tables(config, capacity).into_iter();
+        let rotations = rotations.map(|tables| Rotation::new(&tables, width, options));
         Ok(Sequences {
             batch,
             capacity,
@@ -63,7 +67,8 @@ impl Sequences {
             kv_heads: config.kv_heads as i64,
             causal: config.causal,
             cache,
-            rotation,
+            rotations: rotations.collect::<Result<_, _>>()?,
+            window: config.form.window.map(|window| window as i64),
         })
     }
 
@@ -92,25 +97,35 @@ impl Sequences {
         let (past, positions) = (self.filled as i64, positions as i64);
         let total = past + positions;
         let seen = self.cache.f_narrow(POSITION, 0, total)?;
+        let masked = positions > 1 && self.causal;
+        let hidden = || {
+            let (kind, device) = (self.cache.kind(), self.cache.device());
+            Tensor::f_full([positions, total], f64::NEG_INFINITY, (kind, device))
+        };
         let mask = match causal {
-            _ if positions == 1 || !self.causal => None,
+            _ if !masked => None,
             Causal::ByKernel if past == 0 => None,
-            _ => {
-                let hidden = Tensor::f_full(
-                    [positions, total],
-                    f64::NEG_INFINITY,
-                    (self.cache.kind(), self.cache.device()),
-                )?;
-                Some(hidden.f_triu(past + 1)?)
+            _ => Some(hidden()?.f_triu(past + 1)?),
+        };
+        let sliding_mask = match self.window {
+            Some(window) if masked && total > window => {
+                let hidden = hidden()?;
+                Some(hidden.f_triu(past + 1)?.f_add(&hidden.f_tril(past - window)?)?)
             }
+            _ => None,
         };
         Ok(Step {
             batch: self.batch as i64,
             positions,
             past,
             causal: self.causal,
-            rotation: self.rotation.as_ref().map(|tables| tables.at(past, positions)).transpose()?,
+            rotations: self
+                .rotations
+                .iter()
+                .map(|tables| tables.at(past, positions))
+                .collect::<Result<_, _>>()?,
             mask,
+            sliding_mask,
             slots: self.cache.f_narrow(POSITION, past, positions)?.f_unbind(LAYER)?,
             keys: seen.f_narrow(HEAD, 0, self.kv_heads)?.f_unbind(LAYER)?,
             values: seen.f_narrow(HEAD, self.kv_heads, self.kv_heads)?.f_unbind(LAYER)?,
@@ -139,10 +154,12 @@ pub(crate) struct Step {
     pub(crate) past: i64,
     /// Whether a query sees no key ahead of it.
     pub(crate) causal: bool,
-    /// The rotation of these positions, to be broadcast over `[batch, position, head, dimension]`.
-    pub(crate) rotation: Option<Rotation>,
+    /// The rotations of these positions, to be broadcast over `[batch, position, head, dimension]`.
+    pub(crate) rotations: Vec<Rotation>,
     /// `[positions, past + positions]`, to be added to the scores.
     pub(crate) mask: Option<Tensor>,
+    /// The same for sliding layers, where it is another.
+    pub(crate) sliding_mask: Option<Tensor>,
     /// By layer, `[batch, keys' heads then values', positions, dimension]`: where new keys and values go.
     pub(crate) slots: Vec<Tensor>,
     /// By layer, `[batch, head, past + positions, dimension]`.
@@ -150,27 +167,52 @@ pub(crate) struct Step {
     pub(crate) values: Vec<Tensor>,
 }
 
+impl Step {
+    /// How the queries and keys of a layer are rotated, if they are.
+    pub(crate) fn rotation(&self, layer: LayerAttention) -> Option<&Rotation> {
+        layer.rotation.map(|rotation| &self.rotations[rotation])
+    }
+
+    /// What keeps the queries of a layer from keys, where the attention kernel does not.
+    pub(crate) fn mask(&self, layer: LayerAttention) -> Option<&Tensor> {
+        let sliding = self.sliding_mask.as_ref().filter(|_| layer.window.is_some());
+        sliding.or(self.mask.as_ref())
+    }
+
+    /// The keys and values that a single query sees, where they are not all: it needs no mask.
+    pub(crate) fn within_window(
+        &self,
+        index: usize,
+        layer: LayerAttention,
+    ) -> Result<Option<[Tensor; 2]>, TchError> {
+        let first = layer.first_key(self.past as usize) as i64;
+        if self.positions > 1 || first == 0 {
+            return Ok(None);
+        }
+        let seen = |all: &Tensor| all.f_narrow(2, first, self.past + 1 - first);
+        Ok(Some([seen(&self.keys[index])?, seen(&self.values[index])?]))
+    }
+}
+
 impl Rotation {
-    /// `[positions, dimension of a head]` each.
-    fn tables(
-        rotary: &bundle::Rotary,
-        head_dim: usize,
-        positions: usize,
+    /// `[positions, width]` each, of tables `[positions, width / 2]`.
+    fn new(
+        (cos, sin): &(Vec<f32>, Vec<f32>),
+        width: i64,
         (kind, device): (Kind, Device),
     ) -> Result<Rotation, TchError> {
-        let (cos, sin) = rotary::cos_sin(rotary, head_dim, positions);
-        let half =
-            |table: &[f32]| Tensor::f_from_slice(table)?.f_view([positions as i64, head_dim as i64 / 2]);
-        let (cos, sin) = (half(&cos)?, half(&sin)?);
+        let half = |table: &[f32]| Tensor::f_from_slice(table)?.f_view([-1, width / 2]);
+        let (cos, sin) = (half(cos)?, half(sin)?);
         let place = |table: Tensor| table.f_to_device_(device, kind, false, false);
         Ok(Rotation {
             cos: place(Tensor::f_cat(&[&cos, &cos], 1)?)?,
             sin: place(Tensor::f_cat(&[&sin.f_neg()?, &sin], 1)?)?,
+            width,
         })
     }
 
     fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
         let part = |table: &Tensor| table.f_narrow(0, start, positions)?.f_unsqueeze(1);
-        Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)? })
+        Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)?, width: self.width })
     }
 }

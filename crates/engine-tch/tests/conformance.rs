@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use engine::conformance::{
-    Reference, TOLERANCE, argmax, check_both_ways, check_model, check_profile, diffusion_models,
-    max_abs_difference, tiny_models,
+    Reference, TOLERANCE, architectures, argmax, check_both_ways, check_model, check_profile,
+    diffusion_models, max_abs_difference, tiny_models,
 };
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_tch::Tch;
@@ -71,6 +71,17 @@ fn f32_conforms_as_torchscript_in_every_layout() {
 #[test]
 fn f32_conforms_with_nothing_fused() {
     check_every_model(&with_options(settings(Precision::F32), &[("fused", "false")]));
+}
+
+#[test]
+fn layers_that_are_otherwise_than_llama_s_conform_fused_and_not() {
+    for (_directory, bundle, reference) in prepared(architectures()) {
+        println!("{}", bundle.manifest().name);
+        for options in [&[][..], &[("fused", "false")]] {
+            let settings = with_options(settings(Precision::F32), options);
+            check_model::<Tch>(&bundle, &reference, &Settings { hidden_states: true, ..settings });
+        }
+    }
 }
 
 #[test]

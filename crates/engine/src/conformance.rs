@@ -30,6 +30,11 @@ pub fn tiny_models() -> Vec<PathBuf> {
     directories(&fixtures())
 }
 
+/// Directories of tiny models whose layers are otherwise than llama's. Texts of those with a window are longer than it.
+pub fn architectures() -> Vec<PathBuf> {
+    directories(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/architectures"))
+}
+
 /// Directories of the tiny models that generate by masked diffusion.
 pub fn diffusion_models() -> Vec<PathBuf> {
     directories(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/diffusion"))
@@ -113,6 +118,34 @@ pub fn check_model<E: InferenceEngine>(bundle: &Bundle, reference: &Reference, s
     bad_input_is_refused(&mut engine, bundle, reference);
     // After all of that, and after the errors, the engine still computes the same.
     all_positions_match(&mut engine, reference);
+}
+
+/// Holds a framework that does not compute every feature to `reference` where it computes all of the model's; else it
+/// must refuse the model by name, or a context longer than the model's window. Says whether it computed the model.
+pub fn check_or_refused<E: InferenceEngine>(
+    bundle: &Bundle,
+    reference: &Reference,
+    settings: &Settings,
+) -> bool {
+    let refused = |error: Option<EngineError>| match error {
+        Some(EngineError::Unsupported(reason)) => assert!(reason.contains("does not compute"), "{reason}"),
+        other => panic!("a feature that is not computed is refused: {other:?}"),
+    };
+    let mut engine = match E::load(bundle, settings) {
+        Ok(engine) => engine,
+        Err(error) => {
+            refused(Some(error));
+            return false;
+        }
+    };
+    if let Some(window) = bundle.config().form.window {
+        engine.begin(1, window).expect("within its window a model runs");
+        refused(engine.begin(1, window + 1).err());
+        return false;
+    }
+    drop(engine);
+    check_model::<E>(bundle, reference, settings);
+    true
 }
 
 /// Holds an f32 engine on the `bundle` of a model that attends both ways to `reference`, as [`check_model`] does others.

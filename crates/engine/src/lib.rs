@@ -10,6 +10,7 @@
 //! [`EngineError::Unsupported`] with the reason; what is in effect is reported by
 //! [`InferenceEngine::in_effect`], observed and not repeated from the settings.
 
+mod checks;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod hand_over;
@@ -18,6 +19,7 @@ mod profile;
 use std::collections::BTreeMap;
 
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
+pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
 pub use hand_over::{CacheMemory, HandOver, HandedOver, Hybrid, Plane};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
@@ -264,64 +266,4 @@ pub trait InferenceEngine: Sized {
     fn end_profile(&mut self) -> Result<Profile, EngineError> {
         Err(EngineError::Input("end_profile before begin_profile".into()))
     }
-}
-
-/// The checks that every engine's `begin` starts with.
-pub fn check_begin(config: &bundle::ModelConfig, batch: usize, capacity: usize) -> Result<(), EngineError> {
-    if batch == 0 || capacity == 0 {
-        return Err(EngineError::Input(format!(
-            "a batch of {batch} with room for {capacity} tokens is empty"
-        )));
-    }
-    if capacity > config.max_positions {
-        let context = config.max_positions;
-        let text = format!("{capacity} tokens do not fit the model's context of {context} tokens");
-        return Err(EngineError::Input(text));
-    }
-    Ok(())
-}
-
-/// What an engine that cannot attend both ways answers when it is to load such a model.
-pub fn check_causal(config: &bundle::ModelConfig, framework: &str) -> Result<(), EngineError> {
-    if config.causal {
-        return Ok(());
-    }
-    let text = format!(
-        "masked diffusion attends both ways, and {framework} is driven here with causal attention alone"
-    );
-    Err(EngineError::Unsupported(text))
-}
-
-/// The checks that every engine's `append` starts with. `filled` of `capacity` positions are taken.
-/// Returns the number of positions that are appended.
-pub fn check_append(
-    config: &bundle::ModelConfig,
-    tokens: &[u32],
-    batch: usize,
-    filled: usize,
-    capacity: usize,
-) -> Result<usize, EngineError> {
-    if batch == 0 {
-        return Err(EngineError::Input("append before begin".into()));
-    }
-    if tokens.is_empty() || !tokens.len().is_multiple_of(batch) {
-        let count = tokens.len();
-        return Err(EngineError::Input(format!("{count} tokens do not divide over a batch of {batch}")));
-    }
-    let count = tokens.len() / batch;
-    if filled > 0 && !config.causal {
-        let text = "this model attends both ways: a whole sequence is appended in one piece, after begin";
-        return Err(EngineError::Input(text.into()));
-    }
-    if filled + count > capacity {
-        let text = format!("{filled} + {count} tokens exceed the KV cache's capacity of {capacity}");
-        return Err(EngineError::Input(text));
-    }
-    if let Some(token) = tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
-        let vocabulary = config.vocab_size;
-        return Err(EngineError::Input(format!(
-            "token id {token} is outside the vocabulary of {vocabulary} tokens"
-        )));
-    }
-    Ok(count)
 }

@@ -1,6 +1,6 @@
 //! How a model's attention is put together.
 //!
-//! GroupQueryAttention rotates heads whose size is a multiple of 16 and attends over those whose size is a
+//! GroupQueryAttention rotates whole heads whose size is a multiple of 16 and attends over those whose size is a
 //! multiple of 8. For other sizes the rotation is an operator of its own, and heads are padded with
 //! zeros, which add nothing to a score and leave the output's first numbers as they are.
 //!
@@ -32,9 +32,10 @@ pub struct Attention {
 impl Attention {
     /// The plan for a model's heads and positions.
     pub fn plan(config: &ModelConfig) -> Attention {
+        let fused = config.head_dim.is_multiple_of(16) && config.rotary_dim() == config.head_dim;
         let rotation = match config.position {
             Position::Learned => Rotation::None,
-            Position::Rotary(_) if config.causal && config.head_dim.is_multiple_of(16) => Rotation::Fused,
+            Position::Rotary(_) if config.causal && fused => Rotation::Fused,
             Position::Rotary(_) => Rotation::Separate,
         };
         let multiple = if config.causal { 8 } else { 1 };

@@ -135,6 +135,18 @@ impl GraphBuilder {
         self.bytes(name, DataType::Float, dims, bytes);
     }
 
+    /// One number, f32, in whatever is computed with as `data_type`.
+    pub fn number(&mut self, name: &str, data_type: DataType, value: f64) {
+        if data_type == DataType::Float {
+            return self.floats(name, &[1], [value as f32]);
+        }
+        let wide = format!("{name}.f32");
+        if !self.initializers.contains(&wide) {
+            self.floats(&wide, &[1], [value as f32]);
+            self.cast(&wide, data_type, name);
+        }
+    }
+
     /// A tensor within the graph itself.
     pub fn bytes(&mut self, name: &str, data_type: DataType, dims: &[usize], bytes: Vec<u8>) {
         self.initializer(TensorProto {
@@ -153,8 +165,14 @@ impl GraphBuilder {
 
     /// Adds a node named after its first output. An empty name stands for an optional input or
     /// output that is left out.
-    pub fn node(
+    pub fn node(&mut self, op: (&str, &str), inputs: &[&str], outputs: &[&str], attributes: &[Attribute]) {
+        self.named_node(outputs[0], op, inputs, outputs, attributes);
+    }
+
+    /// As [`Self::node`], by the name of the part that it computes where its output's is another's.
+    pub fn named_node(
         &mut self,
+        name: &str,
         (domain, op): (&str, &str),
         inputs: &[&str],
         outputs: &[&str],
@@ -164,7 +182,7 @@ impl GraphBuilder {
         self.graph.node.push(NodeProto {
             input: names(inputs),
             output: names(outputs),
-            name: outputs[0].into(),
+            name: name.into(),
             op_type: op.into(),
             attribute: attributes.iter().map(Attribute::to_proto).collect(),
             domain: domain.into(),

@@ -29,9 +29,14 @@ pub fn hidden_output(layer: usize, float: DataType) -> String {
 pub const LAST_POSITIONS: &str = "seqlens_k";
 /// Tokens in the cache after this append: a scalar, int32.
 pub const TOTAL: &str = "total_sequence_length";
-/// Rotary tables `[capacity, head_dim / 2]`, where positions are rotary.
+/// Rotary tables `[capacity, rotated dimensions / 2]`, where positions are rotary: those of the first rotation.
 pub const COS: &str = "cos";
 pub const SIN: &str = "sin";
+
+/// The tables of each of `bundle::ModelConfig::rotations`.
+pub fn rotary_names(rotation: usize) -> [String; 2] {
+    [COS, SIN].map(|table| if rotation == 0 { table.to_owned() } else { format!("{table}.{rotation}") })
+}
 
 /// One layer's cache: names of the graph's inputs and outputs, `[batch, kv_heads, capacity,
 /// cached_head_dim]` each. The same memory is bound to the past and the present of one cache.
@@ -87,6 +92,8 @@ mod tests {
             ("layer.3.mlp_norm", "layer 3 mlp norm"),
             ("layer.3.mlp.gate_up.biased", "layer 3 mlp"),
             ("layer.3.down", "layer 3 mlp"),
+            ("layer.3.output.normed", "layer 3 attention"),
+            ("layer.3.down.sum", "layer 3 mlp"),
             ("hidden.30", "final norm"),
             ("head.rows", "head"),
             (LOGITS, "head"),

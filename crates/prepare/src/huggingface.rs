@@ -44,9 +44,15 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if config.architecture == Architecture::Gpt2 {
         derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
     }
-    let config_json = Document {
-        bytes: config_file.bytes().to_vec(),
-        derived: "the source's config.json, verbatim".into(),
+    let config_json = match parse(&config_file)?.get("text_config").filter(|_| has_text_part(&config)) {
+        Some(text) => Document {
+            bytes: serde_json::to_vec_pretty(text).expect("a value is valid JSON"),
+            derived: "the part of the source's config.json that is about text".into(),
+        },
+        None => Document {
+            bytes: config_file.bytes().to_vec(),
+            derived: "the source's config.json, verbatim".into(),
+        },
     };
     let mut files = vec![config_file];
     let tokenizer_path = directory.join(TOKENIZER);
@@ -225,7 +231,7 @@ impl Weights {
     ) -> Result<(), PrepareError> {
         for (name, (shard, entry)) in rest {
             let path = self.shards[shard].path();
-            if is_buffer(&name) {
+            if is_buffer(&name) || (has_text_part(config) && sees(&name)) {
                 continue;
             }
             if config.tied_embeddings && name == "lm_head.weight" {
@@ -281,10 +287,17 @@ impl Tensors for Weights {
 }
 
 /// What the source calls a tensor: a base model was saved without the `model.` or `transformer.`
-/// that it has as a part of the causal language model.
+/// that it has as a part of the causal language model, and one that sees as well has the part that reads and writes as
+/// its `language_model`.
 fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<String> {
-    let bare = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer."));
-    [Some(name), bare].into_iter().flatten().find(|name| held.contains_key(*name)).map(str::to_owned)
+    let bare = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
+    let names = [
+        name.to_owned(),
+        bare.to_owned(),
+        format!("language_model.{name}"),
+        format!("model.language_model.{bare}"),
+    ];
+    names.into_iter().find(|name| held.contains_key(name))
 }
 
 /// gpt2's linear layers are `Conv1D`s, whose weights are `[in, out]`.
@@ -295,4 +308,15 @@ fn is_conv1d(name: &str) -> bool {
 /// Constants that older versions of transformers saved with the weights.
 fn is_buffer(name: &str) -> bool {
     [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"].iter().any(|part| name.ends_with(part))
+}
+
+/// Whether models of this architecture may have a part that sees beside the one that is read.
+fn has_text_part(config: &ModelConfig) -> bool {
+    config.architecture == Architecture::Gemma3
+}
+
+/// Whether a tensor belongs to that part.
+fn sees(name: &str) -> bool {
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    ["vision_tower.", "multi_modal_projector."].iter().any(|part| name.starts_with(part))
 }

@@ -1,6 +1,6 @@
 //! One layer of the decoder.
 
-use bundle::{Activation, LayerNames, LinearNames, ModelConfig};
+use bundle::{Activation, LayerNames, LinearNames, ModelConfig, NormNames};
 use burn_backend::DType;
 use burn_backend::ops::{AttentionModuleOptions, ModuleOps};
 use burn_flex::Flex;
@@ -35,7 +35,10 @@ impl Layer {
         config: &ModelConfig,
         names: &LayerNames,
     ) -> Result<Layer, EngineError> {
-        let norm = |names| Norm::read(reader, names, config.norm_epsilon);
+        let norm = |names: &Option<NormNames>| match names {
+            Some(names) => Norm::read(reader, names, config.norm_epsilon),
+            None => Err(EngineError::Unsupported("a block without a norm before it".into())),
+        };
         let qk_norm = match (&names.q_norm, &names.k_norm) {
             (Some(q), Some(k)) => {
                 let (q, k) = (reader.one(q)?, reader.one(k)?);

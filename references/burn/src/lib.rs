@@ -9,10 +9,11 @@ mod reader;
 mod sequences;
 mod tensor;
 
+use bundle::Feature;
 use burn_backend::{DType, TensorData};
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin, check_causal,
+    Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
 
 use model::{Model, floats};
@@ -47,6 +48,7 @@ impl InferenceEngine for Burn {
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         settings.check_options(&[])?;
         check_causal(bundle.config(), Self::FRAMEWORK)?;
+        check_features(bundle.config(), Self::FRAMEWORK, &[Feature::Window])?;
         let unsupported = |reason: &str| Err(EngineError::Unsupported(reason.into()));
         if let Device::Cuda(_) = settings.device {
             return unsupported("burn's backend flex computes on CPUs alone");
@@ -101,6 +103,7 @@ impl InferenceEngine for Burn {
 
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(self.model.config(), batch, capacity)?;
+        check_window(self.model.config(), Self::FRAMEWORK, capacity)?;
         match &mut self.sequences {
             Some(held) if (held.batch, held.capacity) == (batch, capacity) => held.filled = 0,
             _ => {

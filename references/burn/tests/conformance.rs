@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engine::conformance::{Reference, check_model, tiny_models};
+use engine::conformance::{Reference, architectures, check_model, check_or_refused, tiny_models};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use reference_burn::Burn;
 
@@ -55,6 +55,15 @@ fn half_precisions_are_close_to_f32_and_are_what_is_held() {
             let difference = engine::conformance::max_abs_difference(logits, &reference.logits);
             assert!(difference <= share * largest, "{precision}: {difference} of {largest}");
         }
+    }
+}
+
+#[test]
+fn what_is_beyond_a_plain_layer_is_refused_by_its_name() {
+    for model in architectures() {
+        let directory = tempfile::tempdir().unwrap();
+        let (bundle, reference) = (bundle(&model, directory.path()), Reference::read(&model));
+        assert!(!check_or_refused::<Burn>(&bundle, &reference, &settings(Precision::F32)), "{model:?}");
     }
 }
 

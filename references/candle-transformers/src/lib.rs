@@ -92,6 +92,7 @@ impl InferenceEngine for CandleTransformers {
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         let weights = Weights::from_options(settings)?;
         engine::check_causal(bundle.config(), Self::FRAMEWORK)?;
+        engine::check_features(bundle.config(), Self::FRAMEWORK, &[bundle::Feature::Window])?;
         if let Device::Cuda(_) = settings.device {
             return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
         }
@@ -116,6 +117,7 @@ impl InferenceEngine for CandleTransformers {
 
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
+        engine::check_window(&self.config, Self::FRAMEWORK, capacity)?;
         self.model.forget();
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         Ok(())

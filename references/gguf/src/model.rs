@@ -1,6 +1,6 @@
 //! Metadata and tensors of a model of the llama architecture, in the names that llama.cpp knows.
 
-use bundle::{Activation, Architecture, BundleError, ModelConfig, Position, Weights};
+use bundle::{Activation, Architecture, BundleError, Feature, ModelConfig, NormNames, Position, Weights};
 
 use crate::blocks::{Kind, blocks, widened};
 use crate::error::Error;
@@ -23,6 +23,10 @@ fn check(config: &ModelConfig) -> Result<f64, Error> {
     };
     if !matches!(config.architecture, Architecture::Llama | Architecture::Mistral) {
         return unsupported(&format!("architecture {:?}", config.architecture));
+    }
+    // Whoever runs the file keeps within a window.
+    if let Some(words) = config.beyond(&[Feature::Window]) {
+        return unsupported(&words);
     }
     if config.qkv_bias || config.output_bias || config.mlp_bias || config.qk_norm {
         return unsupported("biases, or norms of q and k");
@@ -66,13 +70,14 @@ fn names(config: &ModelConfig) -> Vec<(String, String, Option<usize>)> {
         let [q, k, v] = <[String; 3]>::try_from(layer.qkv.weights).expect("llama's q, k and v are apart");
         let [gate, up] = <[String; 2]>::try_from(layer.gate_up.weights).expect("llama's block is gated");
         let single = |mut names: Vec<String>| names.remove(0);
+        let before = |norm: Option<NormNames>| norm.expect("llama has a norm before each block").weight;
         let parts = [
-            ("attn_norm", layer.attention_norm.weight, None),
+            ("attn_norm", before(layer.attention_norm), None),
             ("attn_q", q, Some(config.head_dim)),
             ("attn_k", k, Some(config.head_dim)),
             ("attn_v", v, None),
             ("attn_output", single(layer.output.weights), None),
-            ("ffn_norm", layer.mlp_norm.weight, None),
+            ("ffn_norm", before(layer.mlp_norm), None),
             ("ffn_gate", gate, None),
             ("ffn_up", up, None),
             ("ffn_down", single(layer.down.weights), None),

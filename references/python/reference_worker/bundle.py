@@ -43,11 +43,17 @@ class Bundle:
         if manifest["format"] != FORMAT:
             raise bad_input(f"{directory} has format {manifest['format']}, this worker reads format {FORMAT}")
         self.name, self.files = manifest["name"], manifest["files"]
-        self.vocabulary = self.config["vocab_size"]
-        self.context = self.config.get("max_position_embeddings") or self.config["n_positions"]
+        described = model or {}
+        self.vocabulary = described.get("vocab_size") or self.config["vocab_size"]
+        self.context = (
+            described.get("max_positions") or self.config.get("max_position_embeddings") or self.config["n_positions"]
+        )
         # Whether a position sees itself and those before it alone, and what stands for tokens of masked diffusion.
-        self.causal = (model or {}).get("causal", True)
-        self.mask_token = (model or {}).get("mask_token")
+        self.causal = described.get("causal", True)
+        self.mask_token = described.get("mask_token")
+        # What a plain layer has not, by name, in words.
+        self.features = described.get("features", {})
+        self.window = described.get("form", {}).get("window")
 
     def weights_path(self, precision):
         name = f"{precision}.safetensors"

@@ -6,6 +6,7 @@ import platform
 
 from . import clock, measure, page_cache, score, trace
 from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
+from .features import check_features, keep_within_window
 from .memory import Phase
 from .runner import Slowed
 
@@ -88,6 +89,7 @@ def _work(load_adapter, stream, start_ns, send):
     if not bundle.causal and not adapter_class.BOTH_WAYS:
         framework = adapter_class.FRAMEWORK
         raise unsupported(f"masked diffusion attends both ways, and {framework} is driven here with causal attention alone")
+    check_features(bundle, adapter_class)
     weights_file = adapter_class.weights_file(bundle, settings)
     if task["kind"] == "trace":
         settings = adapter_class.profiled(settings)
@@ -98,6 +100,7 @@ def _work(load_adapter, stream, start_ns, send):
     adapter = adapter_class(bundle, settings, weights_file)
     after_ns = clock.now_ns()
     memory = phase.end()
+    keep_within_window(bundle, adapter)
     if slowdown > 0:
         adapter = Slowed(adapter, slowdown)
     in_effect = adapter.in_effect()

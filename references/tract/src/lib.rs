@@ -6,7 +6,7 @@ mod sequences;
 
 use engine::{
     Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin, check_causal,
+    Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
 
 use model::Model;
@@ -38,6 +38,7 @@ impl InferenceEngine for Tract {
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tract, EngineError> {
         settings.check_options(&[])?;
         check_causal(bundle.config(), Self::FRAMEWORK)?;
+        check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::FEATURES)?;
         check_supported(settings)?;
         let model = Model::load(bundle, settings)?;
         let in_effect = in_effect(&model);
@@ -50,6 +51,7 @@ impl InferenceEngine for Tract {
 
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.model.config, batch, capacity)?;
+        check_window(&self.model.config, Self::FRAMEWORK, capacity)?;
         // The old cache goes before the new one comes.
         self.sequences = None;
         self.sequences = Some(Sequences::new(&self.model, batch, capacity)?);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::conformance::{Reference, check_model, tiny_models};
+use engine::conformance::{Reference, architectures, check_model, check_or_refused, tiny_models};
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings};
 use reference_tract::Tract;
 
@@ -41,6 +41,17 @@ fn tiny_models_match_the_reference() {
             check_model::<Tract>(&bundle, &reference, &settings);
         }
     }
+}
+
+#[test]
+fn architectures_conform_or_are_refused_by_the_feature_s_name() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    let computed = architectures().into_iter().filter(|model| {
+        let (bundle, reference) = (prepared(model, bundles.path()), Reference::read(model));
+        check_or_refused::<Tract>(&bundle, &reference, &settings(2))
+    });
+    let names = computed.map(|model| model.file_name().expect("a name").to_string_lossy().into_owned());
+    assert_eq!(names.collect::<Vec<_>>(), ["granite", "olmo2", "phi3", "smollm3"]);
 }
 
 #[test]

@@ -55,6 +55,40 @@ impl<'a> Fields<'a> {
         Ok(self.optional_number(name)?.unwrap_or(default))
     }
 
+    /// As [`Fields::optional_number`], but a field that is absent means `default`, and one that is null means none.
+    pub(super) fn number_unless_null(
+        &self,
+        name: &str,
+        default: Option<f64>,
+    ) -> Result<Option<f64>, BundleError> {
+        if self.0.get(name).is_none() { Ok(default) } else { self.optional_number(name) }
+    }
+
+    fn list(&self, name: &str) -> Result<Option<&'a Vec<Value>>, BundleError> {
+        let read = |value: &'a Value| value.as_array().ok_or_else(|| Self::wrong(name, value, "a list"));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, BundleError> {
+        let number = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
+        self.list(name)?.ok_or_else(|| Self::missing(name))?.iter().map(number).collect()
+    }
+
+    pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, BundleError> {
+        let text = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
+        self.list(name)?.map(|list| list.iter().map(text).collect()).transpose()
+    }
+
+    /// A list of 0 and 1, or of false and true.
+    pub(super) fn optional_flags(&self, name: &str) -> Result<Option<Vec<bool>>, BundleError> {
+        let flag = |value: &Value| match (value.as_bool(), value.as_u64()) {
+            (Some(flag), _) => Ok(flag),
+            (None, Some(number @ 0..=1)) => Ok(number == 1),
+            _ => Err(Self::wrong(name, value, "0 or 1")),
+        };
+        self.list(name)?.map(|list| list.iter().map(flag).collect()).transpose()
+    }
+
     pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, BundleError> {
         let read = |value: &Value| value.as_bool().ok_or_else(|| Self::wrong(name, value, "true or false"));
         Ok(self.get(name).map(read).transpose()?.unwrap_or(default))

@@ -3,14 +3,24 @@
 //! An engine never asks which architecture it runs: it reads the properties here and the tensor
 //! names of [`ModelConfig::layer`].
 
+mod attention;
+mod features;
 mod fields;
+mod form;
+mod layers;
 mod model;
 mod names;
+mod position;
 mod read;
+mod rope;
 mod stored;
 
-pub use model::{Activation, Architecture, Llama3Scaling, ModelConfig, Position, Rotary};
+pub use attention::LayerAttention;
+pub use features::Feature;
+pub use form::{Form, NormPlacement};
+pub use model::{Activation, Architecture, ModelConfig};
 pub use names::{LayerNames, LinearNames, NormNames, TensorSpec};
+pub use position::{Llama3Scaling, LongRope, Position, Rotary};
 pub use stored::StoredTensor;
 
 #[cfg(test)]
@@ -48,9 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_architecture_is_named_with_those_supported() {
-        let text = error(with("model_type", json!("mamba")));
-        assert!(text.contains("mamba") && text.contains("qwen3"), "{text}");
+    fn an_unknown_architecture_is_named_with_those_supported_and_the_nearest() {
+        let text = error(with("model_type", json!("granit")));
+        assert!(text.contains("\"granit\"") && text.contains("qwen3"), "{text}");
+        assert!(text.ends_with("the nearest is granite"), "{text}");
+        let text = error(with("model_type", json!("xyz")));
+        assert!(!text.contains("nearest"), "{text}");
     }
 
     #[test]
@@ -119,12 +132,5 @@ mod tests {
         );
         assert!(error(dream(Value::Null)).contains("mask_token_id"));
         assert!(ModelConfig::from_json(&llama()).unwrap().causal);
-    }
-
-    #[test]
-    fn a_sliding_window_limits_the_context() {
-        let mut mistral = with("sliding_window", json!(128));
-        mistral["model_type"] = json!("mistral");
-        assert_eq!(ModelConfig::from_json(&mistral).unwrap().max_positions, 128);
     }
 }

@@ -2,32 +2,57 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::form::Form;
+use super::position::Position;
 use crate::error::BundleError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
+    /// Also of models that are llama's in all but their name.
     Llama,
     Mistral,
     Qwen2,
     Qwen3,
     Gpt2,
+    Gemma2,
+    Gemma3,
+    Phi3,
+    Olmo2,
+    Smollm3,
+    Granite,
     /// Masked diffusion: a Qwen2 body that attends both ways (Ye and others 2025). DiffuCoder has this `model_type` too.
     Dream,
 }
 
+/// Every `model_type` that is read. Those behind `llama` are llama's in all but their name.
+const MODEL_TYPES: [(&str, Architecture); 17] = [
+    ("llama", Architecture::Llama),
+    ("aquila", Architecture::Llama),
+    ("falcon3", Architecture::Llama),
+    ("skywork", Architecture::Llama),
+    ("xverse", Architecture::Llama),
+    ("mistral", Architecture::Mistral),
+    ("qwen2", Architecture::Qwen2),
+    ("qwen3", Architecture::Qwen3),
+    ("gpt2", Architecture::Gpt2),
+    ("gemma2", Architecture::Gemma2),
+    ("gemma3", Architecture::Gemma3),
+    ("gemma3_text", Architecture::Gemma3),
+    ("phi3", Architecture::Phi3),
+    ("olmo2", Architecture::Olmo2),
+    ("smollm3", Architecture::Smollm3),
+    ("granite", Architecture::Granite),
+    ("Dream", Architecture::Dream),
+];
+
 impl Architecture {
-    /// From `model_type` of a config.json, or `general.architecture` of a GGUF.
+    /// From `model_type` of a config.json.
     pub fn from_model_type(text: &str) -> Result<Architecture, BundleError> {
-        Ok(match text {
-            "llama" => Architecture::Llama,
-            "mistral" => Architecture::Mistral,
-            "qwen2" => Architecture::Qwen2,
-            "qwen3" => Architecture::Qwen3,
-            "gpt2" => Architecture::Gpt2,
-            "Dream" => Architecture::Dream,
-            other => return Err(BundleError::UnsupportedArchitecture(other.to_owned())),
-        })
+        let known = MODEL_TYPES.iter().find(|(name, _)| *name == text);
+        known
+            .map(|(_, architecture)| *architecture)
+            .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, _)| name)))
     }
 }
 
@@ -44,31 +69,6 @@ pub enum Activation {
     Relu,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Position {
-    /// A learned embedding is added to the token's.
-    Learned,
-    /// Queries and keys are rotated, rotate-half convention.
-    Rotary(Rotary),
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rotary {
-    pub theta: f64,
-    /// Frequencies are divided by this (`rope_type` "linear"); 1 where there is no such scaling.
-    pub linear_factor: f64,
-    pub llama3: Option<Llama3Scaling>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Llama3Scaling {
-    pub factor: f64,
-    pub low_freq_factor: f64,
-    pub high_freq_factor: f64,
-    pub original_max_positions: usize,
-}
-
 /// A decoder-only transformer, as far as an engine must know it.
 ///
 /// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
@@ -83,8 +83,7 @@ pub struct ModelConfig {
     pub kv_heads: usize,
     pub head_dim: usize,
     pub vocab_size: usize,
-    /// Longest context in tokens. Where the model slides a window over its keys, this is the
-    /// window: within it, sliding and full attention are the same.
+    /// Longest context in tokens.
     pub max_positions: usize,
     /// RMSNorm without biases, or LayerNorm with them.
     pub rms_norm: bool,
@@ -96,7 +95,7 @@ pub struct ModelConfig {
     pub qkv_bias: bool,
     pub output_bias: bool,
     pub mlp_bias: bool,
-    /// RMSNorm over each head of q and k, before the rotation.
+    /// RMSNorm over each head of q and k, before the rotation, or over all heads ([`Form::whole_qk_norm`]).
     pub qk_norm: bool,
     /// The output head shares the embedding's weight.
     pub tied_embeddings: bool,
@@ -107,6 +106,9 @@ pub struct ModelConfig {
     /// The token that stands for what is still to be filled in, of a model that generates by masked diffusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask_token: Option<u32>,
+    /// What is otherwise than llama's way.
+    #[serde(default, skip_serializing_if = "Form::is_plain")]
+    pub form: Form,
 }
 
 /// What descriptions that do not say so mean.

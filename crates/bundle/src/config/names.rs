@@ -3,7 +3,9 @@
 
 use serde::Serialize;
 
-use super::model::{Architecture, ModelConfig, Position};
+use super::form::NormPlacement;
+use super::model::{Architecture, ModelConfig};
+use super::position::Position;
 
 /// Name and shape of one tensor of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +31,24 @@ pub struct NormNames {
 /// The tensors of one layer, in the order in which they lie in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayerNames {
-    pub attention_norm: NormNames,
+    /// Before attention.
+    pub attention_norm: Option<NormNames>,
     /// `[q, k, v]`, or one already fused tensor of `[q + k + v, hidden]`.
     pub qkv: LinearNames,
     pub q_norm: Option<String>,
     pub k_norm: Option<String>,
     pub output: LinearNames,
-    pub mlp_norm: NormNames,
-    /// `[gate, up]` of a gated MLP, or `[up]`.
+    /// Behind attention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_norm_behind: Option<NormNames>,
+    /// Before the MLP.
+    pub mlp_norm: Option<NormNames>,
+    /// `[gate, up]` of a gated MLP, or one already fused tensor of both; `[up]` of another.
     pub gate_up: LinearNames,
     pub down: LinearNames,
+    /// Behind the MLP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mlp_norm_behind: Option<NormNames>,
 }
 
 impl ModelConfig {
@@ -59,10 +69,12 @@ impl ModelConfig {
                     add(name, &[*rows]);
                 }
             };
-        let norm = |add: &mut dyn FnMut(&str, &[usize]), names: &NormNames| {
-            add(&names.weight, &[hidden]);
-            if let Some(bias) = &names.bias {
-                add(bias, &[hidden]);
+        let norm = |add: &mut dyn FnMut(&str, &[usize]), names: Option<&NormNames>| {
+            if let Some(names) = names {
+                add(&names.weight, &[hidden]);
+                if let Some(bias) = &names.bias {
+                    add(bias, &[hidden]);
+                }
             }
         };
         add(&self.embedding(), &[self.vocab_size, hidden]);
@@ -71,21 +83,27 @@ impl ModelConfig {
         }
         for index in 0..self.layers {
             let layer = self.layer(index);
-            norm(&mut add, &layer.attention_norm);
+            norm(&mut add, layer.attention_norm.as_ref());
             if layer.qkv.weights.len() == 3 {
                 linear(&mut add, &layer.qkv, &[q_rows, kv_rows, kv_rows], hidden);
             } else {
                 linear(&mut add, &layer.qkv, &[q_rows + 2 * kv_rows], hidden);
             }
-            for name in layer.q_norm.iter().chain(&layer.k_norm) {
-                add(name, &[self.head_dim]);
+            for (name, rows) in [(&layer.q_norm, q_rows), (&layer.k_norm, kv_rows)] {
+                if let Some(name) = name {
+                    add(name, &[if self.form.whole_qk_norm { rows } else { self.head_dim }]);
+                }
             }
             linear(&mut add, &layer.output, &[hidden], q_rows);
-            norm(&mut add, &layer.mlp_norm);
-            linear(&mut add, &layer.gate_up, &[self.intermediate_size, self.intermediate_size], hidden);
+            norm(&mut add, layer.attention_norm_behind.as_ref());
+            norm(&mut add, layer.mlp_norm.as_ref());
+            let fused = self.gated_mlp && layer.gate_up.weights.len() == 1;
+            let rows = if fused { 2 * self.intermediate_size } else { self.intermediate_size };
+            linear(&mut add, &layer.gate_up, &[rows, rows], hidden);
             linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
+            norm(&mut add, layer.mlp_norm_behind.as_ref());
         }
-        norm(&mut add, &self.final_norm());
+        norm(&mut add, Some(&self.final_norm()));
         if !self.tied_embeddings {
             add(&self.lm_head(), &[self.vocab_size, hidden]);
         }
@@ -123,14 +141,16 @@ impl ModelConfig {
                 biases: vec![at(&format!("{part}.bias"))],
             };
             return LayerNames {
-                attention_norm: self.norm(&at("ln_1")),
+                attention_norm: Some(self.norm(&at("ln_1"))),
                 qkv: linear("attn.c_attn"),
                 q_norm: None,
                 k_norm: None,
                 output: linear("attn.c_proj"),
-                mlp_norm: self.norm(&at("ln_2")),
+                attention_norm_behind: None,
+                mlp_norm: Some(self.norm(&at("ln_2"))),
                 gate_up: linear("mlp.c_fc"),
                 down: linear("mlp.c_proj"),
+                mlp_norm_behind: None,
             };
         }
         let at = |part: &str| format!("model.layers.{index}.{part}");
@@ -138,15 +158,31 @@ impl ModelConfig {
             let named = |kind: &str| parts.iter().map(|part| at(&format!("{part}.{kind}"))).collect();
             LinearNames { weights: named("weight"), biases: if bias { named("bias") } else { Vec::new() } }
         };
+        let fused = self.architecture == Architecture::Phi3;
+        let qkv: &[&str] = match fused {
+            true => &["self_attn.qkv_proj"],
+            false => &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+        };
+        let gate_up: &[&str] = if fused { &["mlp.gate_up_proj"] } else { &["mlp.gate_proj", "mlp.up_proj"] };
+        let placement = self.form.norms;
+        let before = |part: &str| (placement != NormPlacement::After).then(|| self.norm(&at(part)));
+        let behind = |part: &str| (placement != NormPlacement::Before).then(|| self.norm(&at(part)));
+        // Where blocks have norms behind them, the name of one is what elsewhere is that before the MLP.
+        let mlp_norm = match placement {
+            NormPlacement::Before => "post_attention_layernorm",
+            _ => "pre_feedforward_layernorm",
+        };
         LayerNames {
-            attention_norm: self.norm(&at("input_layernorm")),
-            qkv: linear(&["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], self.qkv_bias),
+            attention_norm: before("input_layernorm"),
+            qkv: linear(qkv, self.qkv_bias),
             q_norm: self.qk_norm.then(|| at("self_attn.q_norm.weight")),
             k_norm: self.qk_norm.then(|| at("self_attn.k_norm.weight")),
             output: linear(&["self_attn.o_proj"], self.output_bias),
-            mlp_norm: self.norm(&at("post_attention_layernorm")),
-            gate_up: linear(&["mlp.gate_proj", "mlp.up_proj"], self.mlp_bias),
+            attention_norm_behind: behind("post_attention_layernorm"),
+            mlp_norm: before(mlp_norm),
+            gate_up: linear(gate_up, self.mlp_bias),
             down: linear(&["mlp.down_proj"], self.mlp_bias),
+            mlp_norm_behind: behind("post_feedforward_layernorm"),
         }
     }
 

@@ -5,7 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::model::{Activation, Architecture, Llama3Scaling, ModelConfig, Position, Rotary};
+use super::form::Form;
+use super::model::{Activation, Architecture, ModelConfig};
+use super::position::{Position, Rotary};
+use super::{layers, rope};
 use crate::error::BundleError;
 
 /// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
@@ -22,11 +25,21 @@ impl ModelConfig {
     pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
         let fields = Fields(value);
         let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
-        let config = match architecture {
-            Architecture::Gpt2 => gpt2(&fields)?,
-            _ => llama_like(architecture, &fields)?,
-        };
+        if architecture == Architecture::Gpt2 {
+            let config = gpt2(&fields)?;
+            return config.check().map(|()| config);
+        }
+        // A model that sees as well has an object for the part that reads and writes.
+        let text = if architecture == Architecture::Gemma3 { fields.object("text_config")? } else { None };
+        let fields = text.unwrap_or(fields);
+        let mut config = decoder(architecture, &fields)?;
         config.check()?;
+        config.form = layers::form(&config, &fields)?;
+        let sizes = (config.head_dim, config.max_positions);
+        let rotations = rope::rotations(architecture, &fields, sizes)?;
+        config.position = Position::Rotary(rotations.main);
+        config.form.rotated = rotations.rotated;
+        config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
         Ok(config)
     }
 
@@ -96,35 +109,66 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         tied_embeddings: fields.flag("tie_word_embeddings", true)?,
         causal: true,
         mask_token: None,
+        form: Form::default(),
     })
 }
 
-fn llama_like(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+/// What an architecture's configuration means where it does not say, as transformers takes it.
+struct Defaults {
+    heads: Option<usize>,
+    /// As many as heads of queries, where there is none.
+    kv_heads: Option<usize>,
+    /// An even share of the hidden size, where there is none.
+    head_dim: Option<usize>,
+    vocab_size: Option<usize>,
+    max_positions: Option<usize>,
+    norm_epsilon: f64,
+    tied_embeddings: bool,
+}
+
+impl Defaults {
+    fn new(architecture: Architecture) -> Defaults {
+        use Architecture::{Gemma2, Gemma3, Olmo2, Phi3, Qwen3, Smollm3};
+        let gemma3 = architecture == Gemma3;
+        Defaults {
+            heads: Some(8).filter(|_| gemma3),
+            kv_heads: Some(4).filter(|_| matches!(architecture, Gemma2 | Gemma3)),
+            head_dim: match architecture {
+                Gemma2 | Gemma3 => Some(256),
+                Qwen3 => Some(128),
+                _ => None,
+            },
+            vocab_size: Some(262_208).filter(|_| gemma3),
+            max_positions: Some(131_072).filter(|_| gemma3),
+            norm_epsilon: if matches!(architecture, Olmo2 | Phi3) { 1e-5 } else { 1e-6 },
+            tied_embeddings: matches!(architecture, Gemma2 | Gemma3 | Smollm3),
+        }
+    }
+}
+
+/// Any decoder but gpt2's, before its form is known.
+fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+    use Architecture::{Dream, Gemma2, Gemma3, Granite, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
+    let defaults = Defaults::new(architecture);
+    let count = |name: &str, default: Option<usize>| match (fields.optional_count(name)?, default) {
+        (None, Some(default)) => Ok(default),
+        (Some(given), _) => Ok(given),
+        (None, None) => fields.count(name),
+    };
     let hidden_size = fields.count("hidden_size")?;
-    let heads = fields.count("num_attention_heads")?;
-    let head_dim = match (fields.optional_count("head_dim")?, architecture) {
-        (Some(given), _) => given,
-        (None, Architecture::Qwen3) => 128, // transformers' default for Qwen3Config
-        (None, _) => even_share(hidden_size, heads)?,
+    let heads = count("num_attention_heads", defaults.heads)?;
+    let head_dim = match fields.optional_count("head_dim")?.or(defaults.head_dim) {
+        Some(given) => given,
+        None => even_share(hidden_size, heads)?,
     };
     let attention_bias = match architecture {
-        Architecture::Qwen2 | Architecture::Dream => true,
-        Architecture::Mistral => false,
+        Qwen2 | Dream => true,
+        Mistral | Phi3 => false,
         _ => fields.flag("attention_bias", false)?,
     };
-    let window = match architecture {
-        Architecture::Mistral => fields.optional_count("sliding_window")?,
-        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Dream
-            if fields.flag("use_sliding_window", false)? =>
-        {
-            fields.optional_count("sliding_window")?
-        }
-        _ => None,
-    };
-    let max_positions = fields.count("max_position_embeddings")?;
-    let mask_token = match architecture {
-        Architecture::Dream => Some(mask_token(fields)?),
-        _ => None,
+    let activation = match architecture {
+        Gemma2 | Gemma3 => fields.optional_text("hidden_activation")?.unwrap_or("gelu_pytorch_tanh"),
+        _ => fields.optional_text("hidden_act")?.unwrap_or("silu"),
     };
     Ok(ModelConfig {
         architecture,
@@ -132,22 +176,23 @@ fn llama_like(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelCo
         intermediate_size: fields.count("intermediate_size")?,
         layers: fields.count("num_hidden_layers")?,
         heads,
-        kv_heads: fields.optional_count("num_key_value_heads")?.unwrap_or(heads),
+        kv_heads: count("num_key_value_heads", defaults.kv_heads.or(Some(heads)))?,
         head_dim,
-        vocab_size: fields.count("vocab_size")?,
-        max_positions: window.map_or(max_positions, |window| window.min(max_positions)),
+        vocab_size: count("vocab_size", defaults.vocab_size)?,
+        max_positions: count("max_position_embeddings", defaults.max_positions)?,
         rms_norm: true,
-        norm_epsilon: fields.number("rms_norm_eps", 1e-6)?,
-        activation: activation(fields.optional_text("hidden_act")?.unwrap_or("silu"))?,
+        norm_epsilon: fields.number("rms_norm_eps", defaults.norm_epsilon)?,
+        activation: self::activation(activation)?,
         gated_mlp: true,
-        position: Position::Rotary(rotary(fields)?),
+        position: Position::Rotary(Rotary::plain(10_000.0)),
         qkv_bias: attention_bias,
-        output_bias: attention_bias && !matches!(architecture, Architecture::Qwen2 | Architecture::Dream),
-        mlp_bias: architecture == Architecture::Llama && fields.flag("mlp_bias", false)?,
-        qk_norm: architecture == Architecture::Qwen3,
-        tied_embeddings: fields.flag("tie_word_embeddings", false)?,
-        causal: architecture != Architecture::Dream,
-        mask_token,
+        output_bias: attention_bias && !matches!(architecture, Qwen2 | Dream),
+        mlp_bias: matches!(architecture, Llama | Smollm3 | Granite) && fields.flag("mlp_bias", false)?,
+        qk_norm: matches!(architecture, Qwen3 | Gemma3 | Olmo2),
+        tied_embeddings: fields.flag("tie_word_embeddings", defaults.tied_embeddings)?,
+        causal: architecture != Dream,
+        mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
+        form: Form::default(),
     })
 }
 
@@ -155,48 +200,6 @@ fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
     let id = fields.count("mask_token_id")?;
     // Whether the vocabulary has it is checked with the other sizes.
     Ok(u32::try_from(id).unwrap_or(u32::MAX))
-}
-
-/// transformers 5 writes `rope_parameters`; before it, `rope_theta` and `rope_scaling`.
-fn rotary(fields: &Fields<'_>) -> Result<Rotary, BundleError> {
-    let parameters = fields.object("rope_parameters")?;
-    let scaling = parameters.or(fields.object("rope_scaling")?);
-    let theta = match parameters.map(|p| p.optional_number("rope_theta")).transpose()?.flatten() {
-        Some(theta) => theta,
-        None => fields.number("rope_theta", 10_000.0)?,
-    };
-    if theta <= 1.0 {
-        return Err(BundleError::Config(format!("rope_theta is {theta}; it must be above 1")));
-    }
-    for place in [Some(Fields(fields.0)), parameters].into_iter().flatten() {
-        if place.number("partial_rotary_factor", 1.0)? != 1.0 {
-            return Err(BundleError::Config("partial_rotary_factor other than 1 is not supported".into()));
-        }
-    }
-    let mut rotary = Rotary { theta, linear_factor: 1.0, llama3: None };
-    let Some(scaling) = scaling else { return Ok(rotary) };
-    let kind = match scaling.optional_text("rope_type")? {
-        Some(kind) => kind,
-        None => scaling.optional_text("type")?.unwrap_or("default"),
-    };
-    match kind {
-        "default" => {}
-        "linear" => rotary.linear_factor = scaling.required_number("factor")?,
-        "llama3" => {
-            rotary.llama3 = Some(Llama3Scaling {
-                factor: scaling.required_number("factor")?,
-                low_freq_factor: scaling.required_number("low_freq_factor")?,
-                high_freq_factor: scaling.required_number("high_freq_factor")?,
-                original_max_positions: scaling.count("original_max_position_embeddings")?,
-            });
-        }
-        other => {
-            let reason =
-                format!("rope scaling {other:?} is not supported; supported are default, linear and llama3");
-            return Err(BundleError::Config(reason));
-        }
-    }
-    Ok(rotary)
 }
 
 fn activation(name: &str) -> Result<Activation, BundleError> {

@@ -1,7 +1,7 @@
 //! Grouped-query attention over the cache, causal or both ways, as products of whole matrices. The query heads that share
 //! keys and values are stacked into one matrix, so that those are never repeated.
 
-use bundle::{LayerNames, ModelConfig};
+use bundle::{LayerAttention, ModelConfig};
 use candle_core::{Result, Tensor};
 use candle_nn::{ops, rotary_emb};
 use engine::EngineError;
@@ -17,20 +17,25 @@ pub(super) struct Attention {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-    /// Weights of the norms over each head of queries and of keys.
+    /// Weights of the norms over each head of queries and of keys, or over all heads.
     norms: Option<[Tensor; 2]>,
     epsilon: f32,
     scale: f64,
+    /// Scores are bound by this, softly.
+    cap: Option<f64>,
+    layer: LayerAttention,
 }
 
 impl Attention {
     pub(super) fn read(
         upload: &Upload<'_>,
         config: &ModelConfig,
-        names: &LayerNames,
+        index: usize,
     ) -> std::result::Result<Attention, EngineError> {
+        let (names, form) = (config.layer(index), &config.form);
+        let norm = |name: &str| upload.offset_vector(name, form.norm_offset);
         let norms = match (&names.q_norm, &names.k_norm) {
-            (Some(q), Some(k)) => Some([upload.named_vector(q)?, upload.named_vector(k)?]),
+            (Some(q), Some(k)) => Some([norm(q)?, norm(k)?]),
             _ => None,
         };
         Ok(Attention {
@@ -39,7 +44,9 @@ impl Attention {
             head_dim: config.head_dim,
             norms,
             epsilon: config.norm_epsilon as f32,
-            scale: (config.head_dim as f64).sqrt().recip(),
+            scale: form.attention_scale.unwrap_or((config.head_dim as f64).sqrt().recip()),
+            cap: form.attention_cap,
+            layer: config.layer_attention(index),
         })
     }
 
@@ -74,11 +81,16 @@ impl Attention {
             // Without a mask every query sees all.
             let visible =
                 if step.mask.is_some() { step.filled + start + count } else { step.filled + positions };
-            let cached = |all: &Tensor| all.narrow(1, 0, visible);
+            // A single query needs no mask to see no more than its window.
+            let first = if positions == 1 { self.layer.first_key(step.filled) } else { 0 };
+            let cached = |all: &Tensor| all.narrow(1, first, visible - first);
             let stacked = (batch * self.kv_heads, heads / self.kv_heads * count, d);
             let queries = queries.narrow(2, start, count)?.reshape(stacked)?;
             let mut scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
-            if let Some(mask) = &step.mask {
+            if let Some(cap) = self.cap {
+                scores = ((scores / cap)?.tanh()? * cap)?;
+            }
+            if let Some(mask) = self.mask(step) {
                 let shape = scores.dims3()?;
                 let mask = mask.narrow(0, start, count)?.narrow(1, 0, visible)?;
                 scores = scores.reshape((batch * heads, count, visible))?.broadcast_add(&mask)?;
@@ -93,22 +105,37 @@ impl Attention {
         }
     }
 
-    /// `[batch, positions, heads + kv_heads, head_dim]`, normed over the last dimension where the model asks for
-    /// it.
+    fn mask<'a>(&self, step: &'a Step) -> Option<&'a Tensor> {
+        let sliding = step.sliding_mask.as_ref().filter(|_| self.layer.window.is_some());
+        sliding.or(step.mask.as_ref())
+    }
+
+    /// `[batch, positions, heads + kv_heads, head_dim]`, normed where the model asks for it, over each head or over all
+    /// of them: the weights are as long as what they norm.
     fn normed(&self, queries_keys: Tensor) -> Result<Tensor> {
         let Some([of_queries, of_keys]) = &self.norms else { return Ok(queries_keys) };
         let queries = queries_keys.narrow(2, 0, self.heads)?.contiguous()?;
         let keys = queries_keys.narrow(2, self.heads, self.kv_heads)?.contiguous()?;
-        let queries = ops::rms_norm(&queries, of_queries, self.epsilon)?;
-        let keys = ops::rms_norm(&keys, of_keys, self.epsilon)?;
-        Tensor::cat(&[queries, keys], 2)
+        let norm = |x: &Tensor, weight: &Tensor| {
+            let (shape, width) = (x.shape().clone(), weight.dim(0)?);
+            if width == self.head_dim {
+                return ops::rms_norm(x, weight, self.epsilon);
+            }
+            let rows = x.elem_count() / width;
+            ops::rms_norm(&x.reshape((rows, width))?, weight, self.epsilon)?.reshape(shape)
+        };
+        Tensor::cat(&[norm(&queries, of_queries)?, norm(&keys, of_keys)?], 2)
     }
 
     fn rotated(&self, queries_keys: Tensor, step: &Step) -> Result<Tensor> {
-        match &step.rotary {
-            Some([cos, sin]) => rotary_emb::rope_thd(&queries_keys, cos, sin),
-            None => Ok(queries_keys),
+        let Some(rotation) = self.layer.rotation else { return Ok(queries_keys) };
+        let [cos, sin] = &step.rotary[rotation];
+        let (rotated, width) = (2 * cos.dim(1)?, self.head_dim);
+        if rotated == width {
+            return rotary_emb::rope_thd(&queries_keys, cos, sin);
         }
+        let turned = rotary_emb::rope_thd(&queries_keys.narrow(3, 0, rotated)?.contiguous()?, cos, sin)?;
+        Tensor::cat(&[turned, queries_keys.narrow(3, rotated, width - rotated)?], 3)
     }
 }
 
@@ -128,14 +155,23 @@ mod tests {
 
     #[test]
     fn blocks_of_queries_give_what_all_at_once_give() {
-        let attention =
-            Attention { heads: 4, kv_heads: 2, head_dim: 8, norms: None, epsilon: 0.0, scale: 1.0 };
+        let layer = LayerAttention { window: Some(4), rotation: None };
+        let (heads, kv_heads, head_dim) = (4, 2, 8);
+        let (norms, epsilon, scale, cap) = (None, 0.0, 1.0, None);
+        let attention = Attention { heads, kv_heads, head_dim, norms, epsilon, scale, cap, layer };
         let (batch, filled, positions) = (2, 3, 7);
         let cached = || numbers(&[batch * 2, filled + positions, 8]);
         let cache = Cache { keys: cached(), values: cached() };
-        let device = Device::Cpu;
-        let sequences =
-            Sequences { batch, caches: Vec::new(), rotary: None, causal: true, dtype: DType::F32, device };
+        let (device, dtype) = (Device::Cpu, DType::F32);
+        let sequences = Sequences {
+            batch,
+            caches: Vec::new(),
+            rotary: Vec::new(),
+            window: Some(4),
+            causal: true,
+            dtype,
+            device,
+        };
         let step = sequences.step(filled, positions).unwrap();
         let queries = numbers(&[batch, 4, positions, 8]);
         let attend = |block: usize| {

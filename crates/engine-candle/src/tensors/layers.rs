@@ -23,8 +23,9 @@ impl Norm {
         config: &ModelConfig,
         names: &NormNames,
     ) -> std::result::Result<Norm, EngineError> {
+        let offset = if config.rms_norm { config.form.norm_offset } else { 0.0 };
         Ok(Norm {
-            weight: upload.named_vector(&names.weight)?,
+            weight: upload.offset_vector(&names.weight, offset)?,
             bias: names.bias.as_deref().map(|name| upload.named_vector(name)).transpose()?,
             epsilon: config.norm_epsilon as f32,
         })
@@ -39,13 +40,56 @@ impl Norm {
     }
 }
 
+/// A block's place in a layer: the residual stream becomes x + multiplier · norm(block(norm(x))), with those parts that
+/// the model has.
+#[derive(Debug)]
+struct Place {
+    before: Option<Norm>,
+    behind: Option<Norm>,
+    multiplier: Option<f64>,
+}
+
+impl Place {
+    fn read(
+        upload: &Upload<'_>,
+        config: &ModelConfig,
+        norms: [&Option<NormNames>; 2],
+    ) -> std::result::Result<Place, EngineError> {
+        let norm = |names: &Option<NormNames>| {
+            names.as_ref().map(|names| Norm::read(upload, config, names)).transpose()
+        };
+        let [before, behind] = norms.map(norm);
+        Ok(Place { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
+    }
+
+    /// What the block takes.
+    fn enter(&self, x: &Tensor) -> Result<Tensor> {
+        match &self.before {
+            Some(norm) => norm.forward(x),
+            None => Ok(x.clone()),
+        }
+    }
+
+    /// `x` with what the block gave added to it.
+    fn leave(&self, x: &Tensor, y: Tensor) -> Result<Tensor> {
+        let y = match &self.behind {
+            Some(norm) => norm.forward(&y)?,
+            None => y,
+        };
+        match self.multiplier {
+            Some(multiplier) => x + (y * multiplier)?,
+            None => x + y,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Layer {
-    attention_norm: Norm,
+    attention_place: Place,
     qkv: Linear,
     attention: Attention,
     output: Linear,
-    mlp_norm: Norm,
+    mlp_place: Place,
     gate_up: Linear,
     down: Linear,
     activation: Activation,
@@ -60,12 +104,13 @@ impl Layer {
         index: usize,
     ) -> std::result::Result<Layer, EngineError> {
         let names = config.layer(index);
+        let place = |norms| Place::read(upload, config, norms);
         Ok(Layer {
-            attention_norm: Norm::read(upload, config, &names.attention_norm)?,
+            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
             qkv: upload.linear(&names.qkv)?,
-            attention: Attention::read(upload, config, &names)?,
+            attention: Attention::read(upload, config, index)?,
             output: upload.linear(&names.output)?,
-            mlp_norm: Norm::read(upload, config, &names.mlp_norm)?,
+            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
             gate_up: upload.linear(&names.gate_up)?,
             down: upload.linear(&names.down)?,
             activation: config.activation,
@@ -75,9 +120,10 @@ impl Layer {
 
     /// The residual stream `x`, `[rows, hidden]`, with both blocks added to it.
     pub(super) fn forward(&self, x: &Tensor, cache: &Cache, step: &Step) -> Result<Tensor> {
-        let qkv = self.qkv.forward(&self.attention_norm.forward(x)?)?;
-        let x = (x + self.output.forward(&self.attention.forward(&qkv, cache, step)?)?)?;
-        let gate_up = self.gate_up.forward(&self.mlp_norm.forward(&x)?)?;
+        let qkv = self.qkv.forward(&self.attention_place.enter(x)?)?;
+        let attended = self.attention.forward(&qkv, cache, step)?;
+        let x = self.attention_place.leave(x, self.output.forward(&attended)?)?;
+        let gate_up = self.gate_up.forward(&self.mlp_place.enter(&x)?)?;
         let activated = match self.gate {
             None => self.activate(&gate_up)?,
             Some(width) => {
@@ -85,7 +131,7 @@ impl Layer {
                 (gate * gate_up.narrow(1, width, width)?)?
             }
         };
-        x + self.down.forward(&activated)?
+        self.mlp_place.leave(&x, self.down.forward(&activated)?)
     }
 
     fn activate(&self, x: &Tensor) -> Result<Tensor> {

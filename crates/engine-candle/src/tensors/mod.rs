@@ -77,12 +77,27 @@ impl Tensors {
     /// `[batch · positions, hidden]`
     fn embed(&self, tokens: &[u32], batch: usize, filled: usize) -> Result<Tensor> {
         let tokens = Tensor::from_slice(tokens, tokens.len(), &self.device)?;
-        let x = self.embedding.index_select(&tokens, 0)?;
+        let mut x = self.embedding.index_select(&tokens, 0)?;
+        if let Some(multiplier) = self.config.form.embedding_multiplier {
+            x = (x * multiplier)?;
+        }
         let Some(table) = &self.positions else { return Ok(x) };
         let (rows, width) = x.dims2()?;
         let positions = rows / batch;
         let x = x.reshape((batch, positions, width))?;
         x.broadcast_add(&table.narrow(0, filled, positions)?)?.reshape((rows, width))
+    }
+
+    /// What some models do to their logits.
+    fn finished(&self, mut logits: Tensor) -> Result<Tensor> {
+        let form = &self.config.form;
+        if let Some(multiplier) = form.logits_multiplier {
+            logits = (logits * multiplier)?;
+        }
+        match form.logits_cap {
+            Some(cap) => (logits / cap)?.tanh()? * cap,
+            None => Ok(logits),
+        }
     }
 
     /// Those of `[batch · positions, hidden]` whose logits are wanted.
@@ -177,7 +192,7 @@ impl Decoder for Tensors {
         let rows = normed.dim(0)?;
         for start in (0..rows).step_by(HEAD_ROWS) {
             let piece = normed.narrow(0, start, HEAD_ROWS.min(rows - start))?;
-            logits.append(&mut floats(&self.head.forward(&piece)?)?);
+            logits.append(&mut floats(&self.finished(self.head.forward(&piece)?)?)?);
         }
         // The copies above have waited for the device already, as long as candle copies into plain memory.
         self.device.synchronize()

@@ -1,6 +1,6 @@
 //! What a batch of sequences needs beside the weights.
 
-use bundle::{ModelConfig, Position, rotary};
+use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
 
 pub(super) use crate::sequences::Cache;
@@ -10,8 +10,10 @@ pub(super) struct Sequences {
     pub(super) batch: usize,
     /// One for each layer.
     pub(super) caches: Vec<Cache>,
-    /// Cosines and sines, each `[capacity, head_dim / 2]`.
-    pub(super) rotary: Option<[Tensor; 2]>,
+    /// Cosines and sines, each `[capacity, rotated dimensions / 2]`, for each of the model's rotations.
+    pub(super) rotary: Vec<[Tensor; 2]>,
+    /// That of sliding layers.
+    pub(super) window: Option<usize>,
     /// Whether a query sees no key ahead of it.
     pub(super) causal: bool,
     pub(super) dtype: DType,
@@ -23,11 +25,13 @@ pub(super) struct Step {
     pub(super) batch: usize,
     pub(super) filled: usize,
     pub(super) positions: usize,
-    /// Cosines and sines of these positions, each `[positions, head_dim / 2]`.
-    pub(super) rotary: Option<[Tensor; 2]>,
+    /// Cosines and sines of these positions, each `[positions, rotated dimensions / 2]`, by rotation.
+    pub(super) rotary: Vec<[Tensor; 2]>,
     /// `[positions, filled + positions]`: 0 where a query sees a key, −∞ where it lies ahead. None where
     /// every query sees all.
     pub(super) mask: Option<Tensor>,
+    /// That of sliding layers, where it is another.
+    pub(super) sliding_mask: Option<Tensor>,
 }
 
 impl Sequences {
@@ -40,41 +44,44 @@ impl Sequences {
     ) -> Result<Sequences> {
         let caches = Cache::of_layers(config, batch, capacity, dtype, device)?;
         let table = |values: Vec<f32>| {
-            Tensor::from_vec(values, (capacity, config.head_dim / 2), &Device::Cpu)?
+            Tensor::from_vec(values, (capacity, config.rotary_dim() / 2), &Device::Cpu)?
                 .to_dtype(dtype)?
                 .to_device(device)
         };
-        let rotary = match &config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => {
-                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
-                Some([table(cos)?, table(sin)?])
-            }
-        };
-        Ok(Sequences { batch, caches, rotary, causal: config.causal, dtype, device: device.clone() })
+        let tables = rotary::tables(config, capacity).into_iter();
+        let rotary = tables.map(|(cos, sin)| Ok([table(cos)?, table(sin)?])).collect::<Result<_>>()?;
+        let window = config.form.window;
+        Ok(Sequences { batch, caches, rotary, window, causal: config.causal, dtype, device: device.clone() })
     }
 
     /// The step that appends `positions` behind `filled`.
     pub(super) fn step(&self, filled: usize, positions: usize) -> Result<Step> {
-        let rotary = match &self.rotary {
-            None => None,
-            Some([cos, sin]) => Some([cos.narrow(0, filled, positions)?, sin.narrow(0, filled, positions)?]),
+        let part = |[cos, sin]: &[Tensor; 2]| {
+            Ok([cos.narrow(0, filled, positions)?, sin.narrow(0, filled, positions)?])
         };
-        let mask = match positions {
-            1 => None,
-            _ if !self.causal => None,
-            _ => Some(self.mask(filled, positions)?),
-        };
-        Ok(Step { batch: self.batch, filled, positions, rotary, mask })
+        let rotary = self.rotary.iter().map(part).collect::<Result<_>>()?;
+        let masked = positions > 1 && self.causal;
+        let mask = masked.then(|| self.mask(filled, positions, None)).transpose()?;
+        let window = self.window.filter(|&window| masked && filled + positions > window);
+        let sliding_mask = window.map(|window| self.mask(filled, positions, Some(window))).transpose()?;
+        Ok(Step { batch: self.batch, filled, positions, rotary, mask, sliding_mask })
     }
 
-    fn mask(&self, filled: usize, positions: usize) -> Result<Tensor> {
+    fn mask(&self, filled: usize, positions: usize, window: Option<usize>) -> Result<Tensor> {
         let keys = filled + positions;
         let key = Tensor::arange(0, keys as u32, &self.device)?.unsqueeze(0)?;
         let query = Tensor::arange(filled as u32, keys as u32, &self.device)?.unsqueeze(1)?;
         let shape = (positions, keys);
         let hidden = Tensor::full(f32::NEG_INFINITY, shape, &self.device)?.to_dtype(self.dtype)?;
         let seen = hidden.zeros_like()?;
-        key.broadcast_gt(&query)?.where_cond(&hidden, &seen)
+        let mask = key.broadcast_gt(&query)?.where_cond(&hidden, &seen)?;
+        match window {
+            None => Ok(mask),
+            // A key is out of the window's reach from the position on that is a window behind it.
+            Some(window) => {
+                let last = (key + window as f64)?;
+                last.broadcast_le(&query)?.where_cond(&hidden, &mask)
+            }
+        }
     }
 }

@@ -30,6 +30,14 @@ impl Upload<'_> {
         self.vector(self.reader.vector(name)?)
     }
 
+    /// The same with `offset` added to every element.
+    pub(super) fn offset_vector(&self, name: &str, offset: f32) -> std::result::Result<Tensor, EngineError> {
+        if offset == 0.0 {
+            return self.named_vector(name);
+        }
+        self.vector(self.reader.vector(name)?.into_iter().map(|number| number + offset).collect())
+    }
+
     fn vector(&self, vector: Vec<f32>) -> std::result::Result<Tensor, EngineError> {
         let vector = Tensor::new(vector, &Device::Cpu).and_then(|vector| vector.to_dtype(self.dtype));
         vector.and_then(|vector| vector.to_device(&self.device)).map_err(framework)

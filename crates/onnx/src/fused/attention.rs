@@ -7,7 +7,7 @@ use bundle::{BundleError, LayerNames};
 use super::builder::Decoder;
 use crate::attention::Rotation;
 use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
-use crate::names::{COS, LAST_POSITIONS, POSITIONS, SIN, TOTAL, cache_names};
+use crate::names::{LAST_POSITIONS, POSITIONS, TOTAL, cache_names, rotary_names};
 use crate::proto::DataType;
 
 /// The projected queries, keys and values of a layer, `[batch, positions, heads · head_dim]` each.
@@ -24,11 +24,9 @@ impl Decoder<'_> {
             self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
             self.graph.input(TOTAL, DataType::Int32, &[]);
         }
-        if self.attention.rotation != Rotation::None {
-            for table in [COS, SIN] {
-                let dims = [Dim::Named("capacity"), Dim::Fixed(config.head_dim / 2)];
-                self.graph.input(table, float, &dims);
-            }
+        for table in (0..config.rotations().len()).flat_map(rotary_names) {
+            let dims = [Dim::Named("capacity"), Dim::Fixed(config.rotary_dim() / 2)];
+            self.graph.input(&table, float, &dims);
         }
         // What attends both ways keeps nothing.
         let cached = if self.attention.causal { config.layers } else { 0 };
@@ -44,14 +42,24 @@ impl Decoder<'_> {
         }
     }
 
-    /// From the normalised input of layer `index` to what its output projection takes.
-    pub(super) fn attend(&mut self, index: usize, names: &LayerNames) -> Result<String, BundleError> {
+    /// From the input of layer `index` to what its output projection takes.
+    pub(super) fn attend(
+        &mut self,
+        index: usize,
+        names: &LayerNames,
+        input: &str,
+    ) -> Result<String, BundleError> {
         let config = self.config;
         let plan = self.attention;
         let at = |part: &str| format!("layer.{index}.{part}");
-        let packed = self.biased(&at("attention_norm"), &names.qkv, &at("qkv"))?;
+        let packed = self.biased(input, &names.qkv, &at("qkv"))?;
         let padded = plan.cached_head_dim != config.head_dim;
-        let as_projected = plan.causal && !padded && !config.qk_norm && plan.rotation != Rotation::Separate;
+        // By nodes of its own.
+        let tables = match (plan.rotation, config.layer_attention(index).rotation) {
+            (Rotation::Separate, Some(rotation)) => Some(rotary_names(rotation)),
+            _ => None,
+        };
+        let as_projected = plan.causal && !padded && !config.qk_norm && tables.is_none();
         // The operator takes queries, keys and values in one tensor where nothing is done to them.
         if as_projected {
             return Ok(self.group_query_attention(index, [&packed, "", ""]));
@@ -61,9 +69,9 @@ impl Decoder<'_> {
             parts.query = self.head_norm(&parts.query, query, config.heads)?;
             parts.key = self.head_norm(&parts.key, key, config.kv_heads)?;
         }
-        if plan.rotation == Rotation::Separate {
-            parts.query = self.rotate(&parts.query, config.heads);
-            parts.key = self.rotate(&parts.key, config.kv_heads);
+        if let Some(tables) = &tables {
+            parts.query = self.rotate(&parts.query, config.heads, tables);
+            parts.key = self.rotate(&parts.key, config.kv_heads, tables);
         }
         if padded {
             parts.query = self.pad_heads(&parts.query, config.heads);
@@ -80,21 +88,30 @@ impl Decoder<'_> {
     fn group_query_attention(&mut self, index: usize, query_key_value: [&str; 3]) -> String {
         let config = self.config;
         let out = format!("layer.{index}.attended");
+        let (layer, form) = (config.layer_attention(index), &config.form);
         let [key, value] = cache_names(index);
         let mut inputs = query_key_value.to_vec();
         inputs.extend([key.past.as_str(), &value.past, LAST_POSITIONS, TOTAL]);
         let mut attributes = vec![
             Attribute::Int("num_heads", config.heads as i64),
             Attribute::Int("kv_num_heads", config.kv_heads as i64),
-            Attribute::Float("scale", (1.0 / (config.head_dim as f64).sqrt()) as f32),
+            self.scale(),
         ];
-        if self.attention.rotation == Rotation::Fused {
-            inputs.extend([COS, SIN]);
+        let tables = layer.rotation.map(rotary_names);
+        if let (Rotation::Fused, Some([cos, sin])) = (self.attention.rotation, &tables) {
+            inputs.extend([cos.as_str(), sin]);
             attributes.extend([Attribute::Int("do_rotary", 1), Attribute::Int("rotary_interleaved", 0)]);
         }
+        attributes.extend(layer.window.map(|window| Attribute::Int("local_window_size", window as i64)));
+        attributes.extend(form.attention_cap.map(|cap| Attribute::Float("softcap", cap as f32)));
         let op = (MICROSOFT, "GroupQueryAttention");
         self.graph.node(op, &inputs, &[&out, &key.present, &value.present], &attributes);
         out
+    }
+
+    fn scale(&self) -> Attribute {
+        let usual = 1.0 / (self.config.head_dim as f64).sqrt();
+        Attribute::Float("scale", self.config.form.attention_scale.unwrap_or(usual) as f32)
     }
 
     /// Every position attends to all. The operator has as many heads of keys and values as of queries: those that several
@@ -106,7 +123,7 @@ impl Decoder<'_> {
         let attributes = [
             Attribute::Int("num_heads", config.heads as i64),
             Attribute::Int("unidirectional", 0),
-            Attribute::Float("scale", (1.0 / (config.head_dim as f64).sqrt()) as f32),
+            self.scale(),
         ];
         let op = (MICROSOFT, "MultiHeadAttention");
         self.graph.node(op, &[&parts.query, &key, &value], &[&out], &attributes);
@@ -138,22 +155,31 @@ impl Decoder<'_> {
         Projected { query, key, value }
     }
 
-    /// RMSNorm over each head.
+    /// RMSNorm over each head, or over all of them.
     fn head_norm(&mut self, input: &str, weight: &str, heads: usize) -> Result<String, BundleError> {
-        let weight = self.weight(weight)?;
-        let split = self.split_heads(input, heads, self.config.head_dim);
+        let weight = self.norm_weight(weight)?;
         let normed = format!("{input}.normed");
         let epsilon = Attribute::Float("epsilon", self.config.norm_epsilon as f32);
-        let op = (ONNX, "SimplifiedLayerNormalization");
-        self.graph.node(op, &[&split, &weight], &[&normed], &[Attribute::Int("axis", -1), epsilon]);
+        let (op, attributes) =
+            ((ONNX, "SimplifiedLayerNormalization"), [Attribute::Int("axis", -1), epsilon]);
+        if self.config.form.whole_qk_norm {
+            self.graph.node(op, &[input, &weight], &[&normed], &attributes);
+            return Ok(normed);
+        }
+        let split = self.split_heads(input, heads, self.config.head_dim);
+        self.graph.node(op, &[&split, &weight], &[&normed], &attributes);
         Ok(self.join_heads(&normed))
     }
 
-    fn rotate(&mut self, input: &str, heads: usize) -> String {
+    fn rotate(&mut self, input: &str, heads: usize, [cos, sin]: &[String; 2]) -> String {
         let out = format!("{input}.rotated");
-        let attributes = [Attribute::Int("num_heads", heads as i64), Attribute::Int("interleaved", 0)];
+        let mut attributes =
+            vec![Attribute::Int("num_heads", heads as i64), Attribute::Int("interleaved", 0)];
+        if let Some(rotated) = self.config.form.rotated {
+            attributes.push(Attribute::Int("rotary_embedding_dim", rotated as i64));
+        }
         let op = (MICROSOFT, "RotaryEmbedding");
-        self.graph.node(op, &[input, POSITIONS, COS, SIN], &[&out], &attributes);
+        self.graph.node(op, &[input, POSITIONS, cos, sin], &[&out], &attributes);
         out
     }
 

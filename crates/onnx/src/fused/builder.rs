@@ -3,7 +3,7 @@
 use bundle::{BundleError, ModelConfig, Weights};
 
 use crate::attention::Attention;
-use crate::graph::GraphBuilder;
+use crate::graph::{GraphBuilder, ONNX};
 use crate::products::Products;
 
 /// The graph as far as it is written, and what it is written from.
@@ -20,6 +20,25 @@ impl Decoder<'_> {
     pub(super) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
         self.graph.float_weight(name, &self.weights.tensor(name)?);
         Ok(name.to_owned())
+    }
+
+    /// The weight of an RMSNorm, as it multiplies.
+    pub(super) fn norm_weight(&mut self, name: &str) -> Result<String, BundleError> {
+        let weight = self.weight(name)?;
+        let offset = self.config.form.norm_offset;
+        if offset == 0.0 {
+            return Ok(weight);
+        }
+        let out = format!("{weight}.offset");
+        self.graph.number("norm.offset", self.products.float(), f64::from(offset));
+        self.graph.node((ONNX, "Add"), &[&weight, "norm.offset"], &[&out], &[]);
+        Ok(out)
+    }
+
+    /// `out` = `input` · a number of that name.
+    pub(super) fn multiply(&mut self, input: &str, name: &str, number: f64, out: &str) {
+        self.graph.number(name, self.products.float(), number);
+        self.graph.node((ONNX, "Mul"), &[input, name], &[out], &[]);
     }
 
     /// Several tensors that lie side by side as one initialiser.

@@ -34,11 +34,16 @@ impl Decoder<'_> {
         names: &LinearNames,
         out: &str,
     ) -> Result<String, BundleError> {
-        let Unbiased { value, bias } = self.linear(input, names, out)?;
-        let Some(bias) = bias else { return Ok(value) };
-        let sum = format!("{out}.biased");
+        let unbiased = self.linear(input, names, out)?;
+        Ok(self.with_bias(unbiased))
+    }
+
+    /// The output with its bias added, where it has one.
+    pub(super) fn with_bias(&mut self, Unbiased { value, bias }: Unbiased) -> String {
+        let Some(bias) = bias else { return value };
+        let sum = format!("{value}.biased");
         self.graph.node((ONNX, "Add"), &[&value, &bias], &[&sum], &[]);
-        Ok(sum)
+        sum
     }
 
     /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.

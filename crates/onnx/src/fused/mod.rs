@@ -64,6 +64,11 @@ impl Decoder<'_> {
 
     fn embed(&mut self) -> Result<(), BundleError> {
         let (table, out) = (self.config.embedding(), hidden_state(0));
+        if let Some(multiplier) = self.config.form.embedding_multiplier {
+            self.look_up(&table, "embed.token")?;
+            self.multiply("embed.token", "embed.multiplier", multiplier, &out);
+            return Ok(());
+        }
         let Some(positions) = self.config.position_embedding() else {
             return self.look_up(&table, &out);
         };
@@ -77,42 +82,106 @@ impl Decoder<'_> {
     fn layer(&mut self, index: usize) -> Result<(), BundleError> {
         let names = self.config.layer(index);
         let at = |part: &str| format!("layer.{index}.{part}");
+        let (residual, middle, sum) =
+            (hidden_state(index), at("attention_residual"), hidden_state(index + 1));
         // The norm before a layer's attention is fused with the residual addition that ends the
         // layer before; the first has none before it.
-        if index == 0 {
-            self.norm(&hidden_state(0), &names.attention_norm, &at("attention_norm"))?;
+        if let (0, Some(norm)) = (index, &names.attention_norm) {
+            self.norm(&residual, norm, &at("attention_norm"))?;
         }
-        let attended = self.attend(index, &names)?;
+        let input = if names.attention_norm.is_some() { at("attention_norm") } else { residual.clone() };
+        let attended = self.attend(index, &names, &input)?;
         let projected = self.linear(&attended, &names.output, &at("output"))?;
-        self.add_and_norm(
-            &projected,
-            &hidden_state(index),
-            &names.mlp_norm,
-            &at("mlp_norm"),
-            &at("attention_residual"),
-        )?;
-        let mlp = self.mlp(&at("mlp_norm"), &names.gate_up, &at("mlp"))?;
+        let projected = self.behind(projected, names.attention_norm_behind.as_ref())?;
+        let input = match &names.mlp_norm {
+            Some(norm) => {
+                self.add_and_norm(&projected, &residual, norm, &at("mlp_norm"), &middle)?;
+                at("mlp_norm")
+            }
+            None => {
+                self.add(&at("output.sum"), projected, &residual, &middle);
+                middle.clone()
+            }
+        };
+        let mlp = self.mlp(&input, &names.gate_up, &at("mlp"))?;
         let down = self.linear(&mlp, &names.down, &at("down"))?;
-        let residual = at("attention_residual");
-        if index + 1 < self.config.layers {
-            let norm = self.config.layer(index + 1).attention_norm;
-            let out = format!("layer.{}.attention_norm", index + 1);
-            self.add_and_norm(&down, &residual, &norm, &out, &hidden_state(index + 1))
-        } else {
-            let norm = self.config.final_norm();
-            self.add_and_norm(&down, &residual, &norm, &hidden_state(index + 1), "")
+        let down = self.behind(down, names.mlp_norm_behind.as_ref())?;
+        if index + 1 == self.config.layers {
+            return self.add_and_norm(&down, &middle, &self.config.final_norm(), &sum, "");
         }
+        match self.config.layer(index + 1).attention_norm {
+            Some(norm) => {
+                let out = format!("layer.{}.attention_norm", index + 1);
+                self.add_and_norm(&down, &middle, &norm, &out, &sum)
+            }
+            None => {
+                self.add(&at("down.sum"), down, &middle, &sum);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a block gave, as it is added to the residual stream.
+    fn behind(&mut self, block: Unbiased, norm: Option<&NormNames>) -> Result<Unbiased, BundleError> {
+        let multiplier = self.config.form.residual_multiplier;
+        if norm.is_none() && multiplier.is_none() {
+            return Ok(block);
+        }
+        let mut value = self.with_bias(block);
+        if let Some(names) = norm {
+            let out = format!("{value}.normed");
+            self.norm(&value, names, &out)?;
+            value = out;
+        }
+        if let Some(multiplier) = multiplier {
+            let out = format!("{value}.scaled");
+            self.multiply(&value, "residual.multiplier", multiplier, &out);
+            value = out;
+        }
+        Ok(Unbiased { value, bias: None })
+    }
+
+    /// `sum` = block + its bias + residual, by a node called `name`.
+    fn add(&mut self, name: &str, block: Unbiased, residual: &str, sum: &str) {
+        let value = self.with_bias(block);
+        self.graph.named_node(name, (ONNX, "Add"), &[&value, residual], &[sum], &[]);
     }
 
     fn head(&mut self) -> Result<(), BundleError> {
         let last = hidden_state(self.config.layers);
         self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 1)]);
         let weight = [self.config.lm_head()];
-        if self.products.float() == DataType::Float {
+        let form = &self.config.form;
+        let (multiplier, cap) = (form.logits_multiplier, form.logits_cap);
+        let finished = multiplier.is_none() && cap.is_none();
+        if self.products.float() == DataType::Float && finished {
             return self.product("head.rows", &weight, LOGITS);
         }
         self.product("head.rows", &weight, "head.logits")?;
-        self.graph.cast("head.logits", DataType::Float, LOGITS);
+        if finished {
+            self.graph.cast("head.logits", DataType::Float, LOGITS);
+            return Ok(());
+        }
+        let mut logits = "head.logits".to_owned();
+        if self.products.float() != DataType::Float {
+            self.graph.cast(&logits, DataType::Float, "head.wide");
+            logits = "head.wide".into();
+        }
+        // What is left of a number's operations, the last of which gives the logits.
+        let divided = cap.map(|cap| ("Div", "head.cap", cap));
+        let steps = [multiplier.map(|multiplier| ("Mul", "head.multiplier", multiplier)), divided];
+        let steps: Vec<_> = steps.into_iter().flatten().collect();
+        for (place, (op, name, number)) in steps.iter().enumerate() {
+            let last = place + 1 == steps.len() && cap.is_none();
+            let out = if last { LOGITS.to_owned() } else { format!("{name}.applied") };
+            self.graph.number(name, DataType::Float, *number);
+            self.graph.node((ONNX, op), &[&logits, name], &[&out], &[]);
+            logits = out;
+        }
+        if cap.is_some() {
+            self.graph.node((ONNX, "Tanh"), &[&logits], &["head.bent"], &[]);
+            self.graph.node((ONNX, "Mul"), &["head.bent", "head.cap"], &[LOGITS], &[]);
+        }
         Ok(())
     }
 
@@ -144,7 +213,7 @@ impl Decoder<'_> {
     }
 
     fn norm(&mut self, input: &str, names: &NormNames, out: &str) -> Result<(), BundleError> {
-        let weight = self.weight(&names.weight)?;
+        let weight = self.norm_weight(&names.weight)?;
         let attributes =
             [Attribute::Int("axis", -1), Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
         match &names.bias {
@@ -170,7 +239,7 @@ impl Decoder<'_> {
         out: &str,
         sum: &str,
     ) -> Result<(), BundleError> {
-        let weight = self.weight(&names.weight)?;
+        let weight = self.norm_weight(&names.weight)?;
         let norm_bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
         let op =
             if norm_bias.is_some() { "SkipLayerNormalization" } else { "SkipSimplifiedLayerNormalization" };

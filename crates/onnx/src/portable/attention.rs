@@ -39,13 +39,17 @@ impl Decoder<'_> {
         }
     }
 
-    /// From the normalised input of layer `index` to what its output projection takes, `[tokens, heads · head_dim]`.
-    pub(super) fn attend(&mut self, index: usize, names: &LayerNames) -> Result<String, BundleError> {
-        let input = format!("layer.{index}.attention_norm");
+    /// From the input of layer `index` to what its output projection takes, `[tokens, heads · head_dim]`.
+    pub(super) fn attend(
+        &mut self,
+        index: usize,
+        names: &LayerNames,
+        input: &str,
+    ) -> Result<String, BundleError> {
         let at = |part: &str| format!("layer.{index}.{part}");
         let parts: Projected = ["query", "key", "value"].map(at);
         for (linear, out) in self.query_key_value(names).into_iter().zip(&parts) {
-            self.linear(&input, linear, out)?;
+            self.linear(input, linear, out)?;
         }
         let attended = match self.form {
             Form::Contributed => self.group_query_attention(index, names, parts)?,
@@ -80,6 +84,7 @@ impl Decoder<'_> {
             parts.iter().zip(norms).zip([config.heads, config.kv_heads, config.kv_heads])
         {
             let joined = match norm {
+                Some(weight) if config.form.whole_qk_norm => self.head_norm(part, Some(weight))?,
                 Some(_) => {
                     let split = self.heads(part, heads);
                     self.head_norm(&split, norm.as_deref())?
@@ -95,7 +100,7 @@ impl Decoder<'_> {
             Attribute::Int("kv_num_heads", config.kv_heads as i64),
             self.scale(),
         ];
-        if self.rotary() {
+        if config.layer_attention(index).rotation.is_some() {
             inputs.extend([COS.into(), SIN.into()]);
             attributes.extend([Attribute::Int("do_rotary", 1), Attribute::Int("rotary_interleaved", 0)]);
         }
@@ -118,10 +123,19 @@ impl Decoder<'_> {
         for (part, norm, heads) in
             [(query, &names.q_norm, config.heads), (key, &names.k_norm, config.kv_heads)]
         {
-            let split = self.heads(part, heads);
-            let normed = self.head_norm(&split, norm.as_deref())?;
+            let normed = match config.form.whole_qk_norm {
+                true => {
+                    let normed = self.head_norm(part, norm.as_deref())?;
+                    self.heads(&normed, heads)
+                }
+                false => {
+                    let split = self.heads(part, heads);
+                    self.head_norm(&split, norm.as_deref())?
+                }
+            };
             let swapped = self.swapped(&normed);
-            inputs.push(if self.rotary() { self.rotate(&swapped) } else { swapped });
+            let rotates = config.layer_attention(index).rotation.is_some();
+            inputs.push(if rotates { self.rotate(&swapped) } else { swapped });
         }
         let value = self.heads(value, config.kv_heads);
         inputs.push(self.swapped(&value));
@@ -137,7 +151,8 @@ impl Decoder<'_> {
     }
 
     fn scale(&self) -> Attribute {
-        Attribute::Float("scale", (1.0 / (self.config.head_dim as f64).sqrt()) as f32)
+        let usual = 1.0 / (self.config.head_dim as f64).sqrt();
+        Attribute::Float("scale", self.config.form.attention_scale.unwrap_or(usual) as f32)
     }
 
     fn rotary(&self) -> bool {
@@ -149,7 +164,7 @@ impl Decoder<'_> {
         self.shaped(input, &[heads, self.config.head_dim], "heads")
     }
 
-    /// RMSNorm over each head, if the model has one there.
+    /// RMSNorm over the last dimension, if the model has one there.
     fn head_norm(&mut self, input: &str, weight: Option<&str>) -> Result<String, BundleError> {
         let Some(weight) = weight else { return Ok(input.to_owned()) };
         let out = format!("{input}.normed");

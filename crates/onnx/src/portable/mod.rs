@@ -13,12 +13,30 @@ mod parts;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use bundle::{Activation, Bundle, BundleError, LayerNames, ModelConfig, NormNames, Precision, Weights};
+use bundle::{
+    Activation, Bundle, BundleError, Feature, LayerNames, ModelConfig, NormNames, Precision, Weights,
+};
 
 use crate::graph::{Attribute, Dim, GraphBuilder, ONNX, Storage, Written};
 use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
 use crate::proto::DataType;
 use parts::{Linear, weight_rows};
+
+/// What these graphs compute beside a plain layer. Not every runtime has the attributes and masks for the rest. Whoever
+/// runs one keeps within a model's window (`engine::check_window`).
+pub const FEATURES: [Feature; 11] = [
+    Feature::Window,
+    Feature::NormsBehind,
+    Feature::NormOffset,
+    Feature::WholeNorms,
+    Feature::AttentionScale,
+    Feature::UnrotatedLayers,
+    Feature::LongRope,
+    Feature::EmbeddingMultiplier,
+    Feature::ResidualMultiplier,
+    Feature::LogitsMultiplier,
+    Feature::FusedGateUp,
+];
 
 /// Which operators normalise and attend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +55,7 @@ impl Form {
     }
 }
 
-/// The graph of `bundle` in f32. With `hidden_states` they are outputs, `[tokens, hidden]` each.
+/// The graph of `bundle`, whose features are among [`FEATURES`], in f32. With `hidden_states` they are outputs, `[tokens, hidden]` each.
 pub fn build(
     bundle: &Bundle,
     form: Form,
@@ -91,6 +109,11 @@ impl Decoder<'_> {
     fn embed(&mut self) -> Result<(), BundleError> {
         self.graph.node((ONNX, "Reshape"), &[TOKENS, "flat"], &["tokens.flat"], &[]);
         let out = hidden_state(0);
+        if let Some(multiplier) = self.config.form.embedding_multiplier {
+            self.look_up("embed.token")?;
+            self.multiply("embed.token", "embed.multiplier", multiplier, &out);
+            return Ok(());
+        }
         let Some(positions) = self.config.position_embedding() else { return self.look_up(&out) };
         let positions = self.weight(&positions)?;
         self.graph.node((ONNX, "Reshape"), &[POSITIONS, "flat"], &["positions.flat"], &[]);
@@ -122,34 +145,82 @@ impl Decoder<'_> {
         let names = self.config.layer(index);
         let at = |part: &str| format!("layer.{index}.{part}");
         let (residual, middle) = (hidden_state(index), at("attention_residual"));
-        self.norm(&residual, &names.attention_norm, &at("attention_norm"))?;
-        let attended = self.attend(index, &names)?;
+        let input = self.before(&residual, names.attention_norm.as_ref(), at("attention_norm"))?;
+        let attended = self.attend(index, &names, &input)?;
         self.linear(&attended, Linear::whole(&names.output), &at("output"))?;
-        self.graph.node((ONNX, "Add"), &[&at("output"), &residual], &[&middle], &[]);
-        self.norm(&middle, &names.mlp_norm, &at("mlp_norm"))?;
-        let activated = self.mlp(&names, &at("mlp_norm"), &at("mlp"))?;
+        let added = self.behind(at("output"), names.attention_norm_behind.as_ref())?;
+        self.graph.node((ONNX, "Add"), &[&added, &residual], &[&middle], &[]);
+        let input = self.before(&middle, names.mlp_norm.as_ref(), at("mlp_norm"))?;
+        let activated = self.mlp(&names, &input, &at("mlp"))?;
         self.linear(&activated, Linear::whole(&names.down), &at("down"))?;
+        let added = self.behind(at("down"), names.mlp_norm_behind.as_ref())?;
         let last = index + 1 == self.config.layers;
         // The last hidden state is taken behind the final norm.
         let sum = if last { at("residual") } else { hidden_state(index + 1) };
-        self.graph.node((ONNX, "Add"), &[&at("down"), &middle], &[&sum], &[]);
+        self.graph.node((ONNX, "Add"), &[&added, &middle], &[&sum], &[]);
         if last {
             self.norm(&sum, &self.config.final_norm(), &hidden_state(index + 1))?;
         }
         Ok(())
     }
 
+    /// What a block takes of the residual stream: `out`, where the model has a norm there.
+    fn before(
+        &mut self,
+        residual: &str,
+        norm: Option<&NormNames>,
+        out: String,
+    ) -> Result<String, BundleError> {
+        let Some(norm) = norm else { return Ok(residual.to_owned()) };
+        self.norm(residual, norm, &out)?;
+        Ok(out)
+    }
+
+    /// What a block gave, as it is added to the residual stream.
+    fn behind(&mut self, mut value: String, norm: Option<&NormNames>) -> Result<String, BundleError> {
+        if let Some(norm) = norm {
+            let out = format!("{value}.normed");
+            self.norm(&value, norm, &out)?;
+            value = out;
+        }
+        if let Some(multiplier) = self.config.form.residual_multiplier {
+            let out = format!("{value}.scaled");
+            self.multiply(&value, "residual.multiplier", multiplier, &out);
+            value = out;
+        }
+        Ok(value)
+    }
+
+    /// `out` = `input` · a number of that name.
+    fn multiply(&mut self, input: &str, name: &str, number: f64, out: &str) {
+        self.graph.number(name, DataType::Float, number);
+        self.graph.node((ONNX, "Mul"), &[input, name], &[out], &[]);
+    }
+
     fn head(&mut self) -> Result<(), BundleError> {
         let (last, weight) = (hidden_state(self.config.layers), self.weight(&self.config.lm_head())?);
         self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 0)]);
-        self.graph.node((ONNX, "Gemm"), &["head.rows", &weight], &[LOGITS], &[Attribute::Int("transB", 1)]);
+        let multiplier = self.config.form.logits_multiplier;
+        let out = if multiplier.is_some() { "head.logits" } else { LOGITS };
+        self.graph.node((ONNX, "Gemm"), &["head.rows", &weight], &[out], &[Attribute::Int("transB", 1)]);
+        if let Some(multiplier) = multiplier {
+            self.multiply(out, "head.multiplier", multiplier, LOGITS);
+        }
         Ok(())
     }
 
     fn mlp(&mut self, names: &LayerNames, input: &str, out: &str) -> Result<String, BundleError> {
         let parts = ["gate", "up", "activated"].map(|part| format!("{out}.{part}"));
         let [gate, up, activated] = &parts;
-        for (linear, out) in Linear::each(&names.gate_up).into_iter().zip([gate, up]) {
+        let width = self.config.intermediate_size;
+        let fused = self.config.gated_mlp && names.gate_up.weights.len() == 1;
+        let linears = match fused {
+            true => {
+                vec![Linear::part(&names.gate_up, 0..width), Linear::part(&names.gate_up, width..2 * width)]
+            }
+            false => Linear::each(&names.gate_up),
+        };
+        for (linear, out) in linears.into_iter().zip([gate, up]) {
             self.linear(input, linear, out)?;
         }
         // Without a gate there is one linear layer, and it is what the function is applied to.
@@ -178,7 +249,14 @@ impl Decoder<'_> {
 
     /// RMSNorm, or LayerNorm where there is a bias, over the last axis.
     fn norm(&mut self, input: &str, names: &NormNames, out: &str) -> Result<(), BundleError> {
-        let weight = self.weight(&names.weight)?;
+        let mut weight = self.weight(&names.weight)?;
+        let offset = if names.bias.is_none() { self.config.form.norm_offset } else { 0.0 };
+        if offset != 0.0 {
+            let whole = format!("{weight}.offset");
+            self.graph.number("norm.offset", DataType::Float, f64::from(offset));
+            self.graph.node((ONNX, "Add"), &[&weight, "norm.offset"], &[&whole], &[]);
+            weight = whole;
+        }
         let bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
         let epsilon = Attribute::Float("epsilon", self.config.norm_epsilon as f32);
         let op = match (&bias, self.form) {

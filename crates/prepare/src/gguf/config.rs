@@ -3,22 +3,35 @@
 use bundle::BundleError;
 use serde_json::{Value, json};
 
+use super::family::Family;
 use super::metadata::Metadata;
 use super::reader::Header;
 use super::rope;
 
-/// What a llama may be in GGUF but not here: each changes the computation, so it is refused rather than
-/// left out.
-const UNSUPPORTED: [&str; 8] = [
-    "attention.clamp_kqv",
-    "attention.max_alibi_bias",
-    "attention.scale",
-    "attn_logit_softcapping",
-    "embedding_scale",
-    "final_logit_softcapping",
-    "logit_scale",
-    "residual_scale",
+/// What changes the computation where it is told, and whose models here compute it. Others are refused rather than run
+/// without it.
+const TOLD: [(&str, &[&str]); 8] = [
+    ("attention.clamp_kqv", &[]),
+    ("attention.max_alibi_bias", &[]),
+    ("attention.scale", &["gemma2", "gemma3", "granite"]),
+    ("attn_logit_softcapping", &["gemma2", "gemma3"]),
+    ("embedding_scale", &["granite"]),
+    ("final_logit_softcapping", &["gemma2", "gemma3"]),
+    ("logit_scale", &["granite"]),
+    ("residual_scale", &["granite"]),
 ];
+
+/// What llama.cpp calls the architectures that are read.
+const ARCHITECTURES: [&str; 10] =
+    ["llama", "qwen2", "qwen3", "gpt2", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "granite"];
+
+/// Tensors that are divisors of rotary frequencies.
+pub(crate) struct RopeFactors {
+    /// Llama 3's.
+    pub(crate) llama3: Option<Vec<f32>>,
+    /// LongRoPE's, short and long.
+    pub(crate) longrope: Option<[Vec<f32>; 2]>,
+}
 
 /// Why there is no configuration.
 pub(crate) enum Refusal {
@@ -33,17 +46,17 @@ impl From<String> for Refusal {
     }
 }
 
-/// A config.json in Hugging Face's field names. `rope_factors` are the values of the tensor that
-/// Llama 3 models carry beside their metadata.
+/// A config.json in Hugging Face's field names. `rope_factors` are tensors that models carry beside their metadata.
 pub(crate) fn config(
     metadata: &Metadata<'_>,
     header: &Header,
-    rope_factors: Option<&[f32]>,
+    rope_factors: RopeFactors,
 ) -> Result<Value, Refusal> {
     let architecture = metadata.text("general.architecture")?;
     let architecture = architecture.ok_or("metadata \"general.architecture\" is missing".to_owned())?;
-    if !["llama", "qwen2", "qwen3", "gpt2"].contains(&architecture) {
-        return Err(Refusal::Architecture(BundleError::UnsupportedArchitecture(architecture.to_owned())));
+    if !ARCHITECTURES.contains(&architecture) {
+        let unknown = BundleError::unknown_architecture(architecture, &ARCHITECTURES);
+        return Err(Refusal::Architecture(unknown));
     }
     if metadata.count("split.count")?.is_some_and(|count| count > 1) {
         return Err(Refusal::Unsupported(
@@ -51,7 +64,9 @@ pub(crate) fn config(
         ));
     }
     let at = |key: &str| format!("{architecture}.{key}");
-    if let Some(key) = UNSUPPORTED.iter().find(|key| metadata.contains(&at(key))) {
+    let foreign =
+        |(key, whose): &&(&str, &[&str])| metadata.contains(&at(key)) && !whose.contains(&architecture);
+    if let Some((key, _)) = TOLD.iter().find(foreign) {
         return Err(Refusal::Unsupported(format!("metadata {:?} is not supported", at(key))));
     }
     if metadata.count(&at("expert_count"))?.is_some_and(|experts| experts > 0) {
@@ -64,7 +79,9 @@ pub(crate) fn config(
         "gpt2" => gpt2(metadata, header)?,
         _ => llama_like(architecture, metadata, header, rope_factors)?,
     };
-    config["model_type"] = json!(architecture);
+    // Mistral's models are llamas to llama.cpp, all but their window.
+    let slides = architecture == "llama" && config.get("sliding_window").is_some();
+    config["model_type"] = json!(if slides { "mistral" } else { architecture });
     config["tie_word_embeddings"] = json!(!header.tensors.contains_key("output.weight"));
     for (field, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
         if let Some(id) = metadata.count(&format!("tokenizer.ggml.{key}_token_id"))? {
@@ -91,7 +108,7 @@ fn llama_like(
     architecture: &str,
     metadata: &Metadata<'_>,
     header: &Header,
-    rope_factors: Option<&[f32]>,
+    rope_factors: RopeFactors,
 ) -> Result<Value, Refusal> {
     let at = |key: &str| format!("{architecture}.{key}");
     let hidden = metadata.required_count(&at("embedding_length"))?;
@@ -104,7 +121,7 @@ fn llama_like(
     };
     let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
     let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
-    if value_length != head_dim || rotated != head_dim {
+    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
         return Err(Refusal::Unsupported(format!(
             "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
         )));
@@ -113,6 +130,9 @@ fn llama_like(
     let window = metadata.count(&at("attention.sliding_window"))?.filter(|&window| window > 0);
     let biased = |tensor: &str| header.tensors.contains_key(&format!("blk.0.{tensor}.bias"));
     let theta = metadata.number(&at("rope.freq_base"))?.unwrap_or(10_000.0);
+    let layers = metadata.required_count(&at("block_count"))?;
+    // Those that have a window here.
+    let slides = matches!(architecture, "llama" | "gemma2" | "gemma3" | "phi3");
     let mut config = json!({
         "attention_bias": biased("attn_q"),
         "head_dim": head_dim,
@@ -120,24 +140,29 @@ fn llama_like(
         "hidden_size": hidden,
         "intermediate_size": metadata.required_count(&at("feed_forward_length"))?,
         // Within the window, sliding and full attention are the same.
-        "max_position_embeddings": window.map_or(context, |window| window.min(context)),
+        "max_position_embeddings": window.filter(|_| !slides).map_or(context, |window| window.min(context)),
         "mlp_bias": biased("ffn_gate"),
         "num_attention_heads": heads,
-        "num_hidden_layers": metadata.required_count(&at("block_count"))?,
+        "num_hidden_layers": layers,
         "num_key_value_heads": kv_heads,
         "rms_norm_eps": metadata.required_number(&at("attention.layer_norm_rms_epsilon"))?,
         "rope_theta": theta,
         "vocab_size": rows(header, "token_embd.weight")?,
     });
-    if let Some(scaling) = rope_scaling(architecture, metadata)? {
+    if let (Some(window), "llama", false) = (window, architecture, biased("attn_q") || biased("ffn_gate")) {
+        config["sliding_window"] = json!(window.min(context));
+    }
+    if let (None, Some(scaling)) = (&rope_factors.longrope, rope_scaling(architecture, metadata)?) {
         config["rope_scaling"] = scaling;
     }
-    if let Some(factors) = rope_factors {
+    let RopeFactors { llama3, longrope } = rope_factors;
+    Family { architecture, metadata, head_dim, layers, longrope }.add_to(&mut config)?;
+    if let Some(factors) = llama3 {
         if config.get("rope_scaling").is_some() {
             let reason = "its rope is scaled both by metadata and by rope_freqs.weight";
             return Err(Refusal::Unsupported(reason.into()));
         }
-        if let Some(scaling) = rope::llama3(factors, theta, head_dim).map_err(Refusal::Unsupported)? {
+        if let Some(scaling) = rope::llama3(&factors, theta, head_dim).map_err(Refusal::Unsupported)? {
             config["rope_scaling"] = scaling;
         }
     }

@@ -105,6 +105,18 @@ impl<'a> Metadata<'a> {
         (0..array.count).map(|_| cursor.u32(key).map(f32::from_bits)).collect::<Result<_, _>>().map(Some)
     }
 
+    pub(crate) fn is_list(&self, key: &str) -> bool {
+        matches!(self.get(key), Some(Value::Array(_)))
+    }
+
+    pub(crate) fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, String> {
+        let Some((array, mut cursor)) = self.array(key)? else { return Ok(None) };
+        if array.kind != kind::BOOL {
+            return Err(wrong(key, "a list of true and false"));
+        }
+        (0..array.count).map(|_| cursor.u8(key).map(|flag| flag != 0)).collect::<Result<_, _>>().map(Some)
+    }
+
     fn array(&self, key: &str) -> Result<Option<(&'a Array, Cursor<'a>)>, String> {
         match self.get(key) {
             None => Ok(None),

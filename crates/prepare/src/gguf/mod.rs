@@ -2,6 +2,7 @@
 
 mod config;
 mod cursor;
+mod family;
 mod metadata;
 mod names;
 mod reader;
@@ -11,19 +12,20 @@ mod tokenizer;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bundle::{Architecture, Element, ModelConfig, TensorSpec};
+use bundle::{Element, ModelConfig, TensorSpec};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 
 use crate::encode::decode;
 use crate::error::PrepareError;
 use crate::model::{Document, Model, SourceFile, Tensors, check_layers};
-use config::Refusal;
+use config::{Refusal, RopeFactors};
 use metadata::Metadata;
 use reader::{Header, TensorInfo};
 
-/// Divisors of the rotary frequencies, which go into config.json.
-const ROPE_FACTORS: &str = "rope_freqs.weight";
+/// Divisors of the rotary frequencies, which go into config.json: Llama 3's, and LongRoPE's short and long ones.
+const ROPE_FACTORS: [&str; 3] =
+    ["rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"];
 
 pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     if path.is_dir() {
@@ -34,10 +36,13 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let header = Header::parse(file.bytes()).map_err(|reason| PrepareError::damaged(path, reason))?;
     let metadata = Metadata::new(&header, file.bytes());
 
-    let rope_factors = header.tensors.get(ROPE_FACTORS);
-    let rope_factors = rope_factors.map(|info| dequantise(info, file.bytes())).transpose();
-    let rope_factors = rope_factors.map_err(|reason| PrepareError::tensor(path, ROPE_FACTORS, reason))?;
-    let json = config::config(&metadata, &header, rope_factors.as_deref()).map_err(|refusal| {
+    let factors = |name: &str| {
+        let values = header.tensors.get(name).map(|info| dequantise(info, file.bytes())).transpose();
+        values.map_err(|reason| PrepareError::tensor(path, name, reason))
+    };
+    let [llama3, short, long] = ROPE_FACTORS.map(factors);
+    let rope_factors = RopeFactors { llama3: llama3?, longrope: short?.zip(long?).map(<[_; 2]>::from) };
+    let json = config::config(&metadata, &header, rope_factors).map_err(|refusal| {
         let path = path.to_path_buf();
         match refusal {
             Refusal::Architecture(source) => PrepareError::Model { path, source },
@@ -50,16 +55,22 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
     bytes.push(b'\n');
     let config_json = Document { bytes, derived: "built from the GGUF's metadata".into() };
+    let architecture = metadata.text("general.architecture").ok().flatten();
     let tokenizer = tokenizer::build(&metadata, config.vocab_size);
 
     let shared = file.share();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut derived = format!("from {}, dequantised", file.name());
-    let permuted = config.architecture == Architecture::Llama;
+    // llama.cpp rotates neighbouring elements of these models' heads, Hugging Face an element and the one half a head
+    // further on; its converter reorders the rows of q and k to suit. Other architectures are left as they are.
+    let permuted = matches!(architecture, Some("llama" | "granite" | "smollm3"));
     if permuted {
         derived.push_str(", q and k rows put back from GGUF's order for interleaved rotation");
     }
-    let tensors = Weights::open(file, header, &config)?;
+    if config.form.norm_offset != 0.0 {
+        derived.push_str(", norms less the 1 that GGUF has added");
+    }
+    let tensors = Weights::open(file, header, &config, permuted)?;
     Ok(Model {
         name,
         kind: "gguf",
@@ -83,17 +94,25 @@ struct Place {
     info: TensorInfo,
     /// Heads whose rows are in GGUF's order, 0 for none.
     permuted_heads: usize,
+    /// What GGUF has added to the weight of a norm.
+    offset: f32,
 }
 
 impl Weights {
-    fn open(file: SourceFile, header: Header, config: &ModelConfig) -> Result<Weights, PrepareError> {
+    fn open(
+        file: SourceFile,
+        header: Header,
+        config: &ModelConfig,
+        permuted: bool,
+    ) -> Result<Weights, PrepareError> {
         let path = file.path().to_path_buf();
         let mut held = header.tensors;
         check_layers(config, &path, held.len())?;
-        held.remove(ROPE_FACTORS);
+        held.retain(|name, _| !ROPE_FACTORS.contains(&name.as_str()));
         let mut places = BTreeMap::new();
         for spec in config.tensors() {
-            let name = names::gguf_name(&spec.name).expect("every tensor of these architectures has a name");
+            let name = names::gguf_name(&spec.name, config.form.norms)
+                .expect("every tensor of these architectures has a name");
             let Some(info) = held.remove(&name) else {
                 let reason = format!("is missing; the metadata call for one of shape {:?}", spec.shape);
                 return Err(PrepareError::tensor(&path, &name, reason));
@@ -106,8 +125,10 @@ impl Weights {
             if let Err(number) = info.dtype {
                 return Err(PrepareError::tensor(&path, &name, cannot_dequantise(number)));
             }
-            let permuted_heads = permuted_heads(&spec.name, config);
-            places.insert(spec.name, Place { info, permuted_heads });
+            let permuted_heads = if permuted { permuted_heads(&spec.name, config) } else { 0 };
+            let is_norm = spec.name.ends_with("norm.weight");
+            let offset = if is_norm { config.form.norm_offset } else { 0.0 };
+            places.insert(spec.name, Place { info, permuted_heads, offset });
         }
         if let Some(name) = held.keys().next() {
             let reason = "has no place in the model that the metadata describe";
@@ -120,8 +141,11 @@ impl Weights {
 impl Tensors for Weights {
     fn read(&self, spec: &TensorSpec) -> Result<Vec<f32>, PrepareError> {
         let place = &self.places[&spec.name];
-        let values = dequantise(&place.info, self.file.bytes())
+        let mut values = dequantise(&place.info, self.file.bytes())
             .map_err(|reason| PrepareError::tensor(self.file.path(), &spec.name, reason))?;
+        if place.offset != 0.0 {
+            values.iter_mut().for_each(|value| *value -= place.offset);
+        }
         Ok(match place.permuted_heads {
             0 => values,
             heads => unpermute(&values, spec.shape[0], heads),
@@ -159,12 +183,11 @@ fn cannot_dequantise(number: u32) -> String {
     )
 }
 
-/// llama.cpp rotates neighbouring elements of a llama's heads, Hugging Face an element and the one half a head
-/// further on; its converter reorders the rows of q and k to suit. Other architectures are left as they are.
+/// Heads of queries or of keys, whichever a tensor makes.
 fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
-    match config.architecture {
-        Architecture::Llama if name.contains(".q_proj.") => config.heads,
-        Architecture::Llama if name.contains(".k_proj.") => config.kv_heads,
+    match name {
+        _ if name.contains(".q_proj.") => config.heads,
+        _ if name.contains(".k_proj.") => config.kv_heads,
         _ => 0,
     }
 }

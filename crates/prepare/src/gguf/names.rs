@@ -1,5 +1,7 @@
 //! What GGUF calls the tensors that Hugging Face calls otherwise.
 
+use bundle::NormPlacement;
+
 /// Outside of the layers.
 const GLOBAL: [(&str, &str); 6] = [
     ("lm_head", "output"),
@@ -11,7 +13,7 @@ const GLOBAL: [(&str, &str); 6] = [
 ];
 
 /// Behind `model.layers.N.` or `transformer.h.N.`; behind `blk.N.`.
-const LAYER: [(&str, &str); 17] = [
+const LAYER: [(&str, &str); 19] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
@@ -20,6 +22,8 @@ const LAYER: [(&str, &str); 17] = [
     ("self_attn.k_norm", "attn_k_norm"),
     ("self_attn.o_proj", "attn_output"),
     ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("mlp.gate_up_proj", "ffn_up"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
@@ -31,8 +35,15 @@ const LAYER: [(&str, &str); 17] = [
     ("mlp.c_proj", "ffn_down"),
 ];
 
+/// Of a model with norms behind its blocks, in place of those above.
+const BEHIND: [(&str, &str); 3] = [
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+
 /// `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`.
-pub(crate) fn gguf_name(name: &str) -> Option<String> {
+pub(crate) fn gguf_name(name: &str, norms: NormPlacement) -> Option<String> {
     let (stem, kind) = name.rsplit_once('.')?;
     let layer = stem.strip_prefix("model.layers.").or_else(|| stem.strip_prefix("transformer.h."));
     let (prefix, stem, table) = match layer {
@@ -42,6 +53,7 @@ pub(crate) fn gguf_name(name: &str) -> Option<String> {
         }
         None => (String::new(), stem, &GLOBAL[..]),
     };
-    let (_, theirs) = table.iter().find(|(ours, _)| *ours == stem)?;
+    let behind = if norms == NormPlacement::Before { &[][..] } else { &BEHIND };
+    let (_, theirs) = behind.iter().chain(table).find(|(ours, _)| *ours == stem)?;
     Some(format!("{prefix}{theirs}.{kind}"))
 }

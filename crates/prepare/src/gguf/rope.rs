@@ -22,7 +22,7 @@ pub(crate) fn llama3(factors: &[f32], theta: f64, head_dim: usize) -> Result<Opt
         return Ok(None);
     }
     let factor = f64::from(factors.iter().copied().fold(1.0, f32::max));
-    let plain = inverse_frequencies(&Rotary { theta, linear_factor: 1.0, llama3: None }, head_dim);
+    let plain = inverse_frequencies(&Rotary::plain(theta), head_dim);
     let gives_back = |original_max_positions: usize| {
         let llama3 = Some(Llama3Scaling {
             factor,
@@ -30,7 +30,7 @@ pub(crate) fn llama3(factors: &[f32], theta: f64, head_dim: usize) -> Result<Opt
             high_freq_factor: HIGH_FREQ_FACTOR,
             original_max_positions,
         });
-        let scaled = inverse_frequencies(&Rotary { theta, linear_factor: 1.0, llama3 }, head_dim);
+        let scaled = inverse_frequencies(&Rotary { llama3, ..Rotary::plain(theta) }, head_dim);
         plain.iter().zip(scaled).zip(factors).all(|((&plain, scaled), &factor)| {
             let wanted = plain / factor;
             (scaled - wanted).abs() <= 1e-5 * wanted.abs()

@@ -73,7 +73,10 @@ impl Tensor {
 
 impl Model {
     pub(crate) fn tiny(name: &str) -> Model {
-        let directory = tiny(name);
+        Model::read(&tiny(name))
+    }
+
+    pub(crate) fn read(directory: &Path) -> Model {
         let config = std::fs::read(directory.join("config.json")).unwrap();
         let bytes = std::fs::read(directory.join("model.safetensors")).unwrap();
         let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();

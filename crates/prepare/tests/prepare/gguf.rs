@@ -54,8 +54,13 @@ impl Gguf {
     /// As llama.cpp's converter makes it: q and k rows of a llama interleaved, gpt2's matrices turned.
     pub(crate) fn from_tiny(name: &str) -> Gguf {
         let model = Model::tiny(name);
+        let architecture = model.config["model_type"].as_str().unwrap().to_owned();
+        Gguf::from_model(&model, &architecture)
+    }
+
+    /// The same of any model, as what llama.cpp calls `architecture`.
+    pub(crate) fn from_model(model: &Model, architecture: &str) -> Gguf {
         let config = &model.config;
-        let architecture = config["model_type"].as_str().unwrap().to_owned();
         let count = |field: &str| config[field].as_u64();
         let mut metadata = BTreeMap::new();
         let mut put = |key: &str, value: Option<Value>| {
@@ -67,7 +72,7 @@ impl Gguf {
             value.map(|value| metadata.insert(key, value));
         };
         let whole = |a: &str, b: &str| count(a).or(count(b)).map(|n| Value::U32(n as u32));
-        put("general.architecture", Some(Value::String(architecture.clone())));
+        put("general.architecture", Some(Value::String(architecture.to_owned())));
         put("block_count", whole("num_hidden_layers", "n_layer"));
         put("context_length", whole("max_position_embeddings", "n_positions"));
         put("embedding_length", whole("hidden_size", "n_embd"));
@@ -93,9 +98,10 @@ impl Gguf {
                     (0..values.len()).map(|i| values[(i % shape[0]) * shape[1] + i / shape[0]]).collect();
                 shape.reverse();
             }
-            if architecture == "llama" && name.contains("q_proj") {
+            let permuted = ["llama", "granite", "smollm3"].contains(&architecture);
+            if permuted && name.contains("q_proj") {
                 values = interleave(&values, heads, shape[0] / heads);
-            } else if architecture == "llama" && name.contains("k_proj") {
+            } else if permuted && name.contains("k_proj") {
                 values = interleave(&values, kv_heads, shape[0] / kv_heads);
             }
             let name = NAMES.iter().fold(name.clone(), |name, (hf, gguf)| name.replace(hf, gguf));

@@ -18,6 +18,9 @@ class Base:
     #: Whether a model may attend both ways (`causal` of its description is false). A sequence is then appended in one piece
     #: after `begin`, nothing is kept from one to the next, and `array` answers; numpy is there.
     BOTH_WAYS = False
+    #: Names of what it computes beyond a plain layer (`features` of a model's description); None where the framework
+    #: has models of its own and reads the configuration itself.
+    FEATURES: tuple | None = ()
     #: Whether it divides the weights over as many devices as `shards` of the settings says.
     SHARDS = False
 

@@ -17,6 +17,7 @@ def mix(z):
 
 class Adapter(Base):
     FRAMEWORK = "fake"
+    FEATURES = None
     OPTIONS = ("perturb", "kv_cache", "step_ms", "profiler")
     BOTH_WAYS = True
 

@@ -22,6 +22,7 @@ PRECISIONS = {"f32": "fp32", "int4": "int4"}
 
 class Adapter(Base):
     FRAMEWORK = "genai"
+    FEATURES = None
     OPTIONS = ("threads",)
 
     @staticmethod

@@ -19,12 +19,13 @@ from ..torch_profile import Profile
 from . import Base
 
 # Model types that transformers has under another name.
-BODIES = {"Dream": "qwen2"}
+BODIES = {"Dream": "qwen2", **dict.fromkeys(("aquila", "falcon3", "skywork", "xverse"), "llama")}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 class Adapter(Base):
     FRAMEWORK = "transformers"
+    FEATURES = None
     OPTIONS = ("compile",)
     BOTH_WAYS = True
     # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.

@@ -1,0 +1,79 @@
+//! What a decoder does otherwise than llama's: norms, windows, rotations, multipliers, caps.
+
+use serde::{Deserialize, Serialize};
+
+use super::position::Rotary;
+
+/// Where the norms of a block stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormPlacement {
+    /// x + block(norm(x))
+    #[default]
+    Before,
+    /// x + norm(block(x))
+    After,
+    /// x + norm(block(norm(x)))
+    Both,
+}
+
+/// How a decoder is put together. The default of every field is llama's way.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Form {
+    pub norms: NormPlacement,
+    /// What is added to the weights of every RMSNorm: gemma's files hold them less 1.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub norm_offset: f32,
+    /// The norms of q and k, where there are any, go over all heads together.
+    #[serde(skip_serializing_if = "is_false")]
+    pub whole_qk_norm: bool,
+    /// What scores are multiplied by; 1/√head_dim where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_scale: Option<f64>,
+    /// Scores are c · tanh(score / c).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_cap: Option<f64>,
+    /// So many keys, its own included, are what a query of a sliding layer sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// Which layers have the window, one entry for each; all have it where the list is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sliding: Vec<bool>,
+    /// The rotation of sliding layers, where they have one of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sliding_rotary: Option<Rotary>,
+    /// Which layers do not rotate, one entry for each; all rotate where the list is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unrotated: Vec<bool>,
+    /// Leading dimensions of a head that are rotated; all where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotated: Option<usize>,
+    /// What embeddings are multiplied by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_multiplier: Option<f64>,
+    /// What the result of a block is multiplied by before it is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residual_multiplier: Option<f64>,
+    /// What logits are multiplied by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logits_multiplier: Option<f64>,
+    /// Logits are c · tanh(logit / c).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logits_cap: Option<f64>,
+}
+
+fn is_zero(number: &f32) -> bool {
+    *number == 0.0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl Form {
+    /// Whether all is llama's way.
+    pub fn is_plain(&self) -> bool {
+        *self == Form::default()
+    }
+}

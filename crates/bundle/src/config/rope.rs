@@ -1,0 +1,157 @@
+//! How positions are rotated, from the fields of a config.json.
+
+use super::fields::Fields;
+use super::model::Architecture;
+use super::position::{Llama3Scaling, LongRope, Rotary};
+use crate::error::BundleError;
+
+/// The base of gemma3's sliding layers, where the configuration does not say.
+const LOCAL_THETA: f64 = 10_000.0;
+
+/// The rotations of a model.
+pub(super) struct Rotations {
+    pub(super) main: Rotary,
+    /// That of sliding layers, where they have one of their own.
+    pub(super) sliding: Option<Rotary>,
+    /// Leading dimensions of a head that are rotated, where it is not all.
+    pub(super) rotated: Option<usize>,
+}
+
+/// transformers 5 writes `rope_parameters`, by kind of layer where they differ; before it, `rope_theta`,
+/// `rope_local_base_freq` and `rope_scaling`.
+pub(super) fn rotations(
+    architecture: Architecture,
+    fields: &Fields<'_>,
+    (head_dim, max_positions): (usize, usize),
+) -> Result<Rotations, BundleError> {
+    let default_theta = match architecture {
+        Architecture::Gemma3 => 1e6,
+        Architecture::Smollm3 => 2e6,
+        _ => 10_000.0,
+    };
+    let parameters = fields.object("rope_parameters")?;
+    let by_kind = |kind: &str| parameters.map(|p| p.object(kind)).transpose().map(Option::flatten);
+    let main_parameters = match by_kind("full_attention")? {
+        Some(full) => Some(full),
+        None => parameters,
+    };
+    let rotated = partial(architecture, fields, main_parameters, head_dim)?;
+    let reader = Reader { fields, max_positions, dims: rotated.unwrap_or(head_dim) };
+    let theta = match main_parameters.map(|p| p.optional_number("rope_theta")).transpose()?.flatten() {
+        Some(theta) => theta,
+        None => fields.number("rope_theta", default_theta)?,
+    };
+    let scaling = main_parameters.or(fields.object("rope_scaling")?);
+    let main = reader.rotary(theta, scaling)?;
+    let sliding = match (architecture, by_kind("sliding_attention")?) {
+        (_, Some(own)) => Some(reader.rotary(own.number("rope_theta", LOCAL_THETA)?, Some(own))?),
+        (Architecture::Gemma3, None) => {
+            let theta = fields.number("rope_local_base_freq", LOCAL_THETA)?;
+            Some(reader.rotary(theta, None)?)
+        }
+        _ => None,
+    };
+    // What is the main one's is not a layer's own.
+    let sliding = sliding.filter(|own| *own != main);
+    Ok(Rotations { main, sliding, rotated })
+}
+
+fn partial(
+    architecture: Architecture,
+    fields: &Fields<'_>,
+    parameters: Option<Fields<'_>>,
+    head_dim: usize,
+) -> Result<Option<usize>, BundleError> {
+    let mut factor = 1.0;
+    for place in [Some(Fields(fields.0)), parameters].into_iter().flatten() {
+        factor = place.number("partial_rotary_factor", factor)?;
+    }
+    if factor == 1.0 {
+        return Ok(None);
+    }
+    let rotated = (head_dim as f64 * factor) as usize;
+    if architecture != Architecture::Phi3 {
+        let reason = format!("partial_rotary_factor {factor} is not supported but for phi3");
+        return Err(BundleError::Config(reason));
+    }
+    if !(0.0..1.0).contains(&factor) || rotated == 0 || !rotated.is_multiple_of(2) {
+        let reason = format!(
+            "partial_rotary_factor {factor} of heads of {head_dim} is {rotated}, not an even part of a head"
+        );
+        return Err(BundleError::Config(reason));
+    }
+    Ok(Some(rotated))
+}
+
+struct Reader<'a> {
+    fields: &'a Fields<'a>,
+    max_positions: usize,
+    /// Dimensions that are rotated.
+    dims: usize,
+}
+
+impl Reader<'_> {
+    fn rotary(&self, theta: f64, scaling: Option<Fields<'_>>) -> Result<Rotary, BundleError> {
+        if theta <= 1.0 {
+            return Err(BundleError::Config(format!("rope_theta is {theta}; it must be above 1")));
+        }
+        let mut rotary = Rotary::plain(theta);
+        let Some(scaling) = scaling else { return Ok(rotary) };
+        let kind = match scaling.optional_text("rope_type")? {
+            Some(kind) => kind,
+            None => scaling.optional_text("type")?.unwrap_or("default"),
+        };
+        match kind {
+            "default" => {}
+            "linear" => rotary.linear_factor = scaling.required_number("factor")?,
+            "llama3" => {
+                rotary.llama3 = Some(Llama3Scaling {
+                    factor: scaling.required_number("factor")?,
+                    low_freq_factor: scaling.required_number("low_freq_factor")?,
+                    high_freq_factor: scaling.required_number("high_freq_factor")?,
+                    original_max_positions: scaling.count("original_max_position_embeddings")?,
+                });
+            }
+            // What older configurations of phi3 call it.
+            "longrope" | "su" => rotary.longrope = Some(self.longrope(&scaling)?),
+            other => {
+                let reason = format!(
+                    "rope scaling {other:?} is not supported; supported are default, linear, llama3 and longrope"
+                );
+                return Err(BundleError::Config(reason));
+            }
+        }
+        Ok(rotary)
+    }
+
+    /// As transformers' `_compute_longrope_parameters` has it.
+    fn longrope(&self, scaling: &Fields<'_>) -> Result<LongRope, BundleError> {
+        let original = "original_max_position_embeddings";
+        let original_max_positions = match scaling.optional_count(original)? {
+            Some(count) => count,
+            None => self.fields.optional_count(original)?.unwrap_or(self.max_positions),
+        };
+        let divisors = |name: &str| {
+            let divisors = scaling.numbers(name)?;
+            let wanted = self.dims / 2;
+            if divisors.len() == wanted && divisors.iter().all(|&divisor| divisor > 0.0) {
+                return Ok(divisors);
+            }
+            let held = divisors.len();
+            let reason =
+                format!("{name} has {held} divisors; {} rotated dimensions need {wanted} above 0", self.dims);
+            Err(BundleError::Config(reason))
+        };
+        let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
+        let factor = match scaling.optional_number("factor")? {
+            Some(factor) => factor,
+            None => self.max_positions as f64 / original_max_positions.max(1) as f64,
+        };
+        let scale = match scaling.optional_number("attention_factor")? {
+            Some(scale) => scale,
+            None if factor <= 1.0 || original_max_positions < 2 => 1.0,
+            None => (1.0 + factor.ln() / (original_max_positions as f64).ln()).sqrt(),
+        };
+        Ok(LongRope { short, long, original_max_positions, scale })
+    }
+}

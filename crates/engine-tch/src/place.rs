@@ -1,0 +1,53 @@
+//! A block's place in a layer: what the residual stream goes through before it and what comes of it behind.
+
+use bundle::{ModelConfig, NormNames};
+use engine::EngineError;
+use tch::{TchError, Tensor};
+
+use crate::norm::{Norm, Residual, RmsNorm};
+use crate::reader::Reader;
+
+/// The residual stream x becomes x + multiplier · norm(block(norm(x))), with those parts that the model has.
+pub(crate) struct Place {
+    pub(crate) before: Option<Norm>,
+    behind: Option<Norm>,
+    multiplier: Option<f64>,
+}
+
+impl Place {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        norms: [&Option<NormNames>; 2],
+        rms_norm: RmsNorm,
+    ) -> Result<Place, EngineError> {
+        let norm = |names: &Option<NormNames>| {
+            names.as_ref().map(|names| Norm::read(reader, config, names, rms_norm)).transpose()
+        };
+        let [before, behind] = norms.map(norm);
+        Ok(Place { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
+    }
+
+    /// What the block takes.
+    pub(crate) fn enter(&self, residual: &Residual) -> Result<Tensor, TchError> {
+        match &self.before {
+            Some(norm) => norm.forward(residual),
+            None => Ok(residual.stream().shallow_clone()),
+        }
+    }
+
+    /// Adds what the block gave.
+    pub(crate) fn leave(&self, residual: &mut Residual, block: &Tensor) -> Result<(), TchError> {
+        if self.behind.is_none() && self.multiplier.is_none() {
+            return residual.add(block);
+        }
+        let mut added = block.shallow_clone();
+        if let Some(norm) = &self.behind {
+            added = norm.forward(&Residual::new(&added)?)?;
+        }
+        if let Some(multiplier) = self.multiplier {
+            added = added.f_mul_scalar(multiplier)?;
+        }
+        residual.add(&added)
+    }
+}

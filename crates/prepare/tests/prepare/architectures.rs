@@ -1,0 +1,199 @@
+//! Models whose layers are otherwise than llama's, from safetensors and from GGUF as llama.cpp names and orders it.
+
+use std::path::PathBuf;
+
+use bundle::{Bundle, Precision};
+use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::Value;
+use prepare::Source;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::common::{Model, prepared};
+use crate::gguf::Gguf;
+
+fn directory(name: &str) -> PathBuf {
+    let found = engine::conformance::architectures().into_iter().find(|path| path.ends_with(name));
+    found.expect("a fixture of that name")
+}
+
+/// What llama.cpp's converter calls tensors that llama has not.
+const NAMES: [(&str, &str); 5] = [
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("mlp.gate_up_proj", "ffn_up"),
+];
+
+/// The model as GGUF, with what llama's metadata have not.
+fn gguf(model: &Model, architecture: &str, more: &[(&str, Value)]) -> Gguf {
+    let mut model = model.clone();
+    let behind = model.tensors.keys().any(|name| name.contains("post_feedforward_layernorm"));
+    let named = |name: &String| {
+        let names = NAMES.iter().filter(|(theirs, _)| behind || !theirs.ends_with("layernorm"));
+        names.fold(name.clone(), |name, (theirs, ours)| name.replace(theirs, ours))
+    };
+    model.tensors = model.tensors.iter().map(|(name, tensor)| (named(name), tensor.clone())).collect();
+    let mut gguf = Gguf::from_model(&model, architecture);
+    if architecture.starts_with("gemma") {
+        let norms = gguf.tensors.iter_mut().filter(|(name, _)| name.ends_with("norm.weight"));
+        norms.for_each(|(_, (_, _, values))| values.iter_mut().for_each(|value| *value += 1.0));
+    }
+    gguf.metadata.extend(more.iter().map(|(key, value)| (format!("{architecture}.{key}"), value.clone())));
+    gguf
+}
+
+/// Whether two documents say the same, numbers to a millionth of them.
+fn alike(ours: &serde_json::Value, theirs: &serde_json::Value) -> bool {
+    use serde_json::Value::{Array, Object};
+    match (ours, theirs) {
+        (Object(ours), Object(theirs)) => {
+            let same = |(name, ours)| theirs.get(name).is_some_and(|theirs| alike(ours, theirs));
+            ours.len() == theirs.len() && ours.iter().all(same)
+        }
+        (Array(ours), Array(theirs)) => {
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| alike(ours, theirs))
+        }
+        _ => match (ours.as_f64(), theirs.as_f64()) {
+            (Some(ours), Some(theirs)) => (ours - theirs).abs() <= 1e-6 * theirs.abs(),
+            _ => ours == theirs,
+        },
+    }
+}
+
+fn values(bundle: &Bundle) -> Vec<f32> {
+    let weights = bundle.weights(Precision::F32).unwrap();
+    let tensors = bundle.config().tensors().into_iter();
+    let bytes = tensors.flat_map(|spec| weights.tensor(&spec.name).unwrap().bytes.to_vec());
+    let bytes: Vec<u8> = bytes.collect();
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn assert_same(ours: (TempDir, Bundle), theirs: (TempDir, Bundle)) {
+    let (ours, theirs) = (ours.1, theirs.1);
+    let [described, expected] = [&ours, &theirs].map(|bundle| bundle.config().described());
+    assert!(alike(&described, &expected), "{described}\nis not\n{expected}");
+    let furthest = values(&ours).iter().zip(values(&theirs)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(furthest <= 1e-6, "weights differ by {furthest}");
+}
+
+fn check(name: &str, architecture: &str, more: &[(&str, Value)]) {
+    let model = Model::read(&directory(name));
+    assert_same(gguf(&model, architecture, more).prepared(), prepared(Source::Directory(directory(name))));
+}
+
+#[test]
+fn gemmas_from_gguf_have_norms_less_one_windows_and_caps() {
+    let scale = |scalar: f32| ("attention.scale", Value::F32(scalar.sqrt().recip()));
+    check(
+        "gemma2",
+        "gemma2",
+        &[
+            ("attention.sliding_window", Value::U32(16)),
+            ("attn_logit_softcapping", Value::F32(4.0)),
+            ("final_logit_softcapping", Value::F32(3.0)),
+            scale(24.0),
+        ],
+    );
+    let pattern = [true, false, true].map(Value::Bool).to_vec();
+    check(
+        "gemma3",
+        "gemma3",
+        &[
+            ("attention.sliding_window", Value::U32(16)),
+            ("attention.sliding_window_pattern", Value::Array(pattern)),
+            ("rope.freq_base", Value::F32(1e6)),
+            scale(32.0),
+        ],
+    );
+}
+
+#[test]
+fn gemma_s_scale_is_the_head_s_where_nothing_says_otherwise() {
+    let model = Model::read(&directory("gemma2"));
+    let (_bundles, bundle) =
+        gguf(&model, "gemma2", &[("attention.sliding_window", Value::U32(16))]).prepared();
+    assert_eq!(bundle.config().form.attention_scale, None);
+}
+
+#[test]
+fn granite_from_gguf_has_its_four_multipliers() {
+    check(
+        "granite",
+        "granite",
+        &[
+            ("attention.scale", Value::F32(0.0625)),
+            ("embedding_scale", Value::F32(12.0)),
+            ("residual_scale", Value::F32(0.22)),
+            ("logit_scale", Value::F32(6.0)),
+        ],
+    );
+}
+
+#[test]
+fn olmo2_from_gguf_has_norms_behind_its_blocks() {
+    check("olmo2", "olmo2", &[]);
+}
+
+#[test]
+fn every_fourth_layer_of_smollm3_from_gguf_does_not_rotate() {
+    let mut model = Model::read(&directory("smollm3"));
+    model.config.as_object_mut().unwrap().remove("no_rope_layers");
+    model.config["no_rope_layer_interval"] = json!(4);
+    let written = model.write();
+    assert_same(gguf(&model, "smollm3", &[]).prepared(), prepared(Source::Directory(written.path().into())));
+}
+
+#[test]
+fn phi3_from_gguf_keeps_what_is_fused_its_window_and_its_divisors() {
+    check("phi3", "phi3", &[]);
+    let model = Model::read(&directory("phi3-longrope"));
+    let more = [
+        ("attention.sliding_window", Value::U32(18)),
+        ("rope.freq_base", Value::F32(1e4)),
+        ("rope.dimension_count", Value::U32(12)),
+        ("rope.scaling.original_context_length", Value::U32(24)),
+    ];
+    let mut gguf = gguf(&model, "phi3", &more);
+    for (name, field) in [("short", "short_factor"), ("long", "long_factor")] {
+        let factors = model.config["rope_parameters"][field].as_array().unwrap();
+        let factors: Vec<f32> = factors.iter().map(|factor| factor.as_f64().unwrap() as f32).collect();
+        let tensor = (GgmlDType::F32, vec![factors.len()], factors);
+        gguf.tensors.insert(format!("rope_factors_{name}.weight"), tensor);
+    }
+    assert_same(gguf.prepared(), prepared(Source::Directory(directory("phi3-longrope"))));
+}
+
+#[test]
+fn mistral_s_window_comes_with_its_gguf() {
+    check("mistral-window", "llama", &[("attention.sliding_window", Value::U32(12))]);
+}
+
+#[test]
+fn what_other_architectures_have_is_refused_of_a_llama() {
+    let model = Model::read(&directory("granite"));
+    for key in ["attention.scale", "embedding_scale", "residual_scale", "logit_scale"] {
+        gguf(&model, "llama", &[(key, Value::F32(0.5))]).refused(&[key, "not supported"]);
+    }
+}
+
+#[test]
+fn the_text_part_of_a_gemma_that_sees_is_prepared_alone() {
+    let plain = Model::read(&directory("gemma3"));
+    let mut seeing = plain.clone();
+    seeing.config = json!({ "model_type": "gemma3", "text_config": plain.config, "vision_config": {} });
+    seeing.tensors = plain
+        .tensors
+        .iter()
+        .map(|(name, tensor)| (format!("language_model.{name}"), tensor.clone()))
+        .collect();
+    let vision = seeing.tensors["language_model.model.norm.weight"].clone();
+    seeing.tensors.insert("vision_tower.vision_model.post_layernorm.weight".into(), vision);
+    let written = seeing.write();
+    let (ours, theirs) = (
+        prepared(Source::Directory(written.path().into())),
+        prepared(Source::Directory(directory("gemma3"))),
+    );
+    assert_eq!(values(&ours.1), values(&theirs.1));
+}

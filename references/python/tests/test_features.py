@@ -1,0 +1,52 @@
+"""Whose models are refused, and why, with the standard library alone."""
+
+import sys
+import types
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from reference_worker import features
+from reference_worker.bundle import WorkerError
+
+
+class Adapter:
+    FRAMEWORK = "fake"
+    FEATURES = ("norms_behind",)
+
+    def begin(self, batch, capacity):
+        self.begun = batch, capacity
+
+
+def bundle(window=None, **features):
+    if window:
+        features["window"] = "a sliding window of attention"
+    return types.SimpleNamespace(features=features, window=window)
+
+
+class Features(unittest.TestCase):
+    def test_what_is_not_computed_is_refused_in_words(self):
+        features.check_features(bundle(norms_behind="norms behind its blocks"), Adapter)
+        with self.assertRaises(WorkerError) as refused:
+            features.check_features(bundle(logits_cap="soft-capped logits"), Adapter)
+        self.assertEqual(refused.exception.kind, "unsupported")
+        self.assertIn("the model has soft-capped logits, which fake does not compute here", str(refused.exception))
+
+    def test_a_framework_with_models_of_its_own_is_left_to_them(self):
+        own = types.SimpleNamespace(FRAMEWORK="own", FEATURES=None)
+        features.check_features(bundle(logits_cap="soft-capped logits"), own)
+
+    def test_a_window_is_kept_within(self):
+        adapter = Adapter()
+        features.check_features(bundle(window=16), Adapter)
+        features.keep_within_window(bundle(window=16), adapter)
+        adapter.begin(1, 16)
+        self.assertEqual(adapter.begun, (1, 16))
+        with self.assertRaises(WorkerError) as refused:
+            adapter.begin(1, 17)
+        self.assertIn("17 tokens are more than the model's sliding window of 16", str(refused.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
