@@ -70,9 +70,7 @@ fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 14] {
 }
 
 fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 7], prompt: &str) -> [String; 14] {
-    // What was measured and not told is not shown as it was asked for.
-    let unseen = if row.state.has_figures() { "" } else { row.precision.requested.name() };
-    let precision = row.precision.observed.as_deref().unwrap_or(unseen);
+    let precision = row.precision.observed.as_deref().unwrap_or(row.precision.requested.name());
     let [median, min, max, typical, mean, deviation, variation] = figures.map(words::exact);
     [
         row.framework.clone(),
