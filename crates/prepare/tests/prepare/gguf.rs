@@ -268,7 +268,7 @@ fn what_would_change_the_computation_is_refused() {
     with("llama.rope.dimension_count", Value::U32(8)).refused(&["heads of 16", "8 are rotated"]);
     with("llama.attention.head_count", Value::String("4".into())).refused(&["head_count", "whole number"]);
     with("llama.attention.layer_norm_rms_epsilon", Value::F32(f32::NAN)).refused(&["finite"]);
-    with("llama.block_count", Value::U32(1 << 15)).refused(&["32768 layers"]);
+    with("llama.block_count", Value::U32(1 << 12)).refused(&["4096 layers"]);
     with("split.count", Value::U16(2)).refused(&["part", "merge"]);
     let mut gguf = with("llama.rope.freq_base", Value::F32(1e4));
     gguf.metadata.remove("llama.context_length");
