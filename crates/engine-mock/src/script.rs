@@ -74,7 +74,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 34] = [
+const OPTIONS: [&str; 35] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -104,6 +104,7 @@ const OPTIONS: [&str; 34] = [
     "fault",
     "fault_at",
     "claimed_precision",
+    "claimed_cache",
     "layers",
     "perturb_from",
     "profiler",
@@ -134,6 +135,8 @@ pub struct Script {
     pub fault_at: usize,
     /// What it claims to hold, whatever was asked.
     pub claimed_precision: Option<Precision>,
+    /// What it claims to keep keys and values in.
+    pub claimed_cache: Option<Precision>,
     /// Whether it gives hidden states, and from which on `perturb` shows.
     pub layers: bool,
     pub perturb_from: usize,
@@ -179,11 +182,8 @@ impl Script {
             optimised: options.parsed("optimised", "true or false")?,
             fault: options.text("fault").map(str::parse).transpose()?,
             fault_at: options.number("fault_at", 0.0)? as usize,
-            claimed_precision: options
-                .text("claimed_precision")
-                .map(str::parse)
-                .transpose()
-                .map_err(EngineError::Input)?,
+            claimed_precision: options.precision("claimed_precision")?,
+            claimed_cache: options.precision("claimed_cache")?,
             layers: options.parsed("layers", "true or false")?.unwrap_or(false),
             perturb_from: options.number("perturb_from", 0.0)? as usize,
             profiler: options.parsed("profiler", "true or false")?.unwrap_or(false),
@@ -238,6 +238,10 @@ impl<'a> Options<'a> {
             text.parse().map_err(|_| EngineError::Input(format!("option {name} is {text:?}, not {expected}")))
         };
         self.text(name).map(parse).transpose()
+    }
+
+    fn precision(&self, name: &str) -> Result<Option<Precision>, EngineError> {
+        self.text(name).map(str::parse).transpose().map_err(EngineError::Input)
     }
 
     fn number(&self, name: &str, default: f64) -> Result<f64, EngineError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use plan::Plan;
 
+use crate::agreement::Tolerance;
 pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Stage, Stages};
 use crate::noise::Noise;
 use crate::run::{FailureKind, Purpose, Run, RunFailure};
@@ -163,7 +164,10 @@ impl Evidence {
     pub fn rejudged(mut self, plan: &Plan) -> Evidence {
         for run in self.runs.iter_mut().chain(&mut self.repeated) {
             if let Some(contender) = plan.contender(&run.framework) {
-                run.agreement = run.agreement.take().map(|agreement| agreement.rejudged(contender.precision));
+                run.agreement = run
+                    .agreement
+                    .take()
+                    .map(|agreement| agreement.rejudged(Tolerance::for_contender(contender)));
             }
         }
         self

@@ -129,6 +129,7 @@ pub fn contender(label: &str) -> Contender {
         jit: true,
         threads: 2,
         kv_cache: KvCache::On,
+        kv_precision: Some(plan::KvPrecision::Auto),
         shards: 1,
     }
 }

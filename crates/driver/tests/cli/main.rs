@@ -13,6 +13,7 @@ mod history;
 mod hostile;
 mod input;
 mod kills;
+mod kv_precision;
 #[cfg(target_os = "linux")]
 mod memory;
 mod optimised;
