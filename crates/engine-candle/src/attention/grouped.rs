@@ -37,42 +37,57 @@ pub(crate) fn add_weighted(weights: &[f32], stride: usize, values: &[f32], d: us
     }
 }
 
+/// Widths of heads that are common are constants to the compiler, which unrolls their loops.
 fn scores_of<const G: usize>(queries: &[f32], keys: &[f32], d: usize, scores: &mut [f32], stride: usize) {
+    match d {
+        64 => scores_at::<G>(queries, keys, 64, scores, stride),
+        128 => scores_at::<G>(queries, keys, 128, scores, stride),
+        256 => scores_at::<G>(queries, keys, 256, scores, stride),
+        _ => scores_at::<G>(queries, keys, d, scores, stride),
+    }
+}
+
+#[inline(always)]
+fn scores_at<const G: usize>(queries: &[f32], keys: &[f32], d: usize, scores: &mut [f32], stride: usize) {
     let queries: [&[f32]; G] = std::array::from_fn(|head| &queries[head * d..][..d]);
     // Sums of the lanes are added in a pass of their own, which the compiler makes of shuffles for many keys at once.
     let mut sums = [[[0.0; LANES]; G]; KEY_BLOCK];
     for (key, sums) in keys.chunks_exact(d).zip(&mut sums) {
-        *sums = lanes(&queries, key);
+        lanes(&queries, key, sums);
     }
     let count = keys.len() / d;
     for head in 0..G {
-        for (score, sums) in scores[head * stride..][..count].iter_mut().zip(&sums) {
-            let [a, b, c, d, e, f, g, h] = sums[head];
+        let scores = &mut scores[head * stride..][..count];
+        for (key, score) in scores.iter_mut().enumerate() {
+            let [a, b, c, d, e, f, g, h] = sums[key][head];
             *score = ((a + e) + (c + g)) + ((b + f) + (d + h));
+        }
+    }
+    let done = d - d % LANES;
+    if done < d {
+        for (head, query) in queries.iter().enumerate() {
+            let scores = &mut scores[head * stride..][..count];
+            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(d)) {
+                *score += key[done..].iter().zip(&query[done..]).map(|(key, query)| key * query).sum::<f32>();
+            }
         }
     }
 }
 
-/// The products of a key with each query, summed up in lanes.
+/// The products of a key with each query, summed up in lanes, as far as they fill some.
 #[inline(always)]
-fn lanes<const G: usize>(queries: &[&[f32]; G], key: &[f32]) -> [[f32; LANES]; G] {
+fn lanes<const G: usize>(queries: &[&[f32]; G], key: &[f32], out: &mut [[f32; LANES]; G]) {
     let mut sums = [[0.0; LANES]; G];
-    let (chunks, rest) = key.as_chunks::<LANES>();
+    let (chunks, _) = key.as_chunks::<LANES>();
     for (index, key) in chunks.iter().enumerate() {
-        for (query, sums) in queries.iter().zip(&mut sums) {
-            let query = &query[index * LANES..][..LANES];
+        for head in 0..G {
+            let query: &[f32; LANES] = queries[head][index * LANES..][..LANES].try_into().expect("as long");
             for lane in 0..LANES {
-                sums[lane] = key[lane].mul_add(query[lane], sums[lane]);
+                sums[head][lane] = key[lane].mul_add(query[lane], sums[head][lane]);
             }
         }
     }
-    let done = chunks.len() * LANES;
-    for (query, sums) in queries.iter().zip(&mut sums) {
-        for ((sum, key), query) in sums.iter_mut().zip(rest).zip(&query[done..]) {
-            *sum = key.mul_add(*query, *sum);
-        }
-    }
-    sums
+    *out = sums;
 }
 
 fn add_weighted_of<const G: usize>(
