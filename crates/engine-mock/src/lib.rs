@@ -145,6 +145,9 @@ impl InferenceEngine for Mock {
             latest: Vec::new(),
         };
         mock.misbehave()?;
+        if mock.fault_is_due(Fault::CutOff) {
+            hostile::read_what_is_cut_off(bundle, settings.precision)?;
+        }
         Ok(mock)
     }
 

@@ -42,9 +42,11 @@ pub enum Fault {
     ParityLink,
     /// In its place, a file of a terabyte.
     ParityHuge,
+    /// Its weights are cut off while it has them mapped, and it reads them. At load alone.
+    CutOff,
 }
 
-const FAULTS: [(&str, Fault); 15] = [
+const FAULTS: [(&str, Fault); 16] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -60,6 +62,7 @@ const FAULTS: [(&str, Fault); 15] = [
     ("parity_pipe", Fault::ParityPipe),
     ("parity_link", Fault::ParityLink),
     ("parity_huge", Fault::ParityHuge),
+    ("cut_off", Fault::CutOff),
 ];
 
 impl FromStr for Fault {

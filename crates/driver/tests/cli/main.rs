@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod bundles;
+#[cfg(target_os = "linux")]
+mod cache;
 mod chat;
 mod check;
 mod claims;
@@ -25,6 +27,8 @@ mod references;
 mod report;
 mod sampling;
 mod schema;
+#[cfg(target_os = "linux")]
+mod set_up;
 mod shards;
 mod studies;
 mod synthetic;
