@@ -139,7 +139,7 @@ fn what_cannot_be_read_is_one_sentence() {
     report(&installation, &[path]).refused(&["plan.json", "unknown field `from_the_future`"]);
     value["schema"] = json!(99);
     write(&plan, &value);
-    report(&installation, &[path]).refused(&["plan.json", "its schema is 99", "-1e308 s, which cannot be"]);
+    report(&installation, &[path]).refused(&["plan.json", "its schema is 99"]);
     std::fs::remove_file(&plan).unwrap();
     report(&installation, &[path]).refused(&["holds no plan.json"]);
     report(&installation, &[path, "--in-place"]).refused(&["--rejudge"]);
@@ -225,9 +225,17 @@ fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring() {
     std::fs::remove_file(directory.join("report.json")).unwrap();
     let journal = directory.join("samples.jsonl");
     let text = std::fs::read_to_string(&journal).unwrap();
+    // Not the one that hashed the weights for both: without its hash the other is struck.
+    let hashed = |fact: &Value| {
+        let mut events = fact["events"].as_array().into_iter().flatten();
+        events.any(|event| event["event"] == "usage" && event["weights_sha256"].is_string())
+    };
+    let mut facts = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let hashing = facts.find(hashed).unwrap()["process"]["framework"].clone();
+    let (liar, other) = if hashing == "quick" { ("slow", "quick") } else { ("quick", "slow") };
     let forge = |line: &str| {
         let mut fact: Value = serde_json::from_str(line).unwrap();
-        if fact["process"]["framework"] == "quick" {
+        if fact["process"]["framework"] == liar {
             let events = fact.get_mut("events").and_then(Value::as_array_mut).into_iter().flatten();
             for usage in events.filter(|event| event["event"] == "usage") {
                 usage["peak_bytes"] = json!(u64::MAX);
@@ -239,11 +247,11 @@ fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring() {
     let ran = report(&installation, &[path]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let shown = read(&directory.join("report.json"));
-    let quick = row(&shown, "quick");
-    assert_eq!(quick["state"], "failed", "{quick}");
+    let struck = row(&shown, liar);
+    assert_eq!(struck["state"], "failed", "{struck}");
     let reason = "its event `usage` has an impossible reading: peak_bytes is 18446744073709551615";
-    assert_eq!(quick["reasons"][0], reason);
-    assert_eq!(row(&shown, "slow")["state"], "measured");
+    assert_eq!(struck["reasons"][0], reason);
+    assert_eq!(row(&shown, other)["state"], "measured");
     let table = std::fs::read_to_string(directory.join("report.md")).unwrap();
     assert!(table.contains(reason) && !table.contains("18446744074"), "{table}");
 }
