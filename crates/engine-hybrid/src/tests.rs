@@ -46,7 +46,7 @@ impl Part for Toy {
         InEffect {
             weights: Precision::F32,
             activations: "f32".into(),
-            kv_cache: "f32".into(),
+            kv_cache: Precision::F32,
             kv_cache_policy: KvCachePolicy::Preallocated,
             device: Device::Cpu,
             threads: 1,

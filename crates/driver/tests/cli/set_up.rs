@@ -15,7 +15,7 @@ const MEMBER_BYTES: usize = 1 << 14;
 
 /// The piece `model`, pinned in the installation's own configs.
 pub(crate) struct Wheel {
-    /// Of programs: python3.
+    /// The programs that there are: python3.
     programs: PathBuf,
     configs: PathBuf,
     cache: PathBuf,

@@ -155,7 +155,7 @@ pub fn markdown() -> String {
          On a machine\nthat is not quiet (R12) nobody is struck, and there are no verdicts.\n\n\
          A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, set beside the \
          engines\nto hold them against. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
-         are noted in the\nfindings and strike nobody. All other rules hold for it as for everyone.\n\n\
+         are noted\nin the findings and strike nobody. All other rules hold for it as for everyone.\n\n\
          A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
          are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\
          What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
