@@ -28,8 +28,13 @@ static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| {
     made.expect("a directory for temporary files")
 });
 
+/// The calling thread's own: tests run targets on several.
+fn scratch() -> PathBuf {
+    SCRATCH.path().join(format!("{:?}", std::thread::current().id()))
+}
+
 fn write(name: &str, bytes: &[u8]) -> PathBuf {
-    let path = SCRATCH.path().join(name);
+    let path = scratch().join(name);
     fs::create_dir_all(path.parent().expect("it is below another")).expect("a directory");
     fs::write(&path, bytes).expect("room for a small file");
     path
@@ -49,7 +54,7 @@ pub(crate) fn safetensors(input: &[u8]) -> Outcome {
 fn prepared(source: Source) -> Outcome {
     let value = prepare::config(&source, Progress::Silent).map_err(refusal)?;
     let config = ModelConfig::from_json(&value).expect("what was accepted is read back");
-    let bundles = SCRATCH.path().join("bundles");
+    let bundles = scratch().join("bundles");
     let precisions = vec![Precision::F32, Precision::F16];
     let request = Request { source, name: None, precisions, bundles, progress: Progress::Silent };
     let made = prepare(&request);
