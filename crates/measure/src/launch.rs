@@ -30,11 +30,13 @@ const THREAD_VARIABLES: [&str; 5] =
 /// What every worker's environment holds: what the system needs, the thread budget and the memory policy.
 pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, String> {
     let mut environment = BTreeMap::new();
-    for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
+    for name in ["PATH", "TMPDIR", "SYSTEMROOT", gpu::VISIBLE, gpu::LIBRARY_VARIABLE] {
         if let Ok(value) = std::env::var(name) {
             environment.insert(name.to_owned(), value);
         }
     }
+    // The driver's numbers of GPUs are those of the workers.
+    environment.insert(gpu::ORDER.0.to_owned(), gpu::ORDER.1.to_owned());
     for name in THREAD_VARIABLES {
         environment.insert(name.to_owned(), threads.to_string());
     }

@@ -28,7 +28,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-hybrid", &["bundle", "engine", "engine-candle", "engine-ort", "engine-tch", "worker"]),
-    ("engine-mock", &["bundle", "engine", "worker"]),
+    ("engine-mock", &["bundle", "engine", "nvml-fake", "worker"]),
     ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
     // A tool for developers that calls every reader there is.
@@ -45,7 +45,18 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("judge", &["bundle", "configs", "foreign", "history", "plan", "protocol", "statistics"]),
     (
         "measure",
-        &["bundle", "configs", "foreign", "judge", "plan", "protocol", "setup", "statistics", "tooling"],
+        &[
+            "bundle",
+            "configs",
+            "foreign",
+            "gpu",
+            "judge",
+            "plan",
+            "protocol",
+            "setup",
+            "statistics",
+            "tooling",
+        ],
     ),
     ("nvml-fake", &[]),
     ("onnx", &["bundle"]),
@@ -63,7 +74,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("statistics", &[]),
     ("tidy", &["tooling"]),
     ("tooling", &[]),
-    ("worker", &["bundle", "engine", "protocol"]),
+    ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
     ("worker-check", &["bundle", "foreign", "judge", "measure", "plan", "protocol"]),
     ("xtask", &["configs", "profile", "protocol", "setup", "tidy", "tooling"]),

@@ -19,7 +19,7 @@ pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineErro
     })
 }
 
-fn device(text: &str) -> Result<Device, EngineError> {
+pub(crate) fn device(text: &str) -> Result<Device, EngineError> {
     let unknown = || EngineError::Input(format!("unknown device {text:?}; there are cpu and cuda:N"));
     match text.split_once(':') {
         None if text == "cpu" => Ok(Device::Cpu),
