@@ -20,7 +20,7 @@ pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
     let done = match &asked.references {
         Some(named) => references(places).set_up(named, reporter, |_| Ok(())),
-        None => provision(places, asked.quiet)?.provide_all(&asked.only),
+        None => provision(places, asked.quiet)?.provide_all(&asked.pieces()),
     };
     done.map_err(|error| failure(&error))
 }
