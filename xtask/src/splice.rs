@@ -64,8 +64,10 @@ fn read(file: &Path) -> Result<String> {
 /// The line that repeats the comparison in any checkout: the driver's own path is that of a machine.
 fn command_line(driver: &[String]) -> String {
     let mut args = driver.iter().skip(1).peekable();
+    // A comparison sets up and builds what it needs; a study is the driver's own command.
+    let is_study = args.peek().is_some_and(|arg| *arg != "compare" && !arg.starts_with('-'));
     args.next_if(|arg| *arg == "compare");
-    let mut line = "cargo xtask compare".to_owned();
+    let mut line = if is_study { "photofinish" } else { "cargo xtask compare" }.to_owned();
     while let Some(arg) = args.next() {
         // Where things lie on that machine is of no use on another.
         match PLACES.iter().find(|place| arg.starts_with(*place)) {
@@ -112,6 +114,8 @@ mod tests {
         );
         let elsewhere = ["driver", "--workers", "/a", "--configs=/b", "--results-dir", "/c", "--quick"];
         assert_eq!(shown(&elsewhere), "cargo xtask compare --quick");
+        let study = ["driver", "sweep", "generate", "--workers", "/a", "--context", "48,2048"];
+        assert_eq!(shown(&study), "photofinish sweep generate --context 48,2048");
         assert_eq!(
             shown(&["driver", "--frameworks=candle,tch"]),
             "cargo xtask compare --frameworks=candle,tch"

@@ -19,6 +19,9 @@ impl Precision {
     pub const ALL: [Precision; 6] =
         [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4];
 
+    /// Those that keys and values may be kept in.
+    pub const CACHES: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
+
     pub fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
@@ -56,6 +59,15 @@ impl Precision {
             Precision::Bf16 => Element::Bf16,
             Precision::F16 => Element::F16,
             Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 => Element::F32,
+        }
+    }
+
+    /// What keys and values are kept in beside weights of this precision, unless something else is asked for: 16 bits
+    /// beside 16 bits, else f32.
+    pub fn usual_cache(self) -> Precision {
+        match self {
+            Precision::Bf16 | Precision::F16 => self,
+            Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 => Precision::F32,
         }
     }
 

@@ -1,23 +1,26 @@
-//! Grouped-query attention over the cache, causal or both ways, in two ways: head by head for decode, and as products
-//! of whole matrices for prefill.
+//! Grouped-query attention over the cache, causal or both ways, in two ways: a share of the context for each thread in
+//! decode ([`shares`]), and products of whole matrices for prefill.
 //!
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
 
+mod grouped;
+mod shares;
+
 use std::ops::Range;
 
 use bundle::{LayerAttention, ModelConfig};
-use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Result, Tensor, bail};
+use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
 use engine::EngineError;
 
 use crate::head_norms::HeadNorms;
-use crate::math::{cap, dot, rotate_half, softmax, weighted_sum};
-use crate::parallel::{decode_threads, for_each_chunk, for_each_share};
+use crate::math::{cap, rotate_half, softmax};
+use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
 use crate::weight::with_f32;
 
-/// From this many new positions a sequence on, products of matrices beat attending head by head.
+/// From this many new positions a sequence on, products of matrices beat attending in shares.
 const BLOCK_POSITIONS: usize = 24;
 /// Queries whose scores are computed together: few enough for the scores to stay in cache, and for
 /// little to be computed that the causal mask throws away.
@@ -70,7 +73,7 @@ impl Attention {
     /// the cache of layer `layer`.
     pub(crate) fn forward(&self, qkv: &Tensor, sequences: &mut Sequences, layer: usize) -> Result<Tensor> {
         let rows = qkv.dim(0)?;
-        let Sequences { batch, filled, capacity, caches, rotary, scores } = sequences;
+        let Sequences { batch, filled, caches, rotary, shares, .. } = sequences;
         let cache = &caches[layer];
         let mut attended = vec![0.0; rows * self.heads * self.head_dim];
         let normed = self.norms.as_ref().map(|norms| norms.over_all_heads(qkv)).transpose()?.flatten();
@@ -80,7 +83,7 @@ impl Attention {
             let step = Step { qkv, batch, positions: rows / batch, filled, rotary };
             self.extend(cache, &step)?;
             if step.positions < BLOCK_POSITIONS {
-                self.attend_by_head(cache, &step, scores, *capacity, &mut attended)
+                self.attend_in_shares(cache, &step, shares, &mut attended)
             } else {
                 self.attend_by_block(cache, &step, &mut attended)
             }
@@ -147,49 +150,6 @@ impl Attention {
         }
     }
 
-    /// Each thread takes an equal share of the heads of all rows.
-    fn attend_by_head(
-        &self,
-        cache: &Cache,
-        step: &Step<'_>,
-        scores: &mut [f32],
-        capacity: usize,
-        attended: &mut [f32],
-    ) -> Result<()> {
-        let d = self.head_dim;
-        let mut queries = vec![0.0; attended.len()];
-        for (index, query) in queries.chunks_exact_mut(d).enumerate() {
-            self.write_query(step, index / self.heads, index % self.heads, query);
-        }
-        let share = (attended.len() / d).div_ceil(decode_threads());
-        with_f32(&cache.keys, |keys| {
-            with_f32(&cache.values, |values| {
-                let shares =
-                    attended.chunks_mut(share * d).zip(scores.chunks_exact_mut(capacity)).enumerate();
-                for_each_share(shares.collect(), |(index, (attended, scores))| {
-                    for (offset, out) in attended.chunks_exact_mut(d).enumerate() {
-                        let index = index * share + offset;
-                        let (row, head) = (index / self.heads, index % self.heads);
-                        let seen = self.seen(step, row % step.positions);
-                        let kv_head = head / (self.heads / self.kv_heads);
-                        let lane = row / step.positions * self.kv_heads + kv_head;
-                        let cached = (lane * capacity + seen.start) * d..(lane * capacity + seen.end) * d;
-                        let query = &queries[index * d..][..d];
-                        let scores = &mut scores[..seen.len()];
-                        for (score, key) in scores.iter_mut().zip(keys[cached.clone()].chunks_exact(d)) {
-                            *score = dot(key, query);
-                        }
-                        if let Some(bound) = self.cap {
-                            cap(scores, bound);
-                        }
-                        softmax(scores);
-                        weighted_sum(scores, &values[cached], out);
-                    }
-                });
-            })
-        })?
-    }
-
     /// Two products a block of queries. The query heads that share a key/value head are stacked into one
     /// matrix, so that keys and values are never repeated.
     fn attend_by_block(&self, cache: &Cache, step: &Step<'_>, attended: &mut [f32]) -> Result<()> {
@@ -207,7 +167,9 @@ impl Attention {
                 // All that any query of the block sees.
                 let seen = self.seen(step, start).start..self.seen(step, start + count - 1).end;
                 let cached = |all: &Tensor| {
-                    all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, seen.start, seen.len())
+                    let seen =
+                        all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, seen.start, seen.len());
+                    seen?.to_dtype(DType::F32)
                 };
                 let scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
                 let seen_by = |query: usize| {

@@ -1,7 +1,7 @@
 //! The decoder of a CPU: candle's row-by-row kernels and `matmul`, loops of our own between them.
 
 use bundle::{Bundle, ModelConfig, Precision};
-use candle_core::{Result, bail};
+use candle_core::{DType, Result, bail};
 use engine::{CacheMemory, Device, EngineError, InEffect, Want};
 
 use crate::decoder::{self, Decoder};
@@ -13,17 +13,29 @@ use crate::sequences::Sequences;
 #[derive(Debug)]
 pub(crate) struct Cpu {
     model: Model,
+    /// What keys and values are kept in.
+    cache: Precision,
     sequences: Option<Sequences>,
 }
 
 impl Cpu {
-    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so.
+    /// Reads the weights at `precision`, to keep keys and values in `cache`; quantised ones as f32 if `dequantise` says
+    /// so.
     pub(crate) fn read(
         bundle: &Bundle,
-        precision: Precision,
+        (precision, cache): (Precision, Precision),
         dequantise: bool,
     ) -> std::result::Result<Cpu, EngineError> {
-        Ok(Cpu { model: Model::read(bundle, precision, dequantise)?, sequences: None })
+        Ok(Cpu { model: Model::read(bundle, precision, dequantise)?, cache, sequences: None })
+    }
+}
+
+/// candle's type of a precision's numbers.
+pub(crate) fn element(precision: Precision) -> DType {
+    match precision {
+        Precision::Bf16 => DType::BF16,
+        Precision::F16 => DType::F16,
+        _ => DType::F32,
     }
 }
 
@@ -49,11 +61,11 @@ impl Decoder for Cpu {
             }
         };
         let mut kernels = held.kernels;
-        kernels.push("attention on candle's f32 dot product (decode) or matmul (prefill)".into());
+        kernels.push("attention on loops of its own (decode) or matmul (prefill)".into());
         InEffect {
             weights: if emulated { self.model.precision() } else { held.precision },
             activations: activations.into(),
-            kv_cache: "f32".into(),
+            kv_cache: self.cache,
             kv_cache_policy: decoder::policy(self.model.config()),
             device: Device::Cpu,
             threads: parallel::decode_threads().max(parallel::prefill_threads()),
@@ -67,7 +79,7 @@ impl Decoder for Cpu {
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()> {
         // The old caches are freed before the new ones are made.
         self.sequences = None;
-        self.sequences = Some(Sequences::new(self.model.config(), batch, capacity)?);
+        self.sequences = Some(Sequences::new(self.model.config(), batch, capacity, element(self.cache))?);
         Ok(())
     }
 

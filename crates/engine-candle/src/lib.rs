@@ -17,6 +17,7 @@ mod norm;
 mod parallel;
 mod reader;
 mod sequences;
+mod share;
 mod tensors;
 mod weight;
 
@@ -82,9 +83,13 @@ impl InferenceEngine for Candle {
         // candle has no kernels for nf4.
         let dequantise = settings.dequantised || precision == Precision::Nf4;
         let decoder: Box<dyn Decoder> = if tensors {
+            if settings.cache != precision.usual_cache() {
+                let reason = "on tensors alone, candle keeps keys and values in the type of the weights";
+                return Err(EngineError::Unsupported(reason.into()));
+            }
             Box::new(Tensors::read(bundle, device, precision, dequantise)?)
         } else {
-            Box::new(Cpu::read(bundle, precision, dequantise)?)
+            Box::new(Cpu::read(bundle, (precision, settings.cache), dequantise)?)
         };
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle { decoder, batch: 0, capacity: 0, filled: 0, logits: Vec::new(), hidden })

@@ -6,7 +6,7 @@ use engine::EngineError;
 
 use crate::error::framework;
 use crate::reader::Reader;
-use crate::weight::{Weight, with_f32};
+use crate::weight::{Kernel, Weight, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ impl Linear {
     /// `[rows, in]` → `[rows, out]`, f32.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let rows = x.dim(0)?;
-        let y = if rows < self.weight.matmul_rows() {
-            self.weight.row_by_row(x)?
-        } else {
-            x.matmul(&self.weight.widened()?.t()?)?
+        let y = match self.weight.kernel(rows) {
+            Kernel::RowByRow => self.weight.row_by_row(x)?,
+            Kernel::WeightFirst => self.weight.widened()?.matmul(&x.t()?)?.t()?.contiguous()?,
+            Kernel::RowsFirst => x.matmul(&self.weight.widened()?.t()?)?,
         };
         match &self.bias {
             Some(bias) => y.broadcast_add(bias),
@@ -49,15 +49,12 @@ impl Linear {
     pub(crate) fn forward_into(&self, x: &Tensor, piece: usize, y: &mut [f32]) -> Result<()> {
         let rows = x.dim(0)?;
         let (out, _) = self.weight.dims()?;
-        if rows < self.weight.matmul_rows() && self.bias.is_none() {
+        let is_row_by_row = self.weight.kernel(rows) == Kernel::RowByRow;
+        if is_row_by_row && self.bias.is_none() {
             return self.weight.row_by_row_into(x, y);
         }
         // Once for all pieces.
-        let weight = if rows < self.weight.matmul_rows() {
-            self.weight.clone()
-        } else {
-            Weight::Plain(self.weight.widened()?)
-        };
+        let weight = if is_row_by_row { self.weight.clone() } else { Weight::Plain(self.weight.widened()?) };
         let widened = Linear { weight, bias: self.bias.clone() };
         for start in (0..rows).step_by(piece) {
             let piece = piece.min(rows - start);
@@ -81,13 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn both_kernels_give_the_same_product_in_every_element_type() {
+    fn all_kernels_give_the_same_product_in_every_element_type() {
         for dtype in [DType::F32, DType::BF16, DType::F16] {
             let weight = numbers(19, 40);
             let bias: Vec<f32> = (0..19).map(|i| i as f32).collect();
             let held = Weight::Plain(weight.to_dtype(dtype).unwrap());
             let linear = Linear::new(held, Some(bias.clone())).unwrap();
-            for rows in [1, 3, linear.weight.matmul_rows()] {
+            let taken = |rows| linear.weight.kernel(rows);
+            assert_eq!([3, 16, 40].map(taken), [Kernel::RowByRow, Kernel::WeightFirst, Kernel::RowsFirst]);
+            for rows in [1, 3, 16, 40] {
                 let x = numbers(rows, 40);
                 let expected = x.matmul(&weight.t().unwrap()).unwrap();
                 let expected =

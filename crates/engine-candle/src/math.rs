@@ -71,45 +71,31 @@ fn sum(x: &[f32]) -> f32 {
 }
 
 pub(crate) fn softmax(x: &mut [f32]) {
+    let scale = exponentials(x).1.recip();
+    x.iter_mut().for_each(|x| *x *= scale);
+}
+
+/// Every x becomes e^(x − highest). Returns the highest, and the sum of what they became.
+pub(crate) fn exponentials(x: &mut [f32]) -> (f32, f32) {
     let (chunks, rest) = x.as_chunks_mut::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
     for chunk in chunks.iter() {
         lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane = if x > *lane { x } else { *lane });
     }
-    let max = lanes.iter().chain(rest.iter()).copied().fold(f32::NEG_INFINITY, f32::max);
+    let highest = lanes.iter().chain(rest.iter()).copied().fold(f32::NEG_INFINITY, f32::max);
     let mut lanes = [0.0; LANES];
     for chunk in chunks {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *x = exp(*x - max);
+            *x = exp(*x - highest);
             *lane += *x;
         }
     }
     let mut total: f32 = lanes.iter().sum();
     for x in rest {
-        *x = exp(*x - max);
+        *x = exp(*x - highest);
         total += *x;
     }
-    let scale = total.recip();
-    x.iter_mut().for_each(|x| *x *= scale);
-}
-
-/// Σ weights[i] · rows[i] into `out`; `rows` are as long as `out`. Four rows at a time, so that `out` is
-/// read and written a quarter as often.
-pub(crate) fn weighted_sum(weights: &[f32], rows: &[f32], out: &mut [f32]) {
-    let width = out.len();
-    out.fill(0.0);
-    let (fours, rest) = weights.as_chunks::<4>();
-    let (four_rows, rest_rows) = rows.split_at(fours.len() * 4 * width);
-    for ([a, b, c, d], rows) in fours.iter().zip(four_rows.chunks_exact(4 * width)) {
-        let (ab, cd) = rows.split_at(2 * width);
-        let ((ra, rb), (rc, rd)) = (ab.split_at(width), cd.split_at(width));
-        for ((((out, ra), rb), rc), rd) in out.iter_mut().zip(ra).zip(rb).zip(rc).zip(rd) {
-            *out += a * ra + b * rb + (c * rc + d * rd);
-        }
-    }
-    for (weight, row) in rest.iter().zip(rest_rows.chunks_exact(width)) {
-        out.iter_mut().zip(row).for_each(|(out, x)| *out += weight * x);
-    }
+    (highest, total)
 }
 
 /// x · weight / √(mean(x²) + ε), in place.
@@ -178,14 +164,6 @@ mod tests {
             assert!((x.iter().sum::<f32>() - 1.0).abs() < 1e-6);
             assert!(length == 1 || (x[1] / x[0] - std::f32::consts::E).abs() < 1e-5);
         }
-    }
-
-    #[test]
-    fn weighted_sum_takes_every_row() {
-        let rows: Vec<f32> = (0..18).map(|i| i as f32).collect();
-        let mut out = [9.0; 3];
-        weighted_sum(&[1.0, 0.0, 2.0, 0.0, 3.0, 4.0], &rows, &mut out);
-        assert_eq!(out, [108.0, 118.0, 128.0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::parallel::decode_threads;
+use crate::share::Share;
 
 /// A batch of sequences of equal length, and the room for them to grow.
 #[derive(Debug)]
@@ -16,8 +17,8 @@ pub(crate) struct Sequences {
     pub(crate) caches: Vec<Cache>,
     /// One for each of the model's rotations.
     pub(crate) rotary: Vec<RotaryTable>,
-    /// `[decode_threads, capacity]`: attention scores of the head that a thread is at.
-    pub(crate) scores: Vec<f32>,
+    /// What each thread of decode's attention writes.
+    pub(crate) shares: Vec<Share>,
 }
 
 /// Keys and values of one layer, each `[batch · kv_heads, capacity, head_dim]`. A clone shares them.
@@ -36,7 +37,13 @@ pub(crate) struct RotaryTable {
 }
 
 impl Sequences {
-    pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Result<Sequences> {
+    /// `dtype`: of keys and values.
+    pub(crate) fn new(
+        config: &ModelConfig,
+        batch: usize,
+        capacity: usize,
+        dtype: DType,
+    ) -> Result<Sequences> {
         let half = config.rotary_dim() / 2;
         let tables = rotary::tables(config, capacity).into_iter();
         let rotary = tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect();
@@ -44,9 +51,9 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
-            caches: Cache::of_layers(config, batch, capacity, DType::F32, &Device::Cpu)?,
+            caches: Cache::of_layers(config, batch, capacity, dtype, &Device::Cpu)?,
             rotary,
-            scores: vec![0.0; decode_threads() * capacity],
+            shares: vec![Share::new(config, capacity); decode_threads()],
         })
     }
 }
@@ -74,10 +81,10 @@ impl Cache {
         (bytes(&self.keys) + bytes(&self.values)) as u64
     }
 
-    /// Writes `[batch · kv_heads, positions, head_dim]` behind the `filled` positions.
+    /// Writes `[batch · kv_heads, positions, head_dim]` behind the `filled` positions, rounded to the cache's type.
     pub(crate) fn append(&self, keys: &Tensor, values: &Tensor, filled: usize) -> Result<()> {
-        self.keys.slice_set(keys, 1, filled)?;
-        self.values.slice_set(values, 1, filled)
+        self.keys.slice_set(&keys.to_dtype(self.keys.dtype())?, 1, filled)?;
+        self.values.slice_set(&values.to_dtype(self.values.dtype())?, 1, filled)
     }
 }
 

@@ -11,6 +11,17 @@ use crate::parallel::for_each_chunk;
 /// Elements that are widened at a time.
 const WIDEN_CHUNK: usize = 1 << 15;
 
+/// One of candle's ways to multiply rows by a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// [`Weight::row_by_row`]
+    RowByRow,
+    /// `Tensor::matmul` of the weight and the rows, transposed: for few rows its kernel cuts that better.
+    WeightFirst,
+    /// `Tensor::matmul` of the rows and the weight: packed, cache-blocked.
+    RowsFirst,
+}
+
 /// `[out, in]`, held once. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) enum Weight {
@@ -46,18 +57,27 @@ impl Weight {
         matches!(self, Weight::Blocks(weight) if weight.is_repacked())
     }
 
-    /// From this many rows on, `Tensor::matmul` (packed, cache-blocked) beats the row-by-row kernels that
-    /// decode needs. Weights that are not f32 are widened for it first. Measured on SmolLM2-135M's shapes with
-    /// two threads: a prefill of 16 rows takes 60 ms row by row, one of 24 takes 96 ms so and 73 ms by `matmul`.
-    pub(crate) fn matmul_rows(&self) -> usize {
+    /// Which of candle's kernels multiplies so many rows fastest. Measured on SmolLM2-135M's shapes with two threads
+    /// (`cargo bench --package engine-candle --bench products`).
+    pub(crate) fn kernel(&self, rows: usize) -> Kernel {
+        let [weight_first, rows_first] = self.limits();
+        match rows {
+            rows if rows >= rows_first => Kernel::RowsFirst,
+            rows if rows >= weight_first => Kernel::WeightFirst,
+            _ => Kernel::RowByRow,
+        }
+    }
+
+    /// From how many rows on the kernels of products are taken: [`Kernel::WeightFirst`], then [`Kernel::RowsFirst`].
+    fn limits(&self) -> [usize; 2] {
         match self {
             Weight::Plain(weight) => match weight.dtype() {
-                DType::BF16 => 24,
-                DType::F16 => 30,
-                _ => 18,
+                DType::BF16 => [15, 40],
+                DType::F16 => [14, 40],
+                _ => [10, 17],
             },
-            Weight::Blocks(weight) if weight.is_repacked() => usize::MAX,
-            Weight::Blocks(_) => 24,
+            Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
+            Weight::Blocks(_) => [24; 2],
         }
     }
 
@@ -125,7 +145,7 @@ impl Weight {
 
     /// The kernels that products with this weight run on, for people.
     pub(crate) fn kernels(&self) -> Vec<String> {
-        let rows = self.matmul_rows();
+        let [rows, _] = self.limits();
         match self {
             Weight::Plain(weight) => {
                 let widened = if weight.dtype() == DType::F32 { "" } else { " on weights widened to f32" };
@@ -182,7 +202,8 @@ pub(crate) fn with_f32<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Resul
     with_elements::<f32, R>(tensor, f)
 }
 
-fn with_elements<T: WithDType, R>(tensor: &Tensor, f: impl FnOnce(&[T]) -> R) -> Result<R> {
+/// Calls `f` with the elements of a contiguous tensor of this type.
+pub(crate) fn with_elements<T: WithDType, R>(tensor: &Tensor, f: impl FnOnce(&[T]) -> R) -> Result<R> {
     let (storage, layout) = tensor.storage_and_layout();
     match (&*storage, layout.contiguous_offsets()) {
         (Storage::Cpu(storage), Some((start, end))) => Ok(f(&storage.as_slice::<T>()?[start..end])),

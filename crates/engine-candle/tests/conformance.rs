@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use engine::conformance::{
-    Reference, architectures, argmax, check_both_ways, check_model, diffusion_models, max_abs_difference,
-    tiny_models,
+    Reference, architectures, argmax, check_both_ways, check_caches, check_model, diffusion_models,
+    max_abs_difference, tiny_models,
 };
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
 use engine_candle::Candle;
@@ -15,6 +15,7 @@ fn threads() -> usize {
 fn settings(precision: Precision) -> Settings {
     Settings {
         precision,
+        cache: precision.usual_cache(),
         device: Device::Cpu,
         threads: threads(),
         jit: true,
@@ -142,6 +143,18 @@ fn half_precisions_follow_f32_row_by_row_and_by_matmul() {
             assert_follows(&mut engine, &bundle, &reference, tolerance(precision));
         }
     }
+}
+
+#[test]
+fn keys_and_values_are_kept_in_what_is_asked_for() {
+    for (_directory, bundle, reference) in models() {
+        check_caches::<Candle>(&bundle, &reference, &settings(Precision::F32));
+    }
+    let (_directory, bundle, _) = models().remove(0);
+    let refused = Candle::load(&bundle, &Settings { cache: Precision::F16, ..tensors(Precision::F32) });
+    assert!(
+        matches!(refused, Err(EngineError::Unsupported(reason)) if reason.contains("type of the weights"))
+    );
 }
 
 /// Rounding activations as well moves the logits a little more (0.06, 0.0074).

@@ -145,7 +145,10 @@ impl InferenceEngine for Hybrid {
 
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
     let reason = match (settings.device, settings.precision) {
-        (Device::Cpu, Precision::F32) => return Ok(()),
+        (Device::Cpu, Precision::F32) if settings.cache == Precision::F32 => return Ok(()),
+        (Device::Cpu, Precision::F32) => {
+            format!("a hybrid hands keys and values over in f32 alone, not in {}", settings.cache)
+        }
         (Device::Cuda(_), _) => {
             "a hybrid hands keys and values over in main memory, and not on a GPU".to_owned()
         }
@@ -197,7 +200,7 @@ fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
     InEffect {
         weights: of_decode.weights,
         activations: of_decode.activations.clone(),
-        kv_cache: of_decode.kv_cache.clone(),
+        kv_cache: of_decode.kv_cache,
         kv_cache_policy: if grows { KvCachePolicy::Growing } else { KvCachePolicy::Preallocated },
         device: of_decode.device,
         threads: of_prefill.threads.max(of_decode.threads),

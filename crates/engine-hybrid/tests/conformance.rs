@@ -32,6 +32,7 @@ fn settings((prefill, decode): (&str, &str)) -> Settings {
     let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Settings {
         precision: Precision::F32,
+        cache: Precision::F32,
         device: Device::Cpu,
         threads: threads(),
         jit: true,
@@ -184,6 +185,7 @@ fn what_a_hybrid_cannot_do_is_refused_with_the_reason() {
     for (settings, word) in [
         (Settings { precision: Precision::Int8, ..f32.clone() }, "rounds in its own way"),
         (Settings { precision: Precision::Bf16, ..f32.clone() }, "element types"),
+        (Settings { cache: Precision::F16, ..f32.clone() }, "in f32 alone"),
         (Settings { device: Device::Cuda(0), ..f32.clone() }, "GPU"),
     ] {
         let error = refused(settings);

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use engine::{Bundle, EngineError, Precision};
+
 use crate::script::Fault;
 
 /// Starts a child that lives for an hour. Unless it is detached it holds the worker's stdout and stderr; a detached one
@@ -31,6 +33,23 @@ fn protocol_pipe() -> io::Result<File> {
     let mut files = std::fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.path());
     let pipe = files.find(is_it);
     File::options().write(true).open(pipe.ok_or(io::ErrorKind::NotFound)?)
+}
+
+/// Maps a copy of the weights as engines map them, and reads it after its file was cut off: the system ends a process for
+/// that, and no program can turn it into an error.
+pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Result<(), EngineError> {
+    let copy = std::env::temp_dir().join(format!("photofinish-mock-{}", std::process::id()));
+    let failed = |error: io::Error| EngineError::Framework(format!("{}: {error}", copy.display()));
+    std::fs::copy(bundle.weights_path(precision)?, &copy).map_err(failed)?;
+    let stored = bundle.config().stored(precision)?;
+    let weights = bundle::Weights::map(&copy, precision, &stored)?;
+    let file = File::options().write(true).open(&copy).map_err(failed)?;
+    // Nobody is left to remove it afterwards.
+    std::fs::remove_file(&copy).map_err(failed)?;
+    file.set_len(0).map_err(failed)?;
+    let tensor = weights.tensor(&stored[0].name)?;
+    std::hint::black_box(tensor.bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+    Ok(())
 }
 
 /// Puts something else in the place of the file that a parity event names.

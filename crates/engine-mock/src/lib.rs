@@ -21,6 +21,7 @@
 //! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
 //! | `unsupported` | the reason for which it loads nothing |
 //! | `claimed_precision` | reported as in effect, whatever was asked |
+//! | `claimed_cache` | the same of what keys and values are kept in |
 //! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
 //! | `layers`, `perturb_from` | `true`: gives hidden states; from which of them on `perturb` shows (default 0) |
@@ -149,6 +150,9 @@ impl InferenceEngine for Mock {
             latest: Vec::new(),
         };
         mock.misbehave()?;
+        if mock.fault_is_due(Fault::CutOff) {
+            hostile::read_what_is_cut_off(bundle, settings.precision)?;
+        }
         Ok(mock)
     }
 
@@ -156,7 +160,7 @@ impl InferenceEngine for Mock {
         InEffect {
             weights: self.script.claimed_precision.unwrap_or(self.settings.precision),
             activations: "f32".into(),
-            kv_cache: "f32".into(),
+            kv_cache: self.script.claimed_cache.unwrap_or(self.settings.cache),
             kv_cache_policy: match self.config.causal {
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,

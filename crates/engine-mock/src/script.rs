@@ -42,9 +42,11 @@ pub enum Fault {
     ParityLink,
     /// In its place, a file of a terabyte.
     ParityHuge,
+    /// Its weights are cut off while it has them mapped, and it reads them. At load alone.
+    CutOff,
 }
 
-const FAULTS: [(&str, Fault); 15] = [
+const FAULTS: [(&str, Fault); 16] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -60,6 +62,7 @@ const FAULTS: [(&str, Fault); 15] = [
     ("parity_pipe", Fault::ParityPipe),
     ("parity_link", Fault::ParityLink),
     ("parity_huge", Fault::ParityHuge),
+    ("cut_off", Fault::CutOff),
 ];
 
 impl FromStr for Fault {
@@ -74,7 +77,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 38] = [
+const OPTIONS: [&str; 39] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -104,6 +107,7 @@ const OPTIONS: [&str; 38] = [
     "fault",
     "fault_at",
     "claimed_precision",
+    "claimed_cache",
     "layers",
     "perturb_from",
     "profiler",
@@ -138,6 +142,8 @@ pub struct Script {
     pub fault_at: usize,
     /// What it claims to hold, whatever was asked.
     pub claimed_precision: Option<Precision>,
+    /// What it claims to keep keys and values in.
+    pub claimed_cache: Option<Precision>,
     /// Whether it gives hidden states, and from which on `perturb` shows.
     pub layers: bool,
     pub perturb_from: usize,
@@ -197,11 +203,8 @@ impl Script {
             optimised: options.parsed("optimised", "true or false")?,
             fault: options.text("fault").map(str::parse).transpose()?,
             fault_at: options.number("fault_at", 0.0)? as usize,
-            claimed_precision: options
-                .text("claimed_precision")
-                .map(str::parse)
-                .transpose()
-                .map_err(EngineError::Input)?,
+            claimed_precision: options.precision("claimed_precision")?,
+            claimed_cache: options.precision("claimed_cache")?,
             layers: options.parsed("layers", "true or false")?.unwrap_or(false),
             perturb_from: options.number("perturb_from", 0.0)? as usize,
             profiler: options.parsed("profiler", "true or false")?.unwrap_or(false),
@@ -257,6 +260,10 @@ impl<'a> Options<'a> {
             text.parse().map_err(|_| EngineError::Input(format!("option {name} is {text:?}, not {expected}")))
         };
         self.text(name).map(parse).transpose()
+    }
+
+    fn precision(&self, name: &str) -> Result<Option<Precision>, EngineError> {
+        self.text(name).map(str::parse).transpose().map_err(EngineError::Input)
     }
 
     fn number(&self, name: &str, default: f64) -> Result<f64, EngineError> {

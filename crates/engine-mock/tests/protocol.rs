@@ -26,6 +26,7 @@ fn bundle() -> tempfile::TempDir {
 fn settings(options: &[(&str, &str)]) -> Settings {
     Settings {
         precision: "f32".into(),
+        kv_precision: None,
         device: "cpu".into(),
         threads: 1,
         shards: 1,

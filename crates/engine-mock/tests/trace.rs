@@ -23,6 +23,7 @@ fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Trace
         model: serde_json::Value::Null,
         settings: Settings {
             precision: "f32".into(),
+            kv_precision: None,
             device: "cpu".into(),
             threads: 1,
             shards: 1,

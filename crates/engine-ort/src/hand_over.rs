@@ -2,12 +2,11 @@
 //! present are its own, or lie over memory of the other's.
 
 use engine::{CacheMemory, Device, EngineError, HandOver, Plane, check_begin};
-use ort::AsPointer;
-use ort::memory::{Allocator, MemoryInfo};
-use ort::sys;
-use ort::value::{DynTensor, DynTensorValueType, Value};
+use ort::memory::MemoryInfo;
+use ort::value::{DynTensor, TensorElementType};
 
 use crate::Ort;
+use crate::memory::tensor_over;
 use crate::runtime::framework;
 use crate::sequences::{Sequences, cache_shape};
 
@@ -53,7 +52,9 @@ impl HandOver for Ort {
         // The tensors that are there go before the new ones come.
         self.sequences = None;
         // SAFETY: as many f32 as the shape says lie there, as was checked, and stay there, as the caller promises.
-        let over = |plane: &Plane| unsafe { tensor_over(plane) };
+        let over = |plane: &Plane| unsafe {
+            tensor_over(plane.address, plane.shape, (&MemoryInfo::default(), TensorElementType::Float32))
+        };
         let tensors = memory.layers.iter().flatten().map(over).collect::<ort::Result<Vec<DynTensor>>>();
         let sequences = tensors.and_then(|cache| Sequences::over(&self.model, (batch, capacity), cache));
         self.sequences = Some(sequences.map_err(framework)?);
@@ -79,35 +80,4 @@ fn check_f32(engine: &Ort) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::Unsupported("keeps its keys and values otherwise than in f32 in main memory".into()))
-}
-
-/// A tensor over a plane, which it does not own. `TensorRefMut` would do for an output; as an input, crate `ort` binds a
-/// copy of whatever it knows to be borrowed.
-///
-/// # Safety
-/// The memory must outlive the tensor and whatever it is bound to.
-#[allow(unsafe_code)]
-unsafe fn tensor_over(plane: &Plane) -> ort::Result<DynTensor> {
-    let allocator = Allocator::default();
-    let info = MemoryInfo::default();
-    let shape = plane.shape.map(|size| size as i64);
-    let bytes = plane.shape.iter().product::<usize>() * size_of::<f32>();
-    let mut value: *mut sys::OrtValue = std::ptr::null_mut();
-    // SAFETY: a call of the library's C interface by its rules: shape and info are read during the call alone.
-    let status = unsafe {
-        (ort::api().CreateTensorWithDataAsOrtValue)(
-            info.ptr(),
-            plane.address as *mut std::ffi::c_void,
-            bytes,
-            shape.as_ptr(),
-            shape.len(),
-            sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-            &mut value,
-        )
-    };
-    // SAFETY: the status comes from that call, and is not used again.
-    unsafe { ort::Error::result_from_status(status) }?;
-    let value = std::ptr::NonNull::new(value).ok_or_else(|| ort::Error::new("no tensor was made"))?;
-    // SAFETY: a tensor that was just made, and that nobody else releases. Releasing it frees no memory of the plane's.
-    Ok(unsafe { Value::<DynTensorValueType>::from_ptr(value, Some(&allocator)) })
 }

@@ -141,7 +141,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     InEffect {
         weights: settings.precision,
         activations,
-        kv_cache: float.into(),
+        kv_cache: if products.float() == DataType::Float16 { Precision::F16 } else { Precision::F32 },
         kv_cache_policy: match model.attention.causal {
             true => KvCachePolicy::Preallocated,
             false => KvCachePolicy::None,
@@ -156,6 +156,19 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
 }
 
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
+    check_precision(settings)?;
+    let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };
+    if settings.cache == kept {
+        return Ok(());
+    }
+    Err(EngineError::Unsupported(format!(
+        "ONNX Runtime's GroupQueryAttention keeps keys and values in the type of its activations: in {kept} here, \
+         not in {}",
+        settings.cache
+    )))
+}
+
+fn check_precision(settings: &Settings) -> Result<(), EngineError> {
     let reason = match (settings.device, settings.precision) {
         (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
         (Device::Cpu, Precision::F16) => {

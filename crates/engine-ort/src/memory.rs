@@ -5,7 +5,8 @@ use half::f16;
 use onnx::DataType;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::Session;
-use ort::value::{DynTensor, Tensor, TensorElementType};
+use ort::value::{DynTensor, DynTensorValueType, Tensor, TensorElementType, Value};
+use ort::{AsPointer, sys};
 
 /// An allocator of memory on `device`.
 pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Allocator> {
@@ -33,4 +34,61 @@ pub(crate) fn table(shape: [usize; 2], numbers: Vec<f32>, float: DataType) -> or
         }
         _ => Tensor::from_array((shape, numbers))?.upcast(),
     })
+}
+
+/// Row `index` of the first dimension of a cache, as a tensor of its own over the same memory.
+///
+/// # Safety
+/// `cache` must outlive the tensor and whatever it is bound to.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn row(cache: &mut DynTensor, index: usize) -> ort::Result<DynTensor> {
+    let sizes: Vec<usize> = cache.shape().iter().map(|&size| size as usize).collect();
+    let [rows, heads, capacity, dim] = sizes[..] else {
+        return Err(ort::Error::new("a cache has four dimensions"));
+    };
+    assert!(index < rows);
+    let element = *cache.data_type();
+    let shape = [1, heads, capacity, dim];
+    let address = cache.data_ptr_mut() as usize + index * bytes(element, shape)?;
+    // SAFETY: the row lies within the cache, and the caller keeps that.
+    unsafe { tensor_over(address, shape, (cache.memory_info(), element)) }
+}
+
+fn bytes(element: TensorElementType, shape: [usize; 4]) -> ort::Result<usize> {
+    let bytes = element.byte_size(shape.iter().product());
+    bytes.ok_or_else(|| ort::Error::new(format!("elements of type {element} have no fixed size")))
+}
+
+/// A tensor over memory that it does not own. `TensorRefMut` would do for an output; as an input, crate `ort` binds a
+/// copy of whatever it knows to be borrowed.
+///
+/// # Safety
+/// As much of that type as the shape says must lie there, and outlive the tensor and whatever it is bound to.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn tensor_over(
+    address: usize,
+    shape: [usize; 4],
+    (info, element): (&MemoryInfo<'_>, TensorElementType),
+) -> ort::Result<DynTensor> {
+    let allocator = Allocator::default();
+    let bytes = bytes(element, shape)?;
+    let shape = shape.map(|size| size as i64);
+    let mut value: *mut sys::OrtValue = std::ptr::null_mut();
+    // SAFETY: a call of the library's C interface by its rules: shape and info are read during the call alone.
+    let status = unsafe {
+        (ort::api().CreateTensorWithDataAsOrtValue)(
+            info.ptr(),
+            address as *mut std::ffi::c_void,
+            bytes,
+            shape.as_ptr(),
+            shape.len(),
+            element.into(),
+            &mut value,
+        )
+    };
+    // SAFETY: the status comes from that call, and is not used again.
+    unsafe { ort::Error::result_from_status(status) }?;
+    let value = std::ptr::NonNull::new(value).ok_or_else(|| ort::Error::new("no tensor was made"))?;
+    // SAFETY: a tensor that was just made, and that nobody else releases. Releasing it frees no memory of the owner's.
+    Ok(unsafe { Value::<DynTensorValueType>::from_ptr(value, Some(&allocator)) })
 }

@@ -23,6 +23,8 @@ pub(crate) struct Sequences {
     pub(crate) capacity: usize,
     /// Positions that are taken.
     pub(crate) filled: usize,
+    /// The sequences one by one, once they have been needed so. They lie over the cache, and are dropped before it.
+    rows: Vec<Sequences>,
     /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, where the model is.
     cache: Vec<DynTensor>,
     /// Whether it has been seen that the first append wrote into the cache in place.
@@ -36,6 +38,7 @@ pub(crate) struct Sequences {
 }
 
 /// Logits and hidden states put together from several runs.
+#[derive(Default)]
 struct Gathered {
     logits: Vec<f32>,
     hidden: Vec<Vec<f32>>,
@@ -82,6 +85,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
+            rows: Vec::new(),
             cache,
             cache_checked: false,
             rotary,
@@ -124,7 +128,7 @@ impl Sequences {
         // GroupQueryAttention refuses several new tokens behind old ones in a batch ("batch_size must be
         // 1 when sequence_length > 1 and past context is given").
         if self.batch > 1 && count > 1 && self.filled > 0 {
-            return self.append_one_by_one(model, tokens, want);
+            return self.append_in_turn(model, tokens, want);
         }
         if self.cache_checked || self.filled + count == self.capacity {
             return self.run(model, tokens, want).map_err(framework);
@@ -134,31 +138,36 @@ impl Sequences {
         self.check_cache()
     }
 
-    fn append_one_by_one(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        want: Want,
-    ) -> Result<(), EngineError> {
-        let (batch, count) = (self.batch, tokens.len() / self.batch);
-        let rows = if want == Want::All { count } else { 1 };
-        let mut logits = vec![0.0; batch * rows * model.config.vocab_size];
-        let mut hidden = Vec::new();
-        let mut column = vec![0; batch];
-        for position in 0..count {
-            for (token, row) in column.iter_mut().zip(tokens.chunks_exact(count)) {
-                *token = row[position];
-            }
-            self.run(model, &column, Want::Last).map_err(framework)?;
-            place(self.logits(), &mut logits, batch, if want == Want::All { position } else { 0 });
-            let states = self.hidden_states();
-            hidden.resize_with(states.len(), || vec![0.0; batch * count * model.config.hidden_size]);
-            for (state, whole) in states.into_iter().zip(&mut hidden) {
-                place(state, whole, batch, position);
+    /// Each sequence in one piece, over its own rows of the cache.
+    fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<(), EngineError> {
+        let count = tokens.len() / self.batch;
+        if self.rows.is_empty() {
+            let rows = (0..self.batch).map(|index| self.row(model, index));
+            self.rows = rows.collect::<ort::Result<_>>().map_err(framework)?;
+        }
+        let mut gathered = Gathered::default();
+        for (row, tokens) in self.rows.iter_mut().zip(tokens.chunks_exact(count)) {
+            row.filled = self.filled;
+            row.append(model, tokens, want)?;
+            gathered.logits.extend_from_slice(row.logits());
+            let states = row.hidden_states();
+            gathered.hidden.resize_with(states.len(), Vec::new);
+            for (whole, state) in gathered.hidden.iter_mut().zip(states) {
+                whole.extend_from_slice(state);
             }
         }
-        self.gathered = Some(Gathered { logits, hidden });
+        self.filled += count;
+        self.gathered = Some(gathered);
         Ok(())
+    }
+
+    /// One of the sequences, over its rows of the cache.
+    fn row(&mut self, model: &Model, index: usize) -> ort::Result<Sequences> {
+        // SAFETY: `rows` is dropped before the cache, which stays where it is until then.
+        #[allow(unsafe_code)]
+        let cache = self.cache.iter_mut().map(|tensor| unsafe { memory::row(tensor, index) });
+        let cache = cache.collect::<ort::Result<_>>()?;
+        Sequences::over(model, (1, self.capacity), cache)
     }
 
     /// Writes a number into the last row of every layer's cache, which the coming run does not fill. Were a cache
@@ -225,15 +234,6 @@ impl Sequences {
 /// The shape of a layer's keys, and of its values.
 pub(crate) fn cache_shape(model: &Model, batch: usize, capacity: usize) -> [usize; 4] {
     [batch, model.config.kv_heads, capacity, model.attention.cached_head_dim]
-}
-
-/// Copies `rows`, `[batch, width]`, to `position` of `whole`, `[batch, positions, width]`.
-fn place(rows: &[f32], whole: &mut [f32], batch: usize, position: usize) {
-    let width = rows.len() / batch;
-    let stride = whole.len() / batch;
-    for (row, sequence) in rows.chunks_exact(width).zip(whole.chunks_exact_mut(stride)) {
-        sequence[position * width..(position + 1) * width].copy_from_slice(row);
-    }
 }
 
 impl Pass {

@@ -19,6 +19,7 @@ mod quantised;
 fn settings() -> Settings {
     Settings {
         precision: Precision::F32,
+        cache: Precision::F32,
         device: Device::Cpu,
         threads: 2,
         jit: true,

@@ -11,6 +11,7 @@ use engine_ort::Ort;
 fn settings() -> Settings {
     Settings {
         precision: Precision::F32,
+        cache: Precision::F32,
         device: Device::Cpu,
         threads: 2,
         jit: true,
@@ -150,6 +151,15 @@ fn sixteen_bit_precisions_are_unsupported_for_a_reason() {
             other => panic!("{precision}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn a_cache_in_16_bits_is_unsupported_for_a_reason() {
+    let bundles = tempfile::tempdir().expect("a temporary directory");
+    let bundle = prepared(&tiny_models()[0], Precision::F32, bundles.path());
+    let refused = Ort::load(&bundle, &Settings { cache: Precision::F16, ..settings() }).err();
+    let Some(EngineError::Unsupported(reason)) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("in f32 here, not in f16"), "{reason}");
 }
 
 #[cfg(unix)]

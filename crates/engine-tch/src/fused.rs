@@ -2,8 +2,9 @@
 
 use bundle::{Activation, ModelConfig};
 use engine::EngineError;
-use tch::{Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 
+use crate::attend::Attend;
 use crate::error::framework;
 use crate::layer::{self, Heads, Manner};
 use crate::layout::Layout;
@@ -11,7 +12,7 @@ use crate::linear::Linear;
 use crate::norm::{Residual, RmsNorm, rms_weight, unit_rms};
 use crate::place::Place;
 use crate::reader::Reader;
-use crate::sequences::{Rotation, Step};
+use crate::sequences::{Kinds, Rotation, Step};
 
 pub(crate) struct Layer {
     pub(crate) attention_place: Place,
@@ -25,13 +26,13 @@ impl Layer {
         reader: &Reader,
         config: &ModelConfig,
         index: usize,
-        layout: Layout,
+        (layout, kinds): (Layout, Kinds),
     ) -> Result<Layer, EngineError> {
         let names = config.layer(index);
         let place = |norms| Place::read(reader, config, norms, RmsNorm::Fused);
         Ok(Layer {
             attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
-            attention: Attention::read(reader, config, index, layout)?,
+            attention: Attention::read(reader, config, index, (layout, kinds))?,
             mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
             mlp: Mlp {
                 gate_up: Linear::fused(reader, &names.gate_up, layout)?,
@@ -61,6 +62,7 @@ pub(crate) struct Attention {
     pub(crate) output: Linear,
     pub(crate) heads: Heads,
     manner: Manner,
+    kinds: Kinds,
     pub(crate) epsilon: f64,
 }
 
@@ -69,7 +71,7 @@ impl Attention {
         reader: &Reader,
         config: &ModelConfig,
         index: usize,
-        layout: Layout,
+        (layout, kinds): (Layout, Kinds),
     ) -> Result<Attention, EngineError> {
         let (names, heads) = (config.layer(index), Heads::from_config(config));
         let mut whole_norms = None;
@@ -94,6 +96,7 @@ impl Attention {
             output: Linear::fused(reader, &names.output, layout)?,
             heads,
             manner: Manner::from_config(config, index),
+            kinds,
             epsilon: config.norm_epsilon,
         })
     }
@@ -118,8 +121,8 @@ impl Attention {
         }
         // So do keys and values, in the layer's output as in the cache.
         step.slots[index].f_copy_(&qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
-        let queries = qkv.f_narrow(2, 0, query)?.f_to_kind(step.keys[index].kind())?;
-        let attended = self.attend(&queries, step, index)?.f_to_kind(x.kind())?;
+        let attend = Attend { heads: self.heads, manner: self.manner, kinds: self.kinds };
+        let attended = attend.forward(&qkv.f_narrow(2, 0, query)?, step, index)?.f_to_kind(x.kind())?;
         self.output.forward(&attended.f_reshape([step.batch * step.positions, query * dim])?)
     }
 
@@ -132,56 +135,6 @@ impl Attention {
             let _ = unit_rms(&part, self.epsilon)?.f_multiply_out(&part, weight)?;
         }
         Ok(())
-    }
-
-    /// `[batch, positions, heads, dimension]` in and out, the last two dimensions folded or not.
-    fn attend(&self, queries: &Tensor, step: &Step, index: usize) -> Result<Tensor, TchError> {
-        let Heads { query, kv, dim } = self.heads;
-        let Manner { layer, scale, cap } = self.manner;
-        let within = step.within_window(index, layer)?;
-        let (keys, values) = match &within {
-            Some([keys, values]) => (keys, values),
-            None => (&step.keys[index], &step.values[index]),
-        };
-        let mask = step.mask(layer);
-        if cap.is_some() {
-            return self.attend_capped(queries, keys, values, mask);
-        }
-        let none = None::<&Tensor>;
-        // The kernel for half precisions packs the keys once for every query head. The heads that share
-        // keys and values can pass for successive queries as long as no mask tells them apart.
-        if step.positions == 1 && query != kv && queries.kind() != Kind::Float {
-            let grouped = queries.f_view([step.batch, kv, query / kv, dim])?;
-            return Tensor::f_scaled_dot_product_attention(
-                &grouped, keys, values, none, 0.0, false, scale, false,
-            );
-        }
-        let causal = step.causal && step.positions > 1 && step.past == 0 && mask.is_none();
-        let queries = queries.f_transpose(1, 2)?;
-        let shared = query != kv;
-        let attended =
-            Tensor::f_scaled_dot_product_attention(&queries, keys, values, mask, 0.0, causal, scale, shared)?;
-        attended.f_transpose(1, 2)
-    }
-
-    /// As [`Attention::attend`], with capped scores, which libtorch's kernel has not. The query heads that share keys
-    /// and values are rows of one matrix.
-    fn attend_capped(
-        &self,
-        queries: &Tensor,
-        keys: &Tensor,
-        values: &Tensor,
-        mask: Option<&Tensor>,
-    ) -> Result<Tensor, TchError> {
-        let Heads { query, kv, dim } = self.heads;
-        let (batch, positions, ..) = queries.size4()?;
-        let total = keys.size4()?.2;
-        let rows = [batch, kv, query / kv * positions];
-        let grouped = queries.f_transpose(1, 2)?.f_reshape([rows[0], rows[1], rows[2], dim])?;
-        let scores = grouped.f_matmul(&keys.f_transpose(2, 3)?)?.f_view([batch, query, positions, total])?;
-        let shares = self.manner.shares(&scores, dim, mask, queries.kind())?;
-        let attended = shares.f_view([rows[0], rows[1], rows[2], total])?.f_matmul(values)?;
-        attended.f_view([batch, query, positions, dim])?.f_transpose(1, 2)
     }
 }
 

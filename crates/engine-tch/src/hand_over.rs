@@ -43,7 +43,9 @@ impl HandOver for Tch {
         let cache = unsafe {
             Tensor::f_from_blob(memory.address() as *const u8, &shape, &[], Kind::Float, Device::Cpu)
         };
-        let over = |cache| Sequences::over(config, (batch, capacity), self.model.options(), cache);
+        let over = |cache| {
+            Sequences::over(config, (batch, capacity), self.model.options(), self.model.kinds(), cache)
+        };
         let sequences = cache.and_then(over).map_err(framework)?;
         if !sequences.memory().is(memory) {
             return Err(EngineError::Unsupported("lays this model's keys and values out otherwise".into()));
@@ -66,7 +68,7 @@ impl HandOver for Tch {
 }
 
 fn check_f32(engine: &Tch) -> Result<(), EngineError> {
-    if (engine.model.cache_kind(), engine.model.options().1) == (Kind::Float, Device::Cpu) {
+    if (engine.model.kinds().cache, engine.model.options().1) == (Kind::Float, Device::Cpu) {
         return Ok(());
     }
     Err(EngineError::Unsupported("keeps its keys and values otherwise than in f32 in main memory".into()))

@@ -1,5 +1,6 @@
 //! [`InferenceEngine`] on libtorch, through tch. The README says which of libtorch's ways it takes and why.
 
+mod attend;
 mod bench;
 mod eager;
 mod embedding;
@@ -71,7 +72,7 @@ impl InferenceEngine for Tch {
                 Layout::Int8 | Layout::Int4 => format!("{activations}, in bf16 within products by codes"),
                 _ => activations.to_string(),
             },
-            kv_cache: precision(self.model.cache_kind()).to_string(),
+            kv_cache: precision(self.model.kinds().cache),
             kv_cache_policy: match self.model.config().causal {
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
@@ -106,8 +107,7 @@ impl InferenceEngine for Tch {
                 *sequences = None;
                 let _mode = InferenceMode::enter();
                 let model = &self.model;
-                let new =
-                    Sequences::new(model.config(), batch, capacity, model.options(), model.cache_kind());
+                let new = Sequences::new(model.config(), (batch, capacity), model.options(), model.kinds());
                 *sequences = Some(new.map_err(framework)?);
             }
         }

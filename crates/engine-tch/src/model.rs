@@ -11,7 +11,7 @@ use crate::linear::Linear;
 use crate::norm::{Norm, Residual, RmsNorm};
 use crate::profile::Mark;
 use crate::reader::Reader;
-use crate::sequences::{Causal, Sequences, Step};
+use crate::sequences::{Causal, Kinds, Sequences, Step};
 use crate::{eager, fused, scripted};
 
 pub(crate) struct Model {
@@ -27,6 +27,7 @@ pub(crate) struct Model {
     emulated: bool,
     torchscript: Option<bool>,
     options: (Kind, Device),
+    kinds: Kinds,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
     /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
@@ -49,6 +50,8 @@ impl Model {
         let torchscript = scripted::chosen(settings, fused)?;
         let rms_norm = if fused { RmsNorm::Fused } else { RmsNorm::Elementary };
         let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
+        let is_plain = fused && torchscript != Some(true);
+        let kinds = Kinds::choose(settings, (layout, reader.kind()), device, is_plain)?;
         // First, while little else is held: it is the largest, and for a moment there may be two of it.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
@@ -56,7 +59,7 @@ impl Model {
             if !fused {
                 return Ok(Box::new(eager::Layer::read(&reader, &config, index)?));
             }
-            let layer = fused::Layer::read(&reader, &config, index, layout)?;
+            let layer = fused::Layer::read(&reader, &config, index, (layout, kinds))?;
             Ok(match torchscript {
                 Some(true) => Box::new(scripted::Layer::compile(layer, &config)?),
                 _ => Box::new(layer),
@@ -74,6 +77,7 @@ impl Model {
             emulated,
             torchscript,
             options: (reader.kind(), device),
+            kinds,
             marked: false,
             weights: reader.into_weights(),
         })
@@ -97,9 +101,9 @@ impl Model {
         self.options
     }
 
-    /// What keys and values are kept in.
-    pub(crate) fn cache_kind(&self) -> Kind {
-        self.layout.attention_kind(self.options.0)
+    /// What keys and values are kept in, and attended in.
+    pub(crate) fn kinds(&self) -> Kinds {
+        self.kinds
     }
 
     /// The precision of the file that was read.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use engine::conformance::{
-    Reference, TOLERANCE, architectures, argmax, check_both_ways, check_model, check_profile,
+    Reference, TOLERANCE, architectures, argmax, check_both_ways, check_caches, check_model, check_profile,
     diffusion_models, max_abs_difference, tiny_models,
 };
 use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
@@ -10,6 +10,7 @@ use engine_tch::Tch;
 fn settings(precision: Precision) -> Settings {
     Settings {
         precision,
+        cache: precision.usual_cache(),
         device: Device::Cpu,
         threads: 2,
         jit: true,
@@ -49,6 +50,20 @@ fn check_every_model(settings: &Settings) {
     for (_directory, bundle, reference) in models() {
         check_model::<Tch>(&bundle, &reference, settings);
         check_model::<Tch>(&bundle, &reference, &Settings { hidden_states: true, ..settings.clone() });
+    }
+}
+
+#[test]
+fn keys_and_values_are_kept_in_what_is_asked_for() {
+    for (_directory, bundle, reference) in models() {
+        check_caches::<Tch>(&bundle, &reference, &settings(Precision::F32));
+    }
+    let (_directory, bundle, _) = models().remove(0);
+    for options in [("fused", "false"), ("execution", "torchscript")] {
+        let settings = with_options(settings(Precision::F32), &[options]);
+        let refused = Tch::load(&bundle, &Settings { cache: Precision::F16, ..settings }).err();
+        let Some(EngineError::Unsupported(reason)) = refused else { panic!("{options:?}: {refused:?}") };
+        assert!(reason.contains("only fused layers on a CPU"), "{reason}");
     }
 }
 

@@ -8,11 +8,15 @@
 //! Models that attend both ways ([`diffusion_models`], [`check_both_ways`]) have no `greedy`: `prompt` and
 //! `states.ALGORITHM` are for `worker`'s suite, since the worker chooses tokens.
 
+mod caches;
+
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 
-use crate::{Bundle, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want};
+pub use caches::check_caches;
+
+use crate::{Bundle, EngineError, InferenceEngine, KvCachePolicy, Settings, Want};
 
 /// How far two computations of the same f32 logits may be apart: the largest absolute difference.
 /// The order of summation differs between frameworks; 2e-4 is some hundred times the effect seen on
@@ -275,8 +279,7 @@ fn greedy_matches<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Refer
 /// padded, and a cache that grows may have room ahead. A preallocated cache has all of its size from the beginning.
 fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
     let config = bundle.config();
-    let element: Precision = engine.in_effect().kv_cache.parse().expect("a KV cache is of a known element");
-    let element = if element == Precision::F32 { 4 } else { 2 };
+    let element = engine.in_effect().kv_cache.element().bytes();
     let least =
         |batch: usize| 2 * config.layers * batch * config.kv_heads * config.head_dim * r.positions * element;
     let mut told = Vec::new();

@@ -46,6 +46,8 @@ impl std::fmt::Display for Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub precision: Precision,
+    /// What keys and values are kept in: f32, bf16 or f16.
+    pub cache: Precision,
     pub device: Device,
     /// Threads that may compute at once. Set it through the framework's own API; the environment
     /// variables and the CPU set are the driver's business.
@@ -123,7 +125,8 @@ pub struct InEffect {
     /// Element type that layers pass to one another, and of matrix products' accumulation where the
     /// framework says so, for example `f32`.
     pub activations: String,
-    pub kv_cache: String,
+    /// What keys and values are kept in.
+    pub kv_cache: Precision,
     pub kv_cache_policy: KvCachePolicy,
     pub device: Device,
     /// Threads as the framework reports them.

@@ -27,8 +27,11 @@ pub fn mutated(input: &[u8], form: Form, seed: u32) -> Option<Vec<u8>> {
 fn lines(input: &[u8], random: &mut ChaCha8Rng) -> Option<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = input.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
     lines.retain(|line| !line.is_empty());
-    let at = random.random_range(0..lines.len().max(1));
-    let other = random.random_range(0..lines.len().max(1));
+    if lines.is_empty() {
+        return None;
+    }
+    let at = random.random_range(0..lines.len());
+    let other = random.random_range(0..lines.len());
     match random.random_range(0..8) {
         0 => {
             lines.remove(at);
@@ -209,5 +212,6 @@ mod tests {
         assert_eq!(mutated(b"{", Form::Json, 1), None);
         assert_eq!(mutated(b"1234567", Form::Safetensors, 1), None);
         assert_eq!(mutated(b"{}", Form::Bytes, 1), None);
+        assert!((0..50).all(|seed| mutated(b"\n", Form::JsonLines, seed).is_none()), "no line, no form");
     }
 }

@@ -2,7 +2,7 @@
 
 use judge::evidence::Fact;
 use judge::run::{Ending, Outcome as Ended, Place, Purpose};
-use judge::{Evidence, Run};
+use judge::{Evidence, Run, impossible};
 use protocol::{Event, Job, Turn};
 use serde_json::Error;
 
@@ -14,8 +14,13 @@ use crate::{Outcome, text};
 pub(crate) fn events(input: &[u8]) -> Outcome {
     let mut processes: Vec<Vec<Event>> = Vec::new();
     for line in text(input)?.lines() {
-        let event: Event = serde_json::from_str(line).map_err(|error| plain(&error))?;
+        // As `measure::live` does, before anything is judged.
+        let event: Event = serde_json::from_str(line)
+            .map_err(|error| impossible::number(line).unwrap_or_else(|| plain(&error)))?;
         written_and_read(&event);
+        if let Some(reason) = impossible::reading(&event) {
+            return Err(reason);
+        }
         if processes.is_empty() || matches!(event, Event::Hello(_)) {
             processes.push(Vec::new());
         }

@@ -120,6 +120,9 @@ pub struct Case {
     pub decode: String,
     /// `on` or `off`.
     pub kv_cache: String,
+    /// What keys and values were asked to be kept in; empty where it was left to follow the weights.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kv_precision: String,
     pub jit: bool,
     /// Steps of masked diffusion, and how they unmask: "entropy", "origin, temperature 0.7".
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! Agreement of a run with the reference, and the tolerances for it.
 
 use bundle::Precision;
+use plan::Contender;
 use serde::{Deserialize, Serialize};
 
 use crate::reading;
@@ -35,6 +36,22 @@ impl Tolerance {
                 Tolerance { max_abs_share: None, mean_kl: 0.02, top1: 0.95, tie: 0.3 }
             }
             Precision::Nf4 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
+        }
+    }
+}
+
+impl Tolerance {
+    /// The tolerance of a contender: that of its weights' precision or of its cache's, whichever allows more. A cache in
+    /// 16 bits moves logits as weights in 16 bits do.
+    pub fn for_contender(contender: &Contender) -> Tolerance {
+        let weights = Tolerance::for_precision(contender.precision);
+        let Some(cache) = contender.asked_cache() else { return weights };
+        let cache = Tolerance::for_precision(cache);
+        Tolerance {
+            max_abs_share: weights.max_abs_share.and(cache.max_abs_share),
+            mean_kl: weights.mean_kl.max(cache.mean_kl),
+            top1: weights.top1.min(cache.top1),
+            tie: weights.tie.max(cache.tie),
         }
     }
 }
@@ -89,11 +106,11 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Decides again whether the run agrees, with today's tolerance for its precision. If an older run lacks a value,
+    /// Decides again whether the run agrees, with today's tolerance for the contender. If an older run lacks a value,
     /// its decision stays. Ties were counted with the tolerance of that time.
-    pub fn rejudged(self, precision: Precision) -> Agreement {
+    pub fn rejudged(self, tolerance: Tolerance) -> Agreement {
         let Some(largest) = self.largest else { return self };
-        let judged = Agreement { tolerance: Tolerance::for_precision(precision), ..self };
+        let judged = Agreement { tolerance, ..self };
         Agreement { broken: judged.objection(largest), ..judged }
     }
 

@@ -18,6 +18,7 @@ pub fn in_short(case: &Case) -> String {
     add(true, format!("{} thread{}", case.threads, if case.threads == 1 { "" } else { "s" }));
     add(!["", "forced"].contains(&case.decode.as_str()), case.decode.clone());
     add(case.kv_cache == "off", "no KV cache".into());
+    add(!case.kv_precision.is_empty(), format!("KV cache in {}", case.kv_precision));
     add(!case.jit, "no JIT".into());
     let algorithm = case.algorithm.as_deref().unwrap_or("denoised");
     add(case.steps.is_some(), format!("{} steps ({algorithm})", case.steps.unwrap_or_default()));
@@ -55,5 +56,7 @@ mod tests {
         assert_eq!(in_full(&case), "m f32, 4+9 → 8, 2 threads");
         (case.batch, case.decode, case.kv_cache) = (4, "greedy".into(), "off".into());
         assert_eq!(in_short(&case), "4+9 → 8, batch 4, 2 threads, greedy, no KV cache");
+        (case.kv_cache, case.kv_precision) = ("on".into(), "bf16".into());
+        assert_eq!(in_short(&case), "4+9 → 8, batch 4, 2 threads, greedy, KV cache in bf16");
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use plan::Plan;
 
+use crate::agreement::Tolerance;
 pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Stage, Stages};
+use crate::impossible;
 use crate::noise::Noise;
 use crate::run::{FailureKind, Purpose, Run, RunFailure};
 use crate::text::TextScore;
@@ -124,7 +126,19 @@ impl Evidence {
         for fact in facts {
             evidence.note(fact);
         }
+        evidence.end_impossible();
         evidence
+    }
+
+    /// Holds what a journal says against the rule that holds while measuring: a process with a reading that cannot be has
+    /// failed, and its contender runs no more. A journal may come from anybody.
+    fn end_impossible(&mut self) {
+        for run in self.runs.iter_mut().chain(&mut self.repeated) {
+            if let Some(failure) = impossible::end(run) {
+                self.absent.entry(run.framework.clone()).or_insert(failure);
+            }
+        }
+        self.cold_loads.iter_mut().for_each(|run| drop(impossible::end(run)));
     }
 
     /// The evidence of schema 2, whose journal held only processes. The last attempt at each round counts. A round is
@@ -156,6 +170,7 @@ impl Evidence {
         evidence.rounds =
             (0..).take_while(|&round| is_there(round) && labels.iter().all(|l| has_run(round, l))).count();
         (evidence.runs, evidence.repeated) = (stand, aside);
+        evidence.end_impossible();
         evidence
     }
 
@@ -163,7 +178,10 @@ impl Evidence {
     pub fn rejudged(mut self, plan: &Plan) -> Evidence {
         for run in self.runs.iter_mut().chain(&mut self.repeated) {
             if let Some(contender) = plan.contender(&run.framework) {
-                run.agreement = run.agreement.take().map(|agreement| agreement.rejudged(contender.precision));
+                run.agreement = run
+                    .agreement
+                    .take()
+                    .map(|agreement| agreement.rejudged(Tolerance::for_contender(contender)));
             }
         }
         self

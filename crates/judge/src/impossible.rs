@@ -1,15 +1,18 @@
 //! Readings that cannot be, whatever was measured: no time at all, or longer than any worker may run; no memory at all, or
-//! more than any machine has. A worker that reports one has told nothing that could be believed.
+//! more than any machine has. A worker that reports one has told nothing that could be believed, whether it reports it now
+//! or a journal says that it did.
 
 use protocol::{CaseSample, Event, Loaded, Memory, Probed, Usage};
 use serde_json::Value;
 
+use crate::run::{FailureKind, Run, RunFailure};
+
 /// Longest time that a worker may run, in nanoseconds: the largest time limit that can be asked for, a day.
-const DAY: u64 = 86_400_000_000_000;
+pub(crate) const DAY: u64 = 86_400_000_000_000;
 /// Most threads of one process, each of which may compute all the while.
 const THREADS: u64 = 100_000;
 /// Most bytes of anything, in memory or in a file: a pebibyte.
-const BYTES: u64 = 1 << 50;
+pub(crate) const BYTES: u64 = 1 << 50;
 /// Most energy in joules: a day of ten megawatts.
 const JOULES: f64 = 1e12;
 
@@ -17,6 +20,31 @@ const JOULES: f64 = 1e12;
 pub fn reading(event: &Event) -> Option<String> {
     let mut check = Check { event: "", found: None };
     check.event(event);
+    check.found
+}
+
+/// Ends a process of a journal where it would have been ended while it was measured: before its first reading that
+/// cannot be. Returns its failure, if there is such a reading.
+pub fn end(run: &mut Run) -> Option<RunFailure> {
+    let said = run.events.iter().enumerate().find_map(|(at, event)| Some((at, reading(event)?)));
+    let answered = run.turns.iter().enumerate().find_map(|(at, turn)| Some((at, answer(&turn.sample)?)));
+    if let Some((at, _)) = &said {
+        run.events.truncate(*at);
+    }
+    if let Some((at, _)) = &answered {
+        run.turns.truncate(*at);
+    }
+    let (_, reason) = said.or(answered)?;
+    let kind = FailureKind::Failed;
+    let failure = RunFailure { kind, reason: reason.into(), last_words: None, repeat: None };
+    run.failure = Some(failure.clone());
+    Some(failure)
+}
+
+/// The same of the answer to a turn.
+fn answer(sample: &CaseSample) -> Option<String> {
+    let mut check = Check { event: "sample", found: None };
+    check.case(sample);
     check.found
 }
 
@@ -105,6 +133,10 @@ impl Check {
             Event::Sample(answer) => {
                 self.event = "sample";
                 self.case(&answer.sample);
+            }
+            Event::Iteration(iteration) => {
+                self.event = "iteration";
+                iteration.cases.iter().for_each(|case| self.case(case));
             }
             Event::Usage(usage) => self.usage(usage),
             Event::Probed(probed) => self.probed(probed),
@@ -225,6 +257,22 @@ mod tests {
             let said = of_usage(|usage| usage.energy = Some(energy.clone()));
             assert!(said.is_some_and(|said| said.contains("energy.joules")), "{joules}");
         }
+    }
+
+    #[test]
+    fn a_journal_s_process_ends_before_its_first_reading_that_cannot_be() {
+        let usage = |wall_ns| Event::Usage(Usage { wall_ns, ..testing::usage() });
+        let run = |events| testing::run("a", 0, events);
+        let mut sound = run(vec![usage(1), Event::Done]);
+        assert_eq!((end(&mut sound), sound.events.len()), (None, 2));
+        let mut struck = run(vec![Event::Loaded(testing::loaded(1)), usage(0), Event::Done]);
+        let failure = end(&mut struck).unwrap();
+        assert_eq!(failure.sentence(), "its event `usage` has an impossible reading: wall_ns is 0");
+        assert_eq!((struck.events.len(), struck.failure), (1, Some(failure)));
+        let case = CaseSample { first_token_ns: u64::MAX, ..CaseSample::default() };
+        let iteration = protocol::Iteration { index: 0, cases: vec![case] };
+        let failure = end(&mut run(vec![Event::Iteration(iteration)])).unwrap();
+        assert!(failure.sentence().contains("`iteration`"), "what older workers sent counts, too");
     }
 
     #[test]

@@ -3,13 +3,20 @@
 use bundle::Precision;
 use serde::{Deserialize, Serialize};
 
+use plan::Contender;
+
 use crate::logits::Logits;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///
 /// Set like [`crate::agreement::Tolerance`]: wide enough for sums in another order and for rounding to the precision,
 /// and narrow against a wrong operation, which shows as 0.1 or more in its layer.
-pub fn limit(precision: Precision) -> f64 {
+pub fn limit(contender: &Contender) -> f64 {
+    let cache = contender.asked_cache().unwrap_or(Precision::F32);
+    limit_at(contender.precision).max(limit_at(cache))
+}
+
+fn limit_at(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 1e-4,
         Precision::F16 | Precision::Nf4 => 0.02,
@@ -220,7 +227,7 @@ mod tests {
             let line = format!(
                 "| {} | {} |",
                 precision.name(),
-                match limit(precision) {
+                match limit_at(precision) {
                     small if small < 0.005 => format!("{small:e}"),
                     limit => format!("{limit}"),
                 }

@@ -263,11 +263,15 @@ mod tests {
     #[test]
     fn a_run_can_be_judged_again_by_what_was_kept_of_it() {
         let broken = judge(|values| values[4] += 0.1, &[1, 0]);
-        assert_eq!(broken.clone().rejudged(Precision::F32), broken, "nothing has changed");
-        let at_16_bits = broken.clone().rejudged(Precision::Bf16);
+        assert_eq!(
+            broken.clone().rejudged(Tolerance::for_precision(Precision::F32)),
+            broken,
+            "nothing has changed"
+        );
+        let at_16_bits = broken.clone().rejudged(Tolerance::for_precision(Precision::Bf16));
         assert_eq!((at_16_bits.broken, at_16_bits.tolerance.tie), (None, 0.3));
         let of_schema_2 = Agreement { largest: None, ..broken };
-        assert_eq!(of_schema_2.clone().rejudged(Precision::Bf16), of_schema_2);
+        assert_eq!(of_schema_2.clone().rejudged(Tolerance::for_precision(Precision::Bf16)), of_schema_2);
     }
 
     #[test]

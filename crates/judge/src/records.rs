@@ -111,12 +111,19 @@ fn case(report: &Report, row: &Row) -> Case {
         new_tokens: plan.new_tokens,
         decode: decode.to_owned(),
         kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
+        kv_precision: contender.map_or_else(String::new, asked_cache),
         jit: contender.map_or(plan.jit, |contender| contender.jit),
         steps: plan.denoise.map(|denoise| denoise.steps),
         algorithm: plan.denoise.as_ref().map(algorithm),
         autoregressive: plan.autoregressive,
         other: Default::default(),
     }
+}
+
+/// What its KV cache was asked to be in, if that does not follow the weights.
+fn asked_cache(contender: &Contender) -> String {
+    let asked = contender.kv_precision.filter(|asked| !asked.is_auto());
+    asked.map_or_else(String::new, |asked| asked.name().to_owned())
 }
 
 /// How a step unmasks, with what is not as usual.

@@ -132,6 +132,7 @@ pub fn contender(label: &str) -> Contender {
         jit: true,
         threads: 2,
         kv_cache: KvCache::On,
+        kv_precision: Some(plan::KvPrecision::Auto),
         shards: 1,
     }
 }

@@ -36,7 +36,7 @@ impl Session<'_> {
         self.close(member, |session, run, ended| {
             let contender = session.plan.contender(&run.framework);
             let (Some(contender), Some(reference)) = (contender, work.reference) else { return };
-            let tolerance = Tolerance::for_precision(contender.precision);
+            let tolerance = Tolerance::for_contender(contender);
             ended.tokens = Some(parity::tokens(reference, run, Way::new(session.plan), tolerance.tie));
             if is_asked {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));

@@ -11,6 +11,7 @@ use plan::{Contender, HugePages};
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
         precision: contender.precision.name().into(),
+        kv_precision: contender.asked_cache().map(|cache| cache.name().to_owned()),
         device: device.into(),
         threads: contender.threads,
         shards: contender.shards,

@@ -150,7 +150,7 @@ impl Session<'_> {
             let ours = self.states(index, contender, false, &reference.generated.tokens)?;
             found.in_effect.clone_from(&ours.in_effect);
             found.no_layers.clone_from(&ours.no_layers);
-            found.layers = compare(theirs, &ours, layers::limit(contender.precision)).map_err(failed)?;
+            found.layers = compare(theirs, &ours, layers::limit(contender)).map_err(failed)?;
         }
         let first = self.continued(index)?;
         let second = self.continued(index)?;
@@ -159,7 +159,7 @@ impl Session<'_> {
             Some((prompt, token)) => Repeated::Differs { prompt, token },
         });
         if let Some((reference, _)) = reference {
-            let tie = Tolerance::for_precision(contender.precision).tie;
+            let tie = Tolerance::for_contender(contender).tie;
             found.continuation = Some(Continuation::new(reference, &first, &names, tie));
         }
         if let Some((tokens, reference)) = text {

@@ -15,7 +15,7 @@ use crate::native;
 use crate::places::Places;
 use configs::Engine;
 use plan::fit;
-use plan::{Failure, Result};
+use plan::{Failure, KvPrecision, Result};
 
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
@@ -57,9 +57,10 @@ pub struct Wanted<'a> {
     /// Whether f32 is needed too, as the reference, if it fits.
     pub reference: bool,
     pub device: &'a str,
+    /// What keys and values will be kept in.
+    pub kv_precision: KvPrecision,
     /// Number of sequences at once, and tokens of each, as far as they are known.
-    pub batch: usize,
-    pub capacity: usize,
+    pub sequences: (usize, usize),
 }
 
 /// Opens the prepared model that `wanted` names, and checks the hashes of the weights that will be used. A missing
@@ -72,7 +73,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     };
     let objection = |precisions: &[Precision]| {
         let available = memory::available(wanted.device)?;
-        fit::refusal(&config, precisions, wanted.batch, wanted.capacity, available)
+        fit::refusal(&config, (precisions, wanted.kv_precision), wanted.sequences, available)
     };
     if let Some(objection) = objection(&wanted.precisions) {
         return Err(Failure::usage(format!("{}: {objection}", wanted.model)));

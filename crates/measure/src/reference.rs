@@ -11,7 +11,7 @@ use judge::evidence::Fact;
 use judge::logits::Logits;
 use judge::parity::Reference;
 use judge::run::RunFailure;
-use plan::Contender;
+use plan::{Contender, KvPrecision};
 
 impl Session<'_> {
     /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves or, at a
@@ -123,7 +123,8 @@ impl Session<'_> {
         precision: Precision,
         task: Task,
     ) -> std::result::Result<Vec<Event>, String> {
-        let contender = Contender { precision, ..self.plan.contenders[index].clone() };
+        let cache = Some(KvPrecision::F32);
+        let contender = Contender { precision, kv_precision: cache, ..self.plan.contenders[index].clone() };
         let mut job = self.job(&contender, task);
         job.settings.dequantised = precision.is_quantised();
         let outcome = self.run_job(index, &job);

@@ -113,8 +113,8 @@ fn wanted(draft: &Draft) -> Wanted<'_> {
         // The reference is computed in f32 at every measured precision.
         reference: true,
         device: &draft.request().device,
-        batch: draft.batch(),
-        capacity: draft.least_capacity(),
+        kv_precision: draft.request().kv_precision,
+        sequences: (draft.batch(), draft.least_capacity()),
     }
 }
 

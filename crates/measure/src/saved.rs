@@ -80,16 +80,19 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     Ok((Facts { environment, plan, model, evidence, results }, missing))
 }
 
+/// Most rounds of a run. Figures are listed by round, so that a journal that names a later one would take any memory.
+const MOST_ROUNDS: usize = 100_000;
+
 /// Refuses rounds that the plan does not have: a journal that was changed by hand.
 fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()> {
     let runs = evidence.runs.iter().chain(&evidence.repeated);
-    match runs.map(|run| run.round).find(|&round| round >= plan.rounds.max()) {
+    let most = plan.rounds.max().min(MOST_ROUNDS);
+    match runs.map(|run| run.round).find(|&round| round >= most) {
         None => Ok(()),
         Some(round) => Err(Failure::usage(format!(
-            "{} has a process of round {}, and the plan has {} rounds",
+            "{} has a process of round {}, and there are at most {most} rounds",
             directory.join(SAMPLES).display(),
             round.saturating_add(1),
-            plan.rounds.max()
         ))),
     }
 }

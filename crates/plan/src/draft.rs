@@ -178,9 +178,10 @@ impl Draft {
     }
 
     /// Refuses a model that does not fit into memory with these sequences.
-    fn check_fits(&self, given: &Given<'_>, (batch, capacity): (usize, usize)) -> Result<()> {
+    fn check_fits(&self, given: &Given<'_>, sequences: (usize, usize)) -> Result<()> {
         let Some(available) = given.available_memory else { return Ok(()) };
-        match fit::refusal(given.config, &self.precisions(), batch, capacity, available) {
+        let held = (&self.precisions()[..], self.request.kv_precision);
+        match fit::refusal(given.config, held, sequences, available) {
             None => Ok(()),
             Some(why) => Err(Failure::usage(format!("{}: {why}", self.request.model()))),
         }

@@ -2,6 +2,8 @@
 
 use bundle::{ModelConfig, Precision};
 
+use crate::KvPrecision;
+
 /// The least memory of one worker, in bytes: its weights once, and the keys and values of its sequences. An engine that
 /// stores weights in its own layout needs more, which only the engine knows.
 #[derive(Debug, Clone, Copy)]
@@ -17,9 +19,8 @@ impl Demand {
     /// Computes the need; `None` if the precision cannot store this model. `prepare` gives the reason.
     pub(crate) fn new(
         config: &ModelConfig,
-        precision: Precision,
-        batch: usize,
-        capacity: usize,
+        (precision, cache): (Precision, KvPrecision),
+        (batch, capacity): (usize, usize),
     ) -> Option<Demand> {
         let stored = config.stored(precision).ok()?;
         let cached = 2 * config.layers as u128 * config.qkv_rows().1 as u128;
@@ -27,7 +28,7 @@ impl Demand {
         Some(Demand {
             precision,
             weights: stored.iter().map(|tensor| u128::from(tensor.bytes())).sum(),
-            kv_cache: cached * sequences * precision.element().bytes() as u128,
+            kv_cache: cached * sequences * cache.beside(precision).element().bytes() as u128,
             batch,
             capacity,
         })
@@ -51,15 +52,14 @@ impl Demand {
 }
 
 /// The reason, with the arithmetic, why `available` bytes are too few for `batch` sequences of `capacity` tokens at one
-/// of `precisions`; `None` if they may suffice.
+/// of `precisions`, with keys and values in `cache`; `None` if they may suffice.
 pub fn refusal(
     config: &ModelConfig,
-    precisions: &[Precision],
-    batch: usize,
-    capacity: usize,
+    (precisions, cache): (&[Precision], KvPrecision),
+    (batch, capacity): (usize, usize),
     available: u64,
 ) -> Option<String> {
-    let demand = |&precision: &Precision| Demand::new(config, precision, batch, capacity);
+    let demand = |&precision: &Precision| Demand::new(config, (precision, cache), (batch, capacity));
     let largest = precisions.iter().filter_map(demand).max_by_key(Demand::total)?;
     let fits = |demand: &Demand| demand.total() <= u128::from(available);
     if fits(&largest) {
@@ -101,7 +101,8 @@ pub(crate) mod tests {
 
     #[test]
     fn what_fits_to_the_byte_is_not_refused() {
-        let refused = |available| refusal(&config(), &[Precision::F32], 1, 0, available);
+        let refused =
+            |available| refusal(&config(), (&[Precision::F32], KvPrecision::Auto), (1, 0), available);
         assert_eq!(refused(F32_BYTES), None);
         let reason = refused(F32_BYTES - 1).unwrap();
         assert!(reason.contains("weights 0.00 GB at f32, but") && reason.contains("(bf16, f16"), "{reason}");
@@ -115,7 +116,9 @@ pub(crate) mod tests {
             weights + 2 * 64 * element * 3 * 100
         };
         for (precision, element) in [(Precision::F32, 4), (Precision::Bf16, 2), (Precision::Int8, 4)] {
-            let refused = |available| refusal(&config(), &[precision], 3, 100, available).is_some();
+            let refused = |available| {
+                refusal(&config(), (&[precision], KvPrecision::Auto), (3, 100), available).is_some()
+            };
             assert!(
                 !refused(needed(precision, element)) && refused(needed(precision, element) - 1),
                 "{precision}"
@@ -125,15 +128,18 @@ pub(crate) mod tests {
 
     #[test]
     fn the_largest_of_several_precisions_decides() {
-        let refused = |precisions: &[Precision]| refusal(&config(), precisions, 1, 0, F32_BYTES - 1);
+        let refused = |precisions: &[Precision]| {
+            refusal(&config(), (precisions, KvPrecision::Auto), (1, 0), F32_BYTES - 1)
+        };
         assert_eq!(refused(&[Precision::Bf16, Precision::Int8]), None);
         assert!(refused(&[Precision::Bf16, Precision::F32]).is_some());
     }
 
     #[test]
     fn the_remedy_is_one_that_helps() {
-        let refused =
-            |batch, available| refusal(&config(), &[Precision::F32], batch, 200, available).unwrap();
+        let refused = |batch, available| {
+            refusal(&config(), (&[Precision::F32], KvPrecision::Auto), (batch, 200), available).unwrap()
+        };
         assert!(refused(1, 1).ends_with("; take a smaller model"));
         let batch = refused(1 << 20, F32_BYTES);
         assert!(batch.contains("1048576 sequences of 200 tokens = 107.37"), "{batch}");

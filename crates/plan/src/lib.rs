@@ -15,6 +15,7 @@ pub mod denoise;
 mod draft;
 mod failure;
 pub mod fit;
+mod kv_precision;
 mod optimised;
 mod plan;
 pub mod prompts;
@@ -29,6 +30,7 @@ pub use arms::{Arm, StudySettings};
 pub use axes::{Axis, Setting, Settings};
 pub use draft::{Draft, Given, check};
 pub use failure::{Failure, Result};
+pub use kv_precision::KvPrecision;
 pub use plan::{Contender, Generation, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
 pub use request::{

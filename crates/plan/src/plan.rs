@@ -8,7 +8,7 @@ use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{HugePages, Prompt, Request};
+use crate::{HugePages, KvPrecision, Prompt, Request};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct Contender {
     /// Number of threads.
     pub threads: usize,
     pub kv_cache: KvCache,
+    /// What keys and values are to be kept in. `None` in results of versions that left it to the engines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_precision: Option<KvPrecision>,
     /// Number of devices that the weights are divided over.
     #[serde(default = "one")]
     pub shards: usize,
@@ -40,9 +43,15 @@ impl Contender {
             jit: request.jit && engine.settings.jit.unwrap_or(true),
             threads: engine.settings.threads.unwrap_or_else(|| threads(request, available_threads)),
             kv_cache: KvCache::On,
+            kv_precision: Some(request.kv_precision),
             shards: 1,
             engine,
         }
+    }
+
+    /// The element type that keys and values are to be kept in: f32, bf16 or f16.
+    pub fn asked_cache(&self) -> Option<Precision> {
+        Some(self.kv_precision?.beside(self.precision))
     }
 }
 

@@ -8,6 +8,7 @@ use tokenizers::Tokenizer;
 
 use configs::{Suite, SuitePrompt};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::chat::Chat;
 use crate::{Failure, Result};
@@ -48,6 +49,34 @@ pub enum Text {
     },
 }
 
+/// Refuses what the tokenizer library does not refuse but dies of: a text that is broken off within a decoder, and tables
+/// of SentencePiece, which it takes at their word. No model that is read here has such tables.
+fn check(bytes: &[u8]) -> std::result::Result<(), String> {
+    #[derive(Deserialize)]
+    struct Document {
+        #[serde(default)]
+        normalizer: Value,
+    }
+    fn has_tables(value: &Value) -> bool {
+        match value {
+            Value::Array(values) => values.iter().any(has_tables),
+            Value::Object(fields) => {
+                fields.contains_key("precompiled_charsmap")
+                    || fields.get("type").is_some_and(|kind| kind == "Precompiled")
+                    || fields.values().any(has_tables)
+            }
+            _ => false,
+        }
+    }
+    let document: Document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if has_tables(&document.normalizer) {
+        return Err(
+            "its normalizer holds tables of SentencePiece (`Precompiled`), which are not read".to_owned()
+        );
+    }
+    Ok(())
+}
+
 impl Text {
     /// The tokenizer of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Text> {
@@ -61,8 +90,11 @@ impl Text {
 
     /// The tokenizer in the bytes of a tokenizer.json that is called `path`.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Text> {
-        let mut tokenizer = Tokenizer::from_bytes(bytes)
-            .map_err(|e| Failure::usage(format!("{} is not a tokenizer: {e}", path.display())))?;
+        let refused = |why: &dyn std::fmt::Display| {
+            Failure::usage(format!("{} is not a tokenizer: {why}", path.display()))
+        };
+        check(bytes).map_err(|why| refused(&why))?;
+        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|why| refused(&why))?;
         // A prompt is measured as it is: what a tokenizer.json would cut off or fill up is no part of it. Filling up could
         // take any amount of memory.
         tokenizer.with_padding(None);

@@ -10,7 +10,7 @@ use protocol::{Algorithm, KvCache};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
-use crate::{Failure, Result};
+use crate::{Failure, KvPrecision, Result};
 
 /// The request for a comparison, or for several if a list has more than one value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,6 +74,8 @@ pub struct Request {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
     pub kv_cache: KvCache,
+    #[serde(skip_serializing_if = "KvPrecision::is_auto")]
+    pub kv_precision: KvPrecision,
     pub fair_comparison: bool,
     /// The framework whose f32 logits are the reference.
     pub reference: Option<String>,
@@ -122,6 +124,7 @@ impl Default for Request {
             denoise: DenoiseAsked::default(),
             autoregressive: false,
             kv_cache: KvCache::On,
+            kv_precision: KvPrecision::Auto,
             fair_comparison: true,
             reference: None,
             seed: None,

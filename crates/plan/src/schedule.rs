@@ -27,7 +27,8 @@ pub(crate) fn choose(
     let available = [machine, asked].into_iter().flatten().min();
     let together = available.filter(|_| !request.is_on_gpu()).map(|available| {
         let kinds = contenders.iter().map(|contender| {
-            (contender.precision, workers::Kind::new(&contender.engine, contender.precision))
+            let kind = workers::Kind::new(&contender.engine, contender.precision);
+            (contender.precision, contender.kv_precision.unwrap_or_default(), kind)
         });
         let kinds: Vec<_> = kinds.collect();
         workers::Together::new(config, &kinds, sequences, available)

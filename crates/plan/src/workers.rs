@@ -6,8 +6,8 @@ use bundle::quantised::scale_name;
 use bundle::{ModelConfig, Precision};
 use configs::{Engine, EngineMemory};
 
-use crate::Contender;
 use crate::fit::{Demand, gigabytes};
+use crate::{Contender, KvPrecision};
 
 /// What the worker of an engine without measured memory takes at most of weights and KV cache: engines that pack weights
 /// hold a second copy of a part.
@@ -59,11 +59,13 @@ impl<'a> Kind<'a> {
 pub(crate) fn expected(
     config: &ModelConfig,
     contenders: &[Contender],
-    (batch, capacity): (usize, usize),
+    sequences: (usize, usize),
 ) -> BTreeMap<String, u64> {
-    let expected = |Contender { label, engine, precision, .. }: &Contender| {
+    let expected = |contender: &Contender| {
+        let Contender { label, engine, precision, .. } = contender;
         let Kind::Measured(memory) = Kind::new(engine, *precision) else { return None };
-        let demand = Demand::new(config, *precision, batch, capacity)?;
+        let cache = contender.kv_precision.unwrap_or_default();
+        let demand = Demand::new(config, (*precision, cache), sequences)?;
         Some((label.clone(), peak(memory, config, &demand) as u64))
     };
     contenders.iter().filter_map(expected).collect()
@@ -102,16 +104,16 @@ pub(crate) struct Together {
 }
 
 impl Together {
-    /// Contenders are given by precision and kind. A precision that cannot store this model takes no memory: its worker
+    /// Contenders are given by the precisions of weights and cache, and by kind. A precision that cannot store this model takes no memory: its worker
     /// ends at once.
     pub(crate) fn new(
         config: &ModelConfig,
-        contenders: &[(Precision, Kind<'_>)],
-        (batch, capacity): (usize, usize),
+        contenders: &[(Precision, KvPrecision, Kind<'_>)],
+        sequences: (usize, usize),
         available: u64,
     ) -> Together {
-        let bytes = |&(precision, kind): &(Precision, Kind<'_>)| {
-            let demand = Demand::new(config, precision, batch, capacity);
+        let bytes = |&(precision, cache, kind): &(Precision, KvPrecision, Kind<'_>)| {
+            let demand = Demand::new(config, (precision, cache), sequences);
             demand.map_or(0.0, |demand| kind.bytes(config, &demand))
         };
         Together { each: contenders.iter().map(bytes).collect(), available: available as f64 }
@@ -161,7 +163,7 @@ mod tests {
     use crate::Request;
     use crate::fit::tests::{F32_BYTES, config};
 
-    fn together(contenders: &[(Precision, Kind<'_>)], available: u64) -> Together {
+    fn together(contenders: &[(Precision, KvPrecision, Kind<'_>)], available: u64) -> Together {
         Together::new(&config(), contenders, (1, 0), available)
     }
 
@@ -171,13 +173,14 @@ mod tests {
 
     #[test]
     fn all_workers_must_fit_at_once() {
-        let three = [(Precision::F32, Kind::Engine); 3];
+        let three = [(Precision::F32, KvPrecision::Auto, Kind::Engine); 3];
         assert_eq!(together(&three, 3 * ENGINE + 3).obstacle(), None);
         let reason = together(&three, 3 * ENGINE - 3).obstacle().unwrap();
         assert!(reason.starts_with("all 3 workers together may need 0.75 GB, and 0.75 GB"), "{reason}");
-        let reference = [(Precision::F32, Kind::Reference)];
+        let reference = [(Precision::F32, KvPrecision::Auto, Kind::Reference)];
         assert!(together(&reference, REFERENCE - 1).obstacle().is_some(), "references take more");
-        let hybrid = |available| together(&[(Precision::F32, Kind::Hybrid)], available).obstacle();
+        let hybrid =
+            |available| together(&[(Precision::F32, KvPrecision::Auto, Kind::Hybrid)], available).obstacle();
         assert!(hybrid(2 * ENGINE - 2).is_some(), "a hybrid takes what two engines take");
         assert_eq!(hybrid(2 * ENGINE + 2), None);
     }
@@ -205,14 +208,16 @@ mod tests {
             Some(100_000_000 + linear + rest),
             "the head is the linear layer now, and of the embedding nothing is held"
         );
-        let room = |available| together(&[(Precision::Bf16, Kind::new(&engine, Precision::Bf16))], available);
+        let room = |available| {
+            together(&[(Precision::Bf16, KvPrecision::Auto, Kind::new(&engine, Precision::Bf16))], available)
+        };
         assert!(room(109_000_000).obstacle().is_some(), "a tenth more is kept free");
         assert_eq!(room(111_000_000).obstacle(), None);
     }
 
     #[test]
     fn what_does_not_fit_is_cut_into_groups_that_share_the_first() {
-        let five = [(Precision::F32, Kind::Engine); 5];
+        let five = [(Precision::F32, KvPrecision::Auto, Kind::Engine); 5];
         let groups = |available| together(&five, available).groups();
         assert_eq!(groups(3 * ENGINE + 3), Some(vec![vec![0, 1, 2], vec![0, 3, 4]]));
         assert_eq!(groups(4 * ENGINE + 4), Some(vec![vec![0, 1, 2, 3], vec![0, 4]]));

@@ -171,6 +171,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
         // The workers that are profiled read the bundle by its crate.
         model: serde_json::Value::Null,
         settings: Settings {
+            kv_precision: None,
             precision: args.precision.clone(),
             device: "cpu".into(),
             threads: args.threads,

@@ -32,6 +32,9 @@ pub struct Job {
 pub struct Settings {
     /// `f32`, `bf16`, `f16`
     pub precision: String,
+    /// What keys and values are kept in: `f32`, `bf16`, `f16`; what the worker thinks best where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_precision: Option<String>,
     /// `cpu` or `cuda:N`
     pub device: String,
     pub threads: usize,

@@ -155,6 +155,7 @@ impl Subject<'_> {
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
             settings: Settings {
+                kv_precision: None,
                 precision: self.precision.name().into(),
                 device: self.device.into(),
                 threads: self.threads,

@@ -62,6 +62,7 @@ pub fn generated<E: InferenceEngine>(
     };
     let settings = Settings {
         precision: "f32".into(),
+        kv_precision: None,
         device: "cpu".into(),
         threads,
         shards: 1,

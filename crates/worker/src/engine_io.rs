@@ -1,6 +1,6 @@
 //! Between the protocol's types and the engine's: neither crate knows the other.
 
-use engine::{Device, EngineError, InEffect, KvCachePolicy, Runtime, Settings};
+use engine::{Device, EngineError, InEffect, KvCachePolicy, Precision, Runtime, Settings};
 use protocol::{Build, FailureKind, Hello, KvCache};
 
 pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
@@ -8,8 +8,10 @@ pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineErro
         let reason = format!("its weights are not divided over devices ({} were asked for)", wire.shards);
         return Err(EngineError::Unsupported(reason));
     }
+    let precision = wire.precision.parse().map_err(EngineError::Input)?;
     Ok(Settings {
-        precision: wire.precision.parse().map_err(EngineError::Input)?,
+        precision,
+        cache: cache(wire.kv_precision.as_deref(), precision)?,
         device: device(&wire.device)?,
         threads: wire.threads,
         jit: wire.jit,
@@ -17,6 +19,17 @@ pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineErro
         dequantised: wire.dequantised,
         options: wire.options.clone(),
     })
+}
+
+/// What keys and values are kept in.
+fn cache(asked: Option<&str>, weights: Precision) -> Result<Precision, EngineError> {
+    match asked.map(str::parse).transpose().map_err(EngineError::Input)? {
+        None => Ok(weights.usual_cache()),
+        Some(asked) if Precision::CACHES.contains(&asked) => Ok(asked),
+        Some(other) => {
+            Err(EngineError::Input(format!("no KV cache is kept in {other}: take f32, bf16 or f16")))
+        }
+    }
 }
 
 pub(crate) fn device(text: &str) -> Result<Device, EngineError> {
@@ -61,7 +74,7 @@ pub(crate) fn in_effect(
     protocol::InEffect {
         precision: observed.weights.name().into(),
         activations: observed.activations.into(),
-        kv_cache_precision: observed.kv_cache.into(),
+        kv_cache_precision: observed.kv_cache.name().into(),
         kv_cache: policy.into(),
         device: observed.device.to_string().into(),
         threads: observed.threads,

@@ -86,7 +86,7 @@ impl InferenceEngine for Burn {
         InEffect {
             weights,
             activations: weights.name().into(),
-            kv_cache: weights.name().into(),
+            kv_cache: weights,
             kv_cache_policy: if self.in_place { KvCachePolicy::Preallocated } else { KvCachePolicy::Growing },
             device: Device::Cpu,
             threads: rayon::current_num_threads(),

@@ -10,6 +10,7 @@ use reference_burn::Burn;
 fn settings(precision: Precision) -> Settings {
     Settings {
         precision,
+        cache: precision.usual_cache(),
         device: Device::Cpu,
         threads: 2,
         jit: true,
@@ -49,7 +50,7 @@ fn half_precisions_are_close_to_f32_and_are_what_is_held() {
         for (precision, share) in [(Precision::F16, 0.01), (Precision::Bf16, 0.08)] {
             let mut burn = Burn::load(&bundle, &settings(precision)).unwrap();
             let in_effect = burn.in_effect();
-            assert_eq!((in_effect.weights, in_effect.kv_cache.as_str()), (precision, precision.name()));
+            assert_eq!((in_effect.weights, in_effect.kv_cache), (precision, precision));
             burn.begin(reference.batch, reference.positions).unwrap();
             let logits = burn.append(&reference.tokens, Want::All).unwrap();
             let difference = engine::conformance::max_abs_difference(logits, &reference.logits);

@@ -173,7 +173,7 @@ fn dtype(precision: Precision) -> Result<DType, EngineError> {
 }
 
 fn in_effect(weights: Weights, precision: Precision) -> InEffect {
-    let activations = if weights == Weights::Bundle { precision.name() } else { "f32" };
+    let activations = if weights == Weights::Bundle { precision } else { Precision::F32 };
     let (weight_storage, kernels) = match weights {
         Weights::Bundle => ("copied from the mapped file", "models::llama: Tensor::matmul, attention in f32"),
         Weights::Derived => ("GGUF derived from the bundle", "models::quantized_llama: QMatMul"),
@@ -181,8 +181,8 @@ fn in_effect(weights: Weights, precision: Precision) -> InEffect {
     };
     InEffect {
         weights: precision,
-        activations: activations.into(),
-        kv_cache: activations.into(),
+        activations: activations.name().into(),
+        kv_cache: activations,
         kv_cache_policy: KvCachePolicy::Growing,
         device: Device::Cpu,
         threads: utils::get_num_threads(),

@@ -11,6 +11,7 @@ use reference_candle_transformers::CandleTransformers;
 fn settings(precision: Precision) -> Settings {
     Settings {
         precision,
+        cache: precision.usual_cache(),
         device: Device::Cpu,
         // candle's own count; more or fewer can be asked for in the environment alone.
         threads: candle_core::utils::get_num_threads(),

@@ -108,7 +108,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     InEffect {
         weights: Precision::F32,
         activations: "f32".into(),
-        kv_cache: "f32".into(),
+        kv_cache: Precision::F32,
         kv_cache_policy: KvCachePolicy::Preallocated,
         device: Device::Cpu,
         threads: model.threads,

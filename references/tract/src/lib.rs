@@ -100,7 +100,7 @@ fn in_effect(model: &Model) -> InEffect {
     InEffect {
         weights: Precision::F32,
         activations: "f32".into(),
-        kv_cache: "f32".into(),
+        kv_cache: Precision::F32,
         kv_cache_policy: KvCachePolicy::Growing,
         device: Device::Cpu,
         threads: model.threads,

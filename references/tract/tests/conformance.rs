@@ -9,6 +9,7 @@ use reference_tract::Tract;
 fn settings(threads: usize) -> Settings {
     Settings {
         precision: Precision::F32,
+        cache: Precision::F32,
         device: Device::Cpu,
         threads,
         jit: true,

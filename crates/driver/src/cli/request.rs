@@ -5,14 +5,16 @@ use std::path::PathBuf;
 
 use bundle::Precision;
 use clap::{Args, ValueEnum};
-use plan::{DecodeAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked};
+use plan::{
+    DecodeAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked,
+};
 use protocol::KvCache;
 
 use super::help::WORK;
 use super::masked::DenoiseFlags;
 use super::values::{
-    parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule, parse_seconds,
-    precisions, set, set_list,
+    kv_precision, parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule,
+    parse_seconds, precisions, set, set_list,
 };
 use super::{ChatFlag, SamplingArgs};
 
@@ -158,6 +160,9 @@ pub(crate) struct RequestArgs {
     /// Use the KV cache; off computes the whole prefix again for every token [default: on]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     kv_cache: Option<OnOff>,
+    /// What keys and values are kept in; auto is 16 bits where the weights have 16 bits, else f32 [default: auto]
+    #[arg(long, value_parser = kv_precision(), help_heading = EXPERT, hide_short_help = true)]
+    kv_precision: Option<KvPrecision>,
     /// Refuse or strike whatever breaks a fairness rule; =false only labels it [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = EXPERT, hide_short_help = true)]
     fair_comparison: Option<bool>,
@@ -256,6 +261,7 @@ impl RequestArgs {
         if let Some(kv_cache) = self.kv_cache {
             request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };
         }
+        set(&mut request.kv_precision, self.kv_precision.as_ref());
     }
 
     /// Applies the flags that decide how it is measured.

@@ -3,11 +3,18 @@
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use plan::{RoundsAsked, ScheduleAsked, Switch};
+use plan::{KvPrecision, RoundsAsked, ScheduleAsked, Switch};
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+}
+
+/// Parses what keys and values are kept in.
+pub(super) fn kv_precision() -> impl TypedValueParser<Value = KvPrecision> {
+    let named = |name: &str| KvPrecision::ALL.into_iter().find(|precision| precision.name() == name);
+    PossibleValuesParser::new(KvPrecision::ALL.map(KvPrecision::name))
+        .try_map(move |name| named(&name).ok_or_else(|| format!("no KV cache is kept in {name}")))
 }
 
 pub(super) fn parse_device(text: &str) -> Result<String, String> {

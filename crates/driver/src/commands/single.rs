@@ -48,8 +48,8 @@ impl Single {
             precisions: vec![contender.precision],
             reference: false,
             device: &request.device,
-            batch,
-            capacity,
+            kv_precision: request.kv_precision,
+            sequences: (batch, capacity),
         };
         let bundle = provision::model(&places, &wanted, here.quiet)?;
         Ok(Single { places, request, contender, bundle })

@@ -33,8 +33,8 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
         precisions: vec![args.precision],
         reference: false,
         device: &request.device,
-        batch: 2,
-        capacity: 16,
+        kv_precision: request.kv_precision,
+        sequences: (2, 16),
     };
     let bundle = provision::model(&places, &wanted, args.here.quiet)?;
     let subject = Subject {

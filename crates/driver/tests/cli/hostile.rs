@@ -71,6 +71,12 @@ fn a_parity_file_that_is_no_file_of_its_size_strikes_by_r11() {
 }
 
 #[test]
+fn weights_that_are_cut_off_while_they_are_mapped_end_a_row_and_not_the_run() {
+    let (state, reason) = verdict(&[("fault", "cut_off")]);
+    assert_eq!((state.as_str(), reason.as_str()), ("failed", "it was ended by signal 7 (SIGBUS)"));
+}
+
+#[test]
 fn an_event_that_is_left_out_strikes_by_the_rule_that_it_would_have_shown() {
     for (event, rule) in [("hello", "R10: "), ("loaded", "R1: "), ("usage", "R1: "), ("parity", "R11: ")] {
         let (report, _) = beside_a_good_one(&[("leave_out", event)]);

@@ -1,4 +1,4 @@
-//! A campaign of kills: drivers, workers and `prepare` are killed at random moments, and nothing that was saved is lost,
+//! A campaign of kills: drivers, workers, `prepare` and set-up are killed at random moments, and nothing that was saved is lost,
 //! nothing is half-made, nobody is left, and the next run works.
 //!
 //! The short form is an ordinary test. The long one is repeated by
@@ -15,6 +15,7 @@ use judge::Fact;
 
 use crate::common::Installation;
 use crate::pipeline::{children, wait_for};
+use crate::set_up::Wheel;
 
 /// Longest wait before a kill, in milliseconds: a run takes about as long.
 const LONGEST_MS: u64 = 900;
@@ -28,9 +29,11 @@ enum Victim {
     /// One of two drivers that share results directory and history.
     DriverOfTwo,
     Prepare,
+    SetUp,
 }
 
-const VICTIMS: [Victim; 4] = [Victim::Driver, Victim::Worker, Victim::DriverOfTwo, Victim::Prepare];
+const VICTIMS: [Victim; 5] =
+    [Victim::Driver, Victim::Worker, Victim::DriverOfTwo, Victim::Prepare, Victim::SetUp];
 
 /// Numbers that a seed decides (splitmix64).
 struct Random(u64);
@@ -54,6 +57,7 @@ struct Saved {
 
 struct Campaign {
     installation: Installation,
+    wheel: Wheel,
     random: Random,
     saved: Saved,
 }
@@ -63,21 +67,27 @@ impl Campaign {
         let slow = [("token_ms", "2"), ("load_ms", "20")];
         let installation = Installation::new().engine("one", &slow).engine("two", &slow);
         std::fs::create_dir(installation.path("tmp")).unwrap();
-        Campaign { installation, random: Random(seed), saved: Saved::default() }
+        let wheel = Wheel::new(&installation);
+        Campaign { installation, wheel, random: Random(seed), saved: Saved::default() }
     }
 
     fn run(&mut self, kills: usize) {
-        let mut hits = 0;
+        let mut hits = [0; VICTIMS.len()];
         for number in 0..kills {
-            let victim = VICTIMS[self.random.below(VICTIMS.len() as u64) as usize];
-            hits += usize::from(self.kill(victim));
+            let chosen = self.random.below(VICTIMS.len() as u64) as usize;
+            hits[chosen] += usize::from(self.kill(VICTIMS[chosen]));
             self.nobody_is_left();
             self.nothing_is_lost(number);
             self.bundles_are_whole();
+            self.wheel.is_whole();
         }
         self.next_run_works();
+        let by_victim: Vec<String> =
+            VICTIMS.iter().zip(hits).map(|(victim, hits)| format!("{victim:?} {hits}")).collect();
         println!(
-            "{kills} kills, {hits} of them before the end of what was killed; {} files",
+            "{kills} kills, {} of them before the end of what was killed ({}); {} files",
+            hits.iter().sum::<usize>(),
+            by_victim.join(", "),
             self.saved.lines.len()
         );
     }
@@ -144,6 +154,16 @@ impl Campaign {
                 let prepare = self.prepare();
                 std::thread::sleep(wait / 6);
                 end(prepare)
+            }
+            Victim::SetUp => {
+                match self.random.below(3) {
+                    0 => drop(std::fs::remove_dir_all(self.wheel.place())),
+                    1 => self.wheel.pin(self.random.below(1000) as usize),
+                    _ => {}
+                }
+                let set_up = self.spawn(self.wheel.set_up());
+                std::thread::sleep(wait / 6);
+                end(set_up)
             }
         }
     }
@@ -217,6 +237,8 @@ impl Campaign {
     fn next_run_works(&self) {
         assert!(self.compare().wait().unwrap().success());
         assert!(self.prepare().wait().unwrap().success());
+        assert!(self.spawn(self.wheel.set_up()).wait().unwrap().success() && self.wheel.is_whole());
+        assert_eq!(self.wheel.left_over(), 0, "what a killed set-up left is removed");
         // One whose owner was killed before it could be marked as owned is removed after an hour.
         let left = std::fs::read_dir(self.installation.path("tmp")).unwrap().flatten();
         let owned = left.filter(|entry| entry.path().join(".lock").exists()).count();

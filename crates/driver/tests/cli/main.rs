@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 mod bundles;
+#[cfg(target_os = "linux")]
+mod cache;
 mod chat;
 mod check;
 mod claims;
@@ -15,6 +17,7 @@ mod history;
 mod hostile;
 mod input;
 mod kills;
+mod kv_precision;
 #[cfg(target_os = "linux")]
 mod memory;
 mod optimised;
@@ -26,6 +29,8 @@ mod references;
 mod report;
 mod sampling;
 mod schema;
+#[cfg(target_os = "linux")]
+mod set_up;
 mod shards;
 mod studies;
 mod synthetic;

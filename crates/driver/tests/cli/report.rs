@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran};
+use crate::common::{Installation, Ran, row};
 
 fn two() -> Installation {
     Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
@@ -212,6 +212,67 @@ fn half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
+#[test]
+fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring() {
+    let installation = two();
+    let directory = measured(&installation);
+    let path = directory.to_str().unwrap();
+    let mut forged = read(&directory.join("report.json"));
+    forged["rows"][0]["metrics"][4]["median"] = json!(18_446_744_073.709_55);
+    write(&directory.join("report.json"), &forged);
+    report(&installation, &[path]).refused(&["peak memory of", "18446744073.70955 GB, which cannot be"]);
+    // From the samples alone, with the reading that would give such a figure.
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    let journal = directory.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    // Not the one that hashed the weights for both: without its hash the other is struck.
+    let hashed = |fact: &Value| {
+        let mut events = fact["events"].as_array().into_iter().flatten();
+        events.any(|event| event["event"] == "usage" && event["weights_sha256"].is_string())
+    };
+    let mut facts = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let hashing = facts.find(hashed).unwrap()["process"]["framework"].clone();
+    let (liar, other) = if hashing == "quick" { ("slow", "quick") } else { ("quick", "slow") };
+    let forge = |line: &str| {
+        let mut fact: Value = serde_json::from_str(line).unwrap();
+        if fact["process"]["framework"] == liar {
+            let events = fact.get_mut("events").and_then(Value::as_array_mut).into_iter().flatten();
+            for usage in events.filter(|event| event["event"] == "usage") {
+                usage["peak_bytes"] = json!(u64::MAX);
+            }
+        }
+        fact.to_string() + "\n"
+    };
+    std::fs::write(&journal, text.lines().map(forge).collect::<String>()).unwrap();
+    let ran = report(&installation, &[path]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = read(&directory.join("report.json"));
+    let struck = row(&shown, liar);
+    assert_eq!(struck["state"], "failed", "{struck}");
+    let reason = "its event `usage` has an impossible reading: peak_bytes is 18446744073709551615";
+    assert_eq!(struck["reasons"][0], reason);
+    assert_eq!(row(&shown, other)["state"], "measured");
+    let table = std::fs::read_to_string(directory.join("report.md")).unwrap();
+    assert!(table.contains(reason) && !table.contains("18446744074"), "{table}");
+}
+
+#[test]
+fn a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round() {
+    let installation = two();
+    let directory = measured(&installation);
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    let mut plan = read(&directory.join("plan.json"));
+    plan["rounds"] = json!({"fixed": 1u64 << 62});
+    write(&directory.join("plan.json"), &plan);
+    let journal = directory.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replace("\"round\":5,", "\"round\":1152921504606846976,")).unwrap();
+    let ran = report(&installation, &[directory.to_str().unwrap()]);
+    ran.refused(&[
+        "samples.jsonl has a process of round 1152921504606846977, and there are at most 100000 rounds",
+    ]);
+}
+
 /// Copies a results directory, as one that came from another machine.
 fn copied(from: &Path, to: &Path, cpu: &str) {
     std::fs::create_dir_all(to).unwrap();
@@ -233,6 +294,10 @@ fn results_of_many_machines_are_one_page_and_one_table() {
     copied(&directory, &all.join("b/run"), "Processor <b>");
     copied(&directory, &all.join("c/run"), "Processor C");
     write(&all.join("c/run/report.json"), &json!({"schema": 99}));
+    copied(&directory, &all.join("d/run"), "Processor D");
+    let mut forged = read(&all.join("d/run/report.json"));
+    forged["rows"][0]["metrics"][0]["values"][0] = json!(-1e308);
+    write(&all.join("d/run/report.json"), &forged);
     let out = installation.path("new/page");
     let collection = |arguments: &[&str]| {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
@@ -247,16 +312,21 @@ fn results_of_many_machines_are_one_page_and_one_table() {
         ran.stdout
     );
     let page = std::fs::read_to_string(out.join("index.html")).unwrap();
-    for told in
-        ["Processor A", "Processor &lt;b&gt;", "2 runs on 2 machines", "quick decodes", "its schema is 99"]
-    {
+    for told in [
+        "Processor A",
+        "Processor &lt;b&gt;",
+        "2 runs on 2 machines",
+        "quick decodes",
+        "its schema is 99",
+        "-1e308 s, which cannot be",
+    ] {
         assert!(page.contains(told), "{told}: {page}");
     }
     let csv = std::fs::read_to_string(out.join("collection.csv")).unwrap();
     assert_eq!(
         csv::Reader::from_reader(csv.as_bytes()).records().count(),
-        5,
-        "two runs of two, and one unreadable"
+        6,
+        "two runs of two, and two unreadable"
     );
     assert!(
         !page.contains(all.to_str().unwrap()) && !csv.contains(all.to_str().unwrap()),

@@ -128,6 +128,14 @@ fn what_cannot_be_planned_run_or_merged_is_told() {
         .run(&["run", "--plan", "absent.json"])
         .refused(&["absent.json is not a plan", "photofinish plan"]);
     installation.run(&["merge", &shard, &shard]).refused(&["measured the same cell"]);
+    let cells = PathBuf::from(&shard).join("cells.jsonl");
+    let told = std::fs::read_to_string(&cells).unwrap();
+    let mut cell: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    cell["rows"][0]["metrics"]["latency"]["median"] = json!(1e308);
+    std::fs::write(&cells, format!("{cell}\n")).unwrap();
+    installation
+        .run(&["merge", &shard])
+        .refused(&["cells.jsonl, line 1: latency of", "1e308 ms, which cannot be"]);
     let results = installation.path("model").display().to_string();
     installation.run(&["merge", &results]).refused(&["is not of a shard"]);
     let out = installation.path("p.json").display().to_string();

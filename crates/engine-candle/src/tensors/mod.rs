@@ -12,6 +12,7 @@ use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
 use engine::{EngineError, InEffect, Want};
 
+use crate::cpu::element;
 use crate::decoder::{self, Decoder};
 use crate::error::framework;
 use crate::parallel;
@@ -49,11 +50,7 @@ impl Tensors {
     ) -> std::result::Result<Tensors, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
-        let dtype = match precision {
-            Precision::Bf16 => DType::BF16,
-            Precision::F16 => DType::F16,
-            _ => DType::F32,
-        };
+        let dtype = element(precision);
         let upload = Upload { reader: Reader::new(&weights, dequantise), device: device.clone(), dtype };
         let embedding = upload.matrix(&config.embedding())?;
         let head =
@@ -132,7 +129,7 @@ impl Decoder for Tensors {
         InEffect {
             weights: self.precision,
             activations: held.name().into(),
-            kv_cache: held.name().into(),
+            kv_cache: held,
             kv_cache_policy: decoder::policy(&self.config),
             device,
             threads: parallel::prefill_threads(),

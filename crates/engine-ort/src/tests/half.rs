@@ -12,7 +12,7 @@ use crate::Ort;
 const TOLERANCE: f32 = 32.0 / 2048.0;
 
 fn half() -> Settings {
-    Settings { precision: Precision::F16, ..settings() }
+    Settings { precision: Precision::F16, cache: Precision::F16, ..settings() }
 }
 
 fn follows(engine: &mut impl InferenceEngine, reference: &Reference, vocabulary: usize) {
@@ -45,7 +45,7 @@ fn the_f16_graph_follows_f32() {
         let (reference, config) = (Reference::read(&model), bundle.config());
         let mut engine = Ort::load_with(&bundle, Attention::plan(config), &half()).expect("loads");
         let in_effect = engine.in_effect();
-        assert_eq!((in_effect.activations.as_str(), in_effect.kv_cache.as_str()), ("f16", "f16"));
+        assert_eq!((in_effect.activations.as_str(), in_effect.kv_cache), ("f16", Precision::F16));
         follows(&mut engine, &reference, config.vocab_size);
         engine.begin(reference.batch, reference.positions).expect("begins");
         engine.append(&reference.tokens, Want::Last).expect("appends");

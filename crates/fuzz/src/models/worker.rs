@@ -96,6 +96,7 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
         bundle: bundle.display().to_string(),
         model: serde_json::Value::Null,
         settings: Settings {
+            kv_precision: None,
             precision: precision.name().to_owned(),
             device: "cpu".to_owned(),
             threads: 1,

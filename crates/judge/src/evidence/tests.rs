@@ -10,18 +10,16 @@ fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }
 }
 
+/// In nanoseconds: as long as a request may take, with its first token and one gap of this length.
+const HALF_A_DAY: u64 = 43_199_999_999_999;
+
 fn sample(ns: u64) -> CaseSample {
-    CaseSample {
-        first_token_ns: ns,
-        gaps_ns: vec![(1 << 53) + 1, 1],
-        tokens: vec![vec![7]],
-        ..CaseSample::default()
-    }
+    CaseSample { first_token_ns: ns, gaps_ns: vec![ns, 1], tokens: vec![vec![7]], ..CaseSample::default() }
 }
 
 /// A block of one turn.
 fn block(number: usize, stands: bool) -> Fact {
-    let turn = Turn { block: number, repeat: 0, position: 0, case: 0, stands, sample: sample(u64::MAX) };
+    let turn = Turn { block: number, repeat: 0, position: 0, case: 0, stands, sample: sample(HALF_A_DAY) };
     let turns = vec![("a".to_owned(), turn)];
     Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
 }
@@ -108,6 +106,39 @@ fn a_journal_read_back_is_the_same_evidence() {
     let run = evidence.run(&process()).unwrap();
     assert_eq!((run.turns.len(), run.requests().count(), run.all_requests().len()), (3, 2, 3));
     assert!(run.is_complete() && run.usage().is_some() && run.waited.is_some());
+}
+
+#[test]
+fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
+    let said = |ns| {
+        let iteration = Event::Iteration(Iteration { index: 0, cases: vec![sample(ns)] });
+        testing::run("a", 0, vec![Event::Loaded(testing::loaded(1)), iteration])
+    };
+    let labels = ["a".to_owned()];
+    let readers: [fn(Run, &[String]) -> Evidence; 2] = [
+        |run, _| Evidence::from_facts([Fact::Run(Box::new(run))]),
+        |run, labels| Evidence::from_runs(vec![run], labels),
+    ];
+    for read in readers {
+        assert_eq!(read(said(1), &labels).absent.len(), 0);
+        let evidence = read(said(u64::MAX), &labels);
+        let reason =
+            "its event `iteration` has an impossible reading: first_token_ns is 18446744073709551615";
+        assert_eq!(evidence.absent["a"].sentence(), reason);
+        assert!(!evidence.runs[0].is_complete() && evidence.runs[0].requests().count() == 0);
+    }
+    let late = |ns| {
+        let turn = Turn { block: 0, repeat: 0, position: 0, case: 0, stands: true, sample: sample(ns) };
+        let turns = vec![("a".to_owned(), turn)];
+        Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
+    };
+    let warm = Fact::Warm(Box::new(testing::run("a", 0, Vec::new())));
+    let ended = || Fact::Ended(Box::new(ended()));
+    let evidence = Evidence::from_facts([warm, late(1), late(0), late(1), ended()]);
+    assert_eq!(evidence.runs[0].turns.len(), 1, "what it said from then on is left out");
+    assert!(
+        evidence.absent["a"].sentence().ends_with("`sample` has an impossible reading: first_token_ns is 0")
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) enum Check {
 }
 use Check::{OfEach, OfMachine};
 
-pub(super) const RULES: [Rule; 16] = [
+pub(super) const RULES: [Rule; 17] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
@@ -136,6 +136,13 @@ pub(super) const RULES: [Rule; 16] = [
         remedy: "take GLIBC_TUNABLES out of configs/engines, and set --huge-pages for all",
         check: OfEach(same_pages),
     },
+    Rule {
+        id: "R17",
+        sentence: "Same precision of the KV cache, requested = observed",
+        how: "`--kv-precision` says in what keys and values are kept, for all. Unless it is given they have 16 bits where the weights have, and 32 otherwise. Engines report the element type of the cache they hold; one that cannot keep what is asked is *unsupported*. A reference's cache is its own: noted.",
+        remedy: "ask for a precision that all of them have with --kv-precision, or leave the framework out",
+        check: OfEach(same_cache_precision),
+    },
 ];
 
 /// The text of `docs/fairness.md`.
@@ -147,7 +154,7 @@ pub fn markdown() -> String {
          and\nthe remedy, and takes no part in any verdict. With `--fair-comparison=false` the breach is only labelled. \
          On a machine\nthat is not quiet (R12) nobody is struck, and there are no verdicts.\n\n\
          A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, set beside the \
-         engines\nto hold them against. Its build, cache and compilation are its own: those departures (R10, R13, R14) \
+         engines\nto hold them against. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
          are noted in the\nfindings and strike nobody. All other rules hold for it as for everyone.\n\n\
          A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
          are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bundle::Precision;
+use plan::KvPrecision;
 use protocol::{Event, FileIdentity, Loaded, Usage};
 
 use super::*;
@@ -184,6 +186,36 @@ fn a_reference_s_own_ways_are_noted_and_those_of_engines_struck() {
         let of_engine = state(id, &testing::plan(&["theirs", "ours"]), &departing);
         assert!(!of_engine.broken_by.is_empty(), "{id}");
     }
+}
+
+#[test]
+fn a_cache_is_held_against_what_was_asked_of_its_contender() {
+    let kept = |precision: &str| {
+        let precision = precision.to_owned();
+        evidence(&["theirs", "ours"], move |label, loaded, _| {
+            if label == "theirs" {
+                loaded.in_effect.kv_cache_precision = precision.as_str().into();
+            }
+        })
+    };
+    let asked = |asked: KvPrecision| {
+        let mut plan = testing::plan(&["theirs", "ours"]);
+        plan.contenders[0].kv_precision = Some(asked);
+        plan
+    };
+    let r17 = |plan: &Plan, precision: &str| state("R17", plan, &kept(precision));
+    assert_eq!(breakers(&r17(&asked(KvPrecision::Auto), "f32")), [""; 0]);
+    assert_eq!(breakers(&r17(&asked(KvPrecision::F16), "f16")), [""; 0]);
+    let broken = r17(&asked(KvPrecision::Auto), "f16");
+    assert_eq!(breakers(&broken), ["theirs"]);
+    assert_eq!(broken.broken_by[0].finding, "its KV cache is asked to be f32, and is f16");
+    let mut half = asked(KvPrecision::Auto);
+    half.contenders[0].precision = Precision::Bf16;
+    assert_eq!(breakers(&r17(&half, "bf16")), [""; 0], "it follows the weights");
+    half.contenders[0].kv_precision = None;
+    assert_eq!(breakers(&r17(&half, "f32")), [""; 0], "nothing was asked in results of before");
+    let of_reference = r17(&plan_with_reference(), "f16");
+    assert_eq!((breakers(&of_reference), of_reference.notes.len()), (vec![], 1));
 }
 
 #[test]

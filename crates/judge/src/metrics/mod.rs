@@ -4,6 +4,7 @@
 //! the samples of all its measured requests. The figure of a round is that of the contender's process in that round.
 
 mod amount;
+mod possible;
 mod steps;
 mod table;
 mod told;

@@ -71,6 +71,13 @@ impl Figure {
         Figure::new(metric, values.clone(), if compared == values { Vec::new() } else { compared })
     }
 
+    /// Refuses what the contender cannot have had, in a report that was read.
+    pub(super) fn check(&self, framework: &str) -> Result<(), String> {
+        let Figure { typical, median, min, max, mean, values, compared, .. } = self;
+        let whole = [*typical, *median, *min, *max, *mean];
+        self.metric.check(framework, whole.into_iter().chain(values.iter().chain(compared).copied()))
+    }
+
     /// What every output shows. A report of an older version has only the median.
     pub fn typical(&self) -> Option<f64> {
         self.typical.or(self.median)

@@ -253,6 +253,10 @@ pub(super) fn heading(report: &Report) -> String {
     });
     let tokens = tokens + &steps;
     let batch = if plan.batch > 1 { format!(", batch {}", plan.batch) } else { String::new() };
+    let asked = plan.contenders.iter().find_map(|contender| contender.kv_precision);
+    let cache = asked
+        .filter(|asked| !asked.is_auto())
+        .map_or_else(String::new, |asked| format!(", KV cache in {}", asked.name()));
     let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let why = match (&report.end, plan.rounds) {
         (End::Clear, _) => " (automatic: enough)",
@@ -263,7 +267,7 @@ pub(super) fn heading(report: &Report) -> String {
     };
     let schedule = effort::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     format!(
-        "{} on {} with {}: {tokens}{batch}, {}{why}{schedule}",
+        "{} on {} with {}: {tokens}{batch}{cache}, {}{why}{schedule}",
         plan.model,
         report.environment.processor(&plan.device),
         count(plan.threads, "thread"),

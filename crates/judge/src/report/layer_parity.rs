@@ -149,8 +149,8 @@ fn noise(evidence: &Evidence) -> Vec<String> {
 
 impl ParityRow {
     fn new(contender: &Contender, found: Found, variation: Option<Variation>) -> ParityRow {
-        let tolerance = Tolerance::for_precision(contender.precision);
-        let limit = layers::limit(contender.precision);
+        let tolerance = Tolerance::for_contender(contender);
+        let limit = layers::limit(contender);
         let first_beyond = found.layers.iter().find(|layer| layer.beyond).map(|layer| layer.layer.clone());
         let mut reasons = Vec::new();
         if first_beyond.is_some() {

@@ -51,6 +51,7 @@ pub fn read(mut value: Value) -> Result<Report, String> {
     reading::schema(&value, &READ)?;
     value["schema"] = SCHEMA.into();
     let report: Report = reading::typed(value, "the report of a comparison")?;
+    report.check()?;
     // An older version had no answer in words. Its facts are enough for one.
     let summary = if report.summary.answer.is_empty() { summary(&report) } else { report.summary.clone() };
     Ok(Report { summary, ..report })
@@ -168,6 +169,17 @@ impl Machine {
 }
 
 impl Report {
+    /// Refuses figures that cannot be: this program strikes whoever reports such readings, and writes none.
+    fn check(&self) -> Result<(), String> {
+        let of_rows = self.rows.iter().map(|row| (&row.framework, &row.metrics));
+        let of_prompts = self.prompts.iter().flat_map(|prompt| &prompt.rows);
+        let of_prompts = of_prompts.map(|row| (&row.framework, &row.metrics));
+        for (framework, figures) in of_rows.chain(of_prompts) {
+            figures.iter().try_for_each(|figure| figure.check(framework))?;
+        }
+        Ok(())
+    }
+
     /// `evidence` of schema 2, whose journal held processes alone, with what only the report kept: how the run ended,
     /// noise, probes and complaints.
     pub fn completed(&self, evidence: Evidence) -> Evidence {

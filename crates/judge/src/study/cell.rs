@@ -124,6 +124,17 @@ impl Cell {
         }
     }
 
+    /// Refuses figures that no contender can have had. A cell that is read may come from anybody.
+    pub fn check(&self) -> Result<(), String> {
+        for row in &self.rows {
+            for (metric, figure) in &row.metrics {
+                let Figure { typical, median, min, max } = *figure;
+                metric.check(&row.framework, [typical, Some(median), Some(min), Some(max)])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the machine was too noisy for verdicts on speed. The figures are there, disturbed.
     pub fn is_noisy(&self) -> bool {
         self.exit_code == NOISY

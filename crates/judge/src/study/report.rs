@@ -49,6 +49,7 @@ pub fn read(mut value: Value) -> Result<StudyReport, String> {
         value["schema"] = report::SCHEMA.into();
     }
     let report: StudyReport = reading::typed(value, "the report of a study")?;
+    report.cells.iter().try_for_each(Cell::check)?;
     let summary = if report.summary.answer.is_empty() { summary(&report) } else { report.summary.clone() };
     Ok(StudyReport { summary, ..report })
 }

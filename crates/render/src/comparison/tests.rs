@@ -106,6 +106,19 @@ fn csv_has_a_line_for_each_figure() {
     ");
 }
 
+#[test]
+fn csv_has_no_precision_that_was_not_observed() {
+    let mut report = report();
+    report.rows.iter_mut().for_each(|row| row.precision.observed = None);
+    let text = csv(&report);
+    let of = |framework: &str| text.lines().find(|line| line.starts_with(framework)).unwrap().to_owned();
+    assert!(of("candle").starts_with("candle,measured,,load,"), "figures, of whatever precision: {text}");
+    assert!(
+        of("tch").starts_with("tch,failed,f32,load,"),
+        "nothing was observed of what did not run: {text}"
+    );
+}
+
 /// A terminal that shows everything.
 const ALL: Screen = Screen { verbose: true, width: 400, colour: false };
 

@@ -26,6 +26,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
         model: serde_json::Value::Null,
         settings: protocol::Settings {
             precision: "f32".into(),
+            kv_precision: None,
             device: "cpu".into(),
             threads: 2,
             shards: 1,

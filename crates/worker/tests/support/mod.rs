@@ -43,7 +43,7 @@ impl InferenceEngine for Counting {
         InEffect {
             weights: Precision::F32,
             activations: "f32".into(),
-            kv_cache: "f32".into(),
+            kv_cache: Precision::F32,
             kv_cache_policy: KvCachePolicy::Preallocated,
             device: Device::Cpu,
             threads: 1,

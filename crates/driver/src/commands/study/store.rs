@@ -173,13 +173,16 @@ fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
 }
 
 fn cells<'a>(directory: &Path, lines: impl Iterator<Item = &'a str>) -> Result<Vec<Cell>> {
-    let cells: std::result::Result<Vec<Cell>, _> = lines.map(serde_json::from_str).collect();
-    cells.map_err(|error| {
-        Failure::usage(format!(
-            "{} holds a line that is not a cell: {error}",
-            directory.join(CELLS).display()
-        ))
-    })
+    let path = directory.join(CELLS);
+    let read = |(index, line): (usize, &str)| {
+        let cell: Cell = serde_json::from_str(line).map_err(|error| {
+            Failure::usage(format!("{} holds a line that is not a cell: {error}", path.display()))
+        })?;
+        let refused = |why| Failure::usage(format!("{}, line {}: {why}", path.display(), index + 1));
+        cell.check().map_err(refused)?;
+        Ok(cell)
+    };
+    lines.enumerate().map(read).collect()
 }
 
 /// The finished cells of a directory. A line that was cut off in mid-write counts as a missing cell.

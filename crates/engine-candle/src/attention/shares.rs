@@ -1,0 +1,191 @@
+//! Attention of few queries: each thread takes an equal share of the keys that a query sees, for all query heads that
+//! read them, and what the threads found is put together. Threads are equally busy whatever the number of heads, and
+//! each key and value is read once.
+//!
+//! Putting softmax together from parts is Milakov and Gimelshein's online softmax (2018), used so by Flash-Decoding
+//! (Dao and others 2023).
+
+use std::ops::Range;
+
+use candle_core::quantized::GgmlType;
+use candle_core::{DType, Result, WithDType, bail};
+use half::{bf16, f16};
+
+use super::grouped;
+use super::{Attention, Step};
+use crate::math::{add_times, cap, exp, exponentials};
+use crate::parallel::for_each_share;
+use crate::sequences::Cache;
+use crate::share::{KEY_BLOCK, Share};
+use crate::weight::with_elements;
+
+/// The part of `seen` that share `index` of `count` takes: as many keys as the others, or one less.
+fn part(seen: &Range<usize>, index: usize, count: usize) -> Range<usize> {
+    let at = |index: usize| seen.start + seen.len() * index / count;
+    at(index)..at(index + 1)
+}
+
+/// Elements that keys and values are kept in.
+trait Kept: WithDType {
+    /// The same rows in f32: where they lie, or copied into `wide`.
+    fn in_f32<'a>(rows: &'a [Self], wide: &'a mut [f32]) -> &'a [f32];
+}
+
+impl Kept for f32 {
+    fn in_f32<'a>(rows: &'a [f32], _wide: &'a mut [f32]) -> &'a [f32] {
+        rows
+    }
+}
+
+impl Kept for bf16 {
+    fn in_f32<'a>(rows: &'a [bf16], wide: &'a mut [f32]) -> &'a [f32] {
+        let wide = &mut wide[..rows.len()];
+        // The upper half of an f32.
+        wide.iter_mut().zip(rows).for_each(|(wide, x)| *wide = f32::from_bits(u32::from(x.to_bits()) << 16));
+        wide
+    }
+}
+
+impl Kept for f16 {
+    fn in_f32<'a>(rows: &'a [f16], wide: &'a mut [f32]) -> &'a [f32] {
+        let wide = &mut wide[..rows.len()];
+        f16::to_float(rows, wide);
+        wide
+    }
+}
+
+/// What all threads read.
+struct Read<'a, T> {
+    attention: &'a Attention,
+    step: &'a Step<'a>,
+    /// `[rows, heads, head_dim]`
+    queries: &'a [f32],
+    /// `[batch · kv_heads, capacity, head_dim]`
+    keys: &'a [T],
+    values: &'a [T],
+    capacity: usize,
+}
+
+impl Attention {
+    /// `attended`: `[rows, heads · head_dim]`.
+    pub(super) fn attend_in_shares(
+        &self,
+        cache: &Cache,
+        step: &Step<'_>,
+        shares: &mut [Share],
+        attended: &mut [f32],
+    ) -> Result<()> {
+        match cache.keys.dtype() {
+            DType::F32 => self.find_in_shares::<f32>(cache, step, shares)?,
+            DType::BF16 => self.find_in_shares::<bf16>(cache, step, shares)?,
+            DType::F16 => self.find_in_shares::<f16>(cache, step, shares)?,
+            other => bail!("no attention over keys of type {other:?}"),
+        }
+        put_together(shares, self.head_dim, attended);
+        Ok(())
+    }
+
+    fn find_in_shares<T: Kept>(&self, cache: &Cache, step: &Step<'_>, shares: &mut [Share]) -> Result<()> {
+        let mut queries = vec![0.0; step.batch * step.positions * self.heads * self.head_dim];
+        for (index, query) in queries.chunks_exact_mut(self.head_dim).enumerate() {
+            self.write_query(step, index / self.heads, index % self.heads, query);
+        }
+        let capacity = cache.keys.dim(1)?;
+        with_elements::<T, _>(&cache.keys, |keys| {
+            with_elements::<T, _>(&cache.values, |values| {
+                let read = Read { attention: self, step, queries: &queries, keys, values, capacity };
+                let count = shares.len();
+                for_each_share(shares.iter_mut().enumerate().collect(), |(index, share)| {
+                    read.find(share, index, count);
+                });
+            })
+        })?
+    }
+}
+
+impl<T: Kept> Read<'_, T> {
+    /// What share `index` of `count` finds, for all rows and heads.
+    fn find(&self, share: &mut Share, index: usize, count: usize) {
+        let Attention { heads, kv_heads, head_dim, .. } = *self.attention;
+        let rows = self.step.batch * self.step.positions;
+        share.clear(rows * heads, head_dim);
+        for row in 0..rows {
+            let seen = part(&self.attention.seen(self.step, row % self.step.positions), index, count);
+            for kv_head in (0..kv_heads).filter(|_| !seen.is_empty()) {
+                let lane = row / self.step.positions * kv_heads + kv_head;
+                let first = lane * self.capacity + seen.start;
+                let group = heads / kv_heads;
+                self.attend(share, row * heads + kv_head * group, first..first + seen.len());
+            }
+        }
+    }
+
+    /// The heads that share keys, from `head` of all rows on, over the rows `cached` of keys and values.
+    fn attend(&self, share: &mut Share, head: usize, cached: Range<usize>) {
+        let Attention { heads, kv_heads, head_dim: d, cap: bound, .. } = *self.attention;
+        let (group, keys) = (heads / kv_heads, cached.len());
+        let queries = &self.queries[head * d..][..group * d];
+        let Share { scores, wide, weighted, sums } = share;
+        let scores = &mut scores[..group * keys];
+        let blocks = || (0..keys).step_by(KEY_BLOCK).map(|start| (start, KEY_BLOCK.min(keys - start)));
+        for (start, count) in blocks() {
+            let rows = &self.keys[(cached.start + start) * d..][..count * d];
+            grouped::scores(queries, T::in_f32(rows, wide), d, &mut scores[start..], keys);
+        }
+        for (scores, sums) in scores.chunks_exact_mut(keys).zip(&mut sums[head..]) {
+            if let Some(bound) = bound {
+                cap(scores, bound);
+            }
+            *sums = exponentials(scores);
+        }
+        let weighted = &mut weighted[head * d..][..group * d];
+        for (start, count) in blocks() {
+            let rows = &self.values[(cached.start + start) * d..][..count * d];
+            grouped::add_weighted(&scores[start..], keys, T::in_f32(rows, wide), d, weighted);
+        }
+    }
+}
+
+/// What all threads found, as one softmax over all keys has it.
+fn put_together(shares: &[Share], head_dim: usize, attended: &mut [f32]) {
+    for (head, out) in attended.chunks_exact_mut(head_dim).enumerate() {
+        let highest = shares.iter().map(|share| share.sums[head].0).fold(f32::NEG_INFINITY, f32::max);
+        let total: f32 =
+            shares.iter().map(|share| share.sums[head].1 * exp(share.sums[head].0 - highest)).sum();
+        for share in shares {
+            let weight = exp(share.sums[head].0 - highest) / total;
+            add_times(out, &share.weighted[head * head_dim..][..head_dim], weight);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole_without_gaps() {
+        for (seen, count) in [(0..7, 2), (3..4, 4), (5..5, 3), (0..2048, 3)] {
+            let parts: Vec<_> = (0..count).map(|index| part(&seen, index, count)).collect();
+            assert_eq!(parts.iter().flat_map(Clone::clone).collect::<Vec<_>>(), seen.collect::<Vec<_>>());
+            let lengths = || parts.iter().map(Range::len);
+            assert!(lengths().max().unwrap() - lengths().min().unwrap() <= 1, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn shares_give_one_softmax_and_those_without_keys_nothing() {
+        let share = |weighted: f32, sums| Share {
+            scores: Vec::new(),
+            wide: Vec::new(),
+            weighted: vec![weighted],
+            sums: vec![sums],
+        };
+        // Scores 0 and ln 3 with the values 10 and 20: weights 1/4 and 3/4.
+        let shares =
+            [share(10.0, (0.0, 1.0)), share(20.0, (3f32.ln(), 1.0)), share(0.0, (f32::NEG_INFINITY, 0.0))];
+        let mut attended = [0.0];
+        put_together(&shares, 1, &mut attended);
+        assert!((attended[0] - 17.5).abs() < 1e-5, "{attended:?}");
+    }
+}

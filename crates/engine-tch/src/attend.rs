@@ -1,0 +1,181 @@
+//! Attention of queries over the cache, by libtorch's kernel.
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::layer::{Heads, Manner};
+use crate::sequences::{Kinds, Parts, Step};
+
+/// A layer's attention, between its projections.
+pub(crate) struct Attend {
+    pub(crate) heads: Heads,
+    pub(crate) manner: Manner,
+    pub(crate) kinds: Kinds,
+}
+
+impl Attend {
+    /// `[batch, positions, heads, dimension]` in and out, the last two dimensions folded or not.
+    pub(crate) fn forward(&self, queries: &Tensor, step: &Step, index: usize) -> Result<Tensor, TchError> {
+        let Manner { layer, scale, cap } = self.manner;
+        let within = step.within_window(index, layer)?;
+        let (keys, values) = match &within {
+            Some([keys, values]) => (keys, values),
+            None => (&step.keys[index], &step.values[index]),
+        };
+        let Kinds { attention, single, .. } = self.kinds;
+        let kind = if step.positions == 1 && cap.is_none() { single } else { attention };
+        let (queries, mask) = (queries.f_to_kind(kind)?, step.mask(layer));
+        if let Some(parts) = step.parts.as_ref().filter(|_| cap.is_none() && within.is_none()) {
+            return self.in_parts(&queries, keys, values, parts);
+        }
+        let (keys, values) = (keys.f_to_kind(kind)?, values.f_to_kind(kind)?);
+        if cap.is_some() {
+            return self.capped(&queries, &keys, &values, mask);
+        }
+        let Heads { query, kv, dim } = self.heads;
+        let none = None::<&Tensor>;
+        // The kernel for half precisions packs the keys once for every query head. The heads that share
+        // keys and values can pass for successive queries as long as no mask tells them apart.
+        if step.positions == 1 && query != kv && kind != Kind::Float {
+            let grouped = queries.f_view([step.batch, kv, query / kv, dim])?;
+            return Tensor::f_scaled_dot_product_attention(
+                &grouped, &keys, &values, none, 0.0, false, scale, false,
+            );
+        }
+        let causal = step.causal && step.positions > 1 && step.past == 0 && mask.is_none();
+        let queries = queries.f_transpose(1, 2)?;
+        let shared = query != kv;
+        let attended = Tensor::f_scaled_dot_product_attention(
+            &queries, &keys, &values, mask, 0.0, causal, scale, shared,
+        )?;
+        attended.f_transpose(1, 2)
+    }
+
+    /// One query over parts of the context, as if they were sequences of a batch, and the parts put together by the
+    /// sums of their exponentials.
+    fn in_parts(
+        &self,
+        queries: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+        parts: &Parts,
+    ) -> Result<Tensor, TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let shape = [parts.count, kv, query / kv, dim];
+        let queries = queries.f_view([1, kv, query / kv, dim])?.f_expand(shape, false)?;
+        let cut = |all: &Tensor| {
+            let from_head_to_head = all.stride()[1];
+            let (sizes, strides) =
+                ([parts.count, kv, parts.keys, dim], [parts.keys * dim, from_head_to_head, dim, 1]);
+            all.f_as_strided(sizes, strides, None)
+        };
+        let (attended, sums) = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(
+            &queries,
+            &cut(keys)?,
+            &cut(values)?,
+            0.0,
+            false,
+            parts.mask.as_ref(),
+            self.manner.scale,
+        )?;
+        let shares = sums.f_softmax(0, Kind::Float)?.f_unsqueeze(-1)?;
+        attended.f_mul(&shares)?.f_sum_dim_intlist(0i64, false, Kind::Float)
+    }
+
+    /// As [`Attend::forward`], with capped scores, which libtorch's kernel has not. The query heads that share keys
+    /// and values are rows of one matrix.
+    fn capped(
+        &self,
+        queries: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Result<Tensor, TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let (batch, positions, ..) = queries.size4()?;
+        let total = keys.size4()?.2;
+        let rows = [batch, kv, query / kv * positions];
+        let grouped = queries.f_transpose(1, 2)?.f_reshape([rows[0], rows[1], rows[2], dim])?;
+        let scores = grouped.f_matmul(&keys.f_transpose(2, 3)?)?.f_view([batch, query, positions, total])?;
+        let shares = self.manner.shares(&scores, dim, mask, queries.kind())?;
+        let attended = shares.f_view([rows[0], rows[1], rows[2], total])?.f_matmul(values)?;
+        attended.f_view([batch, query, positions, dim])?.f_transpose(1, 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bundle::{LayerAttention, ModelConfig};
+    use engine::{Precision, Settings};
+    use tch::Device;
+
+    use super::*;
+    use crate::layout::Layout;
+    use crate::sequences::{Causal, Sequences};
+
+    const CAPACITY: usize = 1200;
+
+    fn sequences(cache: Precision) -> Sequences {
+        let config = serde_json::json!({
+            "model_type": "llama", "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 32,
+            "max_position_embeddings": 2048
+        });
+        let config = ModelConfig::from_json(&config).unwrap();
+        let settings = Settings {
+            precision: Precision::F32,
+            cache,
+            device: engine::Device::Cpu,
+            threads: 2,
+            jit: true,
+            hidden_states: false,
+            dequantised: false,
+            options: Default::default(),
+        };
+        tch::set_num_threads(2);
+        let kinds = Kinds::choose(&settings, (Layout::Plain, Kind::Float), Device::Cpu, true).unwrap();
+        let options = (Kind::Float, Device::Cpu);
+        let sequences = Sequences::new(&config, (1, CAPACITY), options, kinds).unwrap();
+        let mut step = sequences.step(CAPACITY, Causal::ByKernel).unwrap();
+        for slot in &mut step.slots {
+            let _ = slot.f_normal_(0.0, 1.0).unwrap();
+        }
+        sequences
+    }
+
+    /// One query behind so many keys, and whether it was computed in parts.
+    fn attended(sequences: &mut Sequences, filled: usize, in_parts: bool) -> (Tensor, bool) {
+        sequences.filled = filled;
+        let mut step = sequences.step(1, Causal::ByKernel).unwrap();
+        if !in_parts {
+            step.parts = None;
+        }
+        let attend = Attend {
+            heads: Heads { query: 6, kv: 2, dim: 8 },
+            manner: Manner { layer: LayerAttention { window: None, rotation: None }, scale: None, cap: None },
+            kinds: sequences.kinds,
+        };
+        tch::manual_seed(5);
+        let queries = Tensor::f_randn([1, 1, 6, 8], (Kind::Float, Device::Cpu)).unwrap();
+        let attended = attend.forward(&queries, &step, 1).unwrap();
+        (attended.f_reshape([48]).unwrap(), step.parts.is_some())
+    }
+
+    #[test]
+    fn parts_of_a_context_give_what_it_gives_whole() {
+        let mut sequences = sequences(Precision::F32);
+        for (filled, cut) in [(100, false), (998, true), (999, true), (1199, true)] {
+            let (whole, _) = attended(&mut sequences, filled, false);
+            let (parts, is_cut) = attended(&mut sequences, filled, true);
+            assert_eq!(is_cut, cut, "{filled} positions before");
+            let difference = (parts - whole).f_abs().unwrap().f_max().unwrap().double_value(&[]);
+            assert!(difference < 1e-6, "{difference} behind {filled} positions");
+        }
+    }
+
+    #[test]
+    fn keys_in_16_bits_are_attended_to_in_one_piece() {
+        let mut sequences = sequences(Precision::Bf16);
+        let (attended, is_cut) = attended(&mut sequences, 1100, true);
+        assert!(!is_cut && attended.kind() == Kind::BFloat16);
+    }
+}

@@ -1,0 +1,62 @@
+//! What keys and values are kept in.
+
+use bundle::Precision;
+use serde::{Deserialize, Serialize};
+
+/// The element type of the KV cache, as it is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvPrecision {
+    /// 16 bits where the weights have 16 bits, of the same type; else f32.
+    #[default]
+    Auto,
+    F32,
+    Bf16,
+    F16,
+}
+
+impl KvPrecision {
+    pub const ALL: [KvPrecision; 4] =
+        [KvPrecision::Auto, KvPrecision::F32, KvPrecision::Bf16, KvPrecision::F16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            KvPrecision::Auto => "auto",
+            KvPrecision::F32 => "f32",
+            KvPrecision::Bf16 => "bf16",
+            KvPrecision::F16 => "f16",
+        }
+    }
+
+    pub fn is_auto(&self) -> bool {
+        *self == KvPrecision::Auto
+    }
+
+    /// The element type beside weights of `weights`: f32, bf16 or f16.
+    pub fn beside(self, weights: Precision) -> Precision {
+        match self {
+            KvPrecision::Auto => weights.usual_cache(),
+            KvPrecision::F32 => Precision::F32,
+            KvPrecision::Bf16 => Precision::Bf16,
+            KvPrecision::F16 => Precision::F16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_has_16_bits_where_the_weights_have() {
+        let beside = |weights| KvPrecision::Auto.beside(weights).name();
+        assert_eq!(Precision::ALL.map(beside).join(" "), "f32 bf16 f16 f32 f32 f32");
+    }
+
+    #[test]
+    fn what_is_asked_for_holds_beside_any_weights() {
+        for asked in &KvPrecision::ALL[1..] {
+            assert!(Precision::ALL.iter().all(|&weights| asked.beside(weights).name() == asked.name()));
+        }
+    }
+}
