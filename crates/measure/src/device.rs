@@ -21,7 +21,7 @@ const ANSWER_S: u64 = 60;
 pub fn check(device: &str, contenders: &[&str]) -> Result<()> {
     let Some(why) = machine::objection(device) else { return Ok(()) };
     let sentence = |contender: &&str| format!("{contender}: no device {device} was found: {why}");
-    Err(Failure::failed(contenders.iter().map(sentence).collect::<Vec<_>>().join("\n")))
+    Err(Failure::failed(contenders.iter().map(sentence).collect::<Vec<_>>().join("; ")))
 }
 
 /// The request with a device in place of `auto`, and a sentence that says why it is the CPU, if it is.

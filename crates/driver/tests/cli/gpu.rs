@@ -83,7 +83,14 @@ fn figures_on_a_gpu_are_the_gpu_s() {
     assert_eq!(impossible(&report), [""; 0]);
     let table: Vec<&str> = ran.stdout.lines().filter(|line| line.contains("Peak Memory")).collect();
     assert!(table.first().is_some_and(|row| row.contains("10.0")), "{}", ran.stdout);
-    assert_snapshot!(of_gpu(&report));
+    assert_snapshot!(of_gpu(&report), @r"
+    share of cuda:0's limit, decode: a 60 % of 2000 GB/s; b 34 % of 2000 GB/s
+    share of cuda:0's limit, prefill: a 17 % of 2000 GB/s; b 17 % of 2000 GB/s
+    cuda:0: memory bandwidth 2000 GB/s (range 2000–2000), f16 arithmetic 100000 GFLOP/s (range 100000–100000)
+    peak memory against weights + KV cache: a 727.96x of 14 MB; b 727.96x of 14 MB
+    peak memory is what each process held on cuda:0, as its driver told after each phase
+    cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most; b 1980 of 1980 MHz, 35 °C at most
+    ");
     // The page and the history say the same.
     let page = machine.file("report.html");
     assert!(page.contains("Memory of the host by part") && page.contains("2000 GB/s"));
@@ -142,7 +149,16 @@ fn what_a_gpu_does_not_tell_is_said_with_its_reason() {
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
     let report = machine.report();
     assert_eq!(row(&report, "a")["memory"]["gpu"], Value::Null);
-    assert_snapshot!(of_gpu(&report));
+    assert_snapshot!(of_gpu(&report), @r"
+    share of cuda:0's limit, decode: a 1 % of 2000 GB/s
+    share of cuda:0's limit, prefill: a 17 % of 2000 GB/s
+    cuda:0: memory bandwidth 2000 GB/s (range 2000–2000), f16 arithmetic 100000 GFLOP/s (range 100000–100000)
+    peak memory on cuda:0 is not available
+    cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most, slowed down by its power limit
+    the GPU is divided (MIG): its clocks, its energy and its heat are those of all parts
+    the GPU's energy is not available: this GPU does not tell
+    the list of the GPU's processes is not available: this user may not ask NVIDIA's driver
+    ");
 }
 
 #[test]
@@ -151,10 +167,8 @@ fn without_a_gpu_each_contender_has_a_sentence_and_auto_takes_the_cpu() {
     let machine = Machine::new(installation(&[("a", "1"), ("b", "1")], &[]), &none);
     let ran = machine.compare("a,b", &[]);
     assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
-    assert_snapshot!(ran.stderr, @"
-    error: a: no device cuda:0 was found: NVIDIA's driver sees no GPU
-    b: no device cuda:0 was found: NVIDIA's driver sees no GPU
-    ");
+    let sentence = "no device cuda:0 was found: NVIDIA's driver sees no GPU";
+    assert_eq!(ran.stderr.trim_end(), format!("error: a: {sentence}; b: {sentence}"));
     let ran = machine.run(&["compare", "--frameworks", "a", "--device", "auto", "--rounds", "2"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
