@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bundle::Bundle;
 use judge::Fact;
@@ -72,6 +72,7 @@ impl Campaign {
     }
 
     fn run(&mut self, kills: usize) {
+        let began = Instant::now();
         let mut hits = [0; VICTIMS.len()];
         for number in 0..kills {
             let chosen = self.random.below(VICTIMS.len() as u64) as usize;
@@ -80,6 +81,9 @@ impl Campaign {
             self.nothing_is_lost(number);
             self.bundles_are_whole();
             self.wheel.is_whole();
+            if (number + 1) % 50 == 0 {
+                println!("{} of {kills} kills, after {} s", number + 1, began.elapsed().as_secs());
+            }
         }
         self.next_run_works();
         let by_victim: Vec<String> =
