@@ -11,6 +11,7 @@ use tooling::{BadInput, Reporter};
 use crate::build;
 use crate::cargo::package;
 use crate::catalog::{self, Engines};
+use crate::cuda;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// What of the driver's arguments decides what must be there before it starts.
@@ -18,6 +19,7 @@ use crate::workspace::{PHOTOFINISH, Workspace};
 pub(crate) struct Needs {
     frameworks: Vec<String>,
     model: Option<String>,
+    device: Option<String>,
     quiet: bool,
     help: bool,
 }
@@ -45,7 +47,8 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
         provision.provide(piece)?;
     }
     package(workspace, "prepare", &[], reporter)?;
-    build::workers(workspace, &selected, &provision, reporter)
+    build::workers(workspace, &selected, &provision, reporter)?;
+    if needs.takes_a_gpu() { cuda::build(workspace, &needs.frameworks, reporter) } else { Ok(()) }
 }
 
 impl Needs {
@@ -55,6 +58,17 @@ impl Needs {
 
     pub(crate) fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    /// Whether a GPU will be used, as far as its driver tells: where there is none, the driver of the comparison says so
+    /// before anything is brought for it.
+    fn takes_a_gpu(&self) -> bool {
+        let device = match self.device.as_deref() {
+            Some("auto" | "cuda") => "cuda:0",
+            Some(device) if device.starts_with("cuda:") => device,
+            _ => return false,
+        };
+        gpu::objection(device).is_none()
     }
 
     pub(crate) fn quiet(&self) -> bool {
@@ -89,12 +103,13 @@ impl Needs {
             match name {
                 "--help" | "-h" => needs.help = true,
                 "--quiet" | "-q" => needs.quiet = true,
-                "--frameworks" | "--model" => {
+                "--frameworks" | "--model" | "--device" => {
                     let value = inline
                         .or_else(|| args.next().map(|value| value.into_owned()))
                         .ok_or_else(|| BadInput(format!("{name} needs a value")))?;
                     match name {
                         "--model" => needs.model = Some(value),
+                        "--device" => needs.device = Some(value),
                         _ => needs.frameworks.extend(value.split(',').map(|name| name.trim().to_owned())),
                     }
                 }
@@ -135,6 +150,8 @@ mod tests {
         assert!(found.quiet && !found.help);
         assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);
         assert!(needs(&["--frameworks", "tch", "--help"]).help);
+        assert_eq!(needs(&["--device", "cuda:1"]).device.as_deref(), Some("cuda:1"));
+        assert!(!needs(&["--device=cpu"]).takes_a_gpu());
     }
 
     #[test]

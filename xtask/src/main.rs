@@ -7,6 +7,7 @@ mod cargo;
 mod catalog;
 mod claims;
 mod compare;
+mod cuda;
 mod dist;
 mod doctor;
 mod fuzz;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use setup::Asked;
+use setup::{Asked, Target};
 use tooling::Reporter;
 
 use crate::workspace::Workspace;
@@ -49,6 +50,9 @@ enum Task {
         /// Names of configs/engines; all, unless given
         #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
         frameworks: Vec<String>,
+        /// cuda: the engines' workers for a GPU, apart from the others (docs/gpu.md)
+        #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+        device: Target,
         /// Plain lines on long work instead of progress bars, and nothing else
         #[arg(long)]
         quiet: bool,
@@ -127,10 +131,15 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Setup(Asked { quiet, references: Some(named), .. }) => {
             done(references::set_up(&workspace, &named, Reporter::new(quiet)))
         }
-        Task::Setup(Asked { quiet, only, .. }) => {
-            done(workspace.provision(Reporter::new(quiet))?.provide_all(&only))
+        Task::Setup(asked) => {
+            done(workspace.provision(Reporter::new(asked.quiet))?.provide_all(&asked.pieces()))
         }
-        Task::Build { frameworks, quiet } => build::run(&workspace, &frameworks, Reporter::new(quiet)),
+        Task::Build { frameworks, device: Target::Cpu, quiet } => {
+            build::run(&workspace, &frameworks, Reporter::new(quiet))
+        }
+        Task::Build { frameworks, device: Target::Cuda, quiet } => {
+            done(cuda::build(&workspace, &frameworks, Reporter::new(quiet)))
+        }
         Task::Install(args) => install::run(&workspace, &args),
         Task::Dist { quiet } => dist::run(&workspace, quiet),
         Task::Compare { args } => compare::run(&workspace, &args),

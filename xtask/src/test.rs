@@ -23,6 +23,8 @@ const GROUPS: &[&[Package]] = &[
         Package::plain("setup"),
         Package::plain("engine"),
         Package::plain("foreign"),
+        Package::plain("gpu"),
+        Package::plain("nvml-fake"),
         Package::plain("protocol"),
         Package::plain("profile"),
         Package::plain("history"),

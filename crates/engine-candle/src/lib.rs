@@ -1,6 +1,7 @@
 //! [`InferenceEngine`] on candle. The README says which of candle's ways it takes and why.
 
 mod attention;
+mod bench;
 mod block;
 mod blocks;
 mod cpu;
@@ -23,10 +24,11 @@ mod weight;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings, Want,
+    Bench, Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings, Want,
     check_append, check_begin,
 };
 
+use bench::CandleBench;
 use cpu::Cpu;
 use decoder::Decoder;
 use error::framework;
@@ -120,6 +122,12 @@ impl InferenceEngine for Candle {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.decoder.kv_cache_bytes()
+    }
+
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+        let device = device(settings.device)?;
+        let bench = CandleBench::new(&device, settings.precision, bytes).map_err(framework)?;
+        Ok(Some(Box::new(bench)))
     }
 
     fn begin_profile(&mut self) -> Result<(), EngineError> {

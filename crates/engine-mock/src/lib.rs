@@ -28,9 +28,13 @@
 //! | `profiler` | `true`: it has a profiler, with events of the time since 1970, so not for a scripted clock |
 //! | `leave_out` | an event that it does not send: `usage` |
 //! | `say` | readings in place of the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
+//! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a GPU that it plays; without the first it has none |
+//! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake` |
+//! | `synchronises` | `false`: `append` returns before that GPU has done its work, with what it had done until then |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
 mod busy;
+mod gpu;
 mod hostile;
 mod noise;
 mod output;
@@ -41,11 +45,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Profile, Runtime,
+    Bench, Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Profile, Runtime,
     Settings, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
+use crate::gpu::{PlayedBench, PlayedGpu};
 use crate::profile::Profiler;
 
 pub use noise::{Noise, ProcessNoise};
@@ -62,6 +67,7 @@ pub struct Mock {
     /// Keys and values, which nothing is computed with.
     kv_cache: Vec<f32>,
     busy: BusyThreads,
+    gpu: Option<PlayedGpu>,
     profiler: Profiler,
     batch: usize,
     capacity: usize,
@@ -117,10 +123,8 @@ impl InferenceEngine for Mock {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
-        if settings.device != Device::Cpu {
-            return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
-        }
         let script = Script::read(settings)?;
+        let gpu = PlayedGpu::open(&script, settings)?;
         if let Some(reason) = settings.options.get("unsupported") {
             return Err(EngineError::Unsupported(reason.clone()));
         }
@@ -134,6 +138,7 @@ impl InferenceEngine for Mock {
             kv_cache: Vec::new(),
             busy: BusyThreads::start(script.busy_threads)
                 .map_err(|error| EngineError::Framework(format!("cannot start a busy thread: {error}")))?,
+            gpu,
             profiler: Profiler::default(),
             script,
             batch: 0,
@@ -192,7 +197,8 @@ impl InferenceEngine for Mock {
             self.memory_step = vec![1; self.script.memory_step_bytes];
         }
         self.busy.set(true);
-        self.script.wait(step);
+        let stale = self.gpu.as_ref().filter(|gpu| !gpu.synchronises()).map(|_| self.logits.clone());
+        self.script.wait(self.gpu.as_mut().map_or(step, |gpu| gpu.launch(step)));
         self.busy.set(self.script.busy_waiting);
         self.logits.clear();
         self.latest.clear();
@@ -211,9 +217,17 @@ impl InferenceEngine for Mock {
                 }
             }
         }
+        // What a GPU that is not waited for has written until then.
+        if let Some(stale) = stale.filter(|stale| stale.len() == self.logits.len()) {
+            self.logits = stale;
+        }
         self.filled += count;
         self.profiler.note(start_ns, self.config.layers, count);
         Ok(&self.logits)
+    }
+
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+        Ok(Some(Box::new(PlayedBench::new(settings, bytes)?)))
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

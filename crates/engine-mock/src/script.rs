@@ -77,7 +77,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 35] = [
+const OPTIONS: [&str; 39] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -113,6 +113,10 @@ const OPTIONS: [&str; 35] = [
     "profiler",
     "leave_out",
     "say",
+    "gpu_bandwidth",
+    "gpu_gflops",
+    "gpu_memory_mb",
+    "synchronises",
 ];
 
 pub struct Script {
@@ -145,8 +149,22 @@ pub struct Script {
     pub perturb_from: usize,
     /// Whether it has a profiler.
     pub profiler: bool,
+    /// The GPU that it plays, if it plays one.
+    pub gpu: Option<GpuScript>,
     noise: ProcessNoise,
     random: ChaCha8Rng,
+}
+
+/// What a played GPU can do.
+#[derive(Debug, Clone, Copy)]
+pub struct GpuScript {
+    /// In GB/s, and in GFLOP/s.
+    pub bandwidth: f64,
+    pub arithmetic: f64,
+    /// Held there from load on.
+    pub memory_bytes: u64,
+    /// Whether `append` waits for the GPU.
+    pub synchronises: bool,
 }
 
 impl Script {
@@ -190,6 +208,7 @@ impl Script {
             layers: options.parsed("layers", "true or false")?.unwrap_or(false),
             perturb_from: options.number("perturb_from", 0.0)? as usize,
             profiler: options.parsed("profiler", "true or false")?.unwrap_or(false),
+            gpu: options.gpu()?,
             noise: options.noise()?.of_process(started, &mut random),
             random,
         })
@@ -262,6 +281,16 @@ impl<'a> Options<'a> {
 
     fn mebibytes(&self, name: &str) -> Result<usize, EngineError> {
         Ok((self.number(name, 0.0)?.max(0.0) * f64::from(1 << 20)) as usize)
+    }
+
+    fn gpu(&self) -> Result<Option<GpuScript>, EngineError> {
+        let Some(bandwidth) = self.parsed("gpu_bandwidth", "a number of GB/s")? else { return Ok(None) };
+        Ok(Some(GpuScript {
+            bandwidth,
+            arithmetic: self.number("gpu_gflops", 100_000.0)?,
+            memory_bytes: (self.number("gpu_memory_mb", 0.0)?.max(0.0) * 1e6) as u64,
+            synchronises: self.parsed("synchronises", "true or false")?.unwrap_or(true),
+        }))
     }
 
     fn noise(&self) -> Result<Noise, EngineError> {

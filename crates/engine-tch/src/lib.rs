@@ -1,6 +1,7 @@
 //! [`InferenceEngine`] on libtorch, through tch. The README says which of libtorch's ways it takes and why.
 
 mod attend;
+mod bench;
 mod eager;
 mod embedding;
 mod error;
@@ -22,11 +23,12 @@ mod sequences;
 mod shim;
 
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Profile,
-    Runtime, Settings, Want, check_append, check_begin,
+    Bench, Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
+    Profile, Runtime, Settings, Want, check_append, check_begin,
 };
 use tch::{Kind, Tensor};
 
+use bench::TchBench;
 use error::framework;
 use layout::Layout;
 use model::{Model, Output};
@@ -85,6 +87,13 @@ impl InferenceEngine for Tch {
             weight_storage: self.weight_storage(),
             kernels: self.kernels(),
         }
+    }
+
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+        runtime::set_threads(settings.threads);
+        let device = runtime::device(settings)?;
+        let bench = TchBench::new(device, settings.precision, bytes).map_err(framework)?;
+        Ok(Some(Box::new(bench)))
     }
 
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {

@@ -10,6 +10,7 @@
 //! [`EngineError::Unsupported`] with the reason; what is in effect is reported by
 //! [`InferenceEngine::in_effect`], observed and not repeated from the settings.
 
+mod bench;
 mod checks;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -18,6 +19,7 @@ mod profile;
 
 use std::collections::BTreeMap;
 
+pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
 pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
 pub use hand_over::{CacheMemory, HandOver, HandedOver, Hybrid, Plane};
@@ -195,6 +197,16 @@ pub trait InferenceEngine: Sized {
     /// silently into the first token. Weights whose framework needs them in another form are
     /// converted here, not on first use, where the framework allows the choice.
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError>;
+
+    /// Fixed work on the GPU of `settings`, with buffers of about so many bytes. The worker times it: what a GPU can do is
+    /// known by what a framework gets out of it.
+    ///
+    /// `None` where this engine cannot ask its framework for plain work. Errors with [`EngineError::Unsupported`] if the
+    /// framework cannot use that GPU.
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+        let _ = (settings, bytes);
+        Ok(None)
+    }
 
     /// What is in effect now. Not timed.
     fn in_effect(&self) -> InEffect;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use foreign::Foreign;
 use protocol::{Event, Probed};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -232,13 +233,27 @@ pub struct Probe {
     /// Bytes per second: over all sweeps, and in the fastest.
     pub read_bandwidth: f64,
     pub best_read_bandwidth: f64,
-    /// f32 operations per second: over all bursts, and in the fastest.
+    /// Operations per second: over all bursts, and in the fastest.
     pub arithmetic: f64,
     pub best_arithmetic: f64,
     /// Bytes that one sweep read.
     pub bytes: u64,
     /// Number of threads of the probe.
     pub threads: usize,
+    /// What was probed: `cpu`, or a GPU.
+    #[serde(default = "cpu")]
+    pub device: Foreign,
+    /// The element type of the arithmetic.
+    #[serde(default = "f32_name")]
+    pub precision: Foreign,
+}
+
+fn cpu() -> Foreign {
+    "cpu".into()
+}
+
+fn f32_name() -> Foreign {
+    "f32".into()
 }
 
 impl Probe {
@@ -262,6 +277,8 @@ impl Probe {
             best_arithmetic,
             bytes: probed.bytes,
             threads: probed.threads,
+            device: probed.device.clone().unwrap_or_else(cpu),
+            precision: probed.precision.clone().unwrap_or_else(f32_name),
         }
     }
 }

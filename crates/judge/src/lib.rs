@@ -19,6 +19,7 @@ pub mod first_runs;
 pub mod floor;
 pub mod found;
 pub mod gaps;
+mod gpu_work;
 pub mod impossible;
 pub mod layers;
 pub mod limit;

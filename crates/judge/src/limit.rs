@@ -88,7 +88,8 @@ pub struct Limit {
     /// Operations of the prefill of one iteration.
     pub operations: f64,
     pub decode: Option<Share>,
-    /// Share of the limit of arithmetic, for f32 only: the limits of other precisions are not measured.
+    /// Share of the limit of arithmetic, in the precision that the probe computed in: the limits of others are not
+    /// measured.
     pub prefill: Option<Share>,
 }
 
@@ -130,7 +131,9 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
 
 fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, work: Work) -> Limit {
     let (bandwidth, arithmetic): (Vec<_>, Vec<_>) =
-        beside(evidence, label).map(|speeds| (speeds.map(|s| s.0), speeds.map(|s| s.1))).unzip();
+        beside(plan, evidence, label).map(|speeds| (speeds.map(|s| s.0), speeds.map(|s| s.1))).unzip();
+    let mut probes = probes(plan, evidence);
+    let is_probed = probes.all(|probe| probe.precision == precision.name());
     let rates = by_round(Metric::Throughput, plan, evidence, label);
     let steps = rates.into_iter().map(|rate| Some(rate? / plan.batch as f64));
     let decode = share(steps, &bandwidth, work.step_bytes(), Bound::Memory);
@@ -152,18 +155,28 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
         kv_cache: work.kv_cache,
         operations: work.prefill,
         decode,
-        prefill: prefill.filter(|_| precision == Precision::F32),
+        prefill: prefill.filter(|_| is_probed),
     }
 }
 
+/// The probes of the device that the plan computes on. What was measured of another is no limit of it: a GPU's memory is
+/// not the host's.
+pub(crate) fn probes<'a>(plan: &'a Plan, evidence: &'a Evidence) -> impl Iterator<Item = &'a Probe> + Clone {
+    evidence.probes.iter().filter(|probe| probe.device == plan.device.as_str())
+}
+
 /// Read bandwidth and arithmetic beside each round's process: the mean of the probes before and after it.
-fn beside<'a>(evidence: &'a Evidence, label: &'a str) -> impl Iterator<Item = Option<(f64, f64)>> + 'a {
+fn beside<'a>(
+    plan: &'a Plan,
+    evidence: &'a Evidence,
+    label: &'a str,
+) -> impl Iterator<Item = Option<(f64, f64)>> + 'a {
     let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
     (0..rounds).map(move |round| {
         let run = evidence.runs.iter().find(|run| run.framework == label && run.round == round)?;
         let is_it = |process: &Process| process.is(run);
         let is_beside = |probe: &&Probe| probe.before.iter().chain(&probe.after).any(is_it);
-        let probes: Vec<&Probe> = evidence.probes.iter().filter(is_beside).collect();
+        let probes: Vec<&Probe> = probes(plan, evidence).filter(is_beside).collect();
         let count = probes.len() as f64;
         let mean = |of: fn(&Probe) -> f64| probes.iter().map(|probe| of(probe)).sum::<f64>() / count;
         (count > 0.0).then(|| (mean(|probe| probe.read_bandwidth), mean(|probe| probe.arithmetic)))

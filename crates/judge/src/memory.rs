@@ -30,14 +30,16 @@ pub struct Parts {
     #[serde(rename = "final")]
     pub last: Option<f64>,
     pub kv_caches: KvCaches,
-    /// The least memory (parameters and KV cache), and the ratio of the peak to it.
+    /// The least memory (parameters and KV cache), and the ratio of the peak to it: on a GPU, of the peak there. `None`
+    /// where that is not available.
     pub needed: f64,
-    pub times_needed: f64,
+    pub times_needed: Option<f64>,
     /// Memory at the end of the measured iterations: private to the process, of files, and its proportional share of
     /// all.
     pub anonymous: Option<f64>,
     pub file_backed: Option<f64>,
     pub proportional: Option<f64>,
+    /// Highest memory that the process held on the GPU.
     pub gpu: Option<f64>,
     /// The method of reading the peak.
     pub method: Option<foreign::Foreign>,
@@ -94,7 +96,10 @@ pub fn parts(
 
     let sets = runs.iter().copied().map(weight_sets).max()? as f64;
     let needed = weights_file + kv_cache;
-    let on_host = |bytes: f64| if plan.device == "cpu" { bytes } else { 0.0 };
+    let is_on_host = plan.device == "cpu";
+    let on_host = |bytes: f64| if is_on_host { bytes } else { 0.0 };
+    let gpu = if is_on_host { None } else { read(&|run| run.peak_bytes()) };
+    let where_it_computes = if is_on_host { Some(peak) } else { gpu };
     let (parameters, kv_cache) = (on_host(sets * weights_file), on_host(kv_cache));
     let activations = over(&|run| {
         let above = working_peak(run)?.saturating_sub(run.loaded()?.memory.resident_bytes?);
@@ -111,11 +116,11 @@ pub fn parts(
         last: read(&|run| run.usage()?.memory.resident_bytes),
         kv_caches,
         needed,
-        times_needed: peak / needed,
+        times_needed: where_it_computes.map(|peak| peak / needed),
         anonymous: read(&|run| run.usage()?.memory.anonymous_bytes),
         file_backed: read(&|run| run.usage()?.memory.file_bytes),
         proportional: read(&|run| run.usage()?.memory.pss_bytes),
-        gpu: read(&|run| Some(run.usage()?.memory.gpu.as_ref()?.bytes)),
+        gpu,
         method: runs.iter().find_map(|run| run.usage()?.memory.method.clone()),
     })
 }

@@ -33,6 +33,10 @@ pub struct Noise {
     pub thermal_events: Option<u64>,
     /// Number of other processes that computed on the GPU.
     pub foreign_gpu_processes: Option<usize>,
+    /// What slowed the GPU down at the end, in words, where it is not what the GPU is built to do: heat, not the limit
+    /// of its power.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_held_back: Vec<String>,
     /// Number of tasks that ran or wanted to run, at the end.
     pub runnable: Option<u64>,
     /// The one-minute load average at the end.
@@ -55,7 +59,13 @@ impl Noise {
             complaints.push(format!("the CPU slowed down because of heat ({events} events)"));
         }
         if let Some(count) = self.foreign_gpu_processes.filter(|&count| count > 0) {
-            complaints.push(format!("{count} other processes computed on the GPU"));
+            complaints.push(match count {
+                1 => "another process computed on the GPU".to_owned(),
+                count => format!("{count} other processes computed on the GPU"),
+            });
+        }
+        if !self.gpu_held_back.is_empty() {
+            complaints.push(format!("the GPU was slowed down by {}", self.gpu_held_back.join(" and ")));
         }
         complaints
     }

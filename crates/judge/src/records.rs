@@ -230,7 +230,10 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
 }
 
 fn machine(environment: &Environment, report: &Report) -> Machine {
-    let probes = |of: fn(&Probe) -> f64| report.machine.probes.iter().map(of).collect::<Vec<f64>>();
+    let is_of_device = |probe: &&Probe| probe.device == report.plan.device.as_str();
+    let probes = |of: fn(&Probe) -> f64| {
+        report.machine.probes.iter().filter(is_of_device).map(of).collect::<Vec<f64>>()
+    };
     Machine {
         fingerprint: fingerprint(environment),
         host: environment.host.clone(),

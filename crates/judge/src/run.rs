@@ -1,7 +1,7 @@
 //! The output of one process: the unit of evidence, kept whole.
 
 use foreign::{Foreign, ForeignText};
-use protocol::{CaseSample, ColdStart, Event, Hello, Iteration, Loaded, Started, Usage, WarmupDone};
+use protocol::{CaseSample, ColdStart, Event, Hello, Iteration, Loaded, Memory, Started, Usage, WarmupDone};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreement, TokenAgreement};
@@ -277,6 +277,27 @@ impl Run {
         let whole = warm.map_or(longest, |iteration| iteration.cases.len());
         iterations.retain(|iteration| iteration.cases.len() == whole);
         iterations
+    }
+
+    /// The device that the worker computed on, as it observed it; a worker that never loaded has none.
+    pub fn device(&self) -> Option<&str> {
+        Some(self.loaded()?.in_effect.device.as_str())
+    }
+
+    /// Highest memory, in bytes: that of the process on the host, or on a GPU what the process was seen to hold there at
+    /// the end of a phase. `None` where the system or the GPU's driver does not tell.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        if self.device().is_none_or(|device| device == "cpu") {
+            return self.usage()?.peak_bytes;
+        }
+        let after_loading = [
+            self.loaded().map(|loaded| &loaded.memory),
+            self.cold_start().map(|cold| &cold.memory),
+            self.warmup().map(|warmup| &warmup.memory),
+        ];
+        let held = |memory: &Memory| memory.gpu.as_ref().map(|gpu| gpu.bytes);
+        let last = held(&self.usage()?.memory)?;
+        after_loading.into_iter().flatten().filter_map(held).chain([last]).max()
     }
 
     /// Whether the whole measurement is there.

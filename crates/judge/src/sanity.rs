@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use crate::evidence::Evidence;
-use crate::limit::Limit;
+use crate::limit::{self, Limit};
 use crate::metrics::{Metric, by_round};
 use crate::run::Run;
 use plan::Plan;
@@ -61,16 +61,17 @@ pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>)
 
 /// A decode step of a dense model reads every weight once, for all sequences of the batch.
 fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit) -> Option<String> {
-    let best = evidence.probes.iter().map(|probe| probe.best_read_bandwidth).reduce(f64::max)?;
+    let best = limit::probes(plan, evidence).map(|probe| probe.best_read_bandwidth).reduce(f64::max)?;
     let bytes = limit.weights;
     let rates = by_round(Metric::Throughput, plan, evidence, label).into_iter().flatten();
     let steps = rates.reduce(f64::max)? / plan.batch as f64;
     let needed = steps * bytes;
     (needed > BANDWIDTH_SLACK * best).then(|| {
         format!(
-            "{steps:.1} steps a second over {:.0} MB of weights are {:.1} GB/s, but the machine was measured to read {:.1} GB/s",
+            "{steps:.1} steps a second over {:.0} MB of weights are {:.1} GB/s, but {} was measured to read {:.1} GB/s",
             bytes / 1e6,
             needed / 1e9,
+            if plan.device == "cpu" { "the machine" } else { plan.device.as_str() },
             best / 1e9
         )
     })
@@ -98,9 +99,8 @@ fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
 /// `weights`: bytes of those that every step reads. Of a mapped table that rows are looked up in, few pages need be
 /// resident.
 fn below_weights(run: &Run, weights: f64) -> Option<String> {
-    let peak = run.usage()?.peak_bytes? as f64;
-    let gpu = run.usage()?.memory.gpu.as_ref().map_or(0.0, |gpu| gpu.bytes as f64);
-    (peak + gpu < weights).then(|| {
+    let peak = run.peak_bytes()? as f64;
+    (peak < weights).then(|| {
         format!(
             "its peak memory of {:.1} MB is below the {:.1} MB of weights that every step reads",
             peak / 1e6,

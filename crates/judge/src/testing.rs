@@ -83,6 +83,7 @@ pub fn usage() -> Usage {
         compiled: None,
         hand_over: None,
         energy: None,
+        gpu: None,
         weights_sha256: None,
         weights_identity: None,
     }
@@ -101,6 +102,8 @@ pub fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
         best_arithmetic: arithmetic,
         bytes: 1,
         threads: 2,
+        device: "cpu".into(),
+        precision: "f32".into(),
     }
 }
 

@@ -31,11 +31,13 @@ const THREAD_VARIABLES: [&str; 5] =
 /// What every worker's environment holds: what the system needs, the thread budget and the memory policy.
 pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, String> {
     let mut environment = BTreeMap::new();
-    for name in ["PATH", "TMPDIR", "SYSTEMROOT"] {
+    for name in ["PATH", "TMPDIR", "SYSTEMROOT", gpu::VISIBLE, gpu::LIBRARY_VARIABLE] {
         if let Ok(value) = std::env::var(name) {
             environment.insert(name.to_owned(), value);
         }
     }
+    // The driver's numbers of GPUs are those of the workers.
+    environment.insert(gpu::ORDER.0.to_owned(), gpu::ORDER.1.to_owned());
     for name in THREAD_VARIABLES {
         environment.insert(name.to_owned(), threads.to_string());
     }
@@ -53,9 +55,6 @@ pub fn worker(
 ) -> Worker {
     let engine = &contender.engine;
     let mut environment = environment(contender.threads, huge_pages);
-    if let Some(directory) = native::library_path(places, engine) {
-        environment.insert(native::LIBRARY_PATH.to_owned(), directory.display().to_string());
-    }
     for (name, value) in &engine.env {
         let value = std::env::var(name)
             .ok()
@@ -63,6 +62,7 @@ pub fn worker(
             .unwrap_or_else(|| value.replace("{cache}", &places.cache.display().to_string()));
         environment.insert(name.clone(), value);
     }
+    environment.extend(native::variables(places, engine));
     Worker {
         binary: places.binary(&engine.worker),
         environment,

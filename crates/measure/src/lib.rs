@@ -7,6 +7,7 @@ pub mod clock;
 pub mod collection;
 pub mod command;
 mod comparison;
+pub mod device;
 pub mod environment;
 mod finishing;
 pub mod groups;

@@ -1,11 +1,12 @@
 //! Native libraries, the model and references, by crate `setup`: what `photofinish setup` brings, and what a run brings
 //! by itself where it is missing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use configs::Engine;
 use plan::{Failure, Result};
-use setup::{Asked, Piece, Provision, References};
+use setup::{Asked, Piece, Provision, References, Target};
 use tooling::Reporter;
 
 use crate::interrupt;
@@ -20,7 +21,7 @@ pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
     let done = match &asked.references {
         Some(named) => references(places).set_up(named, reporter, |_| Ok(())),
-        None => provision(places, asked.quiet)?.provide_all(&asked.only),
+        None => provision(places, asked.quiet)?.provide_all(&asked.pieces()),
     };
     done.map_err(|error| failure(&error))
 }
@@ -45,7 +46,8 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
         return Ok(());
     }
     let provision = provision(places, quiet)?;
-    let pieces = Piece::named(&named).map_err(|error| failure(&error))?;
+    let named = Piece::named(&named).map_err(|error| failure(&error))?;
+    let pieces: BTreeSet<Piece> = named.into_iter().flat_map(|piece| piece.on(places.target)).collect();
     for &piece in &pieces {
         provision.check_given(piece).map_err(|error| failure(&error))?;
     }
@@ -60,9 +62,45 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
     Ok(())
 }
 
+/// Variables by which an engine's worker finds its libraries, where it does not know them by itself.
+pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
+    match places.target {
+        Target::Cpu => {
+            let directory = library_path(places, engine);
+            let path = directory.map(|directory| (LIBRARY_PATH.to_owned(), directory.display().to_string()));
+            path.into_iter().collect()
+        }
+        // What cannot be found is no error here: the worker says what it lacks.
+        Target::Cuda => on_gpu(places, engine).unwrap_or_default(),
+    }
+}
+
+/// Where NVIDIA's libraries are, and the libraries that are built on them.
+fn on_gpu(places: &Places, engine: &Engine) -> anyhow::Result<BTreeMap<String, String>> {
+    let provision = provision(places, true)?;
+    let mut variables = BTreeMap::new();
+    let mut directories = BTreeSet::new();
+    let named = Piece::named(&engine.native)?.into_iter().flat_map(|piece| piece.on(places.target));
+    // A worker that was built for a GPU is linked with NVIDIA's libraries, whatever else it takes.
+    let own = places.gpu_workers().join(&engine.worker).is_file().then_some(Piece::Cuda);
+    for piece in named.chain(own) {
+        let is_given = std::env::var_os(piece.variable()).is_some_and(|value| !value.is_empty());
+        if !is_given {
+            let place = provision.place(piece)?.display().to_string();
+            variables.insert(piece.variable().to_owned(), place);
+        }
+        directories.extend(provision.library_directories(piece)?);
+    }
+    if !directories.is_empty() {
+        let path = std::env::join_paths(directories)?;
+        variables.insert(LIBRARY_PATH.to_owned(), path.to_string_lossy().into_owned());
+    }
+    Ok(variables)
+}
+
 /// The directory of shared libraries that an engine's worker is linked with, where the worker itself does not know it:
 /// a checkout's knows where it was built, an installation may have come from another machine.
-pub(crate) fn library_path(places: &Places, engine: &Engine) -> Option<PathBuf> {
+fn library_path(places: &Places, engine: &Engine) -> Option<PathBuf> {
     let libtorch = Piece::Libtorch.to_string();
     if places.checkout.is_some() || !engine.native.contains(&libtorch) {
         return None;

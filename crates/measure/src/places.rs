@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use configs::{Engine, Layers};
 use plan::{Engines, Failure, Result};
-use setup::{BuildRecord, Home, Layout};
+use setup::{BuildRecord, Home, Layout, Target};
 
 /// Locations of configuration and workers that were given explicitly.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,8 @@ pub struct Places {
     pub configs: Layers,
     pub workers: PathBuf,
     pub cache: PathBuf,
+    /// What workers and libraries are looked for: those of a GPU lie apart.
+    pub target: Target,
 }
 
 impl Places {
@@ -68,7 +70,7 @@ impl Places {
             (None, Some(installed)) => installed.workers(),
             (None, None) => beside,
         };
-        Ok(Places { checkout, installed, configs, workers, cache })
+        Ok(Places { checkout, installed, configs, workers, cache, target: Target::Cpu })
     }
 
     /// Path of the binary of a worker or tool.
@@ -77,7 +79,22 @@ impl Places {
             // A script beside the configuration that names it.
             return self.root().join(path);
         }
-        self.workers.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+        let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+        match self.target {
+            // What has no build of its own for a GPU is the same program on every device.
+            Target::Cuda if self.gpu_workers().join(&file).is_file() => self.gpu_workers().join(file),
+            _ => self.workers.join(file),
+        }
+    }
+
+    /// The same places, as work on `device` sees them.
+    pub fn on(&self, device: &str) -> Places {
+        Places { target: Target::of_device(device), ..self.clone() }
+    }
+
+    /// Directory of the workers that were built for a GPU.
+    pub(crate) fn gpu_workers(&self) -> PathBuf {
+        setup::gpu_workers(&self.workers)
     }
 
     /// Root of what the configuration came with: a checkout, or the data directory of an installation.

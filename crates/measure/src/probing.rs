@@ -1,4 +1,4 @@
-//! Probes the machine by a worker after the turns of every group of processes, which wait meanwhile.
+//! Probes the machine, or the GPU that is compared on, by a worker after the turns of every group of processes, which wait meanwhile.
 //!
 //! Read bandwidth is not constant. On the virtual machine of the development it changed between 36 and 67 GB/s, for
 //! some tenths of a second or for tens of seconds, while arithmetic stayed as fast.
@@ -20,6 +20,11 @@ const SWEEP: Duration = Duration::from_millis(80);
 /// dwarfed.
 const SHARE: u32 = 20;
 const REPEATS: usize = 2;
+
+/// Whether a probe is of this device.
+fn is_of(probed: &Probed, device: &str) -> bool {
+    probed.device.as_ref().map_or("cpu", |probed| probed.as_str()) == device
+}
 
 impl Session<'_> {
     /// Probes after the turns of these processes.
@@ -52,7 +57,8 @@ impl Session<'_> {
             job.settings.threads = self.plan.threads;
             let outcome = self.run_job(self.prober.worker, &job);
             let probed = outcome.events.into_iter().find_map(|event| match event {
-                Event::Probed(probed) => Some(probed),
+                // What another device can do is no limit of this one.
+                Event::Probed(probed) if is_of(&probed, &self.plan.device) => Some(probed),
                 _ => None,
             });
             if probed.is_some() {
@@ -64,8 +70,10 @@ impl Session<'_> {
             if interrupt::requested() {
                 return None;
             }
-            let reason = RunFailure::from_ending(outcome.ending)
-                .map_or_else(|| "it said nothing".into(), |failure| failure.sentence());
+            let reason = RunFailure::from_ending(outcome.ending).map_or_else(
+                || "its engine asks its framework for no plain work".into(),
+                |failure| failure.sentence(),
+            );
             let reason = format!("{}'s worker cannot probe the machine: {reason}", contender.label);
             self.tell(Fact::NoProbe { reason: Some(reason) });
             self.prober.worker += 1;

@@ -16,6 +16,7 @@ use crate::places::Places;
 use configs::Engine;
 use plan::fit;
 use plan::{Failure, KvPrecision, Result};
+use setup::Target;
 
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
@@ -37,15 +38,14 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
     let missing = engines.iter().any(|engine| !places.binary(&engine.worker).is_file());
     let tool_missing = !places.binary("prepare").is_file();
-    if !(by_cargo || missing || tool_missing) {
-        return Ok(());
-    }
     let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
-    match build(checkout, &names, quiet)? {
-        // Bad input, such as a library of the wrong version; xtask has explained it.
-        Some(2) => Err(Failure::Spoken(2)),
-        _ => Ok(()),
+    if by_cargo || missing || tool_missing {
+        build(checkout, &names, Target::Cpu, quiet)?;
     }
+    if places.target == Target::Cuda && (by_cargo || !places.gpu_workers().is_dir()) {
+        build(checkout, &names, Target::Cuda, quiet)?;
+    }
+    Ok(())
 }
 
 /// The model that a run needs.
@@ -217,12 +217,15 @@ fn bundle_error(error: bundle::BundleError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Runs `cargo xtask build` and returns its exit code. Its stdout goes to stderr, because this program's stdout belongs
-/// to the result. After a failure, xtask has explained itself.
-fn build(checkout: &Path, frameworks: &[&str], quiet: bool) -> Result<Option<i32>> {
+/// Runs `cargo xtask build`. Its stdout goes to stderr, because this program's stdout belongs to the result. After a
+/// failure, xtask has explained itself.
+fn build(checkout: &Path, frameworks: &[&str], target: Target, quiet: bool) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = command(Path::new(&cargo));
     command.args(["xtask", "build", "--frameworks", &frameworks.join(",")]);
+    if target == Target::Cuda {
+        command.args(["--device", "cuda"]);
+    }
     command.current_dir(checkout).stdin(Stdio::null());
     // Variables that `cargo run` set for this program must not reach the cargo below.
     for (name, _) in std::env::vars_os() {
@@ -235,7 +238,11 @@ fn build(checkout: &Path, frameworks: &[&str], quiet: bool) -> Result<Option<i32
         command.arg("--quiet");
     }
     command.stdout(std::io::stderr());
-    Ok(tooling::process::status_of(&mut command).map_err(|e| native::stopped(&e))?.code())
+    match tooling::process::status_of(&mut command).map_err(|e| native::stopped(&e))?.code() {
+        // Bad input, such as a library of the wrong version.
+        Some(2) => Err(Failure::Spoken(2)),
+        _ => Ok(()),
+    }
 }
 
 fn command(program: &Path) -> Command {

@@ -13,6 +13,7 @@ use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
 use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
 
+use crate::device;
 use crate::interrupt;
 use crate::machine::{self, memory};
 use crate::places::Places;
@@ -26,8 +27,16 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
 
 fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
     plan::check(request)?;
-    check_device(&request.device)?;
     let engines = engines_of(request, places)?;
+    if request.device == device::AUTO {
+        // They are asked whether they can use a GPU.
+        provision::workers(places, &engines, quiet)?;
+    }
+    let (request, why) = device::settled(request, &engines, places, available_threads());
+    why.filter(|_| !quiet).into_iter().for_each(say_once);
+    let (request, places) = (&request, &places.on(&request.device));
+    let names: Vec<&str> = engines.iter().map(|engine| engine.name.as_str()).collect();
+    device::check(&request.device, &names)?;
     let suite = suite(&request.prompts, places)?;
     let draft = Draft::new(request, engines, suite, available_threads())?;
     provision::workers(places, &draft.engines(), quiet)?;
@@ -153,11 +162,6 @@ pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
         return Err(Failure::usage(format!("{} holds no prompts", path.display())));
     }
     Ok(suite)
-}
-
-/// Refuses a missing device before anything is built or prepared for it.
-pub fn check_device(device: &str) -> Result<()> {
-    machine::objection(device).map_or(Ok(()), |objection| Err(Failure::usage(objection)))
 }
 
 /// Number of threads that this process may use.

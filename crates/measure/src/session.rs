@@ -68,6 +68,7 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>> {
         interrupt::measuring_begins();
         let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
+        let places = &places.on(&plan.device);
         let worker = |contender: &Contender| {
             let settings = (plan.timeout_s, plan.huge_pages.unwrap_or(HugePages::On));
             launch::worker(contender, plan.cpus.as_deref(), places, settings)

@@ -199,6 +199,11 @@ impl Schedule {
 }
 
 impl Plan {
+    /// Whether a GPU does the computing.
+    pub fn is_on_gpu(&self) -> bool {
+        self.device.starts_with("cuda")
+    }
+
     /// The way requests generate.
     pub fn generation(&self) -> Generation {
         match self.denoise {

@@ -34,6 +34,8 @@ pub(crate) fn choose(
         workers::Together::new(config, &kinds, sequences, available)
     });
     let obstacle = match (&together, request.is_on_gpu()) {
+        // Whoever asks for it knows that there is room.
+        (_, true) if request.schedule == ScheduleAsked::Interleaved => None,
         (_, true) => Some("how much of a GPU's memory each takes is not known before".to_owned()),
         (Some(together), false) => together.obstacle(),
         (None, false) => None,

@@ -58,7 +58,7 @@ pub enum Event {
     Usage(Usage),
     Generated(Generated),
     Scored(Scored),
-    Probed(Probed),
+    Probed(crate::Probed),
     Traced(Traced),
     Done,
     Failed(Failed),
@@ -256,6 +256,9 @@ pub struct Usage {
     /// requests for one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<HandOver>,
+    /// What the GPU did in the measured requests; `null` on a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<crate::GpuWork>,
     /// sha256 of the weights file, read after the last sample; `null` where that was not asked for.
     pub weights_sha256: Option<Foreign>,
     /// The weights file after the last sample.
@@ -296,24 +299,6 @@ pub struct Energy {
     pub joules: f64,
     /// For example `RAPL, package` or `NVML, total energy`.
     pub method: Foreign,
-}
-
-/// What the machine did just now: see [`Probe`](crate::Probe). Times are of all threads together, from the first
-/// one's begin to the last one's end. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,
-/// `operations / multiply_adds_ns[i]` a speed in GFLOP/s.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probed {
-    /// Best time of fixed arithmetic.
-    pub compute_ns: u64,
-    /// What one sweep reads: the buffer, or a small one several times.
-    pub bytes: u64,
-    /// Time of each sweep, in order.
-    pub sweeps_ns: Vec<u64>,
-    /// Floating-point operations of one burst of f32 multiply-adds, two for each.
-    pub operations: u64,
-    /// Time of each burst.
-    pub multiply_adds_ns: Vec<u64>,
-    pub threads: usize,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

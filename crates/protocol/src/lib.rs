@@ -8,11 +8,13 @@
 mod denoise;
 mod event;
 mod job;
+mod machine;
 mod trace;
 
 pub use denoise::*;
 pub use event::*;
 pub use job::*;
+pub use machine::*;
 pub use trace::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.

@@ -41,6 +41,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         steadiness: Steadiness::default(),
         components: None,
         energy: None,
+        gpu: None,
         text: None,
         agreement: None,
         tokens: None,

@@ -47,11 +47,25 @@ pub(crate) fn extract(
         File::create(&path)
             .and_then(|mut file| std::io::copy(&mut member, &mut file))
             .with_context(|| format!("cannot unpack {name} to {}", path.display()))?;
+        make_executable(&path, member.unix_mode())?;
         files.insert(target);
     }
     if let Some(name) = missing.first() {
         bail!("holds no {name}");
     }
+    Ok(())
+}
+
+/// Gives a program its right to run, which zip archives keep in a corner of their own.
+fn make_executable(path: &Path, mode: Option<u32>) -> Result<()> {
+    #[cfg(unix)]
+    if mode.is_some_and(|mode| mode & 0o100 != 0) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("cannot make {} a program", path.display()))?;
+    }
+    #[cfg(not(unix))]
+    let _ = (path, mode);
     Ok(())
 }
 

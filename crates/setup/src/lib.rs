@@ -41,9 +41,23 @@ pub struct Asked {
     /// Only these pieces
     #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
     pub only: Vec<Piece>,
+    /// cuda: what engines need on a GPU, instead: NVIDIA's libraries, libtorch and ONNX Runtime with CUDA, and nvcc if the
+    /// system has none (docs/gpu.md)
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with_all = ["only", "references"])]
+    pub device: Target,
     /// In their place the references, all or these: the frameworks' own implementations (docs/references.md)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
     pub references: Option<Vec<Reference>>,
+}
+
+impl Asked {
+    /// The pieces that are asked for; none stands for those of a CPU.
+    pub fn pieces(&self) -> Vec<Piece> {
+        match self.device {
+            Target::Cpu => self.only.clone(),
+            Target::Cuda => self.device.pieces(),
+        }
+    }
 }
 
 /// One thing that can be set up by itself. The names are those of configs/native.toml.
@@ -52,10 +66,53 @@ pub enum Piece {
     Libtorch,
     Onnxruntime,
     Model,
+    /// NVIDIA's libraries, which both of the next load.
+    Cuda,
+    LibtorchCuda,
+    OnnxruntimeCuda,
+    /// NVIDIA's compiler, for candle's kernels.
+    Nvcc,
+}
+
+/// What is set up for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    #[default]
+    Cpu,
+    Cuda,
+}
+
+impl Target {
+    /// What work on a device of this name takes: `cpu`, `cuda:0`.
+    pub fn of_device(device: &str) -> Self {
+        if device.starts_with("cuda") { Self::Cuda } else { Self::Cpu }
+    }
+
+    /// The pieces that it takes. A compiler that the system has is used.
+    pub fn pieces(self) -> Vec<Piece> {
+        match self {
+            Self::Cpu => Piece::ALL.to_vec(),
+            Self::Cuda => {
+                let own = [Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda, Piece::Model];
+                own.into_iter().chain((!has_nvcc()).then_some(Piece::Nvcc)).collect()
+            }
+        }
+    }
+}
+
+/// Directory of the workers that are built for a GPU, beside all others in `workers`.
+pub fn gpu_workers(workers: &Path) -> PathBuf {
+    workers.join("cuda")
+}
+
+/// Whether the system has NVIDIA's compiler.
+pub fn has_nvcc() -> bool {
+    tooling::process::output_of(tooling::process::command("nvcc").arg("--version")).is_ok()
 }
 
 impl Piece {
     pub const ALL: [Self; 3] = [Self::Libtorch, Self::Onnxruntime, Self::Model];
+    pub const CUDA: [Self; 4] = [Self::Cuda, Self::LibtorchCuda, Self::OnnxruntimeCuda, Self::Nvcc];
 
     /// The pieces that a file of configs/engines or configs/models names as `native`.
     pub fn named(native: &[String]) -> Result<Vec<Self>> {
@@ -67,12 +124,23 @@ impl Piece {
         native.iter().map(piece).collect()
     }
 
+    /// The pieces in place of this one on `target`.
+    pub fn on(self, target: Target) -> Vec<Self> {
+        match (target, self) {
+            (Target::Cuda, Self::Libtorch) => vec![Self::Cuda, Self::LibtorchCuda],
+            (Target::Cuda, Self::Onnxruntime) => vec![Self::Cuda, Self::OnnxruntimeCuda],
+            _ => vec![self],
+        }
+    }
+
     /// The environment variable that tells builds and tests where the piece is.
     pub fn variable(self) -> &'static str {
         match self {
-            Self::Libtorch => "LIBTORCH",
-            Self::Onnxruntime => "ORT_DYLIB_PATH",
+            Self::Libtorch | Self::LibtorchCuda => "LIBTORCH",
+            Self::Onnxruntime | Self::OnnxruntimeCuda => "ORT_DYLIB_PATH",
             Self::Model => "PHOTOFINISH_MODEL_GGUF",
+            Self::Cuda => "PHOTOFINISH_CUDA",
+            Self::Nvcc => "CUDA_HOME",
         }
     }
 
@@ -87,6 +155,8 @@ impl Piece {
                 )
             }
             Self::Model => "name a model of your own with --model".into(),
+            Self::Cuda | Self::LibtorchCuda | Self::OnnxruntimeCuda => "compare with --device cpu".into(),
+            Self::Nvcc => format!("install NVIDIA's CUDA toolkit {version}"),
         }
     }
 }
@@ -194,6 +264,24 @@ impl Provision {
     pub fn place(&self, piece: Piece) -> Result<PathBuf> {
         let given = self.given.get(piece)?;
         Ok(given.map_or_else(|| self.cache.join(&self.pins.piece(piece).path), |given| given.path))
+    }
+
+    /// Directories of shared libraries in the piece, for the system's linker.
+    pub fn library_directories(&self, piece: Piece) -> Result<Vec<PathBuf>> {
+        let place = self.place(piece)?;
+        match piece {
+            Piece::Cuda => {}
+            Piece::Onnxruntime | Piece::OnnxruntimeCuda => {
+                return Ok(place.parent().map(Path::to_owned).into_iter().collect());
+            }
+            _ => return Ok(vec![place.join("lib")]),
+        }
+        // One package of NVIDIA's beside the other.
+        let packages = std::fs::read_dir(&place).into_iter().flatten().flatten();
+        let mut directories: Vec<PathBuf> =
+            packages.map(|package| package.path().join("lib")).filter(|path| path.is_dir()).collect();
+        directories.sort();
+        Ok(directories)
     }
 
     /// The version that set-up installs.

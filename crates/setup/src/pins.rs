@@ -9,12 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::Piece;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Pins {
     pub(crate) pip: PipOptions,
     libtorch: Pinned,
     onnxruntime: Pinned,
     model: Pinned,
+    cuda: Pinned,
+    libtorch_cuda: Pinned,
+    onnxruntime_cuda: Pinned,
+    nvcc: Pinned,
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +82,7 @@ impl Pins {
 
     fn parse(text: &str) -> Result<Self> {
         let pins: Self = toml::from_str(text)?;
-        for piece in Piece::ALL {
+        for piece in Piece::ALL.into_iter().chain(Piece::CUDA) {
             pins.piece(piece).check().with_context(|| format!("[{piece}]"))?;
             for platform in pins.piece(piece).on.keys() {
                 ensure!(pins.pip.tags.contains_key(platform), "[pip.tags] lacks {platform}");
@@ -92,6 +96,10 @@ impl Pins {
             Piece::Libtorch => &self.libtorch,
             Piece::Onnxruntime => &self.onnxruntime,
             Piece::Model => &self.model,
+            Piece::Cuda => &self.cuda,
+            Piece::LibtorchCuda => &self.libtorch_cuda,
+            Piece::OnnxruntimeCuda => &self.onnxruntime_cuda,
+            Piece::Nvcc => &self.nvcc,
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["bundle"]),
     ("engine-candle", &["bundle", "engine", "worker"]),
     ("engine-hybrid", &["bundle", "engine", "engine-candle", "engine-ort", "engine-tch", "worker"]),
-    ("engine-mock", &["bundle", "engine", "worker"]),
+    ("engine-mock", &["bundle", "engine", "nvml-fake", "worker"]),
     ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
     // A tool for developers that calls every reader there is.
@@ -40,12 +40,25 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("foreign", &[]),
+    ("gpu", &[]),
     ("history", &["foreign"]),
     ("judge", &["bundle", "configs", "foreign", "history", "plan", "protocol", "statistics"]),
     (
         "measure",
-        &["bundle", "configs", "foreign", "judge", "plan", "protocol", "setup", "statistics", "tooling"],
+        &[
+            "bundle",
+            "configs",
+            "foreign",
+            "gpu",
+            "judge",
+            "plan",
+            "protocol",
+            "setup",
+            "statistics",
+            "tooling",
+        ],
     ),
+    ("nvml-fake", &[]),
     ("onnx", &["bundle"]),
     ("plan", &["bundle", "configs", "protocol", "statistics"]),
     ("prepare", &["bundle", "foreign"]),
@@ -61,10 +74,10 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("statistics", &[]),
     ("tidy", &["tooling"]),
     ("tooling", &[]),
-    ("worker", &["bundle", "engine", "protocol"]),
+    ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
     ("worker-check", &["bundle", "foreign", "judge", "measure", "plan", "protocol"]),
-    ("xtask", &["configs", "profile", "protocol", "setup", "tidy", "tooling"]),
+    ("xtask", &["configs", "gpu", "profile", "protocol", "setup", "tidy", "tooling"]),
 ];
 
 /// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.

@@ -122,6 +122,15 @@ const SAMPLE: &[Field] = &[
 
 const ENERGY: &[Field] = &[must("joules", Number(1.5)), must("method", Text("RAPL, package"))];
 
+const GPU_WORK: &[Field] = &[
+    may("slowest_mhz", Whole(1_410)),
+    may("fastest_mhz", Whole(1_980)),
+    may("most_mhz", Whole(1_980)),
+    may("celsius", Whole(61)),
+    must("held_back", List(&Text("its power limit"))),
+    must("remarks", List(&Text("the GPU's energy is not available: this GPU does not tell"))),
+];
+
 const USAGE: &[Field] = &[
     must("memory", Object(MEMORY)),
     may("peak_bytes", Whole(5_836_800)),
@@ -135,12 +144,12 @@ const USAGE: &[Field] = &[
     may("kv_cache_bytes", Whole(5_376)),
     may("compiled", List(&Text("decode, batch 1, 64 positions of cache"))),
     may("hand_over", Object(HAND_OVER)),
+    may("gpu", Object(GPU_WORK)),
     may("weights_sha256", Text("c7af57b62eed6e29b109360793a8d983d8a67fd6e2007b2c611b915210211db6")),
     may("weights_identity", Object(IDENTITY)),
 ];
 
 const FILE: &[Field] = &[must("file", Text("parity.safetensors"))];
-
 const GENERATED: &[Field] = &[must("tokens", List(&TOKENS))];
 
 const PROBED: &[Field] = &[
@@ -150,6 +159,8 @@ const PROBED: &[Field] = &[
     must("operations", Whole(100_000_000)),
     must("multiply_adds_ns", List(&Whole(1_000_000))),
     must("threads", Whole(2)),
+    may("device", Text("cuda:0")),
+    may("precision", Text("f16")),
 ];
 
 const INTERVAL: &[Field] = &[

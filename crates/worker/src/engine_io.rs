@@ -32,7 +32,7 @@ fn cache(asked: Option<&str>, weights: Precision) -> Result<Precision, EngineErr
     }
 }
 
-fn device(text: &str) -> Result<Device, EngineError> {
+pub(crate) fn device(text: &str) -> Result<Device, EngineError> {
     let unknown = || EngineError::Input(format!("unknown device {text:?}; there are cpu and cuda:N"));
     match text.split_once(':') {
         None if text == "cpu" => Ok(Device::Cpu),

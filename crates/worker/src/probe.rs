@@ -1,6 +1,7 @@
 //! What the machine can do just now: fixed arithmetic, sweeps over memory, multiply-adds; the same for every
 //! framework, by as many threads as it gets.
 
+mod device;
 mod multiply_add;
 
 use std::hint::black_box;
@@ -12,6 +13,8 @@ use protocol::{Probe, Probed};
 
 use crate::error::ServeError;
 use crate::{clock, threads};
+
+pub(crate) use device::device;
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
 const ROUNDS: u64 = 6_000_000;
@@ -70,6 +73,8 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
         operations: multiply_add::OPERATIONS * threads as u64,
         multiply_adds_ns: slowest(|r| &r.multiply_adds),
         threads,
+        device: None,
+        precision: None,
     })
 }
 

@@ -3,9 +3,10 @@
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
-use engine::{Bundle, EngineError, InferenceEngine, Settings};
+use engine::{Bundle, Device, EngineError, InferenceEngine, Settings};
 use protocol::{
-    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Started, Task,
+    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Probe, Probed,
+    Started, Task,
 };
 
 use crate::error::ServeError;
@@ -52,7 +53,9 @@ fn work<E: InferenceEngine>(
         serde_json::from_str(job).map_err(|e| ServeError::Job(format!("the job does not parse: {e}")))?;
     check_version(job.protocol)?;
     if let Task::Probe(task) = &job.task {
-        events.send(Event::Probed(probe::probe(task, job.settings.threads)?))?;
+        if let Some(probed) = probed::<E>(task, &job.settings)? {
+            events.send(Event::Probed(probed))?;
+        }
         return events.send(Event::Done);
     }
     let settings = trace::settings::<E>(engine_io::settings(&job.settings)?, &job.task);
@@ -98,6 +101,18 @@ fn work<E: InferenceEngine>(
     match slowdown {
         0.0 => load.perform(engine, turns, events),
         share => load.perform(Slowed::new(engine, share), turns, events),
+    }
+}
+
+/// What the machine can do, where the job's settings have the work done; `None` if this engine cannot ask its framework
+/// for plain work there.
+fn probed<E: InferenceEngine>(
+    task: &Probe,
+    settings: &protocol::Settings,
+) -> Result<Option<Probed>, ServeError> {
+    match engine_io::device(&settings.device)? {
+        Device::Cpu => probe::probe(task, settings.threads).map(Some),
+        Device::Cuda(_) => probe::device::<E>(task, &engine_io::settings(settings)?),
     }
 }
 

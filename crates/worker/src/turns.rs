@@ -33,8 +33,9 @@ pub(crate) fn take<E: InferenceEngine>(
         match next(input)? {
             Turn::Finish(finish) => break finish,
             Turn::Request { case } if case < task.cases.len() => {
-                runner.lead_in(engine, case, task.lead_in)?;
+                settle(gpu, || runner.lead_in(engine, case, task.lead_in))?;
                 let sample = spent.during(gpu, || runner.request(engine, case))?;
+                gpu.into_iter().for_each(Gpu::look);
                 spent.add_hand_over(runner.handed_over);
                 events.send(Event::Sample(Sample { case, sample }))?;
             }
@@ -60,10 +61,34 @@ pub(crate) fn take<E: InferenceEngine>(
             let obstacle = engine.hybrid().and_then(|hybrid| hybrid.obstacle).map(Into::into);
             HandOver { obstacle, ..of_all }
         }),
+        gpu: gpu.map(Gpu::work),
         weights_sha256: None,
         weights_identity: None,
     };
     Ok((usage, finish))
+}
+
+/// Most untimed beginnings of a request before a turn.
+const MOST_LEAD_INS: usize = 20;
+/// A GPU's clock has settled if it rises by less than this from one beginning to the next, as a share.
+const SETTLED: f64 = 0.02;
+
+/// The untimed beginning of a turn; on a GPU again and again until its clock, which falls while others have their
+/// turns, no longer rises.
+fn settle(gpu: Option<&Gpu>, mut lead_in: impl FnMut() -> Result<(), ServeError>) -> Result<(), ServeError> {
+    lead_in()?;
+    let Some(gpu) = gpu else { return Ok(()) };
+    let mut before = gpu.clock();
+    for _ in 1..MOST_LEAD_INS {
+        lead_in()?;
+        let now = gpu.clock();
+        let rises = |(before, now): (u32, u32)| f64::from(now) > f64::from(before) * (1.0 + SETTLED);
+        if !before.zip(now).is_some_and(rises) {
+            return Ok(());
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 /// Waits for the next turn.

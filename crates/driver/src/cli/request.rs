@@ -47,7 +47,7 @@ pub(crate) struct ModelArgs {
     /// [default: f32 on a CPU, f16 on CUDA]
     #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
     precision: Vec<Precision>,
-    /// auto, cpu or cuda[:N]; auto is the CPU [default: auto]
+    /// auto, cpu or cuda[:N]; auto takes a GPU that everybody can use [default: cpu]
     #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
     device: Option<String>,
     /// Threads that may compute at once [default: all cores this process may use]

@@ -19,9 +19,10 @@ pub(super) fn kv_precision() -> impl TypedValueParser<Value = KvPrecision> {
 
 pub(super) fn parse_device(text: &str) -> Result<String, String> {
     match text.split_once(':') {
-        None if ["auto", "cpu"].contains(&text) => Ok("cpu".into()),
+        None if [measure::device::AUTO, "cpu"].contains(&text) => Ok(text.into()),
         None if text == "cuda" => Ok("cuda:0".into()),
         Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
+        _ if text.contains(',') => Err("one GPU at a time: name one, such as cuda:0".into()),
         _ => Err("must be auto, cpu or cuda[:N]".into()),
     }
 }

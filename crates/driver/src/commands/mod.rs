@@ -12,6 +12,7 @@ mod history;
 mod measured;
 mod merge;
 mod outputs;
+mod packed;
 mod parity;
 mod plan;
 mod report;

@@ -37,6 +37,10 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         }
         _ => args.what.clone(),
     };
+    if args.bundle {
+        print(&format!("{}\n", super::packed::pack(&directory)?.display()))?;
+        return Ok(0);
+    }
     if args.rejudge {
         return rejudge(&directory, args.in_place);
     }

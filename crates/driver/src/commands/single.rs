@@ -2,8 +2,9 @@
 
 use bundle::Bundle;
 use judge::Outcome;
+use measure::device;
 use measure::provision::{self, Wanted};
-use measure::resolve::{available_threads, check_device};
+use measure::resolve::available_threads;
 use measure::{Places, interrupt, launch, machine};
 use plan::chat::{self, Chat};
 use plan::prompts::Text;
@@ -34,9 +35,13 @@ impl Single {
         if let Some(axis) = plan::axes::varied(&request).first() {
             return Err(Failure::usage(format!("{} takes one value here", axis.flag())));
         }
-        check_device(&request.device)?;
         let places = here.places.find()?;
         let engine = configs::engine(&places.configs, framework)?;
+        let (request, why) =
+            device::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
+        why.filter(|_| !here.quiet).into_iter().for_each(|why| eprintln!("{why}"));
+        device::check(&request.device, &[framework])?;
+        let places = places.on(&request.device);
         provision::workers(&places, std::slice::from_ref(&engine), here.quiet)?;
         let contender = Contender::new(framework.to_owned(), engine, &request, available_threads());
         let wanted = Wanted {

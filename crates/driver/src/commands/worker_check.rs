@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use measure::device;
 use measure::provision::{self, Wanted};
-use measure::resolve::{available_threads, check_device};
+use measure::resolve::available_threads;
 use measure::worker::Worker;
 use measure::{Places, interrupt, launch, machine};
 use plan::{Contender, Failure, Request, Result};
@@ -16,9 +17,12 @@ use crate::output::print;
 
 pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     interrupt::listen()?;
-    let request = args.request();
-    check_device(&request.device)?;
-    let places = args.here.places.find()?;
+    let mut request = args.request();
+    if request.device == device::AUTO {
+        request.device = "cpu".to_owned();
+    }
+    device::check(&request.device, &[&args.worker])?;
+    let places = args.here.places.find()?.on(&request.device);
     let threads = args.threads.map_or_else(available_threads, |threads| threads as usize);
     let (worker, options) = match file(&args.worker)? {
         Some(binary) => (program(binary, threads, &request), BTreeMap::new()),

@@ -11,6 +11,8 @@ mod common;
 mod denoise;
 #[cfg(unix)]
 mod foreign_text;
+#[cfg(unix)]
+mod gpu;
 mod history;
 mod hostile;
 mod input;

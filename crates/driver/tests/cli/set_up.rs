@@ -104,7 +104,7 @@ fn pins(sha256: &str, bytes: u64, edition: usize) -> String {
 python-version = "3.11"
 implementation = "cp"
 tags = {{ any = ["any"] }}
-{}{}
+{}
 [model]
 version = "1"
 directory = "piece-1"
@@ -117,8 +117,7 @@ sha256 = "{sha256}"
 bytes = {bytes}
 extract = {{ "members/" = "members/" }}
 "#,
-        other("libtorch"),
-        other("onnxruntime")
+        ["libtorch", "onnxruntime", "cuda", "libtorch-cuda", "onnxruntime-cuda", "nvcc"].map(other).concat()
     )
 }
 

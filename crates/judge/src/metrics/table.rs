@@ -24,7 +24,7 @@ pub enum Metric {
     Latency,
     /// Decoded tokens ÷ decode time, tokens per second.
     Throughput,
-    /// Highest resident set up to the last sample, gigabytes (10⁹ bytes).
+    /// Highest resident set up to the last sample, on a GPU highest memory held there, gigabytes (10⁹ bytes).
     PeakMemory,
     /// Spawn → runtime initialised, milliseconds.
     Startup,
@@ -149,7 +149,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Peak (GB)"),
         words: "peak memory",
         unit: "GB",
-        source: Source::Process(|run, _| Some(run.usage()?.peak_bytes? as f64 / 1e9)),
+        source: Source::Process(|run, _| Some(run.peak_bytes()? as f64 / 1e9)),
         in_table: true,
         depends_on_speed: false,
         amount: Amount::Less,
@@ -272,9 +272,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("MB a sequence"),
         words: "peak memory per sequence",
         unit: "MB",
-        source: Source::Process(|run, work| {
-            Some(run.usage()?.peak_bytes? as f64 / 1e6 / work.batch.max(1) as f64)
-        }),
+        source: Source::Process(|run, work| Some(run.peak_bytes()? as f64 / 1e6 / work.batch.max(1) as f64)),
         depends_on_speed: false,
         amount: Amount::Less,
         ..PLAIN

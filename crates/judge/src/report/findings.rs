@@ -15,6 +15,7 @@ pub fn summary(report: &Report) -> Summary {
     details.extend(memory(report));
     details.extend(steadiness(report));
     details.extend(energy(report));
+    details.extend(super::gpu::findings(report));
     details.extend(devices(report));
     details.extend(compiled(report));
     details.extend(effort::details(report));
@@ -94,7 +95,8 @@ fn limits(report: &Report) -> Vec<String> {
             Some(format!("{} {} of {limit:.0} {unit}", row.framework, percent(share.median)))
         };
         let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
-        (!known.is_empty()).then(|| format!("share of the machine's limit, {phase}: {}", known.join("; ")))
+        let whose = whose(report);
+        (!known.is_empty()).then(|| format!("share of {whose} limit, {phase}: {}", known.join("; ")))
     };
     let phases = [
         of_phase("decode", |limit| limit.decode.as_ref()),
@@ -103,15 +105,23 @@ fn limits(report: &Report) -> Vec<String> {
     phases.into_iter().flatten().chain(machine(report)).collect()
 }
 
+fn whose(report: &Report) -> String {
+    if report.plan.is_on_gpu() { format!("{}'s", report.plan.device) } else { "the machine's".to_owned() }
+}
+
 fn machine(report: &Report) -> Option<String> {
     let machine = &report.machine;
     let of = |spread: &Spread, unit: &str| {
         let [median, min, best] = [spread.median, spread.min, spread.best].map(|value| value / 1e9);
         format!("{median:.0} {unit} (range {min:.0}–{best:.0})")
     };
+    let device = report.plan.device.as_str();
+    let precision = machine.probes.iter().find(|probe| probe.device == device).map(|probe| &probe.precision);
     Some(format!(
-        "the machine: memory bandwidth {}, f32 arithmetic {}",
+        "{}: memory bandwidth {}, {} arithmetic {}",
+        if report.plan.is_on_gpu() { device } else { "the machine" },
         of(machine.read_bandwidth.as_ref()?, "GB/s"),
+        precision.map_or("f32", |precision| precision.as_str()),
         of(machine.arithmetic.as_ref()?, "GFLOP/s")
     ))
 }
@@ -135,15 +145,17 @@ fn memory(report: &Report) -> Vec<String> {
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     let against = |row: &Row| {
         let parts = row.memory.as_ref()?;
-        Some(format!("{} {:.2}x of {:.0} MB", row.framework, parts.times_needed, parts.needed / 1e6))
+        Some(format!("{} {:.2}x of {:.0} MB", row.framework, parts.times_needed?, parts.needed / 1e6))
     };
     let times: Vec<String> = report.rows.iter().filter_map(against).collect();
     let peak = Metric::PeakMemory.words();
-    let lines = [
-        format!("{peak} by part (MB): {}", known.join("; ")),
-        format!("{peak} against weights + KV cache: {}", times.join("; ")),
-    ];
-    if known.is_empty() { Vec::new() } else { lines.into() }
+    let by_part = match report.plan.is_on_gpu() {
+        true => format!("memory of the host by part (MB): {}", known.join("; ")),
+        false => format!("{peak} by part (MB): {}", known.join("; ")),
+    };
+    let against = format!("{peak} against weights + KV cache: {}", times.join("; "));
+    let lines = [(by_part, known.is_empty()), (against, times.is_empty())];
+    lines.into_iter().filter(|(_, is_empty)| !is_empty).map(|(line, _)| line).collect()
 }
 
 fn steadiness(report: &Report) -> Option<String> {

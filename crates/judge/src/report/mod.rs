@@ -7,6 +7,7 @@ mod effort;
 mod facts;
 mod figure;
 mod findings;
+mod gpu;
 mod hybrid;
 pub mod layer_parity;
 pub mod prompts;
@@ -124,7 +125,7 @@ pub struct Machine {
     pub rounds: Vec<Noise>,
     /// Between processes.
     pub probes: Vec<Probe>,
-    /// Over all probes: bytes and f32 operations per second.
+    /// Over all probes of the device that computed: bytes and operations per second.
     pub read_bandwidth: Option<Spread>,
     pub arithmetic: Option<Spread>,
     /// Largest drift that a probe saw, as a share.
@@ -144,13 +145,14 @@ pub struct Spread {
 }
 
 impl Machine {
-    fn new(evidence: &Evidence) -> Machine {
+    fn new(plan: &Plan, evidence: &Evidence) -> Machine {
+        let probes = || limit::probes(plan, evidence);
         let spread = |mean: fn(&Probe) -> f64, best: fn(&Probe) -> f64| {
-            let means: Vec<f64> = evidence.probes.iter().map(mean).collect();
+            let means: Vec<f64> = probes().map(mean).collect();
             Some(Spread {
                 median: median(&means)?,
                 min: means.iter().copied().reduce(f64::min)?,
-                best: evidence.probes.iter().map(best).reduce(f64::max)?,
+                best: probes().map(best).reduce(f64::max)?,
             })
         };
         Machine {
@@ -158,7 +160,7 @@ impl Machine {
             rounds: evidence.noises.clone(),
             read_bandwidth: spread(|probe| probe.read_bandwidth, |probe| probe.best_read_bandwidth),
             arithmetic: spread(|probe| probe.arithmetic, |probe| probe.best_arithmetic),
-            drift: evidence.probes.iter().map(|probe| probe.drift).reduce(f64::max),
+            drift: probes().map(|probe| probe.drift).reduce(f64::max),
             probes: evidence.probes.clone(),
             complaints: evidence.complaints.clone(),
             put_aside: evidence.repeated.len(),
@@ -231,7 +233,7 @@ impl Report {
             crossed,
             rules,
             sanity,
-            machine: Machine::new(evidence),
+            machine: Machine::new(plan, evidence),
             interrupted: matches!(evidence.end, End::Interrupted | End::Killed),
             results: results.clone(),
             summary: Summary::default(),

@@ -1,7 +1,7 @@
 //! One contender of a report: what it was, what was measured of it, and in what state.
 
 use bundle::Precision;
-use protocol::{Hello, InEffect};
+use protocol::{GpuWork, Hello, InEffect};
 use serde::{Deserialize, Serialize};
 use statistics::{Components, median};
 
@@ -10,6 +10,7 @@ use crate::agreement::Agreement;
 use crate::components;
 use crate::evidence::Evidence;
 use crate::fairness::RuleState;
+use crate::gpu_work;
 use crate::limit::Limit;
 use crate::memory::{self, Parts};
 use crate::metrics::Metric;
@@ -40,6 +41,9 @@ pub struct Row {
     #[serde(default)]
     pub components: Option<Components>,
     pub energy: Option<Energy>,
+    /// What the GPU was seen to do while its requests were measured; `None` on a CPU.
+    #[serde(default)]
+    pub gpu: Option<GpuWork>,
     /// Its score on the bundled text, if that was scored.
     pub text: Option<TextScore>,
     /// The worst of all rounds; `None` if one of them should have one and has not.
@@ -136,6 +140,7 @@ impl Row {
             steadiness: steady::steadiness(&complete, plan),
             components: components::of_throughput(plan, &complete),
             energy: energy(plan, &complete),
+            gpu: gpu_work::work(&complete),
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: agreement(&complete),
             tokens: tokens(&complete),

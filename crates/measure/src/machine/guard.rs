@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use judge::Noise;
 
 use super::counters::{self, Counters};
-use super::gpu;
+use super::gpu::Watched;
 
 /// Shortest stretch that is judged. The kernel counts in hundredths of a second; over less time, shares would be
 /// guesses.
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 pub struct Guard {
     cpus: Vec<usize>,
-    device: String,
+    gpu: Option<Watched>,
     /// Processes of this program that live. What they use is not the work of others.
     children: BTreeSet<u32>,
     /// Shortest time of the probe's arithmetic so far.
@@ -34,7 +34,7 @@ pub struct Watch {
 impl Guard {
     /// Watches the CPUs that the workers may use.
     pub fn new(cpus: Vec<usize>, device: &str) -> Guard {
-        Guard { cpus, device: device.to_owned(), children: BTreeSet::new(), best_compute_ns: None }
+        Guard { cpus, gpu: Watched::new(device), children: BTreeSet::new(), best_compute_ns: None }
     }
 
     /// Notes a process that lives on while stretches of time begin and end.
@@ -51,15 +51,12 @@ impl Guard {
         counters::read(&self.cpus, self.children.iter().copied())
     }
 
+    fn foreign_gpu_processes(&self) -> Option<usize> {
+        self.gpu.as_ref()?.foreign_processes(&self.children)
+    }
+
     pub fn watch(&self) -> Watch {
-        Watch {
-            since: now(),
-            before: self.counters(),
-            // A worker of ours that lives is on the GPU itself.
-            foreign_gpu_processes: (self.children.is_empty())
-                .then(|| gpu::foreign_processes(&self.device))
-                .flatten(),
-        }
+        Watch { since: now(), before: self.counters(), foreign_gpu_processes: self.foreign_gpu_processes() }
     }
 
     /// Looks until the machine is quiet, or until the time is up. Returns the last look.
@@ -91,7 +88,9 @@ impl Watch {
         let (elapsed, after) = (self.since.elapsed(), guard.counters());
         let (runnable, load) = counters::load().unzip();
         Noise {
-            foreign_gpu_processes: self.foreign_gpu_processes,
+            // One that came or went meanwhile disturbed all the same.
+            foreign_gpu_processes: self.foreign_gpu_processes.max(guard.foreign_gpu_processes()),
+            gpu_held_back: guard.gpu.as_ref().map(Watched::held_back).unwrap_or_default(),
             runnable,
             load,
             ..between(self.before, after, elapsed, guard.cpus.len())

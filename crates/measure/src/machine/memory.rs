@@ -3,11 +3,11 @@
 
 use super::{cgroup, gpu};
 
-/// Bytes of memory that a process on `device` can use. On a GPU it is all memory. On a CPU it is the memory that is
+/// Bytes of memory that a process on `device` can use. On a GPU it is the memory that nobody holds. On a CPU it is the memory that is
 /// free or can be freed, and at most what this process's control groups leave. `None` where the system does not tell.
 pub fn available(device: &str) -> Option<u64> {
-    if let Some(index) = device.strip_prefix("cuda:") {
-        return gpu::gpus().get(index.parse::<usize>().ok()?)?.memory_bytes;
+    if device != "cpu" {
+        return gpu::memory_left(device);
     }
     let machine = match std::fs::read_to_string("/proc/meminfo") {
         Ok(text) => mem_available(&text),

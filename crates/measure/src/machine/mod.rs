@@ -17,5 +17,5 @@ pub use confinement::Confinement;
 pub(crate) use counters::cpu_time;
 pub use counters::{governor, quota};
 pub use family::{Family, MARK, state};
-pub use gpu::{gpus, objection};
+pub use gpu::gpus;
 pub use guard::Guard;

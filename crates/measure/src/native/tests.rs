@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use configs::Layers;
-use setup::{BuildRecord, Layout};
+use setup::{BuildRecord, Layout, Target};
 
 use super::*;
 
@@ -19,6 +19,7 @@ fn installation(directory: &Path, libtorch: Option<PathBuf>) -> Places {
         workers: layout.workers(),
         installed: Some(layout),
         cache: directory.join("cache"),
+        target: Target::Cpu,
     }
 }
 
@@ -74,4 +75,36 @@ fn the_remedy_is_one_that_works_without_a_checkout() {
     assert!(places.remedy(&engine).contains("photofinish setup --only libtorch,onnxruntime"));
     places.checkout = Some(directory.path().to_owned());
     assert!(places.remedy(&engine).contains("cargo xtask doctor"));
+}
+
+#[test]
+fn on_a_gpu_a_worker_is_shown_nvidias_libraries_and_those_that_are_built_on_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = installation(directory.path(), None);
+    let nvidia = places.cache.join("cuda-13.0/nvidia");
+    for package in ["cu13", "cudnn"] {
+        std::fs::create_dir_all(nvidia.join(package).join("lib")).unwrap();
+    }
+    let found = variables(&places.on("cuda:1"), &engine(&["onnxruntime"]));
+    let path = found[LIBRARY_PATH].clone();
+    for package in ["cu13/lib", "cudnn/lib"] {
+        assert!(path.contains(&nvidia.join(package).display().to_string()), "{path}");
+    }
+    let is_named = std::env::var_os("ORT_DYLIB_PATH").is_some_and(|value| !value.is_empty());
+    let library = found.get("ORT_DYLIB_PATH").map(PathBuf::from);
+    let own = places.cache.join("cuda-13.0/onnxruntime/libonnxruntime.so.1.31.1");
+    assert_eq!(library, (!is_named).then_some(own), "the user's own wins");
+    assert_eq!(variables(&places.on("cuda:1"), &engine(&[])), BTreeMap::new());
+    assert_eq!(variables(&places, &engine(&["onnxruntime"])), BTreeMap::new(), "as without a GPU");
+}
+
+#[test]
+fn on_a_gpu_its_own_workers_are_taken_and_the_usual_ones_where_there_are_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = installation(directory.path(), None).on("cuda:0");
+    std::fs::create_dir_all(places.gpu_workers()).unwrap();
+    std::fs::write(places.gpu_workers().join("engine-x"), "").unwrap();
+    assert_eq!(places.binary("engine-x"), places.workers.join("cuda/engine-x"));
+    assert_eq!(places.binary("engine-y"), places.workers.join("engine-y"));
+    assert_eq!(places.on("cpu").binary("engine-x"), places.workers.join("engine-x"));
 }

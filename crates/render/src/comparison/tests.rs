@@ -204,7 +204,7 @@ fn memory_is_one_line_that_adds_up() {
         last: None,
         kv_caches: KvCaches { predicted: 2e6, observed: None },
         needed: 502e6,
-        times_needed: 1.1,
+        times_needed: Some(1.1),
         anonymous: None,
         file_backed: None,
         proportional: None,

@@ -94,8 +94,9 @@ pub(super) fn versions(report: &Report) -> Markup {
 /// The sentences that the page has no place of its own for: versions and memory by part stand in tables.
 pub(super) fn further_findings(report: &Report) -> Vec<String> {
     let peak = Metric::PeakMemory.words();
-    let elsewhere = ["versions: ".to_owned(), format!("{peak} by part"), format!("{peak} against weights")];
-    let is_elsewhere = |line: &&String| elsewhere.iter().any(|start| line.starts_with(start.as_str()));
+    let parts = format!("{peak} by part");
+    let elsewhere = ["versions: ", &parts, "memory of the host by part", &format!("{peak} against weights")];
+    let is_elsewhere = |line: &&String| elsewhere.iter().any(|start| line.starts_with(start));
     report.summary.details.iter().filter(|line| !is_elsewhere(line)).cloned().collect()
 }
 

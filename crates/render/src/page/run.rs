@@ -268,18 +268,23 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         }
         let stacked = crate::pictures::stacked(row.title(), parts);
         let values = stacked.values.iter().chain([&stacked.total]).map(|&value| number(value));
-        table.add([stacked.label].into_iter().chain(values).chain([format!("{:.2}x", parts.times_needed)]));
+        let times = parts.times_needed.map_or_else(|| words::DASH.to_owned(), |times| format!("{times:.2}x"));
+        table.add([stacked.label].into_iter().chain(values).chain([times]));
     }
     let figure = Drawing::single(Panel::Stack(stack));
+    let (title, whose) = match report.plan.is_on_gpu() {
+        true => ("Memory of the host by part", "of the host, beside what the GPU holds"),
+        false => ("Peak memory by part", "the parts add up to the peak"),
+    };
     let chart = Chart {
         id: "parts".into(),
-        title: "Peak memory by part".into(),
-        description: "For each framework, the parts of its peak memory laid end to end up to the peak",
+        title: title.into(),
+        description: "For each framework, the parts of its process's peak memory laid end to end up to the peak",
         height: Chart::height(&figure),
         figure,
         table: None,
     };
-    let table = table.captioned("Peak memory by part (MB); the parts add up to the peak");
+    let table = table.captioned(format!("{title} (MB); {whose}"));
     let look = Look { struck_rows: struck, ..Look::default() };
     Ok(html! { (html::charts(&[chart])?) (table::looking(&table, &look)) })
 }

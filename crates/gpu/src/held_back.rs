@@ -1,0 +1,55 @@
+//! Why a GPU's clocks are lower than they could be.
+
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+
+/// What slows a GPU down while it computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HeldBack {
+    /// It draws as much power as it may.
+    Power,
+    Heat,
+    /// The power supply asks for less.
+    PowerBrake,
+    /// Its own protection, for a reason that it does not tell.
+    Hardware,
+    /// Clocks that somebody has set.
+    Settings,
+    /// Another GPU of its group.
+    Group,
+}
+
+impl HeldBack {
+    /// A sentence's end: "the GPU was slowed down by ...".
+    pub fn words(self) -> &'static str {
+        match self {
+            HeldBack::Power => "its power limit",
+            HeldBack::Heat => "heat",
+            HeldBack::PowerBrake => "the power supply",
+            HeldBack::Hardware => "its own protection",
+            HeldBack::Settings => "clocks that were set by hand",
+            HeldBack::Group => "another GPU of its group",
+        }
+    }
+
+    /// An idle GPU is slow too, and nothing holds it back.
+    pub(crate) fn all(reasons: ThrottleReasons) -> Vec<HeldBack> {
+        let table = [
+            (ThrottleReasons::SW_POWER_CAP, HeldBack::Power),
+            (ThrottleReasons::SW_THERMAL_SLOWDOWN, HeldBack::Heat),
+            (ThrottleReasons::HW_THERMAL_SLOWDOWN, HeldBack::Heat),
+            (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, HeldBack::PowerBrake),
+            (ThrottleReasons::APPLICATIONS_CLOCKS_SETTING, HeldBack::Settings),
+            (ThrottleReasons::SYNC_BOOST, HeldBack::Group),
+        ];
+        let mut found: Vec<HeldBack> =
+            table.into_iter().filter(|(bit, _)| reasons.contains(*bit)).map(|(_, cause)| cause).collect();
+        // The hardware's own bit comes with that of its cause, where it tells one.
+        let has_cause = found.iter().any(|cause| matches!(cause, HeldBack::Heat | HeldBack::PowerBrake));
+        if reasons.contains(ThrottleReasons::HW_SLOWDOWN) && !has_cause {
+            found.push(HeldBack::Hardware);
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+}

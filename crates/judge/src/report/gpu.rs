@@ -1,0 +1,44 @@
+//! What is said of the GPU that was computed on.
+
+use std::collections::BTreeSet;
+
+use super::{Report, Row};
+use crate::metrics::Metric;
+
+/// Where the figures of memory come from, and what each contender's GPU did.
+pub(super) fn findings(report: &Report) -> Vec<String> {
+    if !report.plan.is_on_gpu() {
+        return Vec::new();
+    }
+    let device = &report.plan.device;
+    let peak = Metric::PeakMemory.words();
+    let memory = match report.rows.iter().any(|row| row.typical(Metric::PeakMemory).is_some()) {
+        true => format!("{peak} is what each process held on {device}, as its driver told after each phase"),
+        false => format!("{peak} on {device} is not available"),
+    };
+    let told: Vec<String> = report.rows.iter().filter_map(did).collect();
+    let did = (!told.is_empty()).then(|| format!("{device} in measured requests: {}", told.join("; ")));
+    [memory].into_iter().chain(did).chain(remarks(report)).collect()
+}
+
+fn did(row: &Row) -> Option<String> {
+    let work = row.gpu.as_ref()?;
+    let clock = match (work.slowest_mhz, work.fastest_mhz, work.most_mhz) {
+        (Some(slowest), Some(fastest), Some(most)) if slowest == fastest => {
+            Some(format!("{fastest} of {most} MHz"))
+        }
+        (Some(slowest), Some(fastest), Some(most)) => Some(format!("{slowest}–{fastest} of {most} MHz")),
+        _ => None,
+    };
+    let heat = work.celsius.map(|celsius| format!("{celsius} °C at most"));
+    let causes: Vec<&str> = work.held_back.iter().map(|cause| cause.as_str()).collect();
+    let slowed = (!causes.is_empty()).then(|| format!("slowed down by {}", causes.join(" and ")));
+    let told: Vec<String> = [clock, heat, slowed].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| format!("{} {}", row.framework, told.join(", ")))
+}
+
+/// What is said of all contenders is said once.
+fn remarks(report: &Report) -> BTreeSet<String> {
+    let works = report.rows.iter().filter_map(|row| row.gpu.as_ref());
+    works.flat_map(|work| &work.remarks).map(|remark| remark.as_str().to_owned()).collect()
+}

@@ -1,0 +1,65 @@
+//! Which device the work is done on: the one that was asked for, if it is there, or for `auto` a GPU that everybody can
+//! use.
+
+use configs::Engine;
+use judge::run::RunFailure;
+use plan::{Contender, Failure, Request, Result};
+use protocol::{Event, Job, Task};
+
+use crate::launch;
+use crate::places::Places;
+
+/// What `--device auto` leaves in a request until it is settled.
+pub const AUTO: &str = "auto";
+/// The GPU that `auto` takes.
+const FIRST: &str = "cuda:0";
+/// A worker that is asked whether it can use a GPU answers within this time, in seconds: kernels are loaded for it.
+const ANSWER_S: u64 = 60;
+
+/// Refuses a missing device before anything is built or prepared for it, in one sentence for each contender.
+pub fn check(device: &str, contenders: &[&str]) -> Result<()> {
+    let Some(why) = gpu::objection(device) else { return Ok(()) };
+    let sentence = |contender: &&str| format!("{contender}: no device {device} was found: {why}");
+    Err(Failure::failed(contenders.iter().map(sentence).collect::<Vec<_>>().join("; ")))
+}
+
+/// The request with a device in place of `auto`, and a sentence that says why it is the CPU, if it is.
+pub fn settled(
+    request: &Request,
+    engines: &[Engine],
+    places: &Places,
+    threads: usize,
+) -> (Request, Option<String>) {
+    if request.device != AUTO {
+        return (request.clone(), None);
+    }
+    let on = |device: &str| Request { device: device.to_owned(), ..request.clone() };
+    let on_gpu = on(FIRST);
+    let refusal = || engines.iter().find_map(|engine| refusal(&on_gpu, engine, places, threads));
+    match gpu::objection(FIRST).or_else(refusal) {
+        None => (on_gpu, None),
+        Some(why) => (on("cpu"), Some(format!("--device auto: the CPU, since {why}"))),
+    }
+}
+
+/// Why this engine's worker cannot use the GPU, as far as it can be asked without a model.
+fn refusal(request: &Request, engine: &Engine, places: &Places, threads: usize) -> Option<String> {
+    let contender = Contender::new(engine.name.clone(), engine.clone(), request, threads);
+    let worker =
+        launch::worker(&contender, None, &places.on(&request.device), (ANSWER_S, request.huge_pages));
+    let job = Job {
+        protocol: protocol::VERSION,
+        bundle: String::new(),
+        model: serde_json::Value::Null,
+        settings: launch::settings(&contender, &request.device, false),
+        spawned_at_ns: None,
+        evict: false,
+        task: Task::Probe(protocol::Probe { bytes: 1 << 20, sweep_ns: 1, repeats: 1 }),
+    };
+    let outcome = worker.run(&job);
+    if outcome.events.iter().any(|event| matches!(event, Event::Probed(_))) {
+        return None;
+    }
+    let failure = RunFailure::from_ending(outcome.ending)?;
+    Some(format!("{}'s worker cannot use the GPU: {}", engine.name, failure.sentence()))
+}

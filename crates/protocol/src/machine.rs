@@ -1,0 +1,44 @@
+//! What the machine and its GPU did.
+
+use foreign::{Foreign, Foreigns};
+use serde::{Deserialize, Serialize};
+
+/// What the machine did just now: see [`Probe`](crate::Probe). Times are of all threads together, from the first
+/// one's begin to the last one's end. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,
+/// `operations / multiply_adds_ns[i]` a speed in GFLOP/s.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Best time of fixed arithmetic.
+    pub compute_ns: u64,
+    /// What one sweep reads: the buffer, or a small one several times. On a GPU, what one row of copies reads and
+    /// writes.
+    pub bytes: u64,
+    /// Time of each sweep, in order.
+    pub sweeps_ns: Vec<u64>,
+    /// Floating-point operations of one burst of multiply-adds, two for each; on a GPU, of one row of matrix products.
+    pub operations: u64,
+    /// Time of each burst.
+    pub multiply_adds_ns: Vec<u64>,
+    pub threads: usize,
+    /// What was probed, as the engine names the GPU; `null` for the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Foreign>,
+    /// The element type of the multiply-adds; `null` for f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Foreign>,
+}
+
+/// What a GPU was seen to do right after measured requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuWork {
+    /// Slowest and fastest clock of its multiprocessors, in megahertz, and the most that they can do.
+    pub slowest_mhz: Option<u64>,
+    pub fastest_mhz: Option<u64>,
+    pub most_mhz: Option<u64>,
+    /// Highest temperature, in degrees Celsius.
+    pub celsius: Option<u64>,
+    /// What slowed it down, each once: `heat`, `its power limit`.
+    pub held_back: Foreigns,
+    /// Why a reading is not available, and what else is to be said of the GPU, one sentence each.
+    pub remarks: Foreigns,
+}

@@ -1,0 +1,88 @@
+//! `cargo xtask build --device cuda`: the engines' workers for a GPU, in a target directory of their own, so that
+//! nothing that is compared on a CPU is another program for it.
+
+mod link;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use setup::{Piece, Provision, Target};
+use tooling::Reporter;
+use tooling::process::succeeds;
+
+use crate::cargo::cargo;
+use crate::catalog::Engines;
+use crate::workspace::Workspace;
+
+/// Packages whose workers can compute on a GPU, with the features that switch it on. ONNX Runtime loads what it needs
+/// by itself, and libtorch is what the worker is linked with.
+const WORKERS: [(&str, &[&str]); 3] =
+    [("engine-candle", &["cuda"]), ("engine-ort", &[]), ("engine-tch", &[])];
+
+/// Sets up, and builds the workers of these frameworks. One that cannot be built is told and stops no other.
+pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Reporter) -> Result<()> {
+    let engines = Engines::read(workspace)?;
+    let selected = engines.select(frameworks)?;
+    let provision = workspace.provision(reporter)?;
+    provision.provide_all(&Target::Cuda.pieces())?;
+    let target = workspace.binaries.parent().unwrap_or(&workspace.binaries).join("cuda");
+    let environment = environment(&provision, &target)?;
+    let apart = workspace.built_with(target, Vec::new());
+    let place = setup::gpu_workers(&workspace.binaries);
+    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    let mut failed = Vec::new();
+    for (package, features) in WORKERS {
+        if selected.iter().all(|engine| engine.worker != package) {
+            continue;
+        }
+        let mut build = cargo(&apart);
+        build.args(["build", "--release", "--locked", "--package", package]);
+        build.args(features.iter().flat_map(|feature| ["--features", feature]));
+        build.envs(environment.iter().map(|(name, value)| (name, value)));
+        if reporter.is_quiet() {
+            build.arg("--quiet");
+        }
+        if succeeds(&mut build)? {
+            put(&apart.binary(package), &place.join(package))?;
+        } else {
+            reporter.warn(&format!("{package} does not build for a GPU"));
+            failed.push(package);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(anyhow!("not built for a GPU: {}", failed.join(", "))) }
+}
+
+/// Copies a program to its place, whole or not at all: the one that lies there may be running.
+fn put(built: &Path, place: &Path) -> Result<()> {
+    let staged = place.with_extension("new");
+    fs::copy(built, &staged)
+        .and_then(|_| fs::rename(&staged, place))
+        .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))
+}
+
+/// What the builds are told: where libtorch and CUDA lie.
+fn environment(provision: &Provision, target: &Path) -> Result<Vec<(&'static str, OsString)>> {
+    let mut variables = vec![("LIBTORCH", provision.place(Piece::LibtorchCuda)?.into_os_string())];
+    if !setup::has_nvcc() {
+        let toolkit = provision.place(Piece::Nvcc)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let programs = std::iter::once(toolkit.join("bin")).chain(std::env::split_paths(&path));
+        let link = target.join("link");
+        link::fill(&link, provision)?;
+        variables.push(("LIBRARY_PATH", link.into_os_string()));
+        variables.push(("PATH", std::env::join_paths(programs)?));
+        for name in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"] {
+            variables.push((name, toolkit.clone().into_os_string()));
+        }
+    }
+    // Kernels are compiled for the GPU that is there; without one, for this.
+    if !Path::new("/proc/driver/nvidia").exists() && std::env::var_os("CUDA_COMPUTE_CAP").is_none() {
+        variables.push(("CUDA_COMPUTE_CAP", DEFAULT_CAPABILITY.into()));
+    }
+    Ok(variables)
+}
+
+/// That of an A100 and newer GPUs: f16 and bf16 kernels take it.
+const DEFAULT_CAPABILITY: &str = "80";
