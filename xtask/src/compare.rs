@@ -27,7 +27,7 @@ pub(crate) struct Needs {
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     let needs = Needs::read(args)?;
     let reporter = Reporter::new(needs.quiet);
-    if !needs.help {
+    if !(needs.help || needs.is_refused()) {
         provide(workspace, &needs, reporter)?;
     }
     package(workspace, "driver", &[], reporter)?;
@@ -48,7 +48,10 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
     }
     package(workspace, "prepare", &[], reporter)?;
     build::workers(workspace, &selected, &provision, reporter)?;
-    if needs.takes_a_gpu() { cuda::build(workspace, &needs.frameworks, reporter) } else { Ok(()) }
+    match needs.gpu() {
+        Some(gpu) if gpu::objection(gpu).is_none() => cuda::build(workspace, &needs.frameworks, reporter),
+        _ => Ok(()),
+    }
 }
 
 impl Needs {
@@ -60,15 +63,17 @@ impl Needs {
         self.model.as_deref()
     }
 
-    /// Whether a GPU will be used, as far as its driver tells: where there is none, the driver of the comparison says so
-    /// before anything is brought for it.
-    fn takes_a_gpu(&self) -> bool {
-        let device = match self.device.as_deref() {
-            Some("auto" | "cuda") => "cuda:0",
-            Some(device) if device.starts_with("cuda:") => device,
-            _ => return false,
-        };
-        gpu::objection(device).is_none()
+    /// The GPU that is asked for, or may be taken.
+    fn gpu(&self) -> Option<&str> {
+        match self.device.as_deref()? {
+            "auto" | "cuda" => Some("cuda:0"),
+            device => device.starts_with("cuda:").then_some(device),
+        }
+    }
+
+    /// Whether nothing will be compared, since there is no such GPU: the driver says so, and nothing is brought for it.
+    fn is_refused(&self) -> bool {
+        self.device.as_deref() != Some("auto") && self.gpu().is_some_and(|gpu| gpu::objection(gpu).is_some())
     }
 
     pub(crate) fn quiet(&self) -> bool {
@@ -151,7 +156,8 @@ mod tests {
         assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);
         assert!(needs(&["--frameworks", "tch", "--help"]).help);
         assert_eq!(needs(&["--device", "cuda:1"]).device.as_deref(), Some("cuda:1"));
-        assert!(!needs(&["--device=cpu"]).takes_a_gpu());
+        assert_eq!(needs(&["--device=auto"]).gpu(), Some("cuda:0"));
+        assert!(needs(&["--device=cpu"]).gpu().is_none() && !needs(&["--device=cpu"]).is_refused());
     }
 
     #[test]

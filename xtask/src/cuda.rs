@@ -5,12 +5,12 @@ mod link;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use setup::{Piece, Provision, Target};
 use tooling::Reporter;
-use tooling::process::succeeds;
+use tooling::process::{command, output_of, succeeds};
 
 use crate::cargo::cargo;
 use crate::catalog::Engines;
@@ -52,6 +52,28 @@ pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Repo
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(anyhow!("not built for a GPU: {}", failed.join(", "))) }
+}
+
+/// Where the workers lie that can be built for a GPU.
+pub(crate) fn workers(workspace: &Workspace) -> Vec<PathBuf> {
+    let place = setup::gpu_workers(&workspace.binaries);
+    WORKERS.iter().map(|(package, _)| place.join(package)).collect()
+}
+
+/// The directories in which these workers find what they are linked with.
+pub(crate) fn library_path(provision: &Provision) -> Result<String> {
+    let mut directories = provision.library_directories(Piece::Cuda)?;
+    directories.extend(provision.library_directories(Piece::LibtorchCuda)?);
+    Ok(std::env::join_paths(directories)?.to_string_lossy().into_owned())
+}
+
+/// Whether a program finds every library that it is linked with, but for the one that NVIDIA's driver brings.
+pub(crate) fn finds_its_libraries(program: &Path, library_path: &str) -> Result<()> {
+    let listed = output_of(command("ldd").arg(program).env("LD_LIBRARY_PATH", library_path))?;
+    let missing = listed.lines().filter_map(|line| line.trim().strip_suffix("=> not found"));
+    let missing: Vec<&str> = missing.map(str::trim).filter(|name| *name != link::DRIVER).collect();
+    ensure!(missing.is_empty(), "{} is not found", missing.join(", "));
+    Ok(())
 }
 
 /// Copies a program to its place, whole or not at all: the one that lies there may be running.

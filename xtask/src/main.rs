@@ -92,6 +92,9 @@ enum Task {
         /// Leave out what needs a native library or the model; counted as skipped
         #[arg(long)]
         quick: bool,
+        /// cuda-build: in place of all that, what can be proved of the workers for a GPU without one (docs/gpu.md)
+        #[arg(long, value_name = "DEVICE", conflicts_with = "quick")]
+        device: Option<Tested>,
     },
     /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
     Fuzz(fuzz::Args),
@@ -146,7 +149,8 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Claims { args } => claims::run(&workspace, &args),
-        Task::Test { quick } => test::run(&workspace, quick),
+        Task::Test { device: Some(Tested::CudaBuild), .. } => test::cuda_build(&workspace),
+        Task::Test { quick, device: None } => test::run(&workspace, quick),
         Task::Fuzz(args) => fuzz::run(&workspace, &args),
         Task::Doctor(asked) => doctor::run(&workspace, &asked),
         Task::Tidy => done(tidy::run(&workspace.root)),
@@ -155,6 +159,12 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
             splice::run(&workspace, results, &page, &block, short)
         }
     }
+}
+
+/// What `test --device` takes.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Tested {
+    CudaBuild,
 }
 
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {

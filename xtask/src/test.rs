@@ -10,7 +10,7 @@ use tooling::process::{command, output_of, succeeds};
 
 use crate::cargo::cargo;
 use crate::workspace::Workspace;
-use crate::{build, readers, references, rehearsal};
+use crate::{build, cuda, readers, references, rehearsal};
 
 /// Packages whose tests are compiled together, so that what several of them rest on is compiled once. In this order: what
 /// others rest on comes first, and the engines' tests come after those that run the engines as they were built.
@@ -147,14 +147,38 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<ExitCode> {
         let names: Vec<&str> = tested.iter().map(|package| package.name).collect();
         findings.tests_of(workspace, &names, &pieces)?;
     }
-    if !findings.failed.is_empty() {
-        println!("failed: {}", findings.failed.join(", "));
+    findings.told()
+}
+
+/// What can be proved of the workers for a GPU on a machine without one: that they are built and linked, that each finds
+/// its libraries but the driver's, and that ONNX Runtime's GPU library does all else that the CPU's does.
+pub(crate) fn cuda_build(workspace: &Workspace) -> Result<ExitCode> {
+    let mut findings = Findings::default();
+    findings.step("build for a GPU", cuda::build(workspace, &[], Reporter::new(false)));
+    let provision = workspace.provision(Reporter::new(false))?;
+    let libraries = cuda::library_path(&provision)?;
+    for worker in cuda::workers(workspace) {
+        let name = format!("libraries of {}", worker.display());
+        findings.step(&name, cuda::finds_its_libraries(&worker, &libraries));
     }
-    println!("{}", findings.tally);
-    Ok(if findings.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let shown = Workspace { variables: vec![("LD_LIBRARY_PATH", libraries)], ..workspace.clone() };
+    match provision.find(Piece::OnnxruntimeCuda)? {
+        Some(library) => findings.tests_of(&shown, &["engine-ort"], &[library])?,
+        None => findings.fail("tests of engine-ort"),
+    }
+    findings.told()
 }
 
 impl Findings {
+    /// Says what failed, and how many tests passed.
+    fn told(&self) -> Result<ExitCode> {
+        if !self.failed.is_empty() {
+            println!("failed: {}", self.failed.join(", "));
+        }
+        println!("{}", self.tally);
+        Ok(if self.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
     fn step(&mut self, name: &str, outcome: Result<()>) {
         match outcome {
             Ok(()) => println!("ok: {name}"),

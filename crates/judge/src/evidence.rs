@@ -139,6 +139,11 @@ impl Evidence {
             }
         }
         self.cold_loads.iter_mut().for_each(|run| drop(impossible::end(run)));
+        let probes = self.probes.len();
+        self.probes.retain(impossible::is_possible);
+        if self.probes.is_empty() && probes > 0 {
+            self.no_probe = Some("its probes have impossible readings".to_owned());
+        }
     }
 
     /// The evidence of schema 2, whose journal held only processes. The last attempt at each round counts. A round is

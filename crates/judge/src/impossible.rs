@@ -5,6 +5,7 @@
 use protocol::{CaseSample, Event, Loaded, Memory, Probed, Usage};
 use serde_json::Value;
 
+use crate::fact::Probe;
 use crate::run::{FailureKind, Run, RunFailure};
 
 /// Longest time that a worker may run, in nanoseconds: the largest time limit that can be asked for, a day.
@@ -13,6 +14,8 @@ pub(crate) const DAY: u64 = 86_400_000_000_000;
 const THREADS: u64 = 100_000;
 /// Most bytes of anything, in memory or in a file: a pebibyte.
 pub(crate) const BYTES: u64 = 1 << 50;
+/// Most bytes or operations per second: those of a thousand of today's largest machines.
+const RATE: f64 = 1e21;
 /// Most energy in joules: a day of ten megawatts.
 const JOULES: f64 = 1e12;
 
@@ -39,6 +42,15 @@ pub fn end(run: &mut Run) -> Option<RunFailure> {
     let failure = RunFailure { kind, reason: reason.into(), last_words: None, repeat: None };
     run.failure = Some(failure.clone());
     Some(failure)
+}
+
+/// Whether a machine can be as fast as a probe in a journal says, and the probe as long.
+pub fn is_possible(probe: &Probe) -> bool {
+    let rates = [probe.read_bandwidth, probe.best_read_bandwidth, probe.arithmetic, probe.best_arithmetic];
+    rates.iter().all(|rate| (1.0..=RATE).contains(rate))
+        && (1..=DAY).contains(&probe.compute_ns)
+        && (1..=BYTES).contains(&probe.bytes)
+        && (-1.0..=RATE).contains(&probe.drift)
 }
 
 /// The same of the answer to a turn.
@@ -273,6 +285,16 @@ mod tests {
         let iteration = protocol::Iteration { index: 0, cases: vec![case] };
         let failure = end(&mut run(vec![Event::Iteration(iteration)])).unwrap();
         assert!(failure.sentence().contains("`iteration`"), "what older workers sent counts, too");
+    }
+
+    #[test]
+    fn a_probe_whose_rates_cannot_be_is_none() {
+        let probe = testing::probe(1e11, 2e10);
+        assert!(is_possible(&probe));
+        assert!(!is_possible(&Probe { arithmetic: 1e-300, ..probe.clone() }));
+        assert!(!is_possible(&Probe { best_arithmetic: -0.0, ..probe.clone() }));
+        assert!(!is_possible(&Probe { read_bandwidth: f64::INFINITY, ..probe.clone() }));
+        assert!(!is_possible(&Probe { compute_ns: 0, ..probe }));
     }
 
     #[test]

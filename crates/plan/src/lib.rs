@@ -22,6 +22,7 @@ pub mod prompts;
 mod request;
 mod schedule;
 mod study;
+mod survived;
 pub mod sweep;
 mod switch;
 mod workers;

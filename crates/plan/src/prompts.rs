@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::chat::Chat;
+use crate::survived::survived;
 use crate::{Failure, Result};
 
 /// Text that extends a prompt to a requested length by repetition. It is plain English in the public domain: the
@@ -49,8 +50,8 @@ pub enum Text {
     },
 }
 
-/// Refuses what the tokenizer library does not refuse but dies of: a text that is broken off or no Unicode within a
-/// decoder, and tables of SentencePiece, which it takes at their word. No model that is read here has such tables.
+/// Refuses what is no JSON, wherever in it, and tables of SentencePiece, which the tokenizer library takes at their word.
+/// No model that is read here has such tables.
 fn check(bytes: &[u8]) -> std::result::Result<(), String> {
     fn has_tables(value: &Value) -> bool {
         match value {
@@ -90,7 +91,8 @@ impl Text {
             Failure::usage(format!("{} is not a tokenizer: {why}", path.display()))
         };
         check(bytes).map_err(|why| refused(&why))?;
-        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|why| refused(&why))?;
+        let read = survived(|| Tokenizer::from_bytes(bytes)).map_err(|why| refused(&why))?;
+        let mut tokenizer = read.map_err(|why| refused(&why))?;
         // A prompt is measured as it is: what a tokenizer.json would cut off or fill up is no part of it. Filling up could
         // take any amount of memory.
         tokenizer.with_padding(None);
@@ -102,8 +104,9 @@ impl Text {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match self {
             Text::Tokens(tokenizer) => {
-                let encoding = tokenizer.encode(text, false);
-                let encoding = encoding.map_err(|e| Failure::usage(format!("cannot tokenise: {e}")))?;
+                let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
+                let encoding = survived(|| tokenizer.encode(text, false)).map_err(|why| refused(&why))?;
+                let encoding = encoding.map_err(|why| refused(&why))?;
                 Ok(encoding.get_ids().to_vec())
             }
             Text::Bytes { vocabulary } => {
@@ -117,8 +120,10 @@ impl Text {
     /// The text of `tokens`; `None` without a tokenizer.
     pub fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
         let Text::Tokens(tokenizer) = self else { return Ok(None) };
-        let text = tokenizer.decode(tokens, false);
-        Ok(Some(text.map_err(|e| Failure::failed(format!("cannot turn tokens into text: {e}")))?))
+        let failed =
+            |why: &dyn std::fmt::Display| Failure::failed(format!("cannot turn tokens into text: {why}"));
+        let text = survived(|| tokenizer.decode(tokens, false)).map_err(|why| failed(&why))?;
+        Ok(Some(text.map_err(|why| failed(&why))?))
     }
 
     /// Tokens that extend a prompt, to be repeated.

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
-use protocol::{Algorithm, KvCache};
+use protocol::{Algorithm, KvCache, finite};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
@@ -214,9 +214,11 @@ pub enum DecodeAsked {
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingAsked {
     /// Divisor of the logits; `None` and 0 take the most likely token.
+    #[serde(deserialize_with = "finite::optional")]
     pub temperature: Option<f32>,
     /// Number of the most likely tokens to draw among; `None` for all.
     pub top_k: Option<u32>,
+    #[serde(deserialize_with = "finite::optional")]
     pub top_p: Option<f32>,
 }
 
@@ -227,7 +229,9 @@ pub struct DenoiseAsked {
     /// Numbers of steps; by default as many as there are new tokens.
     pub steps: Vec<u32>,
     pub algorithm: Option<Algorithm>,
+    #[serde(deserialize_with = "finite::optional")]
     pub alg_temp: Option<f32>,
+    #[serde(deserialize_with = "finite::optional")]
     pub eps: Option<f32>,
 }
 

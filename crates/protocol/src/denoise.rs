@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::finite;
+
 /// How masked tokens are filled in. The method is that of Dream (Ye and others 2025), and `docs/protocol.md` states it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Denoise {
@@ -9,19 +11,19 @@ pub struct Denoise {
     pub steps: usize,
     pub algorithm: Algorithm,
     /// What logits are divided by before a token is drawn; 0 takes the most likely token.
-    #[serde(default)]
+    #[serde(deserialize_with = "finite::number", default)]
     pub temperature: f32,
     /// The fewest most likely tokens that have this share of the probability, above 0 up to 1.
-    #[serde(default)]
+    #[serde(deserialize_with = "finite::optional", default)]
     pub top_p: Option<f32>,
     /// Number of most likely tokens that remain of these, 1 or more.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// At 0 the surest positions are unmasked; above, they are drawn by softmax(confidence / `alg_temp`).
-    #[serde(default)]
+    #[serde(deserialize_with = "finite::number", default)]
     pub alg_temp: f32,
     /// The time at which the last step ends, from 0 up to less than 1: steps begin at 1.
-    #[serde(default = "eps")]
+    #[serde(deserialize_with = "finite::number", default = "eps")]
     pub eps: f32,
     #[serde(default)]
     pub seed: u64,

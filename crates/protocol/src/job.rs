@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Denoise, Trace};
+use crate::{Denoise, Trace, finite};
 
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -176,13 +176,14 @@ pub enum Decode {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
     /// What logits are divided by (Ackley, Hinton & Sejnowski 1985), above 0.
+    #[serde(deserialize_with = "finite::number")]
     pub temperature: f32,
     /// Draw only among this number of most likely tokens (Fan, Lewis & Dauphin 2018), 1 or more.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// Draw among the fewest most likely tokens that have this share of the probability (nucleus sampling,
     /// Holtzman and others 2020), above 0 up to 1.
-    #[serde(default)]
+    #[serde(deserialize_with = "finite::optional", default)]
     pub top_p: Option<f32>,
     pub seed: u64,
 }

@@ -7,6 +7,7 @@
 
 mod denoise;
 mod event;
+pub mod finite;
 mod job;
 mod machine;
 mod trace;

@@ -11,9 +11,10 @@ use setup::{Piece, Provision};
 use tooling::process::{command, cxx_compiler, succeeds};
 
 /// Libraries that candle is linked with, as they are called with their version.
-const LIBRARIES: [&str; 4] = ["libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10", "libnvrtc.so.13"];
+const LIBRARIES: [&str; 5] =
+    ["libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10", "libnvrtc.so.13"];
 /// The name under which the driver's library is looked for when a program starts.
-const DRIVER: &str = "libcuda.so.1";
+pub(super) const DRIVER: &str = "libcuda.so.1";
 
 /// Fills `directory` with it.
 pub(super) fn fill(directory: &Path, provision: &Provision) -> Result<()> {

@@ -1,0 +1,18 @@
+//! Reads numbers of f32. One that is written larger than any of them would become infinite, which JSON cannot say again.
+
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// Reads a number.
+pub fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    let read = f32::deserialize(from)?;
+    if read.is_finite() { Ok(read) } else { Err(D::Error::custom("a number is larger than any of f32")) }
+}
+
+/// Reads a number that may be `null`.
+pub fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f32>, D::Error> {
+    let read = Option::<f32>::deserialize(from)?;
+    match read.filter(|read| !read.is_finite()) {
+        None => Ok(read),
+        Some(_) => Err(D::Error::custom("a number is larger than any of f32")),
+    }
+}
