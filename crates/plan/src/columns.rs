@@ -33,7 +33,8 @@ pub(crate) fn contenders(
         };
         return arms.iter().zip(engines).map(side).collect();
     }
-    let shards = if request.shards.is_empty() { &[devices][..] } else { &request.shards };
+    let whole = [devices];
+    let shards: &[u32] = if request.shards.is_empty() { &whole } else { &request.shards };
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let columns =
         engines.into_iter().flat_map(|engine| shards.iter().map(move |&count| (engine.clone(), count)));

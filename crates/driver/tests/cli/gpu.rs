@@ -196,8 +196,8 @@ fn auto_takes_a_gpu_that_every_worker_can_use() {
 fn what_a_worker_does_not_read_of_its_gpu_is_read_for_it() {
     let unread = ["started", "loaded", "cold_start", "warmup", "usage"];
     let unread = unread.map(|event| format!("{event}/memory/gpu=null")).join(";");
-    let said = format!("{unread};usage/gpu_allocated_bytes=8000000000");
-    let machine = Machine::new(installation(&[("a", "1")], &[("say", &said)]), &Script::default());
+    let more = [("say", unread.as_str()), ("gpu_allocated_mb", "8000")];
+    let machine = Machine::new(installation(&[("a", "1")], &more), &Script::default());
     let ran = machine.compare("a", &["--rounds", "2"]);
     let report = machine.report();
     assert_eq!(row(&report, "a")["memory"]["gpu"], 10e9, "{}{}", ran.stdout, ran.stderr);
