@@ -86,13 +86,17 @@ fn quoted(word: &str) -> String {
     if is_plain { word.to_owned() } else { shlex::try_quote(word).unwrap_or_default().into_owned() }
 }
 
-/// Names begin with the time, so the newest comes last.
+/// Names of runs begin with the time, so the newest comes last. Other names were given by hand: they are no run of now.
 fn newest(results: &Path) -> Result<PathBuf> {
     let mut found: Vec<PathBuf> = match std::fs::read_dir(results) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
         Err(_) => Vec::new(),
     };
-    found.retain(|directory| directory.join(REPORT).is_file());
+    let is_run = |directory: &Path| {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(|first: char| first.is_ascii_digit()) && directory.join(REPORT).is_file()
+    };
+    found.retain(|directory| is_run(directory));
     found.sort();
     let none = || {
         BadInput("no results to show: run `cargo xtask compare`, or name a directory with --results".into())
@@ -134,8 +138,8 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::create_dir(results.path().join(name)).unwrap();
         assert!(tooling::is_bad_input(&newest(results.path()).unwrap_err()));
-        ["2026-01-01-a", "2026-01-02-a", "2026-01-03-a"].into_iter().for_each(make);
-        for name in ["2026-01-01-a", "2026-01-02-a"] {
+        ["2026-01-01-a", "2026-01-02-a", "2026-01-03-a", "published"].into_iter().for_each(make);
+        for name in ["2026-01-01-a", "2026-01-02-a", "published"] {
             std::fs::write(results.path().join(name).join(REPORT), "").unwrap();
         }
         assert_eq!(newest(results.path()).unwrap(), results.path().join("2026-01-02-a"));
