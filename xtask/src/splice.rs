@@ -51,9 +51,21 @@ fn shown(results: &Path, name: &str) -> Result<String> {
         return read(&results.join(PROFILE));
     }
     let report = read(&results.join(name))?;
-    let environment: Environment = serde_json::from_str(&read(&results.join(ENVIRONMENT))?)
-        .with_context(|| format!("{} of {}", ENVIRONMENT, results.display()))?;
+    let file = environment_of(results);
+    let environment: Environment =
+        serde_json::from_str(&read(&file)?).with_context(|| file.display().to_string())?;
     Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
+}
+
+/// The recorded environment of a run; of a study, that of its first cell, whose command is the study's.
+fn environment_of(results: &Path) -> PathBuf {
+    let own = results.join(ENVIRONMENT);
+    if own.is_file() {
+        return own;
+    }
+    let cells = std::fs::read_dir(results).into_iter().flatten().flatten();
+    let of_cells = cells.map(|cell| cell.path().join(ENVIRONMENT)).filter(|file| file.is_file());
+    of_cells.min().unwrap_or(own)
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -131,6 +143,17 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         std::fs::write(results.path().join(PROFILE), "its command and table").unwrap();
         assert_eq!(shown(results.path(), REPORT).unwrap(), "its command and table");
+    }
+
+    #[test]
+    fn a_study_s_command_is_read_from_its_first_cell() {
+        let study = tempfile::tempdir().unwrap();
+        std::fs::write(study.path().join(REPORT), "figures\n").unwrap();
+        assert!(tooling::is_bad_input(&shown(study.path(), REPORT).unwrap_err()));
+        std::fs::create_dir(study.path().join("cell-1")).unwrap();
+        let environment = r#"{"command": ["x/driver", "sweep", "generate", "--results-dir", "x"]}"#;
+        std::fs::write(study.path().join("cell-1").join(ENVIRONMENT), environment).unwrap();
+        assert_eq!(shown(study.path(), REPORT).unwrap(), "```\nphotofinish sweep generate\n```\n\nfigures");
     }
 
     #[test]
