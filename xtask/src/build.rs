@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result, anyhow};
 use configs::Engine;
-use setup::{Piece, Provision};
+use setup::{Piece, Provision, Target};
 use tooling::{Reporter, interrupt, process};
 
 use crate::cargo::package;
@@ -26,16 +26,17 @@ pub(crate) fn run(workspace: &Workspace, frameworks: &[String], reporter: Report
     if let Err(error) = package(workspace, "engine-mock", &[], reporter) {
         reporter.warn(&format!("{error:#}"));
     }
-    workers(workspace, &selected, &provision, reporter)?;
+    workers(workspace, &selected, &provision, Target::Cpu, reporter)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the workers of these engines with the pieces they need. A worker that cannot be built is
+/// Builds the workers of these engines for a CPU, with the pieces they need, and looks for references of `target`. A worker that cannot be built is
 /// reported and stops no other; an error if not one could be.
 pub(crate) fn workers(
     workspace: &Workspace,
     engines: &[&Engine],
     provision: &Provision,
+    target: Target,
     reporter: Reporter,
 ) -> Result<()> {
     // A wrong library of the user's own is for the user to mend, not a framework that is missing.
@@ -47,8 +48,10 @@ pub(crate) fn workers(
     // Variants share a worker; references in Python share a launcher, too, but not what it starts.
     let workers: BTreeMap<(&str, &str), &Engine> =
         engines.iter().map(|engine| ((engine.worker.as_str(), engine.framework.as_str()), *engine)).collect();
-    let failures: Vec<Error> =
-        workers.values().filter_map(|engine| worker(workspace, engine, provision, reporter).err()).collect();
+    let failures: Vec<Error> = workers
+        .values()
+        .filter_map(|engine| worker(workspace, engine, (provision, target), reporter).err())
+        .collect();
     // What the user interrupted is not missing.
     interrupt::check()?;
     if failures.len() < workers.len() {
@@ -65,9 +68,14 @@ pub(crate) fn workers(
     Err(first)
 }
 
-fn worker(workspace: &Workspace, engine: &Engine, provision: &Provision, reporter: Reporter) -> Result<()> {
+fn worker(
+    workspace: &Workspace,
+    engine: &Engine,
+    (provision, target): (&Provision, Target),
+    reporter: Reporter,
+) -> Result<()> {
     if let Some(reference) = references::behind(engine) {
-        return references::all(workspace).check(reference);
+        return references::all(workspace, target).check(reference);
     }
     if engine.worker.contains('/') {
         // A program of the user's own.

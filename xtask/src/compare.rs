@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use configs::DEFAULT_MODEL;
+use setup::Target;
 use tooling::process::command;
 use tooling::{BadInput, Reporter};
 
@@ -47,10 +48,11 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
         provision.provide(piece)?;
     }
     package(workspace, "prepare", &[], reporter)?;
-    build::workers(workspace, &selected, &provision, reporter)?;
-    match needs.gpu() {
-        Some(gpu) if gpu::objection(gpu).is_none() => cuda::build(workspace, &needs.frameworks, reporter),
-        _ => Ok(()),
+    let target = needs.target();
+    build::workers(workspace, &selected, &provision, target, reporter)?;
+    match target {
+        Target::Cuda => cuda::build(workspace, &needs.frameworks, reporter),
+        Target::Cpu => Ok(()),
     }
 }
 
@@ -63,17 +65,24 @@ impl Needs {
         self.model.as_deref()
     }
 
-    /// The GPU that is asked for, or may be taken.
-    fn gpu(&self) -> Option<&str> {
-        match self.device.as_deref()? {
-            "auto" | "cuda" => Some("cuda:0"),
-            device => device.starts_with("cuda:").then_some(device),
+    /// The GPUs that are asked for, or may be taken.
+    fn gpus(&self) -> Vec<usize> {
+        match self.device.as_deref() {
+            Some("auto") => vec![0],
+            device => protocol::gpus(device.unwrap_or_default()),
         }
+    }
+
+    /// What the comparison will run on, as far as NVIDIA's driver tells.
+    fn target(&self) -> Target {
+        let gpus = self.gpus();
+        let are_there = !gpus.is_empty() && gpu::objection(&gpus).is_none();
+        if are_there { Target::Cuda } else { Target::Cpu }
     }
 
     /// Whether nothing will be compared, since there is no such GPU: the driver says so, and nothing is brought for it.
     fn is_refused(&self) -> bool {
-        self.device.as_deref() != Some("auto") && self.gpu().is_some_and(|gpu| gpu::objection(gpu).is_some())
+        self.device.as_deref() != Some("auto") && gpu::objection(&self.gpus()).is_some()
     }
 
     pub(crate) fn quiet(&self) -> bool {
@@ -156,8 +165,8 @@ mod tests {
         assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);
         assert!(needs(&["--frameworks", "tch", "--help"]).help);
         assert_eq!(needs(&["--device", "cuda:1"]).device.as_deref(), Some("cuda:1"));
-        assert_eq!(needs(&["--device=auto"]).gpu(), Some("cuda:0"));
-        assert!(needs(&["--device=cpu"]).gpu().is_none() && !needs(&["--device=cpu"]).is_refused());
+        assert_eq!(needs(&["--device=auto"]).gpus(), [0]);
+        assert!(needs(&["--device=cpu"]).gpus().is_empty() && !needs(&["--device=cpu"]).is_refused());
     }
 
     #[test]

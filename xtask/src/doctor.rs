@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use configs::Engine;
 use protocol::Hello;
-use setup::{Piece, Provision};
+use setup::{Piece, Provision, Target};
 use tooling::Reporter;
 use tooling::process::{self, command, output_of, output_within};
 
@@ -154,7 +154,7 @@ fn examine_files(provision: &Provision) -> Result<bool> {
 /// Optional: that they are not set up is nobody's failure.
 fn list_references(workspace: &Workspace) {
     println!("references:");
-    let references = references::all(workspace);
+    let references = references::all(workspace, Target::Cpu);
     for reference in Reference::ALL {
         match references.check(reference) {
             Ok(()) => println!("  {reference}: set up"),

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
+use setup::Target;
 use tooling::process::{command, status_of};
 use tooling::{BadInput, Reporter, Scratch, interrupt};
 
@@ -189,7 +190,7 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
         let _ = std::fs::remove_file(workspace.binary(&engine.worker));
     }
     let provision = workspace.provision(reporter)?;
-    build::workers(workspace, &selected, &provision, reporter)?;
+    build::workers(workspace, &selected, &provision, Target::Cpu, reporter)?;
     Ok(files(&selected))
 }
 

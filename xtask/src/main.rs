@@ -131,8 +131,8 @@ fn main() -> ExitCode {
 fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
-        Task::Setup(Asked { quiet, references: Some(named), .. }) => {
-            done(references::set_up(&workspace, &named, Reporter::new(quiet)))
+        Task::Setup(Asked { quiet, device, references: Some(named), .. }) => {
+            done(references::set_up(&workspace, device, &named, Reporter::new(quiet)))
         }
         Task::Setup(asked) => {
             done(workspace.provision(Reporter::new(asked.quiet))?.provide_all(&asked.pieces()))

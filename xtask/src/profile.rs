@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use configs::Engine;
 use profile::{Args, Provided};
-use setup::{Piece, Provision};
+use setup::{Piece, Provision, Target};
 use tooling::Reporter;
 
 use crate::build;
@@ -21,7 +21,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let engine = engines.select(&[args.framework().to_owned()])?[0];
     let provision = workspace.provision(reporter)?;
     package(workspace, "prepare", &[], reporter)?;
-    build::workers(workspace, &[engine], &provision, reporter)?;
+    build::workers(workspace, &[engine], &provision, Target::Cpu, reporter)?;
     let model = match args.model() {
         Some(path) => path.to_owned(),
         None => provision.provide(Piece::Model)?.path,

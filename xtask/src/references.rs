@@ -3,19 +3,20 @@
 use anyhow::Result;
 use configs::Engine;
 pub(crate) use setup::Reference;
-use setup::References;
+use setup::{References, Target};
 use tooling::Reporter;
 
 use crate::cargo::package;
 use crate::workspace::Workspace;
 
 /// The references of this checkout.
-pub(crate) fn all(workspace: &Workspace) -> References {
+pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
     References {
         cache: workspace.cache.clone(),
         sources: workspace.root.join("references/python"),
         binaries: workspace.binaries.clone(),
         command: "cargo xtask setup",
+        target,
     }
 }
 
@@ -25,8 +26,13 @@ pub(crate) fn behind(engine: &Engine) -> Option<Reference> {
     Reference::ALL.into_iter().find(|reference| in_python && reference.to_string() == engine.framework)
 }
 
-pub(crate) fn set_up(workspace: &Workspace, named: &[Reference], reporter: Reporter) -> Result<()> {
-    all(workspace).set_up(named, reporter, |reference| match reference.package() {
+pub(crate) fn set_up(
+    workspace: &Workspace,
+    target: Target,
+    named: &[Reference],
+    reporter: Reporter,
+) -> Result<()> {
+    all(workspace, target).set_up(named, reporter, |reference| match reference.package() {
         Some(name) => package(workspace, name, &[], reporter),
         None => Ok(()),
     })

@@ -51,9 +51,21 @@ fn shown(results: &Path, name: &str) -> Result<String> {
         return read(&results.join(PROFILE));
     }
     let report = read(&results.join(name))?;
-    let environment: Environment = serde_json::from_str(&read(&results.join(ENVIRONMENT))?)
-        .with_context(|| format!("{} of {}", ENVIRONMENT, results.display()))?;
+    let file = environment_of(results);
+    let environment: Environment =
+        serde_json::from_str(&read(&file)?).with_context(|| file.display().to_string())?;
     Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
+}
+
+/// The recorded environment of a run; of a study, that of its first cell, whose command is the study's.
+fn environment_of(results: &Path) -> PathBuf {
+    let own = results.join(ENVIRONMENT);
+    if own.is_file() {
+        return own;
+    }
+    let cells = std::fs::read_dir(results).into_iter().flatten().flatten();
+    let of_cells = cells.map(|cell| cell.path().join(ENVIRONMENT)).filter(|file| file.is_file());
+    of_cells.min().unwrap_or(own)
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -86,13 +98,17 @@ fn quoted(word: &str) -> String {
     if is_plain { word.to_owned() } else { shlex::try_quote(word).unwrap_or_default().into_owned() }
 }
 
-/// Names begin with the time, so the newest comes last.
+/// Names of runs begin with the time, so the newest comes last. Other names were given by hand: they are no run of now.
 fn newest(results: &Path) -> Result<PathBuf> {
     let mut found: Vec<PathBuf> = match std::fs::read_dir(results) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
         Err(_) => Vec::new(),
     };
-    found.retain(|directory| directory.join(REPORT).is_file());
+    let is_run = |directory: &Path| {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(|first: char| first.is_ascii_digit()) && directory.join(REPORT).is_file()
+    };
+    found.retain(|directory| is_run(directory));
     found.sort();
     let none = || {
         BadInput("no results to show: run `cargo xtask compare`, or name a directory with --results".into())
@@ -130,12 +146,23 @@ mod tests {
     }
 
     #[test]
+    fn a_study_s_command_is_read_from_its_first_cell() {
+        let study = tempfile::tempdir().unwrap();
+        std::fs::write(study.path().join(REPORT), "figures\n").unwrap();
+        assert!(tooling::is_bad_input(&shown(study.path(), REPORT).unwrap_err()));
+        std::fs::create_dir(study.path().join("cell-1")).unwrap();
+        let environment = r#"{"command": ["x/driver", "sweep", "generate", "--results-dir", "x"]}"#;
+        std::fs::write(study.path().join("cell-1").join(ENVIRONMENT), environment).unwrap();
+        assert_eq!(shown(study.path(), REPORT).unwrap(), "```\nphotofinish sweep generate\n```\n\nfigures");
+    }
+
+    #[test]
     fn the_newest_directory_with_a_report_is_taken() {
         let results = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::create_dir(results.path().join(name)).unwrap();
         assert!(tooling::is_bad_input(&newest(results.path()).unwrap_err()));
-        ["2026-01-01-a", "2026-01-02-a", "2026-01-03-a"].into_iter().for_each(make);
-        for name in ["2026-01-01-a", "2026-01-02-a"] {
+        ["2026-01-01-a", "2026-01-02-a", "2026-01-03-a", "published"].into_iter().for_each(make);
+        for name in ["2026-01-01-a", "2026-01-02-a", "published"] {
             std::fs::write(results.path().join(name).join(REPORT), "").unwrap();
         }
         assert_eq!(newest(results.path()).unwrap(), results.path().join("2026-01-02-a"));

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, anyhow};
-use setup::{Piece, Provided, Reference};
+use setup::{Piece, Provided, Reference, Target};
 use tooling::Reporter;
 use tooling::process::{command, output_of, succeeds};
 
@@ -202,7 +202,7 @@ impl Findings {
     /// Sets up a reference for the tests. A compiler that it needs and the system lacks is installed where that takes no
     /// password; else it is left out, with a word.
     fn reference(&mut self, workspace: &Workspace, reference: Reference, reporter: Reporter) {
-        let set_up = || references::set_up(workspace, &[reference], reporter);
+        let set_up = || references::set_up(workspace, Target::Cpu, &[reference], reporter);
         if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
             let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
             if !installed.unwrap_or(false) {

@@ -40,6 +40,10 @@ impl PlayedGpu {
         if self.script.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
     }
 
+    pub(crate) fn allocated_bytes(&self) -> Option<u64> {
+        self.script.allocated_bytes
+    }
+
     pub(crate) fn synchronises(&self) -> bool {
         self.script.synchronises
     }

@@ -30,6 +30,7 @@
 //! | `say` | readings in place of the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
 //! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a GPU that it plays; without the first it has none |
 //! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake` |
+//! | `gpu_allocated_mb` | what it says of its own allocator there; without it nothing |
 //! | `synchronises` | `false`: `append` returns before that GPU has done its work, with what it had done until then |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
@@ -233,6 +234,10 @@ impl InferenceEngine for Mock {
     fn kv_cache_bytes(&self) -> Option<u64> {
         let bytes = size_of_val(self.kv_cache.as_slice()) as u64;
         (bytes > 0).then_some(bytes)
+    }
+
+    fn gpu_allocated_bytes(&self) -> Option<u64> {
+        self.gpu.as_ref()?.allocated_bytes()
     }
 
     fn begin_profile(&mut self) -> Result<(), EngineError> {

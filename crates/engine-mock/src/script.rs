@@ -116,6 +116,7 @@ const OPTIONS: [&str; 39] = [
     "gpu_bandwidth",
     "gpu_gflops",
     "gpu_memory_mb",
+    "gpu_allocated_mb",
     "synchronises",
 ];
 
@@ -163,6 +164,8 @@ pub struct GpuScript {
     pub arithmetic: f64,
     /// Held there from load on.
     pub memory_bytes: u64,
+    /// What it says that its allocator has handed out of that, if it says so.
+    pub allocated_bytes: Option<u64>,
     /// Whether `append` waits for the GPU.
     pub synchronises: bool,
 }
@@ -285,10 +288,12 @@ impl<'a> Options<'a> {
 
     fn gpu(&self) -> Result<Option<GpuScript>, EngineError> {
         let Some(bandwidth) = self.parsed("gpu_bandwidth", "a number of GB/s")? else { return Ok(None) };
+        let bytes = |megabytes: f64| (megabytes.max(0.0) * 1e6) as u64;
         Ok(Some(GpuScript {
             bandwidth,
             arithmetic: self.number("gpu_gflops", 100_000.0)?,
-            memory_bytes: (self.number("gpu_memory_mb", 0.0)?.max(0.0) * 1e6) as u64,
+            memory_bytes: bytes(self.number("gpu_memory_mb", 0.0)?),
+            allocated_bytes: self.parsed("gpu_allocated_mb", "a number of MB")?.map(bytes),
             synchronises: self.parsed("synchronises", "true or false")?.unwrap_or(true),
         }))
     }

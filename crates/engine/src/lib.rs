@@ -243,6 +243,12 @@ pub trait InferenceEngine: Sized {
         None
     }
 
+    /// Most bytes that the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the framework
+    /// does not tell. Not timed.
+    fn gpu_allocated_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The engines behind this one, if it is two ([`HandOver`]).
     fn hybrid(&self) -> Option<Hybrid> {
         None

@@ -7,11 +7,6 @@ pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// fastest.
 pub const ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
-/// The number of a device `cuda:N`; `None` for any other.
-pub fn number(device: &str) -> Option<usize> {
-    device.strip_prefix("cuda:")?.parse().ok()
-}
-
 /// NVML's number of `cuda:N`. `visible` is the value of [`VISIBLE`], if it is set: numbers or the beginnings of names
 /// such as `GPU-1a2b`, up to the first that no GPU has. The error is the reason why there is none.
 pub fn index(number: usize, visible: Option<&str>, uuids: &[String]) -> Result<u32, String> {

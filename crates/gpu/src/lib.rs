@@ -13,7 +13,7 @@ use nvml_wrapper::Nvml;
 
 pub use device::{Clocks, Gpu, Memory, Process};
 pub use held_back::HeldBack;
-pub use index::{ORDER, VISIBLE, index, number};
+pub use index::{ORDER, VISIBLE, index};
 pub use unavailable::{Reason, Unavailable};
 
 /// A reading, or why there is none.
@@ -85,11 +85,15 @@ impl Gpus {
     }
 }
 
-/// The reason why nothing can run on `device`, as far as it is known without a framework. It replaces an error from
-/// each framework after a model was prepared for it.
-pub fn objection(device: &str) -> Option<String> {
-    let number = number(device)?;
-    let reason = Gpus::open().and_then(|gpus| gpus.cuda_device(number).map(drop)).err()?;
+/// The reason why nothing can run on the GPUs that programs call by these numbers, as far as it is known without a
+/// framework. It replaces an error from each framework after a model was prepared for it.
+pub fn objection(numbers: &[usize]) -> Option<String> {
+    if numbers.is_empty() {
+        return None;
+    }
+    let all_are_there =
+        |gpus: Gpus| numbers.iter().try_for_each(|&number| gpus.cuda_device(number).map(drop));
+    let reason = Gpus::open().and_then(all_are_there).err()?;
     match reason.reason() {
         // Some systems have a driver and no NVML; there the frameworks report the error.
         Reason::NoDriver if Path::new("/proc/driver/nvidia/version").exists() => None,

@@ -40,8 +40,8 @@ pub struct Environment {
 impl Environment {
     /// The hardware that computes, in words.
     pub fn processor(&self, device: &str) -> &str {
-        let index = device.strip_prefix("cuda:").and_then(|index| index.parse::<usize>().ok());
-        index.and_then(|index| self.gpus.get(index)).map_or(&self.cpu, |gpu| &gpu.name)
+        let number = protocol::gpus(device).first().copied();
+        number.and_then(|number| self.gpus.get(number)).map_or(&self.cpu, |gpu| &gpu.name)
     }
 }
 

@@ -182,6 +182,7 @@ impl Check {
         self.within("threads", usage.threads.map(|threads| threads as u64), THREADS);
         self.number("energy.joules", usage.energy.as_ref().map(|energy| energy.joules), JOULES);
         self.at_most("kv_cache_bytes", usage.kv_cache_bytes, BYTES);
+        self.at_most("gpu_allocated_bytes", usage.gpu_allocated_bytes, BYTES);
         if let Some(hand_over) = &usage.hand_over {
             self.at_most("hand_over.bytes", Some(hand_over.bytes), BYTES);
             self.at_most("hand_over.ns", Some(hand_over.ns), DAY);

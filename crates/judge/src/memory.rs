@@ -41,6 +41,10 @@ pub struct Parts {
     pub proportional: Option<f64>,
     /// Highest memory that the process held on the GPU.
     pub gpu: Option<f64>,
+    /// Most that the framework's own allocator handed out there; the rest of what the process holds is the framework's
+    /// context, its kernels and what it keeps for later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_allocated: Option<f64>,
     /// The method of reading the peak.
     pub method: Option<foreign::Foreign>,
 }
@@ -121,6 +125,7 @@ pub fn parts(
         file_backed: read(&|run| run.usage()?.memory.file_bytes),
         proportional: read(&|run| run.usage()?.memory.pss_bytes),
         gpu,
+        gpu_allocated: read(&|run| run.usage()?.gpu_allocated_bytes),
         method: runs.iter().find_map(|run| run.usage()?.memory.method.clone()),
     })
 }

@@ -80,6 +80,7 @@ pub fn usage() -> Usage {
         threads: Some(2),
         cpus: Some(vec![0, 1]),
         kv_cache_bytes: None,
+        gpu_allocated_bytes: None,
         compiled: None,
         hand_over: None,
         energy: None,

@@ -1,6 +1,9 @@
 //! Which device the work is done on: the one that was asked for, if it is there, or for `auto` a GPU that everybody can
 //! use.
 
+use std::fs::{File, TryLockError};
+use std::sync::OnceLock;
+
 use configs::Engine;
 use judge::run::RunFailure;
 use plan::{Contender, Failure, Request, Result};
@@ -13,14 +16,34 @@ use crate::places::Places;
 pub const AUTO: &str = "auto";
 /// The GPU that `auto` takes.
 const FIRST: &str = "cuda:0";
+/// In the cache directory; locked while a comparison computes on a GPU.
+const LOCK: &str = "gpu.lock";
 /// A worker that is asked whether it can use a GPU answers within this time, in seconds: kernels are loaded for it.
 const ANSWER_S: u64 = 60;
 
 /// Refuses a missing device before anything is built or prepared for it, in one sentence for each contender.
 pub fn check(device: &str, contenders: &[&str]) -> Result<()> {
-    let Some(why) = gpu::objection(device) else { return Ok(()) };
+    let Some(why) = gpu::objection(&protocol::gpus(device)) else { return Ok(()) };
     let sentence = |contender: &&str| format!("{contender}: no device {device} was found: {why}");
     Err(Failure::failed(contenders.iter().map(sentence).collect::<Vec<_>>().join("; ")))
+}
+
+/// Keeps the GPUs of this machine for this process: two comparisons at once, on whichever GPUs, share the bus and the
+/// power, so that each measures the other. What cannot be locked is not kept.
+pub fn keep_to_oneself(request: &Request, places: &Places) -> Result<()> {
+    static KEPT: OnceLock<File> = OnceLock::new();
+    if !request.is_on_gpu() || !request.fair_comparison || KEPT.get().is_some() {
+        return Ok(());
+    }
+    let Ok(file) = File::create(places.cache.join(LOCK)) else { return Ok(()) };
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Err(Failure::usage(
+            "another comparison computes on a GPU of this machine just now, and two would share the bus and the power: \
+             wait until it has ended, or measure both with --fair-comparison=false",
+        ));
+    }
+    KEPT.get_or_init(|| file);
+    Ok(())
 }
 
 /// The request with a device in place of `auto`, and a sentence that says why it is the CPU, if it is.
@@ -36,7 +59,7 @@ pub fn settled(
     let on = |device: &str| Request { device: device.to_owned(), ..request.clone() };
     let on_gpu = on(FIRST);
     let refusal = || engines.iter().find_map(|engine| refusal(&on_gpu, engine, places, threads));
-    match gpu::objection(FIRST).or_else(refusal) {
+    match gpu::objection(&protocol::gpus(FIRST)).or_else(refusal) {
         None => (on_gpu, None),
         Some(why) => (on("cpu"), Some(format!("--device auto: the CPU, since {why}"))),
     }

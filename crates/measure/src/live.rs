@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use judge::impossible;
 use judge::run::{Ending, Outcome, Waited};
-use protocol::{CaseSample, Event, Finish, Job, Turn};
+use protocol::{CaseSample, Event, Finish, GpuMemory, Job, Turn};
 
 use crate::clock::now;
 use crate::interrupt;
-use crate::machine::{Confinement, cpu_time};
+use crate::machine::{Confinement, Watched, cpu_time};
 use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};
 
@@ -18,6 +18,10 @@ pub(crate) struct Live {
     process: Option<Process>,
     pid: u32,
     confinement: Confinement,
+    /// The GPUs that it computes on.
+    gpus: Option<Watched>,
+    /// What it held there when it was asked to finish: it may have ended before its last reading arrives.
+    held: Option<u64>,
     /// What it said, except its answers to turns.
     events: Vec<Event>,
     /// The turns that it was asked to take.
@@ -45,7 +49,12 @@ struct Waiting {
 
 impl Live {
     /// Gives a job to a process that has just been started, or says why it could not be.
-    pub(crate) fn start(spawned: Result<Process, String>, limit: Duration, job: &Job) -> Live {
+    pub(crate) fn start(
+        spawned: Result<Process, String>,
+        limit: Duration,
+        job: &Job,
+        gpus: Option<Watched>,
+    ) -> Live {
         let mut confinement = Confinement::new(&job.settings.device);
         let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
         let job = Job { spawned_at_ns, ..job.clone() };
@@ -63,6 +72,8 @@ impl Live {
             process,
             pid,
             confinement,
+            gpus,
+            held: None,
             events: Vec::new(),
             asked: Vec::new(),
             over,
@@ -207,7 +218,15 @@ impl Live {
         Outcome { pid: self.pid, events, ending, left_behind }
     }
 
+    /// Memory that it holds on its GPUs just now.
+    fn holds(&self) -> Option<u64> {
+        self.gpus.as_ref()?.memory_of(self.pid)
+    }
+
     fn ask(&mut self, turn: Turn) {
+        if matches!(turn, Turn::Finish(_)) {
+            self.held = self.holds();
+        }
         if let Some(line) = self.process.as_ref().and_then(Process::unasked) {
             let start: String = line.chars().take(80).collect();
             self.give_up::<()>(format!("it sent a line that it was not asked for: {start:?}"));
@@ -244,7 +263,7 @@ impl Live {
             },
             Ok(event) => match impossible::reading(&event) {
                 Some(reason) => self.give_up(reason),
-                None => Some(event),
+                None => Some(with_gpu_memory(event, || self.held.or_else(|| self.holds()))),
             },
         }
     }
@@ -257,5 +276,38 @@ impl Live {
             }
         }
         None
+    }
+}
+
+/// The event with what its process holds on the GPUs just now, where the worker has not read that itself: references
+/// leave it to the driver.
+fn with_gpu_memory(mut event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
+    if let Some(memory) = event.memory_mut().filter(|memory| memory.gpu.is_none()) {
+        memory.gpu = held()
+            .map(|bytes| GpuMemory { bytes, method: "NVML, compute processes, read by the driver".into() });
+    }
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Memory;
+
+    use super::*;
+
+    fn held(event: Event, bytes: u64) -> Option<u64> {
+        let mut event = with_gpu_memory(event, || Some(bytes));
+        Some(event.memory_mut()?.gpu.as_ref()?.bytes)
+    }
+
+    #[test]
+    fn memory_of_a_gpu_that_the_worker_did_not_read_is_read_for_it() {
+        let started = |gpu| {
+            let memory = Memory { gpu, ..Memory::default() };
+            Event::Started(protocol::Started { startup_ns: None, runtime_ns: 0, memory })
+        };
+        let told = GpuMemory { bytes: 5, method: "NVML, compute processes".into() };
+        assert_eq!((held(started(None), 7), held(started(Some(told)), 7)), (Some(7), Some(5)));
+        assert_eq!(held(Event::Done, 7), None);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const LIBRARY_PATH: &str =
 pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
     let done = match &asked.references {
-        Some(named) => references(places).set_up(named, reporter, |_| Ok(())),
+        Some(named) => references(places, asked.device).set_up(named, reporter, |_| Ok(())),
         None => provision(places, asked.quiet)?.provide_all(&asked.pieces()),
     };
     done.map_err(|error| failure(&error))
@@ -71,7 +71,13 @@ pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, St
             path.into_iter().collect()
         }
         // What cannot be found is no error here: the worker says what it lacks.
-        Target::Cuda => on_gpu(places, engine).unwrap_or_default(),
+        Target::Cuda => {
+            let mut variables = on_gpu(places, engine).unwrap_or_default();
+            if engine.reference {
+                variables.insert("PHOTOFINISH_TARGET".to_owned(), "cuda".to_owned());
+            }
+            variables
+        }
     }
 }
 
@@ -120,12 +126,13 @@ fn provision(places: &Places, quiet: bool) -> Result<Provision> {
     Provision::new(&places.pins(), &places.cache, Reporter::new(quiet)).map_err(|error| failure(&error))
 }
 
-fn references(places: &Places) -> References {
+fn references(places: &Places, target: Target) -> References {
     References {
         cache: places.cache.clone(),
         sources: places.root().join("references/python"),
         binaries: places.workers.clone(),
         command: if places.checkout.is_some() { "cargo xtask setup" } else { "photofinish setup" },
+        target,
     }
 }
 

@@ -37,6 +37,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     let (request, places) = (&request, &places.on(&request.device));
     let names: Vec<&str> = engines.iter().map(|engine| engine.name.as_str()).collect();
     device::check(&request.device, &names)?;
+    device::keep_to_oneself(request, places)?;
     let suite = suite(&request.prompts, places)?;
     let draft = Draft::new(request, engines, suite, available_threads())?;
     provision::workers(places, &draft.engines(), quiet)?;

@@ -10,6 +10,7 @@ use protocol::{Hello, Job, Turn};
 use crate::clock::now;
 use crate::command::is_secret;
 use crate::live::Live;
+use crate::machine::Watched;
 use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};
 
@@ -70,7 +71,9 @@ impl Worker {
 
     /// Starts a job.
     pub(crate) fn start(&self, job: &Job) -> Live {
-        Live::start(self.spawn(&[]), self.timeout, job)
+        // Opened before the worker starts: NVML takes tens of milliseconds, which would fall into its load.
+        let gpus = Watched::new(&job.settings.device);
+        Live::start(self.spawn(&[]), self.timeout, job, gpus)
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {

@@ -34,6 +34,20 @@ pub(crate) fn ranges(request: &Request) -> Result<()> {
     }
 }
 
+/// Refuses parts of the weights that there is no GPU for, and GPUs without a part.
+pub(crate) fn devices(request: &Request) -> Result<()> {
+    let (device, count) = (&request.device, request.devices());
+    match request.shards[..] {
+        [] => Ok(()),
+        [asked] if asked == count => Ok(()),
+        _ if !request.is_on_gpu() => Ok(()),
+        _ => Err(Failure::usage(format!(
+            "--shards: on GPUs each holds one part of the weights, and --device {device} names {count}; leave --shards out \
+             and name as many GPUs as there shall be parts, such as --device cuda:0,cuda:1"
+        ))),
+    }
+}
+
 /// Refuses several lengths of several prompts, and two flags for the length.
 pub(crate) fn lengths(request: &Request, suite: &Suite) -> Result<()> {
     if request.prompt_lengths.is_empty() {

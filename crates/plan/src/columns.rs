@@ -12,9 +12,11 @@ pub(crate) fn contenders(
     request: &Request,
     available_threads: usize,
 ) -> Vec<Contender> {
+    // Several GPUs share the weights of each contender.
+    let devices = request.devices();
     let contender = |label: String, engine: Engine| Contender {
         kv_cache: request.kv_cache,
-        shards: request.shards.first().map_or(1, |&count| count as usize),
+        shards: request.shards.first().map_or(devices, |&count| count) as usize,
         ..Contender::new(label, engine, request, available_threads)
     };
     let arms = &request.study.arms;
@@ -31,14 +33,15 @@ pub(crate) fn contenders(
         };
         return arms.iter().zip(engines).map(side).collect();
     }
-    let shards: &[u32] = if request.shards.is_empty() { &[1] } else { &request.shards };
+    let whole = [devices];
+    let shards: &[u32] = if request.shards.is_empty() { &whole } else { &request.shards };
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let columns =
         engines.into_iter().flat_map(|engine| shards.iter().map(move |&count| (engine.clone(), count)));
     let column = |(engine, shards): (Engine, u32)| {
         let name = match shards {
-            1 => engine.name.clone(),
-            devices => format!("{} on {devices} devices", engine.name),
+            count if count == devices => engine.name.clone(),
+            count => format!("{} on {count} devices", engine.name),
         };
         let count = seen.entry(name.clone()).or_default();
         *count += 1;

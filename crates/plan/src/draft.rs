@@ -54,6 +54,7 @@ pub fn check(request: &Request) -> Result<()> {
         return Err(Failure::usage("--shards takes one number here: both sides are divided alike"));
     }
     checks::ranges(request)?;
+    checks::devices(request)?;
     axes::check_single(request)
 }
 

@@ -201,7 +201,7 @@ impl Schedule {
 impl Plan {
     /// Whether a GPU does the computing.
     pub fn is_on_gpu(&self) -> bool {
-        self.device.starts_with("cuda")
+        !protocol::gpus(&self.device).is_empty()
     }
 
     /// The way requests generate.

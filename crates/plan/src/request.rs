@@ -273,7 +273,12 @@ impl Request {
 
     /// Whether a GPU does the computing.
     pub fn is_on_gpu(&self) -> bool {
-        self.device.starts_with("cuda")
+        !protocol::gpus(&self.device).is_empty()
+    }
+
+    /// How many devices each contender computes on.
+    pub fn devices(&self) -> u32 {
+        protocol::gpus(&self.device).len().max(1) as u32
     }
 
     /// Whether the request names its prompts: as a suite, a file, texts or tokens.

@@ -64,6 +64,20 @@ pub enum Event {
     Failed(Failed),
 }
 
+impl Event {
+    /// The memory of the phase that it ends, if it ends one.
+    pub fn memory_mut(&mut self) -> Option<&mut Memory> {
+        match self {
+            Event::Started(started) => Some(&mut started.memory),
+            Event::Loaded(loaded) => Some(&mut loaded.memory),
+            Event::ColdStart(cold) => Some(&mut cold.memory),
+            Event::Warmup(warmup) => Some(&mut warmup.memory),
+            Event::Usage(usage) => Some(&mut usage.memory),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// Spawn to runtime initialised; `null` without a shared clock.
@@ -256,6 +270,10 @@ pub struct Usage {
     /// requests for one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<HandOver>,
+    /// Most bytes that the framework's own allocator has handed out on the GPUs; `null` on a CPU, and where it does not
+    /// tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_allocated_bytes: Option<u64>,
     /// What the GPU did in the measured requests; `null` on a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<crate::GpuWork>,

@@ -6,6 +6,7 @@
 //! The worker reports facts and the driver judges, so nothing here is a verdict.
 
 mod denoise;
+mod device;
 mod event;
 pub mod finite;
 mod job;
@@ -13,6 +14,7 @@ mod machine;
 mod trace;
 
 pub use denoise::*;
+pub use device::gpus;
 pub use event::*;
 pub use job::*;
 pub use machine::*;

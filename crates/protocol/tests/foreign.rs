@@ -81,6 +81,8 @@ fn usage(memory: Memory) -> Usage {
         cpus: None,
         energy: Some(Energy { joules: 1.0, method: "a".into() }),
         kv_cache_bytes: None,
+        gpu_allocated_bytes: None,
+        gpu: None,
         compiled: Some(vec!["a"].into()),
         hand_over: Some(HandOver {
             times: 1,

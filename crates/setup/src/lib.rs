@@ -42,8 +42,8 @@ pub struct Asked {
     #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
     pub only: Vec<Piece>,
     /// cuda: what engines need on a GPU, instead: NVIDIA's libraries, libtorch and ONNX Runtime with CUDA, and nvcc if the
-    /// system has none (docs/gpu.md)
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with_all = ["only", "references"])]
+    /// system has none; with --references, those for a GPU (docs/gpu.md)
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "only")]
     pub device: Target,
     /// In their place the references, all or these: the frameworks' own implementations (docs/references.md)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]

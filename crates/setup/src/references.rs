@@ -2,7 +2,8 @@
 //!
 //! A reference in Python is installed into a virtual environment in the cache directory. What was installed is kept in
 //! a receipt, a copy of its requirements: another pin counts as not set up. Beside it a file says which environment
-//! it was; `references/python/worker` reads that.
+//! it was; `references/python/worker` reads that. What has packages of its own for a GPU is installed for it apart, under
+//! a name that ends in `-cuda`.
 
 mod environment;
 
@@ -12,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use tooling::Reporter;
+use tooling::{BadInput, Reporter};
 
-use crate::staging;
+use crate::{Target, staging};
 use environment::{Environment, Requirements, require_clang, require_cxx};
 
 /// What can be set up by itself: a framework, whose variants share it.
@@ -73,13 +74,31 @@ impl Reference {
 
     /// The virtual environment that it is installed into, in the references' directory; none for what is not Python.
     /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
-    fn environment(self) -> Option<&'static str> {
-        match self {
-            Self::Burn | Self::CandleTransformers | Self::Rten | Self::Tract => None,
-            Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv"),
-            Self::Openvino => Some("venv-openvino"),
-            Self::Jax => Some("venv-jax"),
-            Self::Tinygrad => Some("venv-tinygrad"),
+    fn environment(self, target: Target) -> Option<&'static str> {
+        match (self, target) {
+            (Self::Burn | Self::CandleTransformers | Self::Rten | Self::Tract, _) => None,
+            (Self::Transformers | Self::Genai | Self::Llamacpp, _) => Some("venv"),
+            (Self::Openvino, _) => Some("venv-openvino"),
+            (Self::Jax, Target::Cpu) => Some("venv-jax"),
+            (Self::Jax, Target::Cuda) => Some("venv-jax-cuda"),
+            (Self::Tinygrad, Target::Cpu) => Some("venv-tinygrad"),
+            (Self::Tinygrad, Target::Cuda) => Some("venv-tinygrad-cuda"),
+        }
+    }
+
+    /// The name of its packages, and of its receipt. The PyTorch of transformers computes on both.
+    fn packages(self, target: Target) -> String {
+        match (self, target) {
+            (Self::Jax | Self::Tinygrad, Target::Cuda) => format!("{self}-cuda"),
+            _ => self.to_string(),
+        }
+    }
+
+    /// Whether it is driven on such a device here.
+    fn computes_on(self, target: Target) -> bool {
+        match target {
+            Target::Cpu => true,
+            Target::Cuda => matches!(self, Self::Transformers | Self::Jax | Self::Tinygrad),
         }
     }
 
@@ -92,13 +111,24 @@ impl Reference {
     }
 
     /// An error that says what to install, unless what it needs besides Python is here.
-    fn require_tools(self) -> Result<()> {
-        match self {
-            Self::Llamacpp => require_cxx(),
-            Self::Tinygrad => require_clang(),
+    fn require_tools(self, target: Target) -> Result<()> {
+        ensure!(
+            self.computes_on(target),
+            BadInput(format!(
+                "{self} is driven on the CPU alone: leave --device out; on a GPU there are {}",
+                on(target).map(|reference| reference.to_string()).collect::<Vec<_>>().join(", ")
+            ))
+        );
+        match (self, target) {
+            (Self::Llamacpp, _) => require_cxx(),
+            (Self::Tinygrad, Target::Cpu) => require_clang(),
             _ => Ok(()),
         }
     }
+}
+
+fn on(target: Target) -> impl Iterator<Item = Reference> {
+    Reference::ALL.into_iter().filter(move |reference| reference.computes_on(target))
 }
 
 /// Package and binary of the tool that writes GGUF. The references that read it find it in the cache directory.
@@ -115,6 +145,8 @@ pub struct References {
     pub binaries: PathBuf,
     /// The command that people type for set-up.
     pub command: &'static str,
+    /// What they are to compute on.
+    pub target: Target,
 }
 
 impl References {
@@ -127,13 +159,13 @@ impl References {
         build: impl Fn(Reference) -> Result<()>,
     ) -> Result<()> {
         for reference in named {
-            reference.require_tools()?;
+            reference.require_tools(self.target)?;
         }
         fs::create_dir_all(self.directory())
             .with_context(|| format!("cannot create {}", self.directory().display()))?;
         let _lock = staging::lock(&self.cache, reporter)?;
         let one = |reference: Reference| {
-            reference.require_tools()?;
+            reference.require_tools(self.target)?;
             build(reference)?;
             self.install(reference, reporter)?;
             reporter.note(&format!("{reference}: set up"));
@@ -143,7 +175,7 @@ impl References {
             return named.iter().try_for_each(|&reference| one(reference));
         }
         let mut left_out = Vec::new();
-        for reference in Reference::ALL {
+        for reference in on(self.target) {
             if let Err(error) = one(reference) {
                 reporter.note(&format!("{reference}: {error:#}"));
                 left_out.push(reference.to_string());
@@ -155,7 +187,7 @@ impl References {
 
     /// An error that says how to set it up, unless it is.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match (reference.environment(), reference.worker()) {
+        let there = match (reference.environment(self.target), reference.worker()) {
             (_, Some(worker)) => self.binary(worker).is_file(),
             (None, None) => true,
             (Some(_), None) if reference.package().is_some() && !self.tool().is_file() => false,
@@ -168,7 +200,11 @@ impl References {
                     && said(self.receipt(reference)) == pinned
             }
         };
-        ensure!(there, "{reference}: not set up; {} --references={reference}", self.command);
+        let device = match self.target {
+            Target::Cpu => "",
+            Target::Cuda => " --device cuda",
+        };
+        ensure!(there, "{reference}: not set up; {}{device} --references={reference}", self.command);
         Ok(())
     }
 
@@ -187,12 +223,12 @@ impl References {
         if self.check(reference).is_ok() {
             return Ok(());
         }
-        let Some(name) = reference.environment() else { return Ok(()) };
+        let Some(name) = reference.environment(self.target) else { return Ok(()) };
         let (file, text) = self.requirements(reference)?;
         let environment = self.environment(name);
         if environment.make(reporter)? {
             // What was installed in one that is gone is gone, too.
-            let gone = Reference::ALL.into_iter().filter(|other| other.environment() == Some(name));
+            let gone = on(self.target).filter(|other| other.environment(self.target) == Some(name));
             gone.for_each(|other| drop(fs::remove_file(self.receipt(other))));
         }
         reporter.begin(&format!("installing {reference}"));
@@ -210,12 +246,12 @@ impl References {
     }
 
     fn receipt(&self, reference: Reference) -> PathBuf {
-        self.directory().join(format!("{reference}.txt"))
+        self.directory().join(format!("{}.txt", reference.packages(self.target)))
     }
 
     /// The file of pinned requirements, and its text.
     fn requirements(&self, reference: Reference) -> Result<(PathBuf, String)> {
-        let file = self.sources.join(format!("requirements/{reference}.txt"));
+        let file = self.sources.join(format!("requirements/{}.txt", reference.packages(self.target)));
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         Ok((file, text))
     }
@@ -226,7 +262,7 @@ impl References {
 
     /// The file that says which python runs it, relative to the references' directory.
     fn whereabouts(&self, reference: Reference) -> PathBuf {
-        self.directory().join(format!("{reference}.python"))
+        self.directory().join(format!("{}.python", reference.packages(self.target)))
     }
 
     /// A worker's environment names neither cargo's directories nor an installation's, so the tool lies in the cache
@@ -256,86 +292,4 @@ fn relative_python(environment: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn references(cache: &Path) -> References {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python");
-        let binaries = cache.join("no-binaries");
-        References { cache: cache.to_owned(), sources, binaries, command: "photofinish setup" }
-    }
-
-    fn in_python() -> impl Iterator<Item = Reference> {
-        Reference::ALL.into_iter().filter(|reference| reference.environment().is_some())
-    }
-
-    #[test]
-    fn every_package_is_pinned_by_version_and_hash_and_no_registry_is_named() {
-        let references = references(Path::new(""));
-        for reference in in_python() {
-            let (file, text) = references.requirements(reference).unwrap();
-            let text = text.replace("\\\n", " ");
-            let pins: Vec<_> =
-                text.lines().filter(|line| !line.is_empty() && !line.trim().starts_with('#')).collect();
-            let loose = pins.iter().find(|pin| !pin.contains("==") || !pin.contains("--hash=sha256:"));
-            assert_eq!(loose, None, "{reference}");
-            assert!(!text.contains("://") && !text.contains("--index"), "{reference}");
-            let asked = fs::read_to_string(file.with_extension("in")).unwrap();
-            for asked in asked.lines().filter(|line| !line.starts_with('#')) {
-                assert!(
-                    pins.iter().any(|pin| pin.starts_with(asked)),
-                    "{reference}: {asked} is not in its closure"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn references_that_share_an_environment_agree_on_every_pin() {
-        let references = references(Path::new(""));
-        let mut pinned = std::collections::BTreeMap::new();
-        for reference in in_python() {
-            let (_, text) = references.requirements(reference).unwrap();
-            for pin in text.lines().filter(|line| line.contains("==") && !line.trim().starts_with('#')) {
-                // With the Python that it is for, if it is not for all.
-                let (package, rest) = pin.trim_end_matches('\\').split_once("==").unwrap();
-                let (version, python) = rest.split_once(';').unwrap_or((rest, ""));
-                let place = (reference.environment(), package.to_owned(), python.trim().to_owned());
-                let before = pinned.entry(place).or_insert_with(|| version.trim().to_owned());
-                assert_eq!(*before, version.trim(), "{reference}: {package}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_not_set_up_is_said_with_the_command() {
-        let cache = tempfile::tempdir().unwrap();
-        let references = references(cache.path());
-        let error = references.check(Reference::Openvino).unwrap_err().to_string();
-        assert!(error.contains("photofinish setup --references=openvino"), "{error}");
-        let python = references.environment("venv-openvino").python();
-        fs::create_dir_all(python.parent().unwrap()).unwrap();
-        fs::write(&python, "").unwrap();
-        let (_, text) = references.requirements(Reference::Openvino).unwrap();
-        fs::write(references.receipt(Reference::Openvino), &text).unwrap();
-        assert!(references.check(Reference::Openvino).is_err(), "the worker would not find its environment");
-        fs::write(references.whereabouts(Reference::Openvino), "venv-openvino/bin/python\n").unwrap();
-        references.check(Reference::Openvino).unwrap();
-        fs::write(references.receipt(Reference::Openvino), "numpy==1.0\n").unwrap();
-        assert!(references.check(Reference::Openvino).is_err(), "another pin counts as not set up");
-        fs::write(references.receipt(Reference::Openvino), &text).unwrap();
-        fs::remove_file(&python).unwrap();
-        assert!(references.check(Reference::Openvino).is_err(), "an interpreter that is gone runs nothing");
-    }
-
-    #[test]
-    fn what_an_installation_lacks_is_named() {
-        let cache = tempfile::tempdir().unwrap();
-        for reference in Reference::ALL {
-            let Some(worker) = reference.worker() else { continue };
-            let set_up = references(cache.path()).set_up(&[reference], Reporter::new(true), |_| Ok(()));
-            let error = set_up.unwrap_err().to_string();
-            assert!(error.contains(worker) && error.contains("install photofinish again"), "{error}");
-        }
-    }
-}
+mod tests;

@@ -69,6 +69,10 @@ impl<E: InferenceEngine> InferenceEngine for Slowed<E> {
         self.engine.kv_cache_bytes()
     }
 
+    fn gpu_allocated_bytes(&self) -> Option<u64> {
+        self.engine.gpu_allocated_bytes()
+    }
+
     fn hybrid(&self) -> Option<Hybrid> {
         self.engine.hybrid()
     }

@@ -56,6 +56,7 @@ pub(crate) fn take<E: InferenceEngine>(
         cpus: threads::cpus(),
         energy: spent.energy,
         kv_cache_bytes: engine.kv_cache_bytes(),
+        gpu_allocated_bytes: engine.gpu_allocated_bytes(),
         compiled: None,
         hand_over: spent.hand_over.map(|of_all| {
             let obstacle = engine.hybrid().and_then(|hybrid| hybrid.obstacle).map(Into::into);

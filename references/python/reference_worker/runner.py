@@ -13,6 +13,9 @@ class Runner:
     def compiled(self):
         return self._adapter.compiled()
 
+    def gpu_allocated(self):
+        return self._adapter.gpu_allocated()
+
     def first_token(self, case):
         """The cold start: one request up to its first token, its result thrown away. Its context is part of it."""
         if self._denoiser:

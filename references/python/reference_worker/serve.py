@@ -60,14 +60,14 @@ def _work(load_adapter, stream, start_ns, send):
     slowdown = settings.get("slowdown", 0.0)
     if not 0 <= slowdown <= LARGEST_SLOWDOWN:
         raise bad_input(f"settings.slowdown is {slowdown}: give a share of the time from 0 to {LARGEST_SLOWDOWN}")
-    if settings["device"] != "cpu":
-        raise unsupported(f"this reference is set up for the CPU, not for {settings['device']}")
     if settings.get("dequantised"):
         raise unsupported("a reference computes in its own way alone: name an engine first")
     spawned = job.get("spawned_at_ns")
 
     phase = Phase()
     adapter_class = load_adapter()
+    if settings["device"] != "cpu" and not adapter_class.GPU:
+        raise unsupported(f"{adapter_class.FRAMEWORK} is driven on the CPU here, not on {settings['device']}")
     if settings.get("shards", 1) == 1 or adapter_class.SHARDS:
         adapter_class.configure(settings)
     receipt = hello(adapter_class.runtime(), adapter_class.FRAMEWORK)

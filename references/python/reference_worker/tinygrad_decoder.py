@@ -15,6 +15,7 @@ class Decoder:
 
     def __init__(self, model, weights, devices):
         self._model, self._file, self.devices = model, weights, devices
+        self._on_cpu = devices[0].startswith("CPU")
         require_divisible(model, len(devices))
         self._by_heads = model["heads"] % len(devices) == 0 and model["kv_heads"] % len(devices) == 0
         self.tensors, self._mapped, names = [], [], model["tensors"]
@@ -33,6 +34,8 @@ class Decoder:
         """Where the weights are, in words."""
         if len(self.devices) > 1:
             return f"copied, divided over {', '.join(self.devices)}"
+        if not self._on_cpu:
+            return "copied to the GPU"
         copied = len(self.tensors) - len(self._mapped)
         return f"the mapped file, but for {copied} of {len(self.tensors)} tensors, copied" if copied else "the mapped file"
 
@@ -145,9 +148,9 @@ class Decoder:
         return self._file.stacked(names)
 
     def _tensor(self, array, axis=None):
-        """Over the file's own memory, or, divided or not aligned, a copy."""
+        """Over the file's own memory, or, divided, not aligned or for a GPU, a copy."""
         address = array.__array_interface__["data"][0]
-        if len(self.devices) == 1 and address % ALIGNMENT == 0:
+        if len(self.devices) == 1 and self._on_cpu and address % ALIGNMENT == 0:
             tensor = Tensor.from_blob(address, array.shape, dtype=dtypes.float32, device=self.devices[0])
             self._mapped.append(array)
         else:
@@ -157,7 +160,7 @@ class Decoder:
 
     def _placed(self, tensor, axis=None):
         """On the device; divided along an axis over several, or whole on each."""
-        return tensor if len(self.devices) == 1 else tensor.shard(self.devices, axis)
+        return tensor.to(self.devices[0]) if len(self.devices) == 1 else tensor.shard(self.devices, axis)
 
 
 def require_divisible(model, shards):

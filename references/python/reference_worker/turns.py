@@ -24,7 +24,7 @@ def take(runner, task, stream, send):
         "thread_cpu_ns": spent.threads.busiest_first(), "run_queue_ns": spent.threads.run_queue_ns,
         "threads": threads.count(), "cpus": threads.cpus(),
         # Not read here: see docs/references.md.
-        "energy": None, "kv_cache_bytes": None,
+        "energy": None, "kv_cache_bytes": None, "gpu_allocated_bytes": runner.gpu_allocated(),
     }
     return usage, turn
 

@@ -16,7 +16,7 @@ from unittest import mock
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from reference_worker import bundle, clock, memory, page_cache, runner, score, serve, threads, warmup
+from reference_worker import bundle, clock, gpus, memory, page_cache, runner, score, serve, threads, warmup
 from reference_worker.adapters.fake import Adapter
 
 FALLING = [150, 140, 130, 120, 100, 100, 100, 100]
@@ -26,6 +26,12 @@ RISING = [100, 110, 120, 130, 140, 150, 160, 170]
 def settled(*iterations):
     made = [{"cases": [{"first_token_ns": 9, "gaps_ns": list(gaps)}]} for gaps in iterations]
     return warmup.has_settled(made, 0.05)
+
+
+class GpuTest(unittest.TestCase):
+    def test_a_device_is_the_cpu_or_gpus_by_number(self):
+        self.assertEqual([gpus.numbers(device) for device in ("cpu", "cuda:3", "cuda:1,cuda:0")], [[], [3], [1, 0]])
+        self.assertEqual(gpus.named([0, 2]), "cuda:0,cuda:2")
 
 
 class Warmup(unittest.TestCase):

@@ -18,12 +18,20 @@ pub(super) fn kv_precision() -> impl TypedValueParser<Value = KvPrecision> {
 }
 
 pub(super) fn parse_device(text: &str) -> Result<String, String> {
-    match text.split_once(':') {
-        None if [measure::device::AUTO, "cpu"].contains(&text) => Ok(text.into()),
-        None if text == "cuda" => Ok("cuda:0".into()),
-        Some(("cuda", index)) if index.parse::<u16>().is_ok() => Ok(text.into()),
-        _ if text.contains(',') => Err("one GPU at a time: name one, such as cuda:0".into()),
-        _ => Err("must be auto, cpu or cuda[:N]".into()),
+    if [measure::device::AUTO, "cpu"].contains(&text) {
+        return Ok(text.into());
+    }
+    let numbers = protocol::gpus(text);
+    let mut distinct = numbers.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    match numbers[..] {
+        [] => Err(
+            "must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1"
+                .into(),
+        ),
+        _ if distinct.len() < numbers.len() => Err("the same GPU twice: name each once".into()),
+        _ => Ok(numbers.iter().map(|number| format!("cuda:{number}")).collect::<Vec<_>>().join(",")),
     }
 }
 

@@ -191,3 +191,53 @@ fn auto_takes_a_gpu_that_every_worker_can_use() {
     machine.run(&[&["compare", "--frameworks", "a"], &auto[..]].concat());
     assert_eq!(machine.report()["plan"]["device"], "cuda:0");
 }
+
+#[test]
+fn what_a_worker_does_not_read_of_its_gpu_is_read_for_it() {
+    let unread = ["started", "loaded", "cold_start", "warmup", "usage"];
+    let unread = unread.map(|event| format!("{event}/memory/gpu=null")).join(";");
+    let more = [("say", unread.as_str()), ("gpu_allocated_mb", "8000")];
+    let machine = Machine::new(installation(&[("a", "1")], &more), &Script::default());
+    let ran = machine.compare("a", &["--rounds", "2"]);
+    let report = machine.report();
+    assert_eq!(row(&report, "a")["memory"]["gpu"], 10e9, "{}{}", ran.stdout, ran.stderr);
+    let told = of_gpu(&report);
+    assert!(told.contains("the frameworks' own allocators handed out at most: a 8.00 GB"), "{told}");
+}
+
+#[test]
+fn several_gpus_share_the_weights_of_each_contender() {
+    let two = Script { devices: vec![Device::default(), Device::default()], ..Script::default() };
+    let machine = Machine::new(installation(&[("a", "1")], &[]), &two);
+    let run = |device: &str, more: &[&str]| {
+        machine.run(&[&["compare", "--frameworks", "a", "--rounds", "2", "--device", device], more].concat())
+    };
+    // No engine here divides its weights; references do.
+    let ran = run("cuda:0,cuda:1", &[]);
+    let said = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(ran.code == Some(1) && said.contains("not divided over devices (2 were asked for)"), "{said}");
+    for (device, more, sentence) in [
+        ("cuda:0,cuda:2", &[][..], "NVIDIA's driver sees 2 GPUs, counted from 0, and no cuda:2"),
+        ("cuda:1,cuda:1", &[], "the same GPU twice: name each once"),
+        ("cuda:0", &["--shards", "2"], "--device cuda:0 names 1; leave --shards out"),
+        ("cuda:0,cpu", &[], "must be auto, cpu or cuda[:N]"),
+    ] {
+        let ran = run(device, more);
+        assert!(ran.code != Some(0) && ran.stderr.contains(sentence), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn two_comparisons_at_a_time_do_not_share_a_machine_s_gpus() {
+    let machine = Machine::idle(&[("a", "1")]);
+    let cache = machine.installation.path("cache/photofinish");
+    std::fs::create_dir_all(&cache).unwrap();
+    let other = std::fs::File::create(cache.join("gpu.lock")).unwrap();
+    other.lock().unwrap();
+    let ran = machine.compare("a", &["--rounds", "2"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("another comparison computes on a GPU of this machine"), "{}", ran.stderr);
+    assert_eq!(machine.compare("a", &["--rounds", "2", "--fair-comparison=false"]).code, Some(0));
+    other.unlock().unwrap();
+    assert_eq!(machine.compare("a", &["--rounds", "2"]).code, Some(0));
+}

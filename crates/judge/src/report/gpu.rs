@@ -18,7 +18,13 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     };
     let told: Vec<String> = report.rows.iter().filter_map(did).collect();
     let did = (!told.is_empty()).then(|| format!("{device} in measured requests: {}", told.join("; ")));
-    [memory].into_iter().chain(did).chain(remarks(report)).collect()
+    let allocated = report.rows.iter().filter_map(|row| Some((row, row.memory.as_ref()?.gpu_allocated?)));
+    let allocated: Vec<String> =
+        allocated.map(|(row, bytes)| format!("{} {:.2} GB", row.framework, bytes / 1e9)).collect();
+    let allocated = (!allocated.is_empty()).then(|| {
+        format!("Of that, what the frameworks' own allocators handed out at most: {}", allocated.join(", "))
+    });
+    [memory].into_iter().chain(allocated).chain(did).chain(remarks(report)).collect()
 }
 
 fn did(row: &Row) -> Option<String> {

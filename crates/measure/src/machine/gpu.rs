@@ -20,43 +20,59 @@ pub fn gpus() -> Vec<Gpu> {
     gpus.all().filter_map(described).collect()
 }
 
-/// Memory of `device`, in bytes: what nobody holds now. `None` where the driver does not tell.
+/// Memory of the GPUs of `device`, in bytes: what nobody holds now. `None` where the driver does not tell.
 pub(super) fn memory_left(device: &str) -> Option<u64> {
-    let number = gpu::number(device)?;
-    let memory = Gpus::open().ok()?.cuda_device(number).ok()?.memory().ok()?;
-    Some(memory.total.saturating_sub(memory.used))
+    let (numbers, gpus) = (protocol::gpus(device), Gpus::open().ok()?);
+    let left = |&number: &usize| {
+        let memory = gpus.cuda_device(number).ok()?.memory().ok()?;
+        Some(memory.total.saturating_sub(memory.used))
+    };
+    numbers.iter().map(left).sum()
 }
 
-/// The GPU that a comparison runs on, kept open: NVML takes tens of milliseconds to begin.
-pub(super) struct Watched {
+/// The GPUs that a comparison runs on, kept open: NVML takes tens of milliseconds to begin.
+pub(crate) struct Watched {
     gpus: Gpus,
-    number: usize,
+    numbers: Vec<usize>,
 }
 
 impl Watched {
     /// `None` for a CPU, and without NVML.
-    pub(super) fn new(device: &str) -> Option<Watched> {
-        let number = gpu::number(device)?;
-        Some(Watched { gpus: Gpus::open().ok()?, number })
+    pub(crate) fn new(device: &str) -> Option<Watched> {
+        let numbers = protocol::gpus(device);
+        let gpus = if numbers.is_empty() { None } else { Gpus::open().ok() };
+        gpus.map(|gpus| Watched { gpus, numbers })
+    }
+
+    /// The readings of all of them, or `None` if one does not tell.
+    fn of_all<T>(&self, read: impl Fn(gpu::Gpu<'_>) -> gpu::Reading<T>) -> Option<Vec<T>> {
+        self.numbers.iter().map(|&number| self.gpus.cuda_device(number).and_then(&read).ok()).collect()
+    }
+
+    /// Memory that a process holds on them, in bytes. `None` where the driver does not tell, or lists no such process.
+    pub(crate) fn memory_of(&self, pid: u32) -> Option<u64> {
+        let held = self.numbers.iter().map(|&number| self.gpus.cuda_device(number)?.memory_of(pid));
+        held.filter_map(Result::ok).reduce(|all, more| all + more)
     }
 
     /// Number of processes of others that compute there. `children` are the processes of this program that live. `None`
     /// where the driver lists none of them, so that nobody can be told apart.
     pub(super) fn foreign_processes(&self, children: &BTreeSet<u32>) -> Option<usize> {
-        let processes = self.gpus.cuda_device(self.number).ok()?.processes().ok()?;
-        let (own, foreign): (Vec<u32>, Vec<u32>) =
-            processes.into_iter().map(|process| process.pid).partition(|&pid| is_own(pid, children));
+        let processes = self.of_all(|gpu| gpu.processes())?.into_iter().flatten();
+        let (own, foreign): (BTreeSet<u32>, BTreeSet<u32>) =
+            processes.map(|process| process.pid).partition(|&pid| is_own(pid, children));
         (children.is_empty() || !own.is_empty() || foreign.is_empty()).then_some(foreign.len())
     }
 
     /// What slows it down just now that is no part of its usual work, in words.
     pub(super) fn held_back(&self) -> Vec<String> {
-        let causes = self.gpus.cuda_device(self.number).and_then(|gpu| gpu.held_back());
+        let causes = self.of_all(|gpu| gpu.held_back());
         let is_unusual = |cause: &HeldBack| {
             matches!(cause, HeldBack::Heat | HeldBack::PowerBrake | HeldBack::Hardware | HeldBack::Group)
         };
-        let causes = causes.unwrap_or_default();
-        causes.into_iter().filter(is_unusual).map(|cause| cause.words().to_owned()).collect()
+        let causes = causes.into_iter().flatten().flatten();
+        let unusual: BTreeSet<_> = causes.filter(is_unusual).map(|cause| cause.words().to_owned()).collect();
+        unusual.into_iter().collect()
     }
 }
 

@@ -17,5 +17,6 @@ pub use confinement::Confinement;
 pub(crate) use counters::cpu_time;
 pub use counters::{governor, quota};
 pub use family::{Family, MARK, state};
+pub(crate) use gpu::Watched;
 pub use gpu::gpus;
 pub use guard::Guard;

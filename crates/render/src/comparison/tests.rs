@@ -209,6 +209,7 @@ fn memory_is_one_line_that_adds_up() {
         file_backed: None,
         proportional: None,
         gpu: None,
+        gpu_allocated: None,
         method: None,
     };
     report.rows[0].memory = Some(parts(40e6));

@@ -21,6 +21,8 @@ class Base:
     #: Names of what it computes beyond a plain layer (`features` of a model's description); None where the framework
     #: has models of its own and reads the configuration itself.
     FEATURES: tuple | None = ()
+    #: Whether it computes on GPUs of NVIDIA's, too.
+    GPU = False
     #: Whether it divides the weights over as many devices as `shards` of the settings says.
     SHARDS = False
 
@@ -86,6 +88,11 @@ class Base:
         what it cannot tell. Without a clock, `step` stands for `start_ns`: which `append` since `begin_profile`, from 0.
         Parts are those of `engine::ProfileEvent`: `layer 3 attention`, `head`, ..."""
         raise NotImplementedError
+
+    def gpu_allocated(self):
+        """Most bytes that the framework's own allocator has handed out on the GPUs so far; None where it does not tell,
+        and on a CPU. Not timed."""
+        return None
 
     def compiled(self):
         """The shapes that were compiled for until now, one short phrase each; None where that is not told. Not timed."""

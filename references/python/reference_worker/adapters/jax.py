@@ -1,4 +1,4 @@
-"""jax on the CPU: a decoder in plain jax whose steps XLA compiles, once for each shape, as models are written in jax.
+"""jax: a decoder in plain jax whose steps XLA compiles, once for each shape, as models are written in jax.
 
 jax has no setting for its threads. XLA's pool has one for each CPU that the process may use when the pool is made, and
 that set of CPUs is the limit which its maintainers recommend (jax-ml/jax#1539).
@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxlib import _jax
 
-from .. import jax_decoder, threads
+from .. import gpus, jax_decoder, threads
 from ..bundle import WorkerError, bad_input, unsupported
 from ..jax_profile import Profile
 from ..jax_steps import POLICIES, BothWays
@@ -31,9 +31,16 @@ class Adapter(Base):
     HIDDEN_STATES = True
     BOTH_WAYS = True
     SHARDS = True
+    GPU = True
 
     @staticmethod
     def configure(settings):
+        if gpus.numbers(settings["device"]):
+            # Else it takes three quarters of a GPU's memory when it starts, whatever it needs.
+            os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+            jax.config.update("jax_platforms", "cuda")
+            narrow(settings["threads"])
+            return
         shards = settings.get("shards", 1)
         if jax.config.jax_num_cpu_devices not in (shards, -1) or shards > 1:
             jax.config.update("jax_num_cpu_devices", shards)
@@ -41,7 +48,8 @@ class Adapter(Base):
 
     @staticmethod
     def runtime():
-        jax.config.update("jax_platforms", "cpu")
+        if not jax.config.jax_platforms:
+            jax.config.update("jax_platforms", "cpu")
         jax.devices()
         return {
             "binding": f"jax {jax.__version__}", "library": f"XLA of jaxlib {jax.lib.__version__}",
@@ -58,6 +66,7 @@ class Adapter(Base):
         self._model, self._jit, self._shards = bundle.model, settings["jit"], settings.get("shards", 1)
         if self._model is None:
             raise bad_input("the job describes no model: the driver is older than this worker")
+        self._devices = self._chosen(gpus.numbers(settings["device"]))
         self._check(settings)
         cache = settings.get("options", {}).get("cache", "static")
         if cache not in POLICIES:
@@ -65,7 +74,7 @@ class Adapter(Base):
         if not bundle.causal and cache != "static":
             raise unsupported("masked diffusion keeps nothing from one pass to the next: there is no cache to vary, name jax")
         steps = POLICIES[cache] if bundle.causal else BothWays
-        self._mesh = jax.sharding.Mesh(jax.devices()[: self._shards], (jax_decoder.AXIS,))
+        self._mesh = jax.sharding.Mesh(self._devices, (jax_decoder.AXIS,))
         element = numpy.dtype(ELEMENTS[settings["precision"]])
         arrays, self._division = jax_decoder.parameters(self._model, Weights(weights_file), self._shards)
         # numpy has no bfloat16: such weights come as their bits.
@@ -77,6 +86,14 @@ class Adapter(Base):
         self._steps = steps(decoder, self._model, element, settings.get("hidden_states", False))
         self._compiled, self._words, self._room, self._hidden = {}, [], None, []
 
+    def _chosen(self, numbers):
+        """The devices that hold a share of the weights each: these GPUs, or those that the CPU plays."""
+        there = jax.devices()
+        missing = [number for number in numbers if number >= len(there)]
+        if missing:
+            raise WorkerError(f"jax finds {len(there)} GPUs, so there is no {gpus.named(missing)}")
+        return [there[number] for number in numbers] or there[: self._shards]
+
     def _check(self, settings):
         if self._shards == 1:
             return
@@ -85,23 +102,25 @@ class Adapter(Base):
             reason = "jax divides a step over devices when it compiles it, and jit is off"
         if reason is not None:
             raise unsupported(reason)
-        if len(jax.devices()) != self._shards:
-            raise WorkerError(f"jax has {len(jax.devices())} devices where {self._shards} were asked for")
+        if len(self._devices) != self._shards:
+            raise WorkerError(f"jax has {len(self._devices)} devices where {self._shards} were asked for")
 
     def _place(self, division):
         if self._shards == 1:
-            return SingleDeviceSharding(jax.devices()[0])
+            return SingleDeviceSharding(self._devices[0])
         return NamedSharding(self._mesh, division)
 
     def in_effect(self):
         weights = jax.tree.leaves(self._parameters)
         element = next(name for name, known in ELEMENTS.items() if weights[0].dtype == known)
-        platforms = {device.platform for array in weights for device in array.devices()}
+        used = {device for array in weights for device in array.devices()}
+        on_cpu = {device.platform for device in used} == {"cpu"}
         return {
             "precision": element, "activations": element, "kv_cache_precision": element,
-            "kv_cache": self._steps.POLICY, "device": ", ".join(sorted(platforms)), "threads": computing(),
+            "kv_cache": self._steps.POLICY, "threads": computing() if on_cpu else allowed(),
+            "device": "cpu" if on_cpu else gpus.named(sorted(device.id for device in used)),
             "jit": "XLA, once for each shape" if self._jit else "none: op by op", "optimised": self._jit,
-            "weight_storage": storage(self._mapped), "kernels": ["XLA CPU"],
+            "weight_storage": storage(self._mapped), "kernels": ["XLA CPU" if on_cpu else "XLA CUDA"],
             "shard_bytes": shard_bytes(weights) if self._shards > 1 else None,
         }
 
@@ -148,6 +167,11 @@ class Adapter(Base):
             function = jax.shard_map(function, mesh=self._mesh, in_specs=divided, out_specs=results)
         return jax.jit(function, donate_argnums=(0,) if donated else ())
 
+    def gpu_allocated(self):
+        told = [device.memory_stats() for device in self._devices]
+        peaks = [stats["peak_bytes_in_use"] for stats in told if stats and "peak_bytes_in_use" in stats]
+        return sum(peaks) if len(peaks) == len(told) else None
+
     def begin_profile(self, directory):
         self._profile = Profile(directory)
 
@@ -178,12 +202,17 @@ def narrow(budget):
             os.sched_setaffinity(0, allowed[:budget])
 
 
+def allowed():
+    """CPUs that this process may use: XLA's host threads beside a GPU have no pool to be counted."""
+    return len(os.sched_getaffinity(0))
+
+
 def computing():
     """Threads that can compute at a time: those of XLA's pool, as far as there are CPUs for them."""
     pool = threads.named(POOL)
     if pool is None:
         raise WorkerError("the system does not tell the threads of XLA's pool")
-    return min(pool, len(os.sched_getaffinity(0)))
+    return min(pool, allowed())
 
 
 def mapped_share(arrays, parameters):

@@ -8,6 +8,7 @@ import llama_cpp
 import numpy
 from llama_cpp import llama_cpp as api
 
+from .. import gpus
 from ..bundle import WorkerError, references_directory, run, unsupported
 from . import Base
 
@@ -15,6 +16,8 @@ PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
 # GGML's numbers of the types that a KV cache is kept in.
 CACHE_TYPES = {"f32": 0, "f16": 1}
 FLASH_ATTENTION_OFF = 0
+# More than any model has.
+ALL_LAYERS = 9999
 # Default of llama_context_params, as long as it suffices.
 BATCH = 2048
 
@@ -28,6 +31,7 @@ def _to_stderr(level, text, _):
 
 class Adapter(Base):
     FRAMEWORK = "llamacpp"
+    GPU = True
 
     @staticmethod
     def runtime():
@@ -53,7 +57,13 @@ class Adapter(Base):
     def __init__(self, bundle, settings, weights_file):
         self._settings, self._vocabulary, self._context_length = settings, bundle.vocabulary, bundle.context
         parameters = api.llama_model_default_params()
-        parameters.n_gpu_layers = 0
+        self._device = settings["device"]
+        numbers = gpus.numbers(self._device)
+        if numbers and not api.llama_supports_gpu_offload():
+            raise unsupported("this llama.cpp was built for the CPU alone (docs/references.md)")
+        parameters.n_gpu_layers = ALL_LAYERS if numbers else 0
+        if numbers:
+            parameters.split_mode, parameters.main_gpu = api.LLAMA_SPLIT_MODE_NONE, numbers[0]
         self._model = api.llama_model_load_from_file(str(weights_file).encode(), parameters)
         if not self._model:
             raise WorkerError(f"llama.cpp cannot load {weights_file}")
@@ -66,10 +76,13 @@ class Adapter(Base):
     def in_effect(self):
         return {
             "precision": self._settings["precision"], "activations": "f32", "kv_cache_precision": self._cache_type,
-            "kv_cache": "preallocated", "device": "cpu", "threads": self._settings["threads"],
+            "kv_cache": "preallocated", "device": self._device, "threads": self._settings["threads"],
             "jit": "none (llama.cpp builds a graph and interprets it)", "optimised": None,
             "weight_storage": "mapped GGUF, derived from the bundle; repacked where llama.cpp has kernels for it",
-            "kernels": ["ggml-cpu, OpenMP", "no flash attention" if self._exact else "flash attention: auto"],
+            "kernels": [
+                "ggml-cpu, OpenMP" if self._device == "cpu" else "ggml-cuda",
+                "no flash attention" if self._exact else "flash attention: auto",
+            ],
         }
 
     def begin(self, batch, capacity):

@@ -1,6 +1,7 @@
-"""tinygrad on its device CPU, whose kernels clang compiles: the decoder of `tinygrad_decoder`, each step captured by
-TinyJit, as its own language model does it."""
+"""tinygrad on its device CPU, whose kernels clang compiles, or on CUDA, whose kernels NVRTC compiles: the decoder of
+`tinygrad_decoder`, each step captured by TinyJit, as its own language model does it."""
 
+import ctypes
 import os
 import shutil
 
@@ -9,11 +10,12 @@ os.environ["DEV"] = "CPU"
 
 import numpy
 import tinygrad
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, files, version
 from tinygrad import Device, Tensor, TinyJit, UOp
 from tinygrad.helpers import BEAM, NUM_CPU_THREADS
 from tinygrad.uop.ops import Ops
 
+from .. import gpus
 from ..bundle import WorkerError, unsupported
 from ..tinygrad_decoder import Decoder
 from ..weights import Weights
@@ -24,12 +26,21 @@ class Adapter(Base):
     FRAMEWORK = "tinygrad"
     HIDDEN_STATES = True
     SHARDS = True
+    GPU = True
+    # The kind of device that the job asks for.
+    _kind = "CPU"
+
+    @staticmethod
+    def configure(settings):
+        if gpus.numbers(settings["device"]):
+            Adapter._kind = "CUDA"
+            show_nvrtc()
 
     @staticmethod
     def runtime():
-        if not shutil.which(os.environ.get("CC", "clang")):
+        if Adapter._kind == "CPU" and not shutil.which(os.environ.get("CC", "clang")):
             raise WorkerError("tinygrad needs clang on PATH: install it (on Debian and Ubuntu: apt-get install clang)")
-        device = Device["CPU"]
+        device = Device[Adapter._kind]
         return {
             "binding": f"tinygrad {version('tinygrad')}",
             "library": f"tinygrad {version('tinygrad')}, {type(device.renderer).__name__}",
@@ -48,22 +59,26 @@ class Adapter(Base):
         NUM_CPU_THREADS.value = settings["threads"]
         self._jit, self._hidden = settings["jit"], settings.get("hidden_states", False)
         shards = settings.get("shards", 1)
-        devices = tuple(Device.canonicalize(f"CPU:{index}") for index in range(shards))
+        chosen = gpus.numbers(settings["device"]) or range(shards)
+        devices = tuple(Device.canonicalize(f"{Adapter._kind}:{index}") for index in chosen)
         self._weights = Weights(weights_file)
         self._decoder = Decoder(bundle.model, self._weights, devices)
         self._rooms, self._steps = {}, {}
 
     def in_effect(self):
-        devices = self._decoder.devices
-        # Kernels run on the calling thread, unless its experimental queues are switched on, a thread for each.
-        queues = sum(len(Device[device].workers) for device in devices)
+        devices, on_cpu = self._decoder.devices, Adapter._kind == "CPU"
+        # A CPU's kernels run on the calling thread, unless its experimental queues are switched on, a thread for each.
+        queues = sum(len(Device[device].workers) for device in devices) if on_cpu else 0
         told = {
             "precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "preallocated",
-            "device": "cpu", "threads": max(queues, 1), "optimised": self._jit,
+            "device": "cpu" if on_cpu else gpus.named(map(number, devices)), "threads": max(queues, 1),
+            "optimised": self._jit,
             "jit": "TinyJit: steps captured at their second call" if self._jit else "none: each step is scheduled anew",
             "weight_storage": self._decoder.storage(),
-            "kernels": [f"compiled by clang, BEAM {BEAM.value}", f"run on {f'{queues} queues' if queues else 'the caller'}"],
+            "kernels": [f"compiled by {'clang' if on_cpu else 'NVRTC'}, BEAM {BEAM.value}"],
         }
+        if on_cpu:
+            told["kernels"].append(f"run on {f'{queues} queues' if queues else 'the caller'}")
         held = shard_bytes(self._decoder.tensors)
         return told if len(devices) == 1 else {**told, "shard_bytes": [held[device] for device in devices]}
 
@@ -114,6 +129,25 @@ class Adapter(Base):
                 what = "decode" if count == 1 else f"prefill of {count} tokens{', all logits' if every else ''}"
                 phrases.append(f"{what}, batch {batch}, cache of {capacity}")
         return phrases
+
+
+def show_nvrtc():
+    """Names tinygrad the NVRTC that was installed beside it; where there is none, it looks for the system's."""
+    try:
+        installed = [str(file.locate()) for file in files("nvidia-cuda-nvrtc") or []]
+    except PackageNotFoundError:
+        return
+    for file in installed:
+        if "/libnvrtc.so" in file:
+            os.environ["NVRTC_PATH"] = file
+        elif "/libnvrtc-builtins.so" in file:
+            # NVRTC looks for it by name alone, and finds what the process has already loaded.
+            ctypes.CDLL(file)
+
+
+def number(device):
+    """The number in a device's name; tinygrad leaves the first one's out."""
+    return int(device.partition(":")[2] or 0)
 
 
 def shard_bytes(tensors):

@@ -28,6 +28,7 @@ class Adapter(Base):
     FEATURES = None
     OPTIONS = ("compile",)
     BOTH_WAYS = True
+    GPU = True
     # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.
     _inference_mode = None
 
@@ -52,7 +53,11 @@ class Adapter(Base):
             Adapter._inference_mode.__enter__()
         self._dtype = DTYPES[settings["precision"]]
         directory = checkpoint(bundle, weights_file, settings["precision"])
-        self._model = AutoModelForCausalLM.from_pretrained(directory, dtype=self._dtype).eval()
+        self._device = torch.device(settings["device"])
+        self._model = AutoModelForCausalLM.from_pretrained(directory, dtype=self._dtype).eval().to(self._device)
+        if self._device.type == "cuda":
+            # Copies are part of loading.
+            torch.cuda.synchronize(self._device)
         self._causal = bundle.causal
         if not self._causal:
             # Then no mask is made. The attention asks the layers, or is told with each call.
@@ -74,8 +79,11 @@ class Adapter(Base):
             "device": str(self._model.device), "threads": torch.get_num_threads(),
             "jit": self._jit() if self._compiled else "eager",
             "optimised": self._compiled, "weight_storage": "as from_pretrained loads them",
-            "kernels": ["oneDNN or MKL by PyTorch's choice", f"attention: {attention}"],
+            "kernels": [f"{self._products()} by PyTorch's choice", f"attention: {attention}"],
         }
+
+    def _products(self):
+        return "cuBLAS" if self._device.type == "cuda" else "oneDNN or MKL"
 
     def _jit(self):
         return f"torch.compile (inductor) {'for decode, eager for prefill' if self._causal else 'of a whole pass'}"
@@ -93,20 +101,26 @@ class Adapter(Base):
         self._filled = 0
 
     def append(self, tokens, every):
-        ids = torch.tensor(tokens)
+        ids = torch.tensor(tokens, device=self._device)
         if not self._causal:
-            return self._decode(input_ids=ids, use_cache=False, is_causal=False, logits_to_keep=0 if every else 1).logits
+            found = self._decode(input_ids=ids, use_cache=False, is_causal=False, logits_to_keep=0 if every else 1)
+            return found.logits.cpu()
         count = ids.shape[1]
         call = self._decode if count == 1 else self._model
-        positions = torch.arange(self._filled, self._filled + count).unsqueeze(0)
+        positions = torch.arange(self._filled, self._filled + count, device=self._device).unsqueeze(0)
         self._filled += count
-        return call(
+        found = call(
             input_ids=ids, position_ids=positions, past_key_values=self._cache, use_cache=True,
             logits_to_keep=0 if every else 1,
-        ).logits
+        )
+        # Waits for a GPU; where they are on the host, it is they.
+        return found.logits.cpu()
 
     def argmax(self, logits):
         return logits[:, -1].argmax(dim=-1).tolist()
+
+    def gpu_allocated(self):
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
 
     def begin_profile(self, directory):
         self._profile = Profile(self._model, not self._compiled), directory
