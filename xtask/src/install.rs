@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use setup::{BuildRecord, DERIVE, Home, Layout, Piece, Target};
+use setup::{BuildRecord, DERIVE, Home, Layout, Piece};
 use tooling::process::{command, output_of};
 use tooling::{BadInput, Reporter};
 
@@ -89,7 +89,7 @@ pub(crate) fn build(workspace: &Workspace, reporter: Reporter) -> Result<Vec<Str
     // Of the engines that share a worker, the plain one: others may need the model, too.
     let one_each = names.iter().filter_map(|name| engines.all().iter().find(|engine| engine.worker == *name));
     let one_each: Vec<_> = one_each.collect();
-    build::workers(workspace, &one_each, &workspace.provision(reporter)?, Target::Cpu, reporter)?;
+    build::workers(workspace, &one_each, &workspace.provision(reporter)?, setup::Target::Cpu, reporter)?;
     if let Err(error) = package(workspace, DERIVE, &[], reporter) {
         reporter.warn(&format!("{error:#}; the reference llamacpp cannot be set up without it"));
     }

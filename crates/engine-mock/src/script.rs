@@ -77,7 +77,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 39] = [
+const OPTIONS: [&str; 40] = [
     "clock",
     "load_ms",
     "cold_ms",

@@ -3,7 +3,7 @@
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
-use crate::Traced;
+use crate::{Memory, Traced};
 
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,20 +62,6 @@ pub enum Event {
     Traced(Traced),
     Done,
     Failed(Failed),
-}
-
-impl Event {
-    /// The memory of the phase that it ends, if it ends one.
-    pub fn memory_mut(&mut self) -> Option<&mut Memory> {
-        match self {
-            Event::Started(started) => Some(&mut started.memory),
-            Event::Loaded(loaded) => Some(&mut loaded.memory),
-            Event::ColdStart(cold) => Some(&mut cold.memory),
-            Event::Warmup(warmup) => Some(&mut warmup.memory),
-            Event::Usage(usage) => Some(&mut usage.memory),
-            _ => None,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -282,34 +268,6 @@ pub struct Usage {
     /// The weights file after the last sample.
     #[serde(default)]
     pub weights_identity: Option<FileIdentity>,
-}
-
-/// A phase's readings. Each is `null` where the system does not tell.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
-    /// Highest resident set since the phase began.
-    pub peak_bytes: Option<u64>,
-    /// Resident set at the end of the phase, and its parts.
-    pub resident_bytes: Option<u64>,
-    pub anonymous_bytes: Option<u64>,
-    pub file_bytes: Option<u64>,
-    /// Proportional set size: pages shared with other processes count in part.
-    pub pss_bytes: Option<u64>,
-    /// The part of the anonymous memory that lies in huge pages.
-    #[serde(default)]
-    pub huge_bytes: Option<u64>,
-    /// How the peak was read: `VmHWM, reset at the start of the phase`, or `VmHWM of the process so far`
-    /// where it cannot be reset.
-    pub method: Option<Foreign>,
-    /// Memory of the GPU that this process holds.
-    pub gpu: Option<GpuMemory>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuMemory {
-    pub bytes: u64,
-    /// For example `NVML, compute processes`.
-    pub method: Foreign,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

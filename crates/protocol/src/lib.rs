@@ -11,6 +11,7 @@ mod event;
 pub mod finite;
 mod job;
 mod machine;
+mod memory;
 mod trace;
 
 pub use denoise::*;
@@ -18,6 +19,7 @@ pub use device::gpus;
 pub use event::*;
 pub use job::*;
 pub use machine::*;
+pub use memory::*;
 pub use trace::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.

@@ -1,5 +1,6 @@
 //! The fields of every event, as data: types, examples and what may be `null`.
 
+use crate::readings::{ENERGY, GPU_WORK, MEMORY};
 use crate::shape::Kind::{Bool, List, Number, Object, OneOf, Text, Whole};
 use crate::shape::{Field, Kind, may, must};
 
@@ -23,19 +24,6 @@ const HELLO: &[Field] = &[
     may("library_path", Text("lib/libopenblas.so")),
     may("cpu_capability", Text("AVX2")),
     must("build", Object(BUILD)),
-];
-
-const GPU: &[Field] = &[must("bytes", Whole(1 << 30)), must("method", Text("NVML, compute processes"))];
-
-const MEMORY: &[Field] = &[
-    may("peak_bytes", Whole(5_836_800)),
-    may("resident_bytes", Whole(5_836_800)),
-    may("anonymous_bytes", Whole(1_060_864)),
-    may("file_bytes", Whole(4_775_936)),
-    may("pss_bytes", Whole(3_948_544)),
-    may("huge_bytes", Whole(2_097_152)),
-    may("method", Text("VmHWM of the process so far")),
-    may("gpu", Object(GPU)),
 ];
 
 const STARTED: &[Field] = &[
@@ -118,17 +106,6 @@ const SAMPLE: &[Field] = &[
     must("first_token_ns", Whole(31_144_189)),
     must("gaps_ns", List(&Whole(27_801_126))),
     must("tokens", TOKENS),
-];
-
-const ENERGY: &[Field] = &[must("joules", Number(1.5)), must("method", Text("RAPL, package"))];
-
-const GPU_WORK: &[Field] = &[
-    may("slowest_mhz", Whole(1_410)),
-    may("fastest_mhz", Whole(1_980)),
-    may("most_mhz", Whole(1_980)),
-    may("celsius", Whole(61)),
-    must("held_back", List(&Text("its power limit"))),
-    must("remarks", List(&Text("the GPU's energy is not available: this GPU does not tell"))),
 ];
 
 const USAGE: &[Field] = &[

@@ -7,6 +7,7 @@ mod events;
 mod outputs;
 mod phases;
 mod problem;
+mod readings;
 mod rules;
 mod shape;
 mod talk;
