@@ -64,6 +64,20 @@ pub enum Event {
     Failed(Failed),
 }
 
+impl Event {
+    /// The memory of the phase that it ends, if it ends one.
+    pub fn memory_mut(&mut self) -> Option<&mut Memory> {
+        match self {
+            Event::Started(started) => Some(&mut started.memory),
+            Event::Loaded(loaded) => Some(&mut loaded.memory),
+            Event::ColdStart(cold) => Some(&mut cold.memory),
+            Event::Warmup(warmup) => Some(&mut warmup.memory),
+            Event::Usage(usage) => Some(&mut usage.memory),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// Spawn to runtime initialised; `null` without a shared clock.

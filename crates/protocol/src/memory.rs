@@ -3,8 +3,6 @@
 use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 
-use crate::Event;
-
 /// A phase's readings. Each is `null` where the system does not tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -31,18 +29,4 @@ pub struct GpuMemory {
     pub bytes: u64,
     /// For example `NVML, compute processes`.
     pub method: Foreign,
-}
-
-impl Event {
-    /// The memory of the phase that it ends, if it ends one.
-    pub fn memory_mut(&mut self) -> Option<&mut Memory> {
-        match self {
-            Event::Started(started) => Some(&mut started.memory),
-            Event::Loaded(loaded) => Some(&mut loaded.memory),
-            Event::ColdStart(cold) => Some(&mut cold.memory),
-            Event::Warmup(warmup) => Some(&mut warmup.memory),
-            Event::Usage(usage) => Some(&mut usage.memory),
-            _ => None,
-        }
-    }
 }
