@@ -47,6 +47,17 @@ def serve(load_adapter, stream, start_ns, output):
         raise
 
 
+def _runtime(adapter_class, device):
+    """Initialises the framework. What frameworks say where there is no GPU is often no sentence."""
+    try:
+        return adapter_class.runtime()
+    except Exception as error:
+        if device == "cpu" or isinstance(error, WorkerError):
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+        raise WorkerError(f"{adapter_class.FRAMEWORK} finds no {device} that it can use: {said}") from error
+
+
 def _work(load_adapter, stream, start_ns, send):
     try:
         job = json.loads(stream.readline())
@@ -70,7 +81,7 @@ def _work(load_adapter, stream, start_ns, send):
         raise unsupported(f"{adapter_class.FRAMEWORK} is driven on the CPU here, not on {settings['device']}")
     if settings.get("shards", 1) == 1 or adapter_class.SHARDS:
         adapter_class.configure(settings)
-    receipt = hello(adapter_class.runtime(), adapter_class.FRAMEWORK)
+    receipt = hello(_runtime(adapter_class, settings["device"]), adapter_class.FRAMEWORK)
     ready_ns = clock.now_ns()
     started = phase.end()
     send("hello", **receipt)

@@ -22,7 +22,10 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     let allocated: Vec<String> =
         allocated.map(|(row, bytes)| format!("{} {:.2} GB", row.framework, bytes / 1e9)).collect();
     let allocated = (!allocated.is_empty()).then(|| {
-        format!("Of that, what the frameworks' own allocators handed out at most: {}", allocated.join(", "))
+        format!(
+            "of {device}'s memory the frameworks' own allocators handed out at most: {}",
+            allocated.join(", ")
+        )
     });
     [memory].into_iter().chain(allocated).chain(did).chain(remarks(report)).collect()
 }
