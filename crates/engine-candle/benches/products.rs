@@ -73,6 +73,7 @@ impl<T: GgmlType + Send + Sync> Weights<T> {
 type Kernel<'a> = &'a dyn Fn(usize, &Tensor) -> Result<Tensor>;
 
 /// The least time of a pass by each kernel. They take turns, so that a slow moment is slow for all.
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
 fn pass(rows: usize, kernels: &[Kernel<'_>]) -> Result<Vec<Duration>> {
     let input = |&(_, inputs): &(usize, usize)| Tensor::rand(-1f32, 1f32, (rows, inputs), &Device::Cpu);
     let inputs = SHAPES.iter().map(input).collect::<Result<Vec<Tensor>>>()?;

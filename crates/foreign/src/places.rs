@@ -17,7 +17,7 @@ pub fn cell(text: &str) -> String {
 
 fn escaped(text: &str, in_cell: bool) -> String {
     let text = line(text);
-    let has_code = !text.contains("``") && text.matches('`').count() % 2 == 0;
+    let has_code = !text.contains("``") && text.matches('`').count().is_multiple_of(2);
     let mut is_code = false;
     let mut shown = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();

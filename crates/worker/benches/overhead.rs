@@ -64,7 +64,7 @@ impl InferenceEngine for Punctual {
         InEffect {
             weights: Precision::F32,
             activations: "none".into(),
-            kv_cache: "none".into(),
+            kv_cache: Precision::F32,
             kv_cache_policy: KvCachePolicy::Preallocated,
             device: Device::Cpu,
             threads: 1,
