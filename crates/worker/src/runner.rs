@@ -72,6 +72,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Iteration, ServeError> {
         let mut cases = Vec::with_capacity(self.cases.len());
         for case in 0..self.cases.len() {
+            self.fill_context(engine, case)?;
             cases.push(self.request(engine, case)?);
         }
         Ok(Iteration { index, cases })
@@ -87,12 +88,29 @@ impl<'a> Runner<'a> {
         match &self.denoiser {
             _ if new_tokens == 0 => {}
             Some((_, steps)) => drop(self.denoise(engine, case, new_tokens.min(*steps))?),
-            None => drop(self.timed(engine, case, new_tokens.min(self.new_tokens))?),
+            None => {
+                self.fill_context(engine, case)?;
+                drop(self.timed(engine, case, new_tokens.min(self.new_tokens))?);
+            }
         }
         Ok(())
     }
 
-    /// One request of a case.
+    /// Computes the context of a case, if it has one, for the request that comes next. It is no part of that request:
+    /// neither of its times nor of what it uses.
+    pub(crate) fn fill_context<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+    ) -> Result<(), ServeError> {
+        let request = Request::new(&self.cases[case], self.new_tokens, self.kv_cache);
+        if !request.context.is_empty() {
+            request.begin(engine)?;
+        }
+        Ok(())
+    }
+
+    /// One request of a case, whose context is in the cache ([`Self::fill_context`]).
     pub(crate) fn request<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
@@ -115,7 +133,8 @@ impl<'a> Runner<'a> {
         denoiser.request(engine, (case, &self.cases[case]), self.new_tokens, how)
     }
 
-    /// The beginning of a request, up to so many new tokens, and the clock's reading at its start.
+    /// The beginning of a request, up to so many new tokens, and the clock's reading at its start. Its context is in the
+    /// cache ([`Self::fill_context`]).
     pub(crate) fn timed<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
@@ -131,10 +150,9 @@ impl<'a> Runner<'a> {
         let mut feed = Vec::with_capacity(batch);
         self.chosen.begin(index, batch * self.new_tokens);
 
-        let mut start = clock::now_ns();
-        request.begin(engine)?;
-        if !request.context.is_empty() {
-            start = clock::now_ns();
+        let start = clock::now_ns();
+        if request.context.is_empty() {
+            engine.begin(batch, capacity)?;
         }
         self.chosen.push(engine.append(&request.prompt, Want::Last)?);
         let mut last = clock::now_ns();

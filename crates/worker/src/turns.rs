@@ -2,7 +2,7 @@
 //! samples.
 //!
 //! Within a turn there is no I/O, no logging and no allocation for results. What is used counts from the first sample
-//! of a turn to its last: neither the wait nor the untimed lead-in belongs to anybody's figures.
+//! of a turn to its last: neither the wait nor the untimed lead-in nor the context belongs to anybody's figures.
 
 use std::io::BufRead;
 
@@ -34,6 +34,7 @@ pub(crate) fn take<E: InferenceEngine>(
             Turn::Finish(finish) => break finish,
             Turn::Request { case } if case < task.cases.len() => {
                 settle(gpu, || runner.lead_in(engine, case, task.lead_in))?;
+                runner.fill_context(engine, case)?;
                 let sample = spent.during(gpu, || runner.request(engine, case))?;
                 gpu.into_iter().for_each(Gpu::look);
                 spent.add_hand_over(runner.handed_over);

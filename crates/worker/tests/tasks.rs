@@ -144,6 +144,15 @@ fn with_context() -> Measure {
     Measure { cases: vec![case], ..measure() }
 }
 
+/// Wall time of all measured requests.
+fn wall_ns(events: &[Event]) -> u64 {
+    let found = events.iter().find_map(|event| match event {
+        Event::Usage(usage) => Some(usage.wall_ns),
+        _ => None,
+    });
+    found.unwrap()
+}
+
 #[test]
 fn a_context_is_in_the_cache_before_the_clock_starts() {
     let directory = directory();
@@ -155,10 +164,11 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
             Event::ColdStart(cold) => Some(cold.first_token_ns),
             _ => None,
         });
-        (measured, cold.unwrap())
+        (measured, cold.unwrap(), wall_ns(&events) / 5)
     };
     let context_ns = CONTEXT as u64 * APPEND.as_nanos() as u64;
-    let (measured, cold) = first_token(with_context());
+    let (measured, cold, used) = first_token(with_context());
+    assert!(used < context_ns, "a request used {used} ns, and its context alone takes {context_ns}");
     assert!(cold >= context_ns, "the first request of all computes its context within its time: {cold} ns");
     let without_cache = first_token(Measure { kv_cache: KvCache::Off, ..with_context() }).0;
     assert!(without_cache >= context_ns, "without a cache there is nothing to put a context into");
@@ -363,15 +373,11 @@ fn turns_that_make_no_sense_are_refused() {
 #[test]
 fn a_lead_in_is_not_timed() {
     let directory = directory();
-    let wall_ns = |lead_in| {
+    let used = |lead_in| {
         let events = serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..with_context() })));
-        let found = events.iter().find_map(|event| match event {
-            Event::Usage(usage) => Some(usage.wall_ns),
-            _ => None,
-        });
-        (found.unwrap(), samples(&events).len())
+        (wall_ns(&events), samples(&events).len())
     };
-    let ((without, _), (with, answers)) = (wall_ns(0), wall_ns(9));
+    let ((without, _), (with, answers)) = (used(0), used(9));
     assert!(with < 2 * without, "{with} ns with a lead-in as long as the request, {without} ns without");
     assert_eq!(answers, 1);
 }

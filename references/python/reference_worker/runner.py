@@ -25,15 +25,29 @@ class Runner:
         self._adapter.argmax(self._adapter.append(prompt, False))
 
     def iteration(self, index):
-        return {"index": index, "cases": [self.request(case) for case in range(len(self._cases))]}
+        cases = []
+        for case in range(len(self._cases)):
+            self.fill_context(case)
+            cases.append(self.request(case))
+        return {"index": index, "cases": cases}
 
     def lead_in(self, case, new_tokens):
         """The beginning of a request, up to so many new tokens or steps of denoising, untimed."""
         if new_tokens > 0:
+            self.fill_context(case)
             self._request(self._cases[case], min(new_tokens, self._whole()))
 
+    def fill_context(self, case):
+        """Computes the context of a case, if it has one, for the request that comes next.
+
+        It is no part of that request: neither of its times nor of what it uses.
+        """
+        context, prompt, capacity = self._parts(self._cases[case])
+        if context:
+            self._begin(context, len(prompt), capacity)
+
     def request(self, case):
-        """One request of a case, by its number."""
+        """One request of a case, by its number, whose context is in the cache."""
         return self._request(self._cases[case], self._whole())
 
     def _whole(self):
@@ -60,7 +74,10 @@ class Runner:
             self._adapter.append(context, False)
 
     def timed(self, case, new_tokens):
-        """The beginning of a request, up to so many new tokens, and the clock's reading at its start."""
+        """The beginning of a request, up to so many new tokens, and the clock's reading at its start.
+
+        Its context is in the cache.
+        """
         adapter, now_ns = self._adapter, clock.now_ns
         context, prompt, capacity = self._parts(case)
         batch = len(prompt)
@@ -69,9 +86,8 @@ class Runner:
         gaps, tokens = [], []
 
         start = now_ns()
-        self._begin(context, batch, capacity)
-        if context:
-            start = now_ns()
+        if not context:
+            adapter.begin(batch, capacity)
         tokens.append(adapter.argmax(adapter.append(prompt, False)))
         last = now_ns()
         first_token_ns = last - start

@@ -1,6 +1,6 @@
 """The turns of a measurement: a worker that is warm waits for lines on stdin, and answers each with a request's sample.
 
-Within a request there is no I/O and no logging. Neither the wait nor the untimed lead-in counts as used.
+Within a request there is no I/O and no logging. Neither the wait nor the untimed lead-in nor the context counts as used.
 """
 
 import json
@@ -16,6 +16,7 @@ def take(runner, task, stream, send):
     while (turn := _next(stream, len(task["cases"])))["turn"] != "finish":
         case = turn["case"]
         runner.lead_in(case, task.get("lead_in", 0))
+        runner.fill_context(case)
         sample = spent.during(lambda: runner.request(case))
         send("sample", case=case, **sample)
     usage = {

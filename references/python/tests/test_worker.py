@@ -259,7 +259,7 @@ class Jobs(unittest.TestCase):
         warm = events[4]["iterations"][0]["cases"]
         self.assertEqual([event["tokens"] for event in events[5:7]], [warm[1]["tokens"], warm[0]["tokens"]])
 
-    def lengths(self, lead_in, requests):
+    def lengths(self, lead_in, requests, **task):
         """The numbers of tokens appended at a time after warm-up, and the usage by a clock that each append puts on by
         1 and each wait for a turn by 100."""
         lengths, waited = [], []
@@ -275,7 +275,7 @@ class Jobs(unittest.TestCase):
                 return super().readline()
 
         limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
-        task = self.measure(warmup=limits, lead_in=lead_in)
+        task = self.measure(warmup=limits, lead_in=lead_in, **task)
         now = lambda: len(lengths) + sum(waited)
         output = io.StringIO()
         with (
@@ -295,6 +295,12 @@ class Jobs(unittest.TestCase):
         usage = self.lengths(2, 3)[1]
         self.assertEqual((usage["cpu_ns"], usage["wall_ns"]), (12, 12))
         self.assertEqual((usage["thread_cpu_ns"], usage["run_queue_ns"]), ([12], 12))
+
+    def test_a_context_is_no_part_of_what_a_request_uses(self):
+        cases = [{"context": [[1] * 5], "prompts": [[2, 3, 4]], "trace": [[4, 5, 6, 7]]}]
+        lengths, usage = self.lengths(0, 2, cases=cases)
+        self.assertEqual(lengths[-10:], 2 * [5, 3, 1, 1, 1])
+        self.assertEqual((usage["cpu_ns"], usage["wall_ns"]), (8, 8))
 
     def test_the_weights_are_hashed_where_that_is_asked_for(self):
         expected = bundle.sha256_of(self.directory / "f32.safetensors")
