@@ -2,7 +2,7 @@
 
 use bundle::ModelConfig;
 
-/// Keys or values that are read, and widened, at a time.
+/// Keys or values that are read at a time.
 pub(crate) const KEY_BLOCK: usize = 64;
 
 /// What one thread finds, and the memory that it computes in.
@@ -10,8 +10,6 @@ pub(crate) const KEY_BLOCK: usize = 64;
 pub(crate) struct Share {
     /// Scores of the heads that share keys, and then their exponentials: `[group, capacity]`.
     pub(crate) scores: Vec<f32>,
-    /// A block of keys or values in f32, where they are kept in 16 bits.
-    pub(crate) wide: Vec<f32>,
     /// `[rows, heads, head_dim]`: Σ e^(score − highest) · value over this thread's keys.
     pub(crate) weighted: Vec<f32>,
     /// `[rows, heads]`: the highest score, and the sum of e^(score − highest).
@@ -21,12 +19,7 @@ pub(crate) struct Share {
 impl Share {
     pub(crate) fn new(config: &ModelConfig, capacity: usize) -> Share {
         let group = config.heads / config.kv_heads;
-        Share {
-            scores: vec![0.0; group * capacity],
-            wide: vec![0.0; KEY_BLOCK * config.head_dim],
-            weighted: Vec::new(),
-            sums: Vec::new(),
-        }
+        Share { scores: vec![0.0; group * capacity], weighted: Vec::new(), sums: Vec::new() }
     }
 
     /// Forgets what it found: room for so many heads of `width`, over all rows.

@@ -7,11 +7,10 @@
 
 use std::ops::Range;
 
-use candle_core::quantized::GgmlType;
 use candle_core::{DType, Result, WithDType, bail};
 use half::{bf16, f16};
 
-use super::grouped;
+use super::grouped::{self, Kept};
 use super::{Attention, Step};
 use crate::math::{add_times, cap, exp, exponentials};
 use crate::parallel::for_each_share;
@@ -23,35 +22,6 @@ use crate::weight::with_elements;
 fn part(seen: &Range<usize>, index: usize, count: usize) -> Range<usize> {
     let at = |index: usize| seen.start + seen.len() * index / count;
     at(index)..at(index + 1)
-}
-
-/// Elements that keys and values are kept in.
-trait Kept: WithDType {
-    /// The same rows in f32: where they lie, or copied into `wide`.
-    fn in_f32<'a>(rows: &'a [Self], wide: &'a mut [f32]) -> &'a [f32];
-}
-
-impl Kept for f32 {
-    fn in_f32<'a>(rows: &'a [f32], _wide: &'a mut [f32]) -> &'a [f32] {
-        rows
-    }
-}
-
-impl Kept for bf16 {
-    fn in_f32<'a>(rows: &'a [bf16], wide: &'a mut [f32]) -> &'a [f32] {
-        let wide = &mut wide[..rows.len()];
-        // The upper half of an f32.
-        wide.iter_mut().zip(rows).for_each(|(wide, x)| *wide = f32::from_bits(u32::from(x.to_bits()) << 16));
-        wide
-    }
-}
-
-impl Kept for f16 {
-    fn in_f32<'a>(rows: &'a [f16], wide: &'a mut [f32]) -> &'a [f32] {
-        let wide = &mut wide[..rows.len()];
-        f16::to_float(rows, wide);
-        wide
-    }
 }
 
 /// What all threads read.
@@ -85,7 +55,12 @@ impl Attention {
         Ok(())
     }
 
-    fn find_in_shares<T: Kept>(&self, cache: &Cache, step: &Step<'_>, shares: &mut [Share]) -> Result<()> {
+    fn find_in_shares<T: Kept + WithDType>(
+        &self,
+        cache: &Cache,
+        step: &Step<'_>,
+        shares: &mut [Share],
+    ) -> Result<()> {
         let mut queries = vec![0.0; step.batch * step.positions * self.heads * self.head_dim];
         for (index, query) in queries.chunks_exact_mut(self.head_dim).enumerate() {
             self.write_query(step, index / self.heads, index % self.heads, query);
@@ -103,7 +78,7 @@ impl Attention {
     }
 }
 
-impl<T: Kept> Read<'_, T> {
+impl<T: Kept + Sync> Read<'_, T> {
     /// What share `index` of `count` finds, for all rows and heads.
     fn find(&self, share: &mut Share, index: usize, count: usize) {
         let Attention { heads, kv_heads, head_dim, .. } = *self.attention;
@@ -125,12 +100,12 @@ impl<T: Kept> Read<'_, T> {
         let Attention { heads, kv_heads, head_dim: d, cap: bound, .. } = *self.attention;
         let (group, keys) = (heads / kv_heads, cached.len());
         let queries = &self.queries[head * d..][..group * d];
-        let Share { scores, wide, weighted, sums } = share;
+        let Share { scores, weighted, sums } = share;
         let scores = &mut scores[..group * keys];
         let blocks = || (0..keys).step_by(KEY_BLOCK).map(|start| (start, KEY_BLOCK.min(keys - start)));
         for (start, count) in blocks() {
             let rows = &self.keys[(cached.start + start) * d..][..count * d];
-            grouped::scores(queries, T::in_f32(rows, wide), d, &mut scores[start..], keys);
+            grouped::scores(queries, rows, d, &mut scores[start..], keys);
         }
         for (scores, sums) in scores.chunks_exact_mut(keys).zip(&mut sums[head..]) {
             if let Some(bound) = bound {
@@ -141,7 +116,7 @@ impl<T: Kept> Read<'_, T> {
         let weighted = &mut weighted[head * d..][..group * d];
         for (start, count) in blocks() {
             let rows = &self.values[(cached.start + start) * d..][..count * d];
-            grouped::add_weighted(&scores[start..], keys, T::in_f32(rows, wide), d, weighted);
+            grouped::add_weighted(&scores[start..], keys, rows, d, weighted);
         }
     }
 }
@@ -175,12 +150,8 @@ mod tests {
 
     #[test]
     fn shares_give_one_softmax_and_those_without_keys_nothing() {
-        let share = |weighted: f32, sums| Share {
-            scores: Vec::new(),
-            wide: Vec::new(),
-            weighted: vec![weighted],
-            sums: vec![sums],
-        };
+        let share =
+            |weighted: f32, sums| Share { scores: Vec::new(), weighted: vec![weighted], sums: vec![sums] };
         // Scores 0 and ln 3 with the values 10 and 20: weights 1/4 and 3/4.
         let shares =
             [share(10.0, (0.0, 1.0)), share(20.0, (3f32.ln(), 1.0)), share(0.0, (f32::NEG_INFINITY, 0.0))];
