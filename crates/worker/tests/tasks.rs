@@ -6,7 +6,7 @@ use std::path::Path;
 
 use protocol::{
     Case, CaseSample, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Probe,
-    Sampling, Task, Turn, Warmup,
+    Sampling, Task, Turn, Usage, Warmup,
 };
 use support::fixture::{bundle, job};
 use support::{APPEND, HANDED_OVER, VOCABULARY, line, serve, serve_lines, serve_turns};
@@ -144,10 +144,9 @@ fn with_context() -> Measure {
     Measure { cases: vec![case], ..measure() }
 }
 
-/// Wall time of all measured requests.
-fn wall_ns(events: &[Event]) -> u64 {
+fn usage(events: &[Event]) -> &Usage {
     let found = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => Some(usage.wall_ns),
+        Event::Usage(usage) => Some(usage),
         _ => None,
     });
     found.unwrap()
@@ -164,7 +163,7 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
             Event::ColdStart(cold) => Some(cold.first_token_ns),
             _ => None,
         });
-        (measured, cold.unwrap(), wall_ns(&events) / 5)
+        (measured, cold.unwrap(), usage(&events).wall_ns / 5)
     };
     let context_ns = CONTEXT as u64 * APPEND.as_nanos() as u64;
     let (measured, cold, used) = first_token(with_context());
@@ -293,11 +292,7 @@ fn a_slowdown_that_is_no_share_is_refused() {
 fn the_use_of_threads_and_cpus_is_told() {
     let directory = directory();
     let events = serve(&job(directory.path(), Task::Measure(measure())));
-    let usage = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => Some(usage),
-        _ => None,
-    });
-    let usage = usage.unwrap();
+    let usage = usage(&events);
     let threads = usage.thread_cpu_ns.as_ref().unwrap();
     assert!(threads.is_sorted_by(|a, b| a >= b), "{threads:?}");
     assert!(!usage.cpus.as_ref().unwrap().is_empty());
@@ -311,11 +306,11 @@ fn the_kv_cache_of_the_last_case_is_told() {
         let mut job = job(directory.path(), Task::Measure(with_context()));
         job.settings.slowdown = slowdown;
         let events = serve(&job);
-        let told = events.iter().find_map(|event| match event {
-            Event::Usage(usage) => Some(usage.kv_cache_bytes),
-            _ => None,
-        });
-        assert_eq!(told, Some(Some(2 * (CONTEXT as u64 + 2 + 3))), "a byte for each position");
+        assert_eq!(
+            usage(&events).kv_cache_bytes,
+            Some(2 * (CONTEXT as u64 + 2 + 3)),
+            "a byte for each position"
+        );
     }
 }
 
@@ -330,11 +325,7 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
             Event::Loaded(loaded) => Some(loaded.in_effect.hybrid.clone()),
             _ => None,
         });
-        let usage = events.into_iter().find_map(|event| match event {
-            Event::Usage(usage) => Some(usage.hand_over),
-            _ => None,
-        });
-        (names.expect("it loads"), usage.expect("it measures"))
+        (names.expect("it loads"), usage(&events).hand_over.clone())
     };
     let (names, handed) = told(Measure { lead_in: 2, ..measure() }, &["hybrid"]);
     let (names, handed) = (names.expect("it is a hybrid"), handed.expect("it hands over"));
@@ -375,7 +366,7 @@ fn a_lead_in_is_not_timed() {
     let directory = directory();
     let used = |lead_in| {
         let events = serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..with_context() })));
-        (wall_ns(&events), samples(&events).len())
+        (usage(&events).wall_ns, samples(&events).len())
     };
     let ((without, _), (with, answers)) = (used(0), used(9));
     assert!(with < 2 * without, "{with} ns with a lead-in as long as the request, {without} ns without");
@@ -385,22 +376,18 @@ fn a_lead_in_is_not_timed() {
 #[test]
 fn the_weights_are_hashed_where_that_is_asked_for_and_always_told_apart() {
     let directory = directory();
-    let usage = |hash| {
+    let told = |hash| {
         let events =
             serve_turns(&job(directory.path(), Task::Measure(measure())), 1, Finish { hash, parity: None });
         let loaded = events.iter().find_map(|event| match event {
             Event::Loaded(loaded) => Some(loaded.weights_identity),
             _ => None,
         });
-        let usage = events.into_iter().find_map(|event| match event {
-            Event::Usage(usage) => Some(usage),
-            _ => None,
-        });
-        (loaded.unwrap(), usage.unwrap())
+        (loaded.unwrap(), usage(&events).clone())
     };
-    let (before, after) = usage(true);
+    let (before, after) = told(true);
     assert_eq!(after.weights_sha256.unwrap().len(), 64);
     assert_eq!(before, after.weights_identity);
     assert_eq!(before.is_some(), cfg!(unix));
-    assert_eq!(usage(false).1.weights_sha256, None);
+    assert_eq!(told(false).1.weights_sha256, None);
 }
