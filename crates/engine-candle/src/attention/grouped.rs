@@ -16,7 +16,8 @@ const LANES: usize = 8;
 const WIDTH: usize = if cfg!(target_feature = "avx512vl") { 64 } else { 32 };
 
 /// Elements that keys and values are kept in. They are widened in registers, so that memory is read while others are
-/// multiplied: widened into a buffer first, 16 bits were read at 15 GB/s where they are at 18 (24 by a sweep).
+/// multiplied: widened into a buffer first, a token of SmolLM2-135M behind 2,048 took 6 % longer in bf16. How fast the
+/// loops read says `cargo bench --package engine-candle --bench attention`.
 pub(crate) trait Kept: Copy {
     fn in_f32(self) -> f32;
 
@@ -42,9 +43,12 @@ impl Kept for bf16 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
+    /// The shift is a loop of its own: with it in one `map`, a head that shares its keys with none read a third as fast.
     #[inline(always)]
     fn lanes_in_f32(lanes: &[bf16; LANES]) -> [f32; LANES] {
-        lanes.map(bf16::in_f32)
+        let mut wide = [0; LANES];
+        wide.iter_mut().zip(lanes).for_each(|(wide, x)| *wide = u32::from(x.to_bits()) << 16);
+        wide.map(f32::from_bits)
     }
 }
 
