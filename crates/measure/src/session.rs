@@ -9,7 +9,7 @@ use judge::evidence::{Evidence, Fact, Stage, Stages};
 use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, HugePages, Plan, Result};
-use protocol::{FileIdentity, Generated, Hello, Job, KvCache, Measure, Task};
+use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
 use statistics::BalancedOrder;
 use tooling::Scratch;
 
@@ -52,10 +52,6 @@ pub struct Session<'a> {
     /// Where the wall time went so far.
     pub(crate) time: Stages,
 }
-
-/// New tokens of the untimed request before each timed one of a process that has waited. Chosen by measurement:
-/// `docs/measures.md`.
-const LEAD_IN: usize = 2;
 
 impl<'a> Session<'a> {
     /// A session whose facts go to `results`.
@@ -193,21 +189,9 @@ impl<'a> Session<'a> {
             decode: self.plan.decode,
             kv_cache: contender.kv_cache,
             warmup: self.plan.warmup.clone(),
-            lead_in: self.lead_in(contender),
+            lead_in: self.plan.lead_in(contender),
             denoise: self.plan.denoise,
         })
-    }
-
-    /// New tokens of the untimed request before each timed one. On a CPU a context that is longer than that request does
-    /// its work: it is computed right before the clock starts, and a lead-in would compute it twice.
-    fn lead_in(&self, contender: &Contender) -> usize {
-        let plan = self.plan;
-        let prompt = plan.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
-        let context_leads = plan.context > prompt + LEAD_IN && contender.kv_cache == KvCache::On;
-        if !plan.schedule.has_turns() || (plan.device == "cpu" && context_leads) {
-            return 0;
-        }
-        LEAD_IN
     }
 
     pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {

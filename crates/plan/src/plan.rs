@@ -114,6 +114,10 @@ pub enum Generation {
     Denoising,
 }
 
+/// New tokens of the untimed request before each timed one of a process that has waited. Chosen by measurement:
+/// `docs/measures.md`.
+const LEAD_IN: usize = 2;
+
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -257,6 +261,17 @@ impl Plan {
     pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
         let no_trace = Generated { tokens: vec![Vec::new(); self.prompts.len()], ..Generated::default() };
         self.cases(&no_trace).iter().map(Case::prefixes).collect()
+    }
+
+    /// New tokens of the untimed request before each timed one. On a CPU a context that is longer than that request does
+    /// its work: it is computed right before the clock starts, and a lead-in would compute it twice.
+    pub fn lead_in(&self, contender: &Contender) -> usize {
+        let prompt = self.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+        let context_leads = self.context > prompt + LEAD_IN && contender.kv_cache == KvCache::On;
+        if !self.schedule.has_turns() || (self.device == "cpu" && context_leads) {
+            return 0;
+        }
+        LEAD_IN
     }
 
     /// Number of positions of a case whose logits parity compares.

@@ -289,3 +289,17 @@ fn a_pilot_chooses_only_what_nobody_asked_for() {
     assert!(!has_pilot(&Request { rounds: Some(RoundsAsked::Fixed(6)), ..Request::default() }));
     assert!(!has_pilot(&Request { schedule: ScheduleAsked::Sequential, ..Request::default() }));
 }
+
+#[test]
+fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
+    let usual = planned(&Request::default(), 10_000_000_000).unwrap();
+    let behind = |context: usize| Plan { context, ..usual.clone() };
+    let lead_in = |plan: &Plan| plan.lead_in(&plan.contenders[0]);
+    // The prompt has two tokens.
+    assert_eq!([0, 4, 5].map(|context| lead_in(&behind(context))), [2, 2, 0]);
+    assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..behind(5) }), 2, "a GPU's clock has to settle");
+    assert_eq!(lead_in(&Plan { schedule: Schedule::Sequential, ..usual.clone() }), 0, "nobody waits");
+    let mut uncached = behind(5);
+    uncached.contenders[0].kv_cache = KvCache::Off;
+    assert_eq!(lead_in(&uncached), 2, "without a cache no context is computed before");
+}
