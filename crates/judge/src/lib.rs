@@ -37,7 +37,8 @@ pub mod sanity;
 pub mod steady;
 pub mod study;
 mod sums;
-#[cfg(any(test, feature = "testing"))]
+// Facts made up for tests, here and in other crates. Not behind a feature, which would compile this crate twice.
+#[doc(hidden)]
 pub mod testing;
 pub mod text;
 pub mod threads;

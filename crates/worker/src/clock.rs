@@ -1,15 +1,14 @@
 //! The one clock. Every figure that is compared between engines is a difference of two of its readings.
 //!
-//! Nothing outside this crate reads it, and nothing stops it: only the mock's worker is built with the feature
-//! `scripted-clock`, whose two functions let a script say what the clock shows.
+//! Nothing outside this crate reads it. [`stop_clock`] and [`advance_clock`] let a script set what it shows; they are for
+//! `engine-mock` alone, and `cargo xtask tidy` refuses them in every other crate. They are no cargo feature: a feature
+//! would compile this crate once for the mock and once for the frameworks' workers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-#[cfg(feature = "scripted-clock")]
 pub use scripted::advance_clock;
 
 /// Stops the clock of this process: from here on it shows what [`advance_clock`] adds.
-#[cfg(feature = "scripted-clock")]
 pub fn stop_clock() {
     scripted::stop_at(monotonic_ns());
 }
@@ -17,7 +16,6 @@ pub fn stop_clock() {
 /// Nanoseconds of a monotonic clock that the driver can read too: the time of spawning is compared
 /// with readings in this process.
 pub(crate) fn now_ns() -> u64 {
-    #[cfg(feature = "scripted-clock")]
     if let Some(shown) = scripted::shown_ns() {
         return shown;
     }
@@ -31,7 +29,6 @@ pub(crate) fn wait_until(end_ns: u64) {
         if now >= end_ns {
             return;
         }
-        #[cfg(feature = "scripted-clock")]
         scripted::skip(std::time::Duration::from_nanos(end_ns - now));
         std::hint::spin_loop();
     }
@@ -39,7 +36,6 @@ pub(crate) fn wait_until(end_ns: u64) {
 
 /// A clock that shows what a script says. What is tested against scripted times must not depend on how late the
 /// system wakes a sleeper.
-#[cfg(feature = "scripted-clock")]
 mod scripted {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;

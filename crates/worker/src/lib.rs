@@ -38,7 +38,6 @@ use std::process::ExitCode;
 
 use engine::InferenceEngine;
 
-#[cfg(feature = "scripted-clock")]
 pub use clock::{advance_clock, stop_clock};
 pub use error::ServeError;
 pub use serve::serve;

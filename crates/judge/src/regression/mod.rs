@@ -6,7 +6,7 @@ mod finding;
 pub mod machine;
 pub mod pairing;
 pub mod since;
-#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
 pub mod testing;
 pub mod thresholds;
 pub mod verdicts;

@@ -1,0 +1,1 @@
+//! No code: as `features`, for the crates that only the driver, `prepare` and the workers share.
