@@ -1,172 +1,116 @@
-//! Repository automation, `cargo xtask`: one file a task, dispatch only. Of the workspace's crates it depends on
-//! small ones alone, so that an engine or a driver that does not compile takes no command with it.
-
-mod build;
-mod calibrate;
-mod cargo;
-mod catalog;
-mod claims;
-mod compare;
-mod cuda;
-mod dist;
-mod doctor;
-mod fuzz;
-mod gate;
-mod install;
-mod profile;
-mod readers;
-mod references;
-mod rehearsal;
-mod splice;
-mod test;
-mod workspace;
+//! `cargo xtask`: says what will happen, builds the package `tasks` and runs it in this program's place.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
-use clap::{Parser, Subcommand};
-use setup::{Asked, Target};
-use tooling::Reporter;
-
-use crate::workspace::Workspace;
-
-#[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Set up, build, compare, test")]
-struct Cli {
-    #[command(subcommand)]
-    task: Task,
-}
-
-#[derive(Subcommand)]
-enum Task {
-    /// Download what the frameworks need into the cache directory, unless it is there
-    ///
-    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH,
-    /// if set, are used instead of a download.
-    Setup(Asked),
-    /// Set up, then build the driver and one worker for each framework
-    Build {
-        /// Names of configs/engines; all, unless given
-        #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
-        frameworks: Vec<String>,
-        /// cuda: the engines' workers for a GPU, apart from the others (docs/gpu.md)
-        #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-        device: Target,
-        /// Plain lines on long work instead of progress bars, and nothing else
-        #[arg(long)]
-        quiet: bool,
-    },
-    /// Build everything and install it, so that `photofinish` works without this checkout (docs/installing.md)
-    Install(install::Args),
-    /// Build everything for other machines and pack it: a tar.gz and its checksum in target/dist
-    Dist {
-        /// Plain lines on long work instead of progress bars, and nothing else
-        #[arg(long)]
-        quiet: bool,
-    },
-    /// Set up, build, and compare the frameworks: every argument goes to the driver
-    #[command(disable_help_flag = true)]
-    Compare {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
-    /// Build another commit and measure it against this checkout, interleaved: the gate of CI
-    ///
-    /// Exit code: that of `photofinish check` (docs/regressions.md).
-    Gate(gate::Args),
-    /// Hold the statistics against simulated comparisons and write docs/calibration.md
-    #[command(disable_help_flag = true)]
-    Calibrate {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
-    /// Put published claims to the test and write docs/claims.md from what was measured
-    #[command(disable_help_flag = true)]
-    Claims {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
-    /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
-    Test {
-        /// Leave out what needs a native library or the model; counted as skipped
-        #[arg(long)]
-        quick: bool,
-        /// cuda-build: in place of all that, what can be proved of the workers for a GPU without one (docs/gpu.md)
-        #[arg(long, value_name = "DEVICE", conflicts_with = "quick")]
-        device: Option<Tested>,
-    },
-    /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
-    Fuzz(fuzz::Args),
-    /// Say what can run here, and what to do for what cannot
-    Doctor(doctor::Asked),
-    /// Check the rules of the architecture
-    Tidy,
-    /// Say where a worker's time goes, part by part, with Linux's perf
-    Profile(::profile::Args),
-    /// Put the table of a results directory, or of a profile, between the markers of a block of a page
-    Splice {
-        /// With report.md or profile.md; the newest comparison under results/, unless given
-        #[arg(long, value_name = "DIR")]
-        results: Option<PathBuf>,
-        #[arg(long, value_name = "FILE", default_value = "README.md")]
-        page: PathBuf,
-        /// NAME of the page's lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`
-        #[arg(long, value_name = "NAME", default_value = "table")]
-        block: String,
-        /// The answer and the table alone (summary.md)
-        #[arg(long)]
-        short: bool,
-    },
-}
+/// Processor minutes of a first build, by `cargo build --timings` on two cores (docs/building.md).
+const TASKS: f64 = 2.0;
+const COMPARE: f64 = 10.0;
+const TEST: f64 = 30.0;
 
 fn main() -> ExitCode {
-    let outcome = run(Cli::parse().task);
-    outcome.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        tooling::exit_code(&error)
-    })
-}
-
-fn run(task: Task) -> anyhow::Result<ExitCode> {
-    let workspace = Workspace::locate()?;
-    match task {
-        Task::Setup(Asked { quiet, device, references: Some(named), .. }) => {
-            done(references::set_up(&workspace, device, &named, Reporter::new(quiet)))
-        }
-        Task::Setup(asked) => {
-            done(workspace.provision(Reporter::new(asked.quiet))?.provide_all(&asked.pieces()))
-        }
-        Task::Build { frameworks, device: Target::Cpu, quiet } => {
-            build::run(&workspace, &frameworks, Reporter::new(quiet))
-        }
-        Task::Build { frameworks, device: Target::Cuda, quiet } => {
-            done(cuda::build(&workspace, &frameworks, Reporter::new(quiet)))
-        }
-        Task::Install(args) => install::run(&workspace, &args),
-        Task::Dist { quiet } => dist::run(&workspace, quiet),
-        Task::Compare { args } => compare::run(&workspace, &args),
-        Task::Gate(args) => gate::run(&workspace, &args),
-        Task::Calibrate { args } => calibrate::run(&workspace, &args),
-        Task::Claims { args } => claims::run(&workspace, &args),
-        Task::Test { device: Some(Tested::CudaBuild), .. } => test::cuda_build(&workspace),
-        Task::Test { quick, device: None } => test::run(&workspace, quick),
-        Task::Fuzz(args) => fuzz::run(&workspace, &args),
-        Task::Doctor(asked) => doctor::run(&workspace, &asked),
-        Task::Tidy => done(tidy::run(&workspace.root)),
-        Task::Profile(args) => profile::run(&workspace, &args),
-        Task::Splice { results, page, block, short } => {
-            splice::run(&workspace, results, &page, &block, short)
+    match run() {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
         }
     }
 }
 
-/// What `test --device` takes.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Tested {
-    CudaBuild,
+fn run() -> Result<ExitCode, String> {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let tasks = sibling("tasks")?;
+    if !tasks.is_file() {
+        let task = args.first().map(|task| task.to_string_lossy().into_owned());
+        eprintln!("{}", announcement(task.as_deref().unwrap_or_default(), cores()));
+    }
+    build()?;
+    replace_this_process(command(&tasks).args(args))
 }
 
-fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
-    outcome.map(|()| ExitCode::SUCCESS)
+/// What a first run says before anything else.
+fn announcement(task: &str, cores: f64) -> String {
+    // A chain of crates that need each other does not become shorter with more cores.
+    let minutes = |work: f64| (work / cores).max(work / 4.0).ceil().max(2.0);
+    let first = "The first run builds what it needs, and shows how far it is.";
+    match task {
+        "compare" => format!(
+            "{first} Photofinish and three frameworks take about {} minutes, and the comparison three more.",
+            minutes(COMPARE)
+        ),
+        "build" | "install" | "dist" => format!("{first} It takes about {} minutes.", minutes(COMPARE)),
+        "test" => format!("{first} With all tests it takes about {} minutes.", minutes(TEST)),
+        _ => format!("{first} It takes about {} minutes.", minutes(TASKS)),
+    }
+}
+
+fn build() -> Result<(), String> {
+    let cannot = |error| format!("cannot run cargo: {error}");
+    let mut cargo = command(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).args(["build", "--release", "--locked", "--package", "tasks"]);
+    cargo.envs(xtask::colours()).stderr(Stdio::piped());
+    let mut child = cargo.spawn().map_err(cannot)?;
+    xtask::watch(&mut child).map_err(cannot)?;
+    if child.wait().map_err(cannot)?.success() {
+        return Ok(());
+    }
+    Err("cargo xtask does not build; the lines above say why".to_owned())
+}
+
+/// The program beside this one: cargo puts all of them into one directory, wherever that is.
+fn sibling(name: &str) -> Result<PathBuf, String> {
+    let own =
+        std::env::current_exe().map_err(|error| format!("cannot find this program's directory: {error}"))?;
+    Ok(own.with_file_name(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
+}
+
+fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own)
+}
+
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this program depends on no crate, and starts two")]
+fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    // `cargo run` describes this package in the environment. Build scripts that watch these variables would run again.
+    for (name, _) in std::env::vars_os() {
+        let describes_this = name.to_str().is_some_and(|name| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
+        });
+        if describes_this {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Signals reach the task itself, and its exit code is this command's.
+#[cfg(unix)]
+fn replace_this_process(program: &mut Command) -> Result<ExitCode, String> {
+    use std::os::unix::process::CommandExt;
+    Err(format!("cannot start tasks: {}", program.exec()))
+}
+
+#[cfg(not(unix))]
+fn replace_this_process(program: &mut Command) -> Result<ExitCode, String> {
+    let status = program.status().map_err(|error| format!("cannot start tasks: {error}"))?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_cores_build_sooner_up_to_the_longest_chain() {
+        let minutes =
+            |cores| announcement("compare", cores).matches(|c: char| c.is_ascii_digit()).collect::<String>();
+        assert_eq!([1.0, 2.0, 4.0, 64.0].map(minutes), ["10", "5", "3", "3"]);
+    }
 }

@@ -1,7 +1,8 @@
 //! Ctrl-C and SIGTERM for tasks that leave something to clean up: they end the program that runs, and this one goes on
 //! to its own end.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
@@ -9,8 +10,8 @@ use crate::Interrupted;
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-/// The program that runs now, or 0.
-static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// The programs that run now.
+static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// Whether an end at once would lose nothing.
 static EXPENDABLE: AtomicBool = AtomicBool::new(false);
 
@@ -21,12 +22,12 @@ pub fn listen() -> Result<()> {
     }
     ctrlc::set_handler(|| {
         let is_second = REQUESTED.swap(true, Ordering::SeqCst);
-        let running = RUNNING.load(Ordering::SeqCst);
-        if is_second || (running == 0 && EXPENDABLE.load(Ordering::SeqCst)) {
+        let running = running().clone();
+        if is_second || (running.is_empty() && EXPENDABLE.load(Ordering::SeqCst)) {
             eprintln!("error: interrupted");
             std::process::exit(i32::from(Interrupted::CODE));
         }
-        terminate(running);
+        running.into_iter().for_each(terminate);
     })
     .context("cannot listen for Ctrl-C")
 }
@@ -58,20 +59,24 @@ impl Drop for Expendable {
 
 /// Passes signals on to a program, until the returned value is dropped.
 pub(crate) fn pass_on(id: u32) -> PassOn {
-    RUNNING.store(id, Ordering::SeqCst);
+    running().push(id);
     if REQUESTED.load(Ordering::SeqCst) {
         // It came between the start and here.
         terminate(id);
     }
-    PassOn
+    PassOn(id)
 }
 
-pub(crate) struct PassOn;
+pub(crate) struct PassOn(u32);
 
 impl Drop for PassOn {
     fn drop(&mut self) {
-        RUNNING.store(0, Ordering::SeqCst);
+        running().retain(|id| *id != self.0);
     }
+}
+
+fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
+    RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Asks a program to end. From a terminal it was asked already; twice does no harm.

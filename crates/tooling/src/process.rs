@@ -88,6 +88,21 @@ pub fn succeeds(command: &mut Command) -> Result<bool> {
     Ok(status_of(command)?.success())
 }
 
+/// As [`succeeds`], for cargo: its progress is shown, and the time where it says nothing for long.
+pub fn succeeds_watched(command: &mut Command) -> Result<bool> {
+    let what = describe(command);
+    let child = command.envs(xtask::colours()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {what}"))?;
+    let status = {
+        let _passing = interrupt::pass_on(child.id());
+        xtask::watch(&mut child)
+            .and_then(|()| child.wait())
+            .with_context(|| format!("cannot wait for {what}"))?
+    };
+    interrupt::check()?;
+    Ok(status.success())
+}
+
 /// As [`succeeds`], for a command whose exit code says more.
 pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     let what = describe(command);

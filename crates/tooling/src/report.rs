@@ -16,6 +16,11 @@ impl Reporter {
         Self { quiet, bars: !quiet && std::io::stderr().is_terminal() }
     }
 
+    /// For work beside other work that reports too.
+    pub fn without_bars(self) -> Self {
+        Self { bars: false, ..self }
+    }
+
     pub fn is_quiet(self) -> bool {
         self.quiet
     }

@@ -8,22 +8,22 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use setup::{BuildRecord, DERIVE, this_platform};
+use setup::{BuildRecord, this_platform};
 use tooling::Reporter;
 
 use crate::catalog::Engines;
-use crate::install::{self, Target};
+use crate::install::{self, Target, What};
 use crate::workspace::Workspace;
 
 /// Kernels for the machines of the last ten years, and not for the one that builds: AVX2, FMA, BMI2.
 const TARGET_CPU: Option<&str> = if cfg!(target_arch = "x86_64") { Some("x86-64-v3") } else { None };
 
-pub(crate) fn run(workspace: &Workspace, quiet: bool) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<ExitCode> {
     let reporter = Reporter::new(quiet);
     let place = workspace.binaries.with_file_name("dist");
     let workspace = workspace.shipped().built_with(place.join("build"), variables());
-    let binaries = install::build(&workspace, reporter)?;
-    complete(&workspace, &binaries)?;
+    let binaries = install::build(&workspace, what, reporter)?;
+    complete(&workspace, what, &binaries)?;
     // Where it was built from a libtorch of the user's own, other machines do not have that one.
     let record = BuildRecord { libtorch: None, ..install::record(&workspace)? };
     if record.git_modified == Some(true) {
@@ -47,10 +47,10 @@ fn variables() -> Vec<(&'static str, String)> {
 }
 
 /// An archive without one of the workers would be taken for whole.
-fn complete(workspace: &Workspace, binaries: &[String]) -> Result<()> {
+fn complete(workspace: &Workspace, what: &What, binaries: &[String]) -> Result<()> {
     let engines = Engines::read(workspace)?;
-    let wanted = engines.packages().into_iter().chain([DERIVE]);
-    let missing: Vec<&str> = wanted.filter(|name| !binaries.iter().any(|built| built == name)).collect();
+    let mut missing = install::names(&engines.select(&what.frameworks)?, what.hub);
+    missing.retain(|name| !binaries.contains(name));
     ensure!(missing.is_empty(), "no archive is made: {} could not be built", missing.join(", "));
     Ok(())
 }
@@ -91,6 +91,8 @@ fn write_checksum(archive: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use setup::DERIVE;
+
     use super::*;
 
     #[test]
@@ -119,14 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_of_configs_must_be_in_an_archive() {
+    fn every_worker_that_was_asked_for_must_be_in_an_archive() {
         let workspace = Workspace::locate().unwrap().shipped();
-        let engines = Engines::read(&workspace).unwrap();
-        let mut all: Vec<String> = engines.packages().into_iter().map(str::to_owned).collect();
-        all.push(DERIVE.to_owned());
-        complete(&workspace, &all).unwrap();
+        let what = What { frameworks: vec!["tch".into(), "rten".into(), "llamacpp".into()], hub: true };
+        let mut all = ["prepare", "engine-tch", "reference-rten", DERIVE, "hub"].map(str::to_owned).to_vec();
+        complete(&workspace, &what, &all).unwrap();
         all.retain(|name| name != "engine-tch");
-        let error = complete(&workspace, &all).unwrap_err().to_string();
-        assert!(error.contains("engine-tch"), "{error}");
+        let error = complete(&workspace, &what, &all).unwrap_err().to_string();
+        assert!(error.contains("engine-tch could not be built"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ pub(crate) use setup::Reference;
 use setup::{References, Target};
 use tooling::Reporter;
 
-use crate::cargo::package;
+use crate::cargo::build;
 use crate::workspace::Workspace;
 
 /// The references of this checkout.
@@ -33,7 +33,7 @@ pub(crate) fn set_up(
     reporter: Reporter,
 ) -> Result<()> {
     all(workspace, target).set_up(named, reporter, |reference| match reference.package() {
-        Some(name) => package(workspace, name, &[], reporter),
+        Some(name) => build(workspace, &[name], None, reporter),
         None => Ok(()),
     })
 }

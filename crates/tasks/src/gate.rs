@@ -21,14 +21,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
-use setup::Target;
 use tooling::process::{command, status_of};
 use tooling::{BadInput, Reporter, Scratch, interrupt};
 
 use self::builds::Build;
 use self::tree::{Tree, prune, resolve};
-use crate::build;
-use crate::cargo::package;
+use crate::build::{self, PROGRAMS, Wanted};
 use crate::catalog::{self, Engines};
 use crate::compare::Needs;
 use crate::workspace::{PHOTOFINISH, Workspace};
@@ -171,14 +169,9 @@ fn refuse(args: &[OsString]) -> Result<()> {
 
 /// The driver, and what the model takes.
 fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
-    let provision = workspace.provision(reporter)?;
-    for piece in catalog::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))? {
-        provision.provide(piece)?;
-    }
-    for name in ["driver", "prepare"] {
-        package(workspace, name, &[], reporter)?;
-    }
-    Ok(())
+    let pieces = catalog::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))?;
+    let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };
+    build::together(workspace, &wanted, reporter)
 }
 
 /// Builds the workers that are asked for; with the names of their files.
@@ -189,9 +182,9 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
         // One that does not build must not be taken for another commit's, which lies in the same place.
         let _ = std::fs::remove_file(workspace.binary(&engine.worker));
     }
-    let provision = workspace.provision(reporter)?;
-    build::workers(workspace, &selected, &provision, Target::Cpu, reporter)?;
-    Ok(files(&selected))
+    let files = files(&selected);
+    build::together(workspace, &Wanted { engines: selected, ..Wanted::default() }, reporter)?;
+    Ok(files)
 }
 
 /// The files of the engines' workers, each once. What cargo does not build is started from the checkout.

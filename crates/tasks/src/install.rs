@@ -1,18 +1,19 @@
 //! `cargo xtask install`: the program, and beside it all that it needs to work without this checkout
 //! (docs/installing.md). Where each part lies is said by `setup::Layout`, by which the program finds it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use setup::{BuildRecord, DERIVE, Home, Layout, Piece};
+use configs::Engine;
+use setup::{BuildRecord, Home, Layout, Piece};
 use tooling::process::{command, output_of};
 use tooling::{BadInput, Reporter};
 
-use crate::build;
-use crate::cargo::package;
+use crate::build::{self, PROGRAMS, Wanted};
 use crate::catalog::Engines;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
@@ -21,9 +22,22 @@ pub(crate) struct Args {
     /// Directory that gets bin/photofinish and share/photofinish/ [default: ~/.local, by XDG_DATA_HOME]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) what: What,
     /// Plain lines on long work instead of progress bars, and nothing else
     #[arg(long)]
     quiet: bool,
+}
+
+/// What goes into an installation or an archive.
+#[derive(Default, clap::Args)]
+pub(crate) struct What {
+    /// Names of configs/engines, or `all`; candle, tch and ort, unless given
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub(crate) frameworks: Vec<String>,
+    /// The program that downloads models named `hf:owner/name`, too
+    #[arg(long)]
+    pub(crate) hub: bool,
 }
 
 /// Where an installation goes.
@@ -59,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     };
     refuse_others(&target.layout)?;
     let workspace = workspace.shipped();
-    let binaries = build(&workspace, reporter)?;
+    let binaries = build(&workspace, &args.what, reporter)?;
     let record = record(&workspace)?;
     put(&workspace, &binaries, &record, &target)?;
     reporter.note(&format!(
@@ -74,28 +88,28 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds everything; names of the binaries that go into the workers' directory. A worker that does not build is
-/// reported and left out.
-pub(crate) fn build(workspace: &Workspace, reporter: Reporter) -> Result<Vec<String>> {
+/// Builds it all; names of the binaries that go into the workers' directory. A worker that does not build is reported
+/// and left out.
+pub(crate) fn build(workspace: &Workspace, what: &What, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
-    let mut names: Vec<String> = engines.packages().into_iter().map(str::to_owned).collect();
+    let engines = engines.select(&what.frameworks)?;
+    let mut names = names(&engines, what.hub);
     for name in &names {
         // An old one must not be taken for one that does not build now.
         let _ = fs::remove_file(workspace.binary(name));
     }
-    for name in ["driver", "prepare"] {
-        package(workspace, name, &[], reporter)?;
-    }
-    // Of the engines that share a worker, the plain one: others may need the model, too.
-    let one_each = names.iter().filter_map(|name| engines.all().iter().find(|engine| engine.worker == *name));
-    let one_each: Vec<_> = one_each.collect();
-    build::workers(workspace, &one_each, &workspace.provision(reporter)?, setup::Target::Cpu, reporter)?;
-    if let Err(error) = package(workspace, DERIVE, &[], reporter) {
-        reporter.warn(&format!("{error:#}; the reference llamacpp cannot be set up without it"));
-    }
-    names.extend(["prepare", DERIVE].map(str::to_owned));
+    let tools = build::tools(&engines, what.hub);
+    let programs: Vec<&str> = PROGRAMS.into_iter().chain(tools).collect();
+    build::together(workspace, &Wanted { programs, engines, ..Wanted::default() }, reporter)?;
     names.retain(|name| workspace.binary(name).is_file());
     Ok(names)
+}
+
+/// The binaries of `prepare`, of these engines' workers and of what else they take.
+pub(crate) fn names(engines: &[&Engine], hub: bool) -> Vec<String> {
+    let workers = engines.iter().map(|engine| engine.worker.as_str()).filter(|worker| !worker.contains('/'));
+    let names: BTreeSet<&str> = workers.chain(build::tools(engines, hub)).chain(["prepare"]).collect();
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// What is being installed, in the words of its results.

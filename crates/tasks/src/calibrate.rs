@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use tooling::Reporter;
 use tooling::process::command;
 
-use crate::cargo::package;
+use crate::cargo::build;
 use crate::workspace::Workspace;
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    package(workspace, "calibrate", &[], Reporter::new(true))?;
+    build(workspace, &["calibrate"], None, Reporter::new(false))?;
     // The page's default place is relative to the root.
     let status = command(workspace.binary("calibrate"))
         .args(args)

@@ -7,18 +7,16 @@ use anyhow::{Context, Result};
 use tooling::Reporter;
 use tooling::process::command;
 
-use crate::cargo::package;
+use crate::cargo::build;
 use crate::workspace::Workspace;
 
 /// What measures nothing needs no driver.
 const WITHOUT_RUNS: [&str; 3] = ["--from-results", "--help", "-h"];
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    let reporter = Reporter::new(true);
-    package(workspace, "claims", &[], reporter)?;
-    if !args.iter().any(|arg| WITHOUT_RUNS.iter().any(|name| arg == name)) {
-        package(workspace, "driver", &[], reporter)?;
-    }
+    let runs = !args.iter().any(|arg| WITHOUT_RUNS.iter().any(|name| arg == name));
+    let names = if runs { &["claims", "driver"][..] } else { &["claims"] };
+    build(workspace, names, None, Reporter::new(false))?;
     let status = command(workspace.binary("claims"))
         .args(args)
         .current_dir(&workspace.root)

@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use configs::Engine;
 use profile::{Args, Provided};
-use setup::{Piece, Provision, Target};
+use setup::{Piece, Provision};
 use tooling::Reporter;
 
-use crate::build;
-use crate::cargo::package;
+use crate::build::{self, Wanted};
 use crate::catalog::Engines;
 use crate::workspace::Workspace;
 
@@ -20,8 +19,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let engines = Engines::read(workspace)?;
     let engine = engines.select(&[args.framework().to_owned()])?[0];
     let provision = workspace.provision(reporter)?;
-    package(workspace, "prepare", &[], reporter)?;
-    build::workers(workspace, &[engine], &provision, Target::Cpu, reporter)?;
+    let wanted = Wanted { programs: vec!["prepare"], engines: vec![engine], ..Wanted::default() };
+    build::together(workspace, &wanted, reporter)?;
     let model = match args.model() {
         Some(path) => path.to_owned(),
         None => provision.provide(Piece::Model)?.path,

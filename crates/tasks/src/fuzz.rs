@@ -12,12 +12,13 @@ use setup::Piece;
 use tooling::process::{command, succeeds};
 use tooling::{BadInput, Reporter, interrupt};
 
-use crate::cargo::{cargo, package};
+use crate::build::{self, PROGRAMS, Wanted};
+use crate::cargo::cargo;
+use crate::catalog::Engines;
 use crate::workspace::Workspace;
 
 /// Not a target of libFuzzer: changed models, of which the accepted ones are run by workers.
 const MODELS: &str = "models";
-const FRAMEWORKS: [&str; 3] = ["candle", "tch", "ort"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -64,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let guided: Vec<&String> = targets.iter().filter(|name| *name != MODELS).collect();
     let mut is_clean = true;
     if !guided.is_empty() {
-        let program = build(workspace)?;
+        let program = build_guided(workspace)?;
         let figures: Result<Vec<Figures>> =
             guided.into_iter().map(|target| fuzz(workspace, args, &program, target)).collect();
         let figures = figures?;
@@ -103,7 +104,7 @@ fn place(workspace: &Workspace) -> PathBuf {
 
 /// Builds the workspace's own crates with instrumentation, beside those that were built without. What they rest on is
 /// shared with every other build.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
+fn build_guided(workspace: &Workspace) -> Result<PathBuf> {
     let built = succeeds(
         cargo(workspace)
             .args(["build", "--release", "--locked", "--package", "fuzz", "--bin", "guided"])
@@ -202,8 +203,10 @@ fn table(figures: &[Figures]) -> String {
 
 /// Changed models. Whether nothing was found.
 fn models(workspace: &Workspace, args: &Args) -> Result<bool> {
-    crate::build::run(workspace, &FRAMEWORKS.map(str::to_owned), Reporter::new(true))?;
-    package(workspace, "fuzz", &[], Reporter::new(true))?;
+    let engines = Engines::read(workspace)?;
+    let programs = PROGRAMS.into_iter().chain(["fuzz"]).collect();
+    let wanted = Wanted { programs, engines: engines.select(&[])?, ..Wanted::default() };
+    build::together(workspace, &wanted, Reporter::new(false))?;
     let mut program = command(workspace.binary(MODELS));
     program.arg("--workers").arg(&workspace.binaries);
     program.arg("--findings").arg(place(workspace).join(MODELS));

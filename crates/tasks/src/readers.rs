@@ -71,7 +71,7 @@ fn trimmed(text: &str) -> Vec<&str> {
 
 /// Directory of the programs that the one-liners call: made once, and again when the pins change.
 fn environment(workspace: &Workspace) -> Result<PathBuf> {
-    let given = workspace.root.join("xtask/readers");
+    let given = workspace.root.join("crates/tasks/readers");
     let place = workspace.binaries.with_file_name("readers");
     let programs = place.join("bin");
     let (requirements, receipt) = (given.join("requirements.txt"), place.join("requirements.txt"));

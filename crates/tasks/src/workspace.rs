@@ -99,5 +99,5 @@ impl Workspace {
 }
 
 fn own_checkout() -> Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in no directory")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("tasks lies in no directory")
 }

@@ -27,11 +27,8 @@ impl Engines {
         self.0.iter().map(|engine| engine.worker.as_str()).filter(|worker| !worker.contains('/')).collect()
     }
 
-    /// In the order of the names; every engine that is no reference where there are none.
+    /// In the order of the names; the three frameworks that this project tunes where there are none.
     pub(crate) fn select(&self, names: &[String]) -> Result<Vec<&Engine>> {
-        if names.is_empty() {
-            return Ok(self.0.iter().filter(|engine| !engine.reference).collect());
-        }
         let selected = configs::selection::selected(&self.0, names).map_err(bad_input)?;
         let find = |name: &str| self.0.iter().find(|engine| engine.name == name);
         Ok(selected.iter().filter_map(|engine| find(&engine.name)).collect())
@@ -89,9 +86,10 @@ mod tests {
         assert_eq!(Piece::named(&selected[0].native).unwrap(), [Piece::Libtorch]);
         assert_eq!(names(selected), ["tch-base", "candle"]);
         let unnamed = names(engines.select(&[]).unwrap());
-        assert!(
-            unnamed.contains(&"ort") && !unnamed.contains(&"genai"),
-            "references are asked for: {unnamed:?}"
+        assert_eq!(
+            unnamed,
+            ["candle", "tch", "ort"],
+            "hybrids and references are built where they are named"
         );
     }
 

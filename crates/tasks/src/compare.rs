@@ -9,8 +9,8 @@ use setup::Target;
 use tooling::process::command;
 use tooling::{BadInput, Reporter};
 
-use crate::build;
-use crate::cargo::package;
+use crate::build::{self, HUB, PROGRAMS, Wanted};
+use crate::cargo;
 use crate::catalog::{self, Engines};
 use crate::cuda;
 use crate::workspace::{PHOTOFINISH, Workspace};
@@ -28,10 +28,11 @@ pub(crate) struct Needs {
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     let needs = Needs::read(args)?;
     let reporter = Reporter::new(needs.quiet);
-    if !(needs.help || needs.is_refused()) {
+    if needs.help || needs.is_refused() {
+        cargo::build(workspace, &["driver"], None, reporter)?;
+    } else {
         provide(workspace, &needs, reporter)?;
     }
-    package(workspace, "driver", &[], reporter)?;
     let mut driver = command(workspace.binary(PHOTOFINISH));
     // Tells the driver that nothing is left for it to provide.
     driver.arg("compare").args(args).env("PHOTOFINISH_PROVISIONED", "1");
@@ -40,16 +41,15 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
 
 fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
     let engines = Engines::read(workspace)?;
-    let selected = engines.select(&needs.frameworks)?;
     let model = needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
-    let pieces = catalog::pieces_of_model(workspace, model)?;
-    let provision = workspace.provision(reporter)?;
-    for piece in pieces {
-        provision.provide(piece)?;
-    }
-    package(workspace, "prepare", &[], reporter)?;
     let target = needs.target();
-    build::workers(workspace, &selected, &provision, target, reporter)?;
+    let wanted = Wanted {
+        programs: PROGRAMS.into_iter().chain(model.starts_with("hf:").then_some(HUB)).collect(),
+        engines: engines.select(&needs.frameworks)?,
+        pieces: catalog::pieces_of_model(workspace, model)?,
+        target,
+    };
+    build::together(workspace, &wanted, reporter)?;
     match target {
         Target::Cuda => cuda::build(workspace, &needs.frameworks, reporter),
         Target::Cpu => Ok(()),

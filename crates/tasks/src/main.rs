@@ -1,0 +1,163 @@
+//! Repository automation, `cargo xtask`: one file a task, dispatch only. Of the workspace's crates it depends on
+//! small ones alone, so that an engine or a driver that does not compile takes no command with it.
+
+mod build;
+mod calibrate;
+mod cargo;
+mod catalog;
+mod claims;
+mod compare;
+mod cuda;
+mod dist;
+mod doctor;
+mod fuzz;
+mod gate;
+mod install;
+mod profile;
+mod readers;
+mod references;
+mod rehearsal;
+mod splice;
+mod test;
+mod workspace;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use setup::{Asked, Target};
+use tooling::Reporter;
+
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Set up, build, compare, test")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Download what the frameworks need into the cache directory, unless it is there
+    ///
+    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH,
+    /// if set, are used instead of a download.
+    Setup(Asked),
+    /// Set up, then build the driver and one worker for each framework
+    Build {
+        /// Names of configs/engines, or `all`; candle, tch and ort, unless given
+        #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+        frameworks: Vec<String>,
+        /// The program that downloads models named `hf:owner/name`, too
+        #[arg(long, conflicts_with = "device")]
+        hub: bool,
+        /// cuda: the engines' workers for a GPU, apart from the others (docs/gpu.md)
+        #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+        device: Target,
+        /// Plain lines on long work instead of progress bars, and nothing else
+        #[arg(long)]
+        quiet: bool,
+    },
+    /// Build what compares and install it, so that `photofinish` works without this checkout (docs/installing.md)
+    Install(install::Args),
+    /// Build what compares for other machines and pack it: a tar.gz and its checksum in target/dist
+    Dist {
+        #[command(flatten)]
+        what: install::What,
+        /// Plain lines on long work instead of progress bars, and nothing else
+        #[arg(long)]
+        quiet: bool,
+    },
+    /// Set up, build, and compare the frameworks: every argument goes to the driver
+    #[command(disable_help_flag = true)]
+    Compare {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Build another commit and measure it against this checkout, interleaved: the gate of CI
+    ///
+    /// Exit code: that of `photofinish check` (docs/regressions.md).
+    Gate(gate::Args),
+    /// Hold the statistics against simulated comparisons and write docs/calibration.md
+    #[command(disable_help_flag = true)]
+    Calibrate {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Put published claims to the test and write docs/claims.md from what was measured
+    #[command(disable_help_flag = true)]
+    Claims {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
+    Test(test::Args),
+    /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
+    Fuzz(fuzz::Args),
+    /// Say what can run here, and what to do for what cannot
+    Doctor(doctor::Asked),
+    /// Check the rules of the architecture
+    Tidy,
+    /// Say where a worker's time goes, part by part, with Linux's perf
+    Profile(::profile::Args),
+    /// Put the table of a results directory, or of a profile, between the markers of a block of a page
+    Splice {
+        /// With report.md or profile.md; the newest comparison under results/, unless given
+        #[arg(long, value_name = "DIR")]
+        results: Option<PathBuf>,
+        #[arg(long, value_name = "FILE", default_value = "README.md")]
+        page: PathBuf,
+        /// NAME of the page's lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`
+        #[arg(long, value_name = "NAME", default_value = "table")]
+        block: String,
+        /// The answer and the table alone (summary.md)
+        #[arg(long)]
+        short: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = run(Cli::parse().task);
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        tooling::exit_code(&error)
+    })
+}
+
+fn run(task: Task) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::locate()?;
+    match task {
+        Task::Setup(Asked { quiet, device, references: Some(named), .. }) => {
+            done(references::set_up(&workspace, device, &named, Reporter::new(quiet)))
+        }
+        Task::Setup(asked) => {
+            done(workspace.provision(Reporter::new(asked.quiet))?.provide_all(&asked.pieces()))
+        }
+        Task::Build { frameworks, device: Target::Cpu, hub, quiet } => {
+            build::run(&workspace, &frameworks, hub, Reporter::new(quiet))
+        }
+        Task::Build { frameworks, device: Target::Cuda, quiet, .. } => {
+            done(cuda::build(&workspace, &frameworks, Reporter::new(quiet)))
+        }
+        Task::Install(args) => install::run(&workspace, &args),
+        Task::Dist { what, quiet } => dist::run(&workspace, &what, quiet),
+        Task::Compare { args } => compare::run(&workspace, &args),
+        Task::Gate(args) => gate::run(&workspace, &args),
+        Task::Calibrate { args } => calibrate::run(&workspace, &args),
+        Task::Claims { args } => claims::run(&workspace, &args),
+        Task::Test(args) => test::run(&workspace, &args),
+        Task::Fuzz(args) => fuzz::run(&workspace, &args),
+        Task::Doctor(asked) => doctor::run(&workspace, &asked),
+        Task::Tidy => done(test::tidy(&workspace)),
+        Task::Profile(args) => profile::run(&workspace, &args),
+        Task::Splice { results, page, block, short } => {
+            splice::run(&workspace, results, &page, &block, short)
+        }
+    }
+}
+
+fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,127 @@
+//! Progress of a program that works for minutes, such as cargo: its lines as they come, and the time where none comes.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::process::Child;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Nobody should wonder for longer whether a program still works.
+const LONGEST_SILENCE: Duration = Duration::from_secs(4);
+/// On a terminal a clock runs: it overwrites itself.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Copies a child's standard error, which must be a pipe, to this program's until the child closes it.
+pub fn watch(child: &mut Child) -> std::io::Result<()> {
+    let Some(lines) = child.stderr.take() else { return Ok(()) };
+    // Where nothing is built, cargo's only line; whoever asked for something else need not see it.
+    let shown = |line: &[u8]| !String::from_utf8_lossy(line).contains("Finished");
+    copy(lines, &mut std::io::stderr(), Clock::of(std::io::stderr().is_terminal()), shown)
+}
+
+/// What cargo needs to print colours through a pipe, as it would on the terminal.
+pub fn colours() -> Option<(&'static str, &'static str)> {
+    let asked = std::env::var_os("CARGO_TERM_COLOR").is_some() || std::env::var_os("NO_COLOR").is_some();
+    (std::io::stderr().is_terminal() && !asked).then_some(("CARGO_TERM_COLOR", "always"))
+}
+
+/// How a silence is shown.
+#[derive(Clone, Copy)]
+pub struct Clock {
+    patience: Duration,
+    /// Whether it overwrites itself, as on a terminal.
+    overwrites: bool,
+}
+
+impl Clock {
+    pub fn of(terminal: bool) -> Self {
+        Self { patience: if terminal { TICK } else { LONGEST_SILENCE }, overwrites: terminal }
+    }
+}
+
+/// Copies lines for which `shown` is true until their end, and the time where none comes.
+pub fn copy(
+    lines: impl Read + Send + 'static,
+    out: &mut impl Write,
+    clock: Clock,
+    mut shown: impl FnMut(&[u8]) -> bool,
+) -> std::io::Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    // Detached: it ends with the lines, and nothing waits for it.
+    std::thread::spawn(move || {
+        for line in BufReader::new(lines).split(b'\n') {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let begun = Instant::now();
+    loop {
+        match receiver.recv_timeout(clock.patience) {
+            Ok(line) => {
+                let line = line?;
+                if shown(&line) {
+                    out.write_all(&line)?;
+                    out.write_all(b"\n")?;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = begun.elapsed().as_secs();
+                // Whatever comes next begins at the start of the line and is longer.
+                let end = if clock.overwrites { '\r' } else { '\n' };
+                write!(out, "   working, {}:{:02}{end}", seconds / 60, seconds % 60)?;
+            }
+            Err(RecvTimeoutError::Disconnected) => return out.flush(),
+        }
+        out.flush()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One line, then silence until the other end of the channel is dropped.
+    struct Pausing(Option<&'static [u8]>, mpsc::Receiver<()>);
+
+    impl Read for Pausing {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            if let Some(text) = self.0.take() {
+                buffer[..text.len()].copy_from_slice(text);
+                return Ok(text.len());
+            }
+            let _ = self.1.recv();
+            Ok(0)
+        }
+    }
+
+    /// Ends the silence once the clock was shown.
+    struct Shown(Vec<u8>, Option<mpsc::Sender<()>>);
+
+    impl Write for Shown {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.extend(bytes);
+            if String::from_utf8_lossy(&self.0).contains("working") {
+                self.1 = None;
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_copied_and_a_silence_is_answered_with_the_time() {
+        for (terminal, end) in [(true, '\r'), (false, '\n')] {
+            let (sender, receiver) = mpsc::channel();
+            let mut shown = Shown(Vec::new(), Some(sender));
+            let lines = Pausing(Some(b"Compiling bundle\n"), receiver);
+            let clock = Clock { patience: Duration::from_millis(1), overwrites: terminal };
+            copy(lines, &mut shown, clock, |_| true).unwrap();
+            let text = String::from_utf8(shown.0).unwrap();
+            assert!(text.starts_with("Compiling bundle\n   working, 0:00"), "{text}");
+            assert!(text.ends_with(end), "{text}");
+        }
+    }
+}
