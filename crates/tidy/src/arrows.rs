@@ -31,6 +31,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-mock", &["bundle", "engine", "nvml-fake", "worker"]),
     ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
+    ("features", &[]),
+    ("features-large", &[]),
     // A tool for developers that calls every reader there is.
     (
         "fuzz",
@@ -79,6 +81,9 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("worker-check", &["bundle", "foreign", "judge", "measure", "plan", "protocol"]),
     ("xtask", &["configs", "gpu", "profile", "protocol", "setup", "tidy", "tooling"]),
 ];
+
+/// Crates of ours without code: they only name features, and any crate may depend on them.
+pub(crate) const FEATURES: [&str; 2] = ["features", "features-large"];
 
 /// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
 /// `prepare` reads GGUF with candle-core.

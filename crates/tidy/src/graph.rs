@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tooling::process::{cargo, output_of};
 
 use crate::Finding;
-use crate::arrows::{ALLOWED, FRAMEWORKS, NATIVE};
+use crate::arrows::{ALLOWED, FEATURES, FRAMEWORKS, NATIVE};
 
 pub(crate) struct Graph {
     members: BTreeMap<String, Member>,
@@ -110,7 +110,7 @@ impl Graph {
             }];
         };
         let ours = member.names().filter(|dependency| self.members.contains_key(*dependency));
-        ours.filter(|dependency| !allowed.contains(dependency))
+        ours.filter(|dependency| !allowed.contains(dependency) && !FEATURES.contains(dependency))
             .map(|dependency| Finding {
                 rule: RULE,
                 place: name.to_owned(),
@@ -246,6 +246,12 @@ mod tests {
         assert_eq!(found(&[("driver", "worker", "*")]), ["driver depends on worker"]);
         assert_eq!(found(&[("bundle", "engine", "*")]), ["bundle depends on engine"]);
         assert_eq!(found(&[("xtask", "driver", "*")]), ["xtask depends on driver"]);
+    }
+
+    #[test]
+    fn every_crate_may_share_features() {
+        assert_eq!(found(&[("bundle", "features", "*"), ("charts", "features-large", "*")]), [""; 0]);
+        assert_eq!(found(&[("features", "bundle", "*")]), ["features depends on bundle"]);
     }
 
     #[test]

@@ -1,21 +1,18 @@
 //! The rules of docs/architecture.md that a machine can check, and rules on pages and code.
 
 mod arrows;
-mod code;
 mod cycles;
 mod files;
 mod graph;
-mod licences;
 mod modules;
 mod names;
 mod pages;
+mod sizes;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-
-use crate::modules::Module;
 
 /// One breach of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +30,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the checkout at `root`: prints what was found, and ends in an error if a rule is broken.
+/// Checks the checkout at `root`: prints the longest files and functions and what was found, and ends in an error if a
+/// rule is broken.
 pub fn run(root: &Path) -> Result<()> {
+    let texts = files::texts(root)?;
+    let sizes = sizes::Sizes::read(&texts)?;
+    println!("{sizes}");
     let graph = graph::Graph::read(root)?;
     for (name, ours) in graph.arrows() {
         println!("{name} → {}", if ours.is_empty() { "none of ours".into() } else { ours.join(", ") });
@@ -43,8 +44,8 @@ pub fn run(root: &Path) -> Result<()> {
     for (name, roots) in graph.roots() {
         findings.extend(check_crate(root, name, roots)?);
     }
-    findings.extend(files::check(root)?);
-    findings.extend(licences::check(root)?);
+    findings.extend(texts.iter().flat_map(|(name, text)| files::check(name, text)));
+    findings.extend(sizes.check());
     for finding in &findings {
         println!("tidy: {finding}");
     }
@@ -55,14 +56,11 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Holds the code of one crate to the rules on code, and says whether its modules form a cycle.
+/// Says whether the modules of one crate form a cycle, which breaks a rule.
 fn check_crate(root: &Path, name: &str, roots: &[PathBuf]) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
     let mut cycles = Vec::new();
     for file in roots {
-        let modules: Vec<Module> = modules::modules(file)?;
-        cycles.extend(cycles::cycles(&modules));
-        findings.extend(code::check(root, name, &modules)?);
+        cycles.extend(cycles::cycles(&modules::modules(file)?));
     }
     if cycles.is_empty() {
         println!("{name}: no cycle of modules");
@@ -70,8 +68,7 @@ fn check_crate(root: &Path, name: &str, roots: &[PathBuf]) -> Result<Vec<Finding
     for cycle in &cycles {
         println!("{name}: cycle of modules {}: {}", cycle.modules.join(", "), cycle.uses(root));
     }
-    findings.extend(cycles.iter().map(|cycle| cycle.finding(root, name)));
-    Ok(findings)
+    Ok(cycles.iter().map(|cycle| cycle.finding(root, name)).collect())
 }
 
 /// A file's name from the checkout's root.

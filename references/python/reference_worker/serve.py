@@ -58,7 +58,7 @@ def _runtime(adapter_class, device):
         raise WorkerError(f"{adapter_class.FRAMEWORK} finds no {device} that it can use: {said}") from error
 
 
-def _work(load_adapter, stream, start_ns, send):
+def _read_job(stream):
     try:
         job = json.loads(stream.readline())
     except ValueError as error:
@@ -73,7 +73,33 @@ def _work(load_adapter, stream, start_ns, send):
         raise bad_input(f"settings.slowdown is {slowdown}: give a share of the time from 0 to {LARGEST_SLOWDOWN}")
     if settings.get("dequantised"):
         raise unsupported("a reference computes in its own way alone: name an engine first")
-    spawned = job.get("spawned_at_ns")
+    return job
+
+
+def _check_settings(settings, adapter_class):
+    shards = settings.get("shards", 1)
+    if shards != 1 and not adapter_class.SHARDS:
+        raise unsupported(f"its weights are not divided over devices ({shards} were asked for)")
+    if settings.get("hidden_states") and not adapter_class.HIDDEN_STATES:
+        raise unsupported(f"{adapter_class.FRAMEWORK} gives no access to hidden states here")
+    unknown = [name for name in settings.get("options", {}) if name not in adapter_class.OPTIONS]
+    if unknown:
+        raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
+
+
+def _check_sequences(task, bundle, context):
+    lengths = {len(row) for row in task["sequences"]}
+    if len(lengths) != 1 or 0 in lengths:
+        raise bad_input("sequences of a batch are of one length, of one token at least")
+    length = lengths.pop()
+    measure.check_tokens(task["sequences"], length, context)
+    if not bundle.causal and (task.get("piece") or length) < length:
+        raise bad_input("this model attends both ways: a whole sequence is appended in one piece, after begin")
+
+
+def _work(load_adapter, stream, start_ns, send):
+    job = _read_job(stream)
+    task, settings, spawned = job["task"], job["settings"], job.get("spawned_at_ns")
 
     phase = Phase()
     adapter_class = load_adapter()
@@ -88,14 +114,7 @@ def _work(load_adapter, stream, start_ns, send):
     startup = None if spawned is None else max(ready_ns - spawned, 0)
     send("started", startup_ns=startup, runtime_ns=ready_ns - start_ns, memory=started)
 
-    shards = settings.get("shards", 1)
-    if shards != 1 and not adapter_class.SHARDS:
-        raise unsupported(f"its weights are not divided over devices ({shards} were asked for)")
-    if settings.get("hidden_states") and not adapter_class.HIDDEN_STATES:
-        raise unsupported(f"{adapter_class.FRAMEWORK} gives no access to hidden states here")
-    unknown = [name for name in settings.get("options", {}) if name not in adapter_class.OPTIONS]
-    if unknown:
-        raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
+    _check_settings(settings, adapter_class)
     bundle = Bundle(job["bundle"], job.get("model"))
     if not bundle.causal and not adapter_class.BOTH_WAYS:
         framework = adapter_class.FRAMEWORK
@@ -112,7 +131,7 @@ def _work(load_adapter, stream, start_ns, send):
     after_ns = clock.now_ns()
     memory = phase.end()
     keep_within_window(bundle, adapter)
-    if slowdown > 0:
+    if slowdown := settings.get("slowdown", 0.0):
         adapter = Slowed(adapter, slowdown)
     in_effect = adapter.in_effect()
     if task["kind"] == "measure" and task["kv_cache"] == "off" and in_effect["kv_cache"] != "none":
@@ -135,13 +154,7 @@ def _work(load_adapter, stream, start_ns, send):
     elif kind == "generate":
         measure.generate(adapter, task, context, send)
     elif kind == "score":
-        lengths = {len(row) for row in task["sequences"]}
-        if len(lengths) != 1 or 0 in lengths:
-            raise bad_input("sequences of a batch are of one length, of one token at least")
-        length = lengths.pop()
-        measure.check_tokens(task["sequences"], length, context)
-        if not bundle.causal and (task.get("piece") or length) < length:
-            raise bad_input("this model attends both ways: a whole sequence is appended in one piece, after begin")
+        _check_sequences(task, bundle, context)
         score.score(adapter, task, bundle, settings.get("hidden_states", False))
         send("scored", file=task["file"])
     elif kind == "trace":
