@@ -1,132 +1,169 @@
-//! A repository on the Hugging Face hub, fetched into the cache that all of Hugging Face's tools share.
+//! A repository on the Hugging Face hub, in the cache that all of Hugging Face's tools share. The program `hub` fetches
+//! what the cache lacks.
+
+mod program;
 
 use std::path::{Path, PathBuf};
-
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo, RepoType};
 
 use crate::chat::{TEMPLATE, TOKENIZER_CONFIG};
 use crate::error::PrepareError;
 use crate::huggingface::{INDEX, WEIGHTS, indexed_files};
 use crate::model::{CONFIG, SourceFile, TOKENIZER};
 use crate::progress::Progress;
+use program::Program;
 
 /// The directory of a snapshot of `repository`. A snapshot that is complete in the cache is used as it is;
 /// otherwise the newest one is fetched, unless `HF_HUB_OFFLINE` forbids it.
 pub(crate) fn fetch(repository: &str, progress: Progress) -> Result<PathBuf, PrepareError> {
-    check_name(repository)?;
-    let cache = cache();
-    let snapshots = cache.path().join(model(repository, "main").folder_name()).join("snapshots");
-    let reference = snapshots.with_file_name("refs").join("main");
-    let cached = std::fs::read_to_string(reference).ok();
-    let cached = cached.filter(|commit| is_commit(commit.trim())).map(|commit| snapshots.join(commit.trim()));
-
-    if offline() {
-        let forbidden = "is not in the local cache, and HF_HUB_OFFLINE forbids fetching it";
-        let snapshot = cached.ok_or_else(|| error(repository, format!("it {forbidden}")))?;
-        let local = |file: &str| Ok(Some(snapshot.join(file)).filter(|path| path.is_file()));
-        return match complete(local)? {
-            Ok(()) => Ok(snapshot),
-            Err(missing) => Err(error(repository, format!("its {missing} {forbidden}"))),
-        };
-    }
-    if let Some(snapshot) = cached {
-        let local = |file: &str| Ok(Some(snapshot.join(file)).filter(|path| path.is_file()));
-        if local(TOKENIZER)?.is_some() && complete(local)?.is_ok() {
-            return Ok(snapshot);
-        }
-    }
-    download(repository, &cache, &snapshots, progress)
+    let cached = Cached::find(repository)?;
+    let lacking = match cached.main() {
+        None => "it".to_owned(),
+        Some(snapshot) => match needed(&snapshot, |file| snapshot.join(file).is_file())? {
+            Err(missing) => format!("its {missing}"),
+            // Without a tokenizer it may be complete.
+            Ok(files) if offline() || files.iter().any(|file| file == TOKENIZER) => return Ok(snapshot),
+            Ok(_) => format!("its {TOKENIZER}"),
+        },
+    };
+    download(&cached, &cached.hub(&lacking, progress)?)
 }
 
 /// The directory of a snapshot that holds the configuration of `repository`: nothing else is fetched.
 pub(crate) fn fetch_config(repository: &str, progress: Progress) -> Result<PathBuf, PrepareError> {
-    check_name(repository)?;
-    let cache = cache();
-    let cached = cache.repo(model(repository, "main")).get(CONFIG);
-    let config = match cached {
-        Some(path) => path,
-        None if offline() => {
-            let reason =
-                format!("its {CONFIG} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it");
-            return Err(error(repository, reason));
-        }
-        None => {
-            let failed = |e: &dyn std::fmt::Display| error(repository, format!("cannot fetch {CONFIG}: {e}"));
-            let api = api(&cache, progress).map_err(|e| failed(&e))?;
-            // Of a commit, as `download` does it: what is kept here serves there.
-            let info = api.repo(model(repository, "main")).info().map_err(|e| failed(&e))?;
-            check_commit(repository, &info.sha)?;
-            api.repo(model(repository, &info.sha)).download(CONFIG).map_err(|e| failed(&e))?
-        }
-    };
-    Ok(config.parent().expect("a file lies in a directory").to_path_buf())
+    let cached = Cached::find(repository)?;
+    if let Some(snapshot) = cached.main().filter(|snapshot| snapshot.join(CONFIG).is_file()) {
+        return Ok(snapshot);
+    }
+    let hub = cached.hub(&format!("its {CONFIG}"), progress)?;
+    // Of a commit, as `download` does it: what is kept here serves there.
+    let commit = hub.list(repository, &cached.cache).map_err(|reason| cached.error(reason))?.commit;
+    let snapshot = cached.snapshot(&commit)?;
+    cached.add(&hub, &commit, &snapshot, [CONFIG.to_owned()])?;
+    Ok(snapshot)
 }
 
-/// Whether `get` finds all that a model needs, else what is missing.
-fn complete(
-    get: impl Fn(&str) -> Result<Option<PathBuf>, PrepareError>,
-) -> Result<Result<(), String>, PrepareError> {
-    if get(CONFIG)?.is_none() {
+/// The files that a model needs, of those that `is_there` tells of, else what is missing. Those that an index lists are
+/// among them as soon as the index lies in `snapshot`.
+fn needed(
+    snapshot: &Path,
+    is_there: impl Fn(&str) -> bool,
+) -> Result<Result<Vec<String>, String>, PrepareError> {
+    if !is_there(CONFIG) {
         return Ok(Err(CONFIG.into()));
     }
-    for optional in [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE] {
-        get(optional)?;
+    let optional = [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE].into_iter().filter(|file| is_there(file));
+    let mut files: Vec<_> = [CONFIG].into_iter().chain(optional).map(str::to_owned).collect();
+    if is_there(WEIGHTS) {
+        files.push(WEIGHTS.into());
+        return Ok(Ok(files));
     }
-    if get(WEIGHTS)?.is_some() {
-        return Ok(Ok(()));
-    }
-    let Some(index) = get(INDEX)? else {
+    if !is_there(INDEX) {
         return Ok(Err(format!("{WEIGHTS} (or {INDEX})")));
-    };
-    for shard in indexed_files(&SourceFile::open(&index)?)? {
-        if get(&shard)?.is_none() {
-            return Ok(Err(shard));
+    }
+    files.push(INDEX.into());
+    let index = snapshot.join(INDEX);
+    if index.is_file() {
+        for shard in indexed_files(&SourceFile::open(&index)?)? {
+            if !is_there(&shard) {
+                return Ok(Err(shard));
+            }
+            files.push(shard);
         }
     }
-    Ok(Ok(()))
+    Ok(Ok(files))
 }
 
 /// Fetches from one commit, so that no two files are of different versions, and moves the cache's `main`
 /// there once all of them have arrived.
-fn download(
-    repository: &str,
-    cache: &Cache,
-    snapshots: &Path,
-    progress: Progress,
-) -> Result<PathBuf, PrepareError> {
-    let failed = |what: &str, e: &dyn std::fmt::Display| error(repository, format!("cannot {what}: {e}"));
-    let api = api(cache, progress).map_err(|e| failed("reach the hub", &e))?;
-    let info = api.repo(model(repository, "main")).info();
-    let info = info.map_err(|e| failed("find it on the hub", &e))?;
-    check_commit(repository, &info.sha)?;
-    let commit: ApiRepo = api.repo(model(repository, &info.sha));
-    let snapshot = snapshots.join(&info.sha);
-    let get = |file: &str| {
-        let path = snapshot.join(file);
-        if path.is_file() {
-            return Ok(Some(path));
-        }
-        if !info.siblings.iter().any(|sibling| sibling.rfilename == file) {
-            return Ok(None);
-        }
-        commit.download(file).map(Some).map_err(|e| failed(&format!("fetch {file}"), &e))
-    };
-    if let Err(missing) = complete(get)? {
-        return Err(error(repository, format!("it has no {missing}")));
+fn download(cached: &Cached<'_>, hub: &Program) -> Result<PathBuf, PrepareError> {
+    let listing = hub.list(cached.repository, &cached.cache).map_err(|reason| cached.error(reason))?;
+    let snapshot = cached.snapshot(&listing.commit)?;
+    let is_there = |file: &str| listing.files.contains(file) || snapshot.join(file).is_file();
+    // An index is fetched before those that it lists.
+    for _ in 0..2 {
+        let files = needed(&snapshot, is_there)?;
+        let files = files.map_err(|missing| cached.error(format!("it has no {missing}")))?;
+        cached.add(hub, &listing.commit, &snapshot, files)?;
     }
-    let main = cache.repo(model(repository, "main"));
-    main.create_ref(&info.sha).map_err(|e| failed("note its commit in the cache", &e))?;
+    cached
+        .move_main(&listing.commit)
+        .map_err(|e| cached.error(format!("cannot note its commit in the cache: {e}")))?;
     Ok(snapshot)
 }
 
-fn api(cache: &Cache, progress: Progress) -> Result<Api, ApiError> {
-    let mut builder =
-        ApiBuilder::from_env().with_cache_dir(cache.path().clone()).with_progress(progress == Progress::Bar);
-    if let Ok(token) = std::env::var("HF_TOKEN") {
-        builder = builder.with_token(Some(token));
+/// A repository's part of the cache, which may not be there yet.
+struct Cached<'a> {
+    repository: &'a str,
+    cache: PathBuf,
+    directory: PathBuf,
+}
+
+impl<'a> Cached<'a> {
+    fn find(repository: &'a str) -> Result<Self, PrepareError> {
+        check_name(repository)?;
+        let cache = cache()
+            .ok_or_else(|| error(repository, "neither HF_HOME nor HOME says where its cache lies".into()))?;
+        let directory = cache.join(format!("models--{}", repository.replace('/', "--")));
+        Ok(Cached { repository, cache, directory })
     }
-    builder.build()
+
+    fn reference(&self) -> PathBuf {
+        self.directory.join("refs").join("main")
+    }
+
+    /// The snapshot that the cache knows as the newest.
+    fn main(&self) -> Option<PathBuf> {
+        let commit = std::fs::read_to_string(self.reference()).ok()?;
+        self.snapshot(commit.trim()).ok()
+    }
+
+    fn move_main(&self, commit: &str) -> std::io::Result<()> {
+        let reference = self.reference();
+        std::fs::create_dir_all(reference.parent().expect("it was joined"))?;
+        std::fs::write(reference, commit)
+    }
+
+    /// The directory of a commit. A commit becomes part of a path.
+    fn snapshot(&self, commit: &str) -> Result<PathBuf, PrepareError> {
+        if is_commit(commit) {
+            return Ok(self.directory.join("snapshots").join(commit));
+        }
+        let commit = foreign::shortened(commit, 80);
+        Err(self.error(format!("the hub names {commit:?} as its commit, which is not 40 hexadecimal digits")))
+    }
+
+    /// The program that fetches what is `lacking`, if it may and is there.
+    fn hub(&self, lacking: &str, progress: Progress) -> Result<Program, PrepareError> {
+        let program = match offline() {
+            true => Err("HF_HUB_OFFLINE forbids fetching it".to_owned()),
+            false => Program::find(progress),
+        };
+        program.map_err(|why| self.error(format!("{lacking} is not in the local cache, and {why}")))
+    }
+
+    /// Fetches those of `files` that the snapshot lacks.
+    fn add(
+        &self,
+        hub: &Program,
+        commit: &str,
+        snapshot: &Path,
+        files: impl IntoIterator<Item = String>,
+    ) -> Result<(), PrepareError> {
+        let is_absent = |file: &String| !snapshot.join(file).is_file();
+        let absent: Vec<_> = files.into_iter().filter(is_absent).collect();
+        if absent.is_empty() {
+            return Ok(());
+        }
+        hub.fetch(self.repository, &self.cache, commit, &absent).map_err(|reason| self.error(reason))?;
+        match absent.iter().find(|file| is_absent(file)) {
+            Some(file) => Err(self.error(format!("the hub gave a {file} of another commit than {commit}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn error(&self, reason: String) -> PrepareError {
+        error(self.repository, reason)
+    }
 }
 
 fn check_name(repository: &str) -> Result<(), PrepareError> {
@@ -140,32 +177,18 @@ fn check_name(repository: &str) -> Result<(), PrepareError> {
     }
 }
 
-/// A commit becomes part of a path.
-fn check_commit(repository: &str, commit: &str) -> Result<(), PrepareError> {
-    if is_commit(commit) {
-        return Ok(());
-    }
-    let commit = foreign::shortened(commit, 80);
-    Err(error(
-        repository,
-        format!("the hub names {commit:?} as its commit, which is not 40 hexadecimal digits"),
-    ))
-}
-
 fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn model(repository: &str, revision: &str) -> Repo {
-    Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned())
-}
-
 /// `HF_HUB_CACHE`, else `HF_HOME`/hub, else the default, as `huggingface_hub` has it.
-fn cache() -> Cache {
-    match std::env::var_os("HF_HUB_CACHE").filter(|path| !path.is_empty()) {
-        Some(path) => Cache::new(path.into()),
-        None => Cache::from_env(),
-    }
+fn cache() -> Option<PathBuf> {
+    let given = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    given("HF_HUB_CACHE").or_else(|| {
+        let home = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+        let given = given("HF_HOME").or_else(|| Some(home()?.join(".cache").join("huggingface")));
+        given.map(|home| home.join("hub"))
+    })
 }
 
 /// As `huggingface_hub` reads it.

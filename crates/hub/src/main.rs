@@ -1,0 +1,80 @@
+//! Fetches files of a repository on the Hugging Face hub into the cache that all of Hugging Face's tools share.
+//! `prepare` starts this program where the cache lacks something (README.md).
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
+use hf_hub::{Repo, RepoType};
+use serde_json::{Value, json};
+
+/// Fetches files of a repository on the Hugging Face hub into a cache, and prints their paths.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// The repository: owner/name
+    repository: String,
+    /// Files to fetch; without any, the names of all files are printed, with the commit that has them
+    files: Vec<String>,
+    /// A branch, a tag or a commit
+    #[arg(long, default_value = "main")]
+    revision: String,
+    /// Directory of the cache
+    #[arg(long, value_name = "DIR")]
+    cache: PathBuf,
+    /// No progress bars
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn main() -> ExitCode {
+    end_with_parent();
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // `prepare` says it. If it has gone away, nobody listens.
+        Err(reason) => {
+            let _ = say(&json!({ "error": reason }));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let model = |revision: &str| {
+        Repo::with_revision(arguments.repository.clone(), RepoType::Model, revision.to_owned())
+    };
+    let api = api(arguments).map_err(|e| format!("cannot reach the hub: {e}"))?;
+    let repository = api.repo(model(&arguments.revision));
+    if arguments.files.is_empty() {
+        let info = repository.info().map_err(|e| format!("cannot find it on the hub: {e}"))?;
+        let files: Vec<_> = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+        return say(&json!({ "commit": info.sha, "files": files }));
+    }
+    for file in &arguments.files {
+        let path = repository.download(file).map_err(|e| format!("cannot fetch {file}: {e}"))?;
+        say(&json!({ "file": file, "path": path }))?;
+    }
+    Ok(())
+}
+
+fn api(arguments: &Arguments) -> Result<Api, ApiError> {
+    let mut builder =
+        ApiBuilder::from_env().with_cache_dir(arguments.cache.clone()).with_progress(!arguments.quiet);
+    if let Ok(token) = std::env::var("HF_TOKEN") {
+        builder = builder.with_token(Some(token));
+    }
+    builder.build()
+}
+
+/// Prints one line of JSON.
+fn say(line: &Value) -> Result<(), String> {
+    writeln!(std::io::stdout(), "{line}").map_err(|e| format!("cannot write to stdout: {e}"))
+}
+
+/// Whoever kills `prepare` means the download, too.
+fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+}
