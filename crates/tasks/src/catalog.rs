@@ -59,6 +59,16 @@ pub(crate) fn pieces_of_model(workspace: &Workspace, name: &str) -> Result<Vec<P
     Ok(Vec::new())
 }
 
+/// Whether `--model` names a model that is downloaded from Hugging Face's hub.
+pub(crate) fn is_of_hub(workspace: &Workspace, name: &str) -> Result<bool> {
+    let models = configs::models(&workspace.layers()).map_err(bad_input)?;
+    if !models.iter().any(|known| known == name) {
+        return Ok(name.starts_with("hf:"));
+    }
+    let model = configs::model(&workspace.layers(), name).map_err(bad_input)?;
+    Ok(model.source.starts_with("hf:"))
+}
+
 fn bad_input(error: ConfigError) -> BadInput {
     BadInput(error.to_string())
 }

@@ -44,7 +44,7 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
     let model = needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
     let target = needs.target();
     let wanted = Wanted {
-        programs: PROGRAMS.into_iter().chain(model.starts_with("hf:").then_some(HUB)).collect(),
+        programs: PROGRAMS.into_iter().chain(catalog::is_of_hub(workspace, model)?.then_some(HUB)).collect(),
         engines: engines.select(&needs.frameworks)?,
         pieces: catalog::pieces_of_model(workspace, model)?,
         target,

@@ -10,6 +10,8 @@ mod compare;
 mod cuda;
 mod dist;
 mod doctor;
+#[cfg(test)]
+mod features;
 mod fuzz;
 mod gate;
 mod install;

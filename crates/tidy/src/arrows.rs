@@ -44,6 +44,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("foreign", &[]),
     ("gpu", &[]),
     ("history", &["foreign"]),
+    ("hub", &[]),
     ("judge", &["bundle", "configs", "foreign", "history", "plan", "protocol", "statistics"]),
     (
         "measure",
@@ -74,12 +75,13 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("render", &["charts", "configs", "foreign", "history", "judge", "plan", "protocol", "statistics"]),
     ("setup", &["tooling"]),
     ("statistics", &[]),
+    ("tasks", &["configs", "gpu", "profile", "protocol", "setup", "tooling", "xtask"]),
     ("tidy", &["tooling"]),
-    ("tooling", &[]),
+    ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
     ("worker-check", &["bundle", "foreign", "judge", "measure", "plan", "protocol"]),
-    ("xtask", &["configs", "gpu", "profile", "protocol", "setup", "tidy", "tooling"]),
+    ("xtask", &[]),
 ];
 
 /// Crates of ours without code: they only name features, and any crate may depend on them.

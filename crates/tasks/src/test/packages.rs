@@ -82,6 +82,7 @@ pub(super) const PACKAGES: &[Package] = &[
     usual("worker-check", COMPARING),
     usual("driver", COMPARING),
     usual("prepare", &[]),
+    usual("hub", &["prepare"]),
     usual("fuzz", COMPARING),
     usual("engine-candle", &[]),
     usual("engine-ort", &["prepare"]),

@@ -1,0 +1,55 @@
+//! One set of features for every crate, whatever is built with it (invariant 10 of docs/architecture.md): a worker that
+//! is built together with others is the same program as one that is built alone, and nothing is compiled twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tooling::process::{cargo, output_of};
+
+use crate::workspace::Workspace;
+
+/// Sets of features of each package: more than one where it runs on the machine that builds, too.
+type Features = BTreeMap<String, BTreeSet<String>>;
+
+/// What cargo resolves for these packages built in one invocation.
+fn resolved(packages: &[String], edges: &str) -> Features {
+    let mut tree = cargo(&Workspace::locate().unwrap().root);
+    tree.args(["tree", "--locked", "--offline", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
+    tree.args(packages.iter().flat_map(|name| ["--package", name]));
+    let mut features = Features::new();
+    for line in output_of(&mut tree).unwrap().lines() {
+        if let Some((package, of_package)) = line.trim_end_matches(" (*)").split_once('|') {
+            features.entry(package.to_owned()).or_default().insert(of_package.to_owned());
+        }
+    }
+    features
+}
+
+fn members() -> Vec<String> {
+    let mut tree = cargo(&Workspace::locate().unwrap().root);
+    tree.args(["tree", "--locked", "--offline", "--workspace", "--depth", "0", "--prefix", "none", "--format", "{p}"]);
+    let names = output_of(&mut tree).unwrap();
+    let name = |line: &str| line.split(' ').next().map(str::to_owned);
+    names.lines().filter_map(name).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
+    let members = members();
+    assert!(members.len() > 30, "{members:?}");
+    let together = resolved(&members, "normal,build,dev");
+    let mut differences = Vec::new();
+    for member in &members {
+        for edges in ["normal,build", "normal,build,dev"] {
+            for (package, sets) in resolved(std::slice::from_ref(member), edges) {
+                for set in sets.iter().filter(|&set| !together[&package].contains(set)) {
+                    differences.push(format!("{member} alone ({edges}): {package} has [{set}], not {:?}", together[&package]));
+                }
+            }
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "declare in crates/features or crates/features-large what all need:\n{}",
+        differences.join("\n")
+    );
+}
