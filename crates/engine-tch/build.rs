@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 const RELOCATABLE: &str = "PHOTOFINISH_RELOCATABLE";
 
 fn main() {
-    for input in ["build.rs", "src/profile.cpp", "src/script.cpp", "src/shim.cpp", "src/shim.h"] {
+    for input in
+        ["build.rs", "src/native.cpp", "src/profile.cpp", "src/script.cpp", "src/shim.cpp", "src/shim.h"]
+    {
         println!("cargo::rerun-if-changed={input}");
     }
     for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI", RELOCATABLE] {
@@ -49,7 +51,7 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .define("_GLIBCXX_USE_CXX11_ABI", Some(abi.as_str()))
-        .files(["src/profile.cpp", "src/script.cpp", "src/shim.cpp"])
+        .file("src/native.cpp")
         .compile("engine_tch_shim");
 }
 

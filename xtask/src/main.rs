@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Processor minutes of a first build, by `cargo build --timings` on two cores (docs/building.md).
+/// Processor minutes of first builds, as `cargo build --timings` sums them.
 const TASKS: f64 = 2.0;
 const COMPARE: f64 = 10.0;
 const TEST: f64 = 30.0;

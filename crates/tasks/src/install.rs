@@ -100,6 +100,8 @@ pub(crate) fn build(workspace: &Workspace, what: &What, reporter: Reporter) -> R
     }
     let tools = build::tools(&engines, what.hub);
     let programs: Vec<&str> = PROGRAMS.into_iter().chain(tools).collect();
+    // What is set up in Python is not installed, but its sources are.
+    let engines = engines.into_iter().filter(|engine| !engine.worker.contains('/')).collect();
     build::together(workspace, &Wanted { programs, engines, ..Wanted::default() }, reporter)?;
     names.retain(|name| workspace.binary(name).is_file());
     Ok(names)

@@ -1,0 +1,4 @@
+// One unit of the three: libtorch's headers, most of the work, are read once.
+#include "profile.cpp"
+#include "script.cpp"
+#include "shim.cpp"
