@@ -46,6 +46,7 @@ const GROUPS: &[&[Package]] = &[
         Package::native("driver"),
     ],
     &[
+        Package::plain("conformance"),
         Package::plain("prepare"),
         Package::plain("fuzz"),
         Package::plain("onnx"),
