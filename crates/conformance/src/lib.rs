@@ -11,12 +11,12 @@ mod suite;
 
 use engine::{Bundle, EngineError, InferenceEngine, Precision, Settings, Want};
 
+use crate::models::diffusion_models;
 pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };
 pub use models::{
-    Model, Reference, architectures, at, bundle, diffusion_models, each, fixtures, threads, tiny,
-    tiny_models, with_options,
+    Model, Reference, architectures, at, bundle, each, fixtures, tiny, tiny_models, with, with_options,
 };
 pub use suite::{check_caches, check_model, check_profile};
 

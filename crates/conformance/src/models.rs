@@ -27,7 +27,7 @@ pub fn architectures() -> Vec<PathBuf> {
 }
 
 /// Directories of the tiny models that generate by masked diffusion.
-pub fn diffusion_models() -> Vec<PathBuf> {
+pub(crate) fn diffusion_models() -> Vec<PathBuf> {
     directories(&fixtures().with_file_name("diffusion"))
 }
 
@@ -40,7 +40,7 @@ fn directories(parent: &Path) -> Vec<PathBuf> {
 
 /// The threads that most tests ask for. candle's spin while they wait for one another, so there must not be more of them
 /// than cores.
-pub fn threads() -> usize {
+pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(2))
 }
 
@@ -60,8 +60,13 @@ pub fn at(precision: Precision) -> Settings {
 
 /// f32 with these options and no others.
 pub fn with_options(options: &[(&str, &str)]) -> Settings {
+    with(at(Precision::F32), options)
+}
+
+/// These settings with these options and no others.
+pub fn with(settings: Settings, options: &[(&str, &str)]) -> Settings {
     let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Settings { options, ..at(Precision::F32) }
+    Settings { options, ..settings }
 }
 
 /// A model as engines load it, at every precision, with its reference.

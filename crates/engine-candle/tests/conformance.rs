@@ -1,14 +1,14 @@
 use conformance::{
     Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_diffusion, check_follows,
     check_hidden_states_are_asked_for, check_quantised_kernels, check_tiny_models, each, logits_in_pieces,
-    max_abs_difference, senseless, tiny, unsupported, with_options,
+    max_abs_difference, senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
 
 /// On the CPU, the decoder that a GPU computes with.
 fn tensors(precision: Precision) -> Settings {
-    Settings { options: with_options(&[("decoder", "tensors")]).options, ..at(precision) }
+    with(at(precision), &[("decoder", "tensors")])
 }
 
 #[test]

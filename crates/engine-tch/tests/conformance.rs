@@ -1,17 +1,13 @@
 use conformance::{
     Model, TOLERANCE, at, check_architectures, check_caches, check_diffusion, check_follows,
     check_hidden_states_are_asked_for, check_profile, check_quantised_kernels, check_tiny_models,
-    logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with_options,
+    logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_tch::Tch;
 
 const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
 const UNFUSED: (&str, &str) = ("fused", "false");
-
-fn with(settings: Settings, options: &[(&str, &str)]) -> Settings {
-    Settings { options: with_options(options).options, ..settings }
-}
 
 #[test]
 fn keys_and_values_are_kept_in_what_is_asked_for() {

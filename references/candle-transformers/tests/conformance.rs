@@ -2,7 +2,7 @@
 
 use candle_core::Device as CandleDevice;
 use candle_core::quantized::gguf_file;
-use conformance::{Model, at, check_model, unsupported, with_options};
+use conformance::{Model, at, check_model, unsupported, with};
 use engine::{Device, InferenceEngine, Precision, Settings};
 use reference_candle_transformers::CandleTransformers;
 
@@ -55,8 +55,7 @@ fn quantized_llama_conforms_from_a_derived_gguf_of_f32() {
     unsafe {
         std::env::set_var("PHOTOFINISH_SOURCE_GGUF", &file);
     }
-    let options = with_options(&[("weights", "source")]).options;
-    let settings = Settings { options, ..settings(Precision::F32) };
+    let settings = with(settings(Precision::F32), &[("weights", "source")]);
     assert_eq!(CandleTransformers::weights_file(bundle, &settings).unwrap(), file);
     check_model::<CandleTransformers>(&model, &settings);
 }
