@@ -12,6 +12,7 @@ mod suite;
 use engine::{Bundle, EngineError, InferenceEngine, Precision, Settings, Want};
 
 use crate::models::diffusion_models;
+
 pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };
