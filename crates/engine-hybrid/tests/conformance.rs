@@ -3,8 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use engine::conformance::{Reference, argmax, check_model, tiny_models};
-use engine::{Bundle, Device, EngineError, InferenceEngine, Precision, Settings, Want};
+use conformance::{Model, Reference, argmax, at, check_model, senseless, tiny, unsupported, with_options};
+use engine::{Device, InferenceEngine, Precision, Settings, Want};
 use engine_hybrid::Hybrid;
 
 const PAIRS: [(&str, &str); 6] = [
@@ -23,51 +23,18 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// candle's threads spin while they wait for one another, so there must not be more of them than cores.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(2))
-}
-
 fn settings((prefill, decode): (&str, &str)) -> Settings {
-    let option = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    Settings {
-        precision: Precision::F32,
-        cache: Precision::F32,
-        device: Device::Cpu,
-        threads: threads(),
-        jit: true,
-        hidden_states: false,
-        dequantised: false,
-        options: [option("prefill", prefill), option("decode", decode)].into(),
-    }
-}
-
-/// Every tiny model, prepared, with its reference.
-fn models() -> Vec<(tempfile::TempDir, Bundle, Reference)> {
-    let prepared = tiny_models().into_iter().map(|model| {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let request = prepare::Request {
-            source: prepare::Source::Directory(model.clone()),
-            name: None,
-            precisions: vec![Precision::F32],
-            bundles: directory.path().into(),
-            progress: prepare::Progress::Silent,
-        };
-        let bundle = Bundle::open(prepare::prepare(&request).expect("prepares")).expect("opens");
-        (directory, bundle, Reference::read(&model))
-    });
-    prepared.collect()
+    with_options(&[("prefill", prefill), ("decode", decode)])
 }
 
 #[test]
 fn every_pair_conforms_on_every_architecture() {
     let _turn = turn();
-    for (_directory, bundle, reference) in models() {
+    for model in tiny() {
         for pair in PAIRS {
-            println!("{} {pair:?}", bundle.manifest().name);
-            check_model::<Hybrid>(&bundle, &reference, &settings(pair));
-            let with_hidden_states = Settings { hidden_states: true, ..settings(pair) };
-            check_model::<Hybrid>(&bundle, &reference, &with_hidden_states);
+            println!("{pair:?}");
+            check_model::<Hybrid>(&model, &settings(pair));
+            check_model::<Hybrid>(&model, &Settings { hidden_states: true, ..settings(pair) });
         }
     }
 }
@@ -77,7 +44,7 @@ fn hand_over(engine: &mut Hybrid, reference: &Reference, batch: usize) -> engine
     let positions = reference.positions;
     engine.begin(batch, positions).expect("begins");
     let columns = |range: std::ops::Range<usize>| -> Vec<u32> {
-        reference.tokens.chunks(positions).take(batch).flat_map(|row| row[range.clone()].to_vec()).collect()
+        reference.rows().into_iter().take(batch).flat_map(|row| row[range.clone()].to_vec()).collect()
     };
     engine.append(&columns(0..positions - 1), Want::Last).expect("appends");
     let handed = engine.hand_over().expect("hands over").expect("it is a pair");
@@ -93,10 +60,10 @@ fn hand_over(engine: &mut Hybrid, reference: &Reference, batch: usize) -> engine
 #[test]
 fn one_sequence_is_handed_over_in_place() {
     let _turn = turn();
-    for (_directory, bundle, reference) in models() {
+    for Model { bundle, reference, directory: _directory, .. } in tiny() {
         for pair in PAIRS {
             let mut engine = Hybrid::load(&bundle, &settings(pair)).expect("loads");
-            let case = format!("{} {pair:?}", bundle.manifest().name);
+            let case = format!("{pair:?}");
             let handed = hand_over(&mut engine, &reference, 1);
             let obstacle = engine.hybrid().expect("it is one").obstacle;
             // ONNX Runtime pads heads of an odd size, and nobody else does.
@@ -118,7 +85,7 @@ fn one_sequence_is_handed_over_in_place() {
 #[test]
 fn a_batch_is_copied_once_where_libtorch_is_a_part_and_shared_where_it_is_none() {
     let _turn = turn();
-    let (_directory, bundle, reference) = models().swap_remove(0);
+    let Model { bundle, reference, directory: _directory, .. } = Model::tiny("gpt2");
     let config = bundle.config();
     for pair in PAIRS {
         let mut engine = Hybrid::load(&bundle, &settings(pair)).expect("loads");
@@ -145,10 +112,10 @@ fn its_tokens_are_those_of_its_parts() {
         }
         tokens
     };
-    for (_directory, bundle, reference) in models() {
+    for Model { bundle, reference, directory: _directory, .. } in tiny() {
         let capacity = reference.positions + 12;
         let alone = |name: &str| {
-            let settings = Settings { options: Default::default(), ..settings(("", "")) };
+            let settings = at(Precision::F32);
             macro_rules! tokens_of {
                 ($engine:ty) => {{
                     let mut engine = <$engine>::load(&bundle, &settings).expect("loads");
@@ -170,8 +137,8 @@ fn its_tokens_are_those_of_its_parts() {
             engine.begin(1, capacity).expect("begins");
             let ours =
                 greedy(&mut |tokens| argmax(engine.append(tokens, Want::Last).expect("appends")), &reference);
-            assert_eq!(ours, alone(pair.0), "{} {pair:?}: prefill's own", bundle.manifest().name);
-            assert_eq!(ours, alone(pair.1), "{} {pair:?}: decode's own", bundle.manifest().name);
+            assert_eq!(ours, alone(pair.0), "{pair:?}: prefill's own");
+            assert_eq!(ours, alone(pair.1), "{pair:?}: decode's own");
         }
     }
 }
@@ -179,8 +146,7 @@ fn its_tokens_are_those_of_its_parts() {
 #[test]
 fn what_a_hybrid_cannot_do_is_refused_with_the_reason() {
     let _turn = turn();
-    let (_directory, bundle, _) = models().swap_remove(0);
-    let refused = |settings: Settings| Hybrid::load(&bundle, &settings).err().expect("is refused");
+    let model = Model::tiny("gpt2");
     let f32 = settings(("tch", "candle"));
     for (settings, word) in [
         (Settings { precision: Precision::Int8, ..f32.clone() }, "rounds in its own way"),
@@ -188,8 +154,8 @@ fn what_a_hybrid_cannot_do_is_refused_with_the_reason() {
         (Settings { cache: Precision::F16, ..f32.clone() }, "in f32 alone"),
         (Settings { device: Device::Cuda(0), ..f32.clone() }, "GPU"),
     ] {
-        let error = refused(settings);
-        assert!(matches!(&error, EngineError::Unsupported(reason) if reason.contains(word)), "{error}");
+        let reason = unsupported::<Hybrid>(&model.bundle, &settings);
+        assert!(reason.contains(word), "{reason}");
     }
     let mut without = f32.clone();
     without.options.remove("decode");
@@ -201,7 +167,7 @@ fn what_a_hybrid_cannot_do_is_refused_with_the_reason() {
         (without, "option decode is missing"),
         (unknown, "unknown option \"speed\""),
     ] {
-        let error = refused(settings);
-        assert!(matches!(&error, EngineError::Input(text) if text.contains(word)), "{error}");
+        let reason = senseless::<Hybrid>(&model.bundle, &settings);
+        assert!(reason.contains(word), "{reason}");
     }
 }

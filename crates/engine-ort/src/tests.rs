@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use engine::conformance::{Reference, TOLERANCE, check_model, max_abs_difference, tiny_models};
+use conformance::{
+    Model, TOLERANCE, at, bundle, check_hidden_states, check_model, fixtures, logits_in_pieces,
+    max_abs_difference, tiny,
+};
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
+    Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
 };
 use onnx::{Attention, Rotation};
 
@@ -17,31 +20,7 @@ mod portable;
 mod quantised;
 
 fn settings() -> Settings {
-    Settings {
-        precision: Precision::F32,
-        cache: Precision::F32,
-        device: Device::Cpu,
-        threads: 2,
-        jit: true,
-        hidden_states: true,
-        dequantised: false,
-        options: Default::default(),
-    }
-}
-
-fn prepared(model: &Path, bundles: &Path) -> Bundle {
-    prepared_at(vec![Precision::F32], model, bundles)
-}
-
-fn prepared_at(precisions: Vec<Precision>, model: &Path, bundles: &Path) -> Bundle {
-    let request = prepare::Request {
-        source: prepare::Source::Directory(model.to_path_buf()),
-        name: None,
-        precisions,
-        bundles: bundles.to_path_buf(),
-        progress: prepare::Progress::Silent,
-    };
-    Bundle::open(prepare::prepare(&request).expect("prepares")).expect("a bundle")
+    Settings { hidden_states: true, ..at(Precision::F32) }
 }
 
 /// The engine with its rotation done apart and its heads padded, whatever their size.
@@ -83,16 +62,14 @@ impl InferenceEngine for Padded {
 
 #[test]
 fn padded_heads_rotated_apart_match_the_reference() {
-    let bundles = tempfile::tempdir().expect("a temporary directory");
-    for model in tiny_models() {
-        let bundle = prepared(&model, bundles.path());
-        check_model::<Padded>(&bundle, &Reference::read(&model), &settings());
+    for model in tiny() {
+        check_model::<Padded>(&model, &settings());
     }
 }
 
 /// A tiny model whose projections are read as more and smaller heads.
 fn with_head_dim(head_dim: usize, directory: &Path) -> Bundle {
-    let model = engine::conformance::fixtures().join("llama-gqa-tied");
+    let model = fixtures().join("llama-gqa-tied");
     let text = std::fs::read_to_string(model.join("config.json")).expect("readable");
     let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let smaller = 16 / head_dim;
@@ -103,7 +80,7 @@ fn with_head_dim(head_dim: usize, directory: &Path) -> Bundle {
     std::fs::create_dir(&source).expect("a directory");
     std::fs::write(source.join("config.json"), config.to_string()).expect("writable");
     std::fs::copy(model.join("model.safetensors"), source.join("model.safetensors")).expect("a copy");
-    prepared(&source, directory)
+    bundle(&source, directory)
 }
 
 #[test]
@@ -114,8 +91,7 @@ fn small_heads_give_the_same_in_pieces_as_at_once() {
         let bundle = with_head_dim(head_dim, directory.path());
         assert_eq!(Attention::plan(bundle.config()).cached_head_dim, cached);
         let mut engine = Ort::load(&bundle, &settings()).expect("loads");
-        engine.begin(1, tokens.len()).expect("begins");
-        let whole = engine.append(&tokens, Want::All).expect("appends").to_vec();
+        let whole = logits_in_pieces(&mut engine, &[&tokens], tokens.len());
         engine.begin(1, tokens.len()).expect("begins");
         let mut pieces = Vec::new();
         for piece in [&tokens[..1], &tokens[1..9], &tokens[9..]] {
@@ -128,14 +104,12 @@ fn small_heads_give_the_same_in_pieces_as_at_once() {
 
 #[test]
 fn a_cache_that_is_copied_is_told_from_one_that_is_shared() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
     let library = library().expect("a library");
-    for model in tiny_models() {
-        let bundle = prepared(&model, directory.path());
+    for model in tiny() {
+        let config = model.bundle.config();
         for one_tensor in [true, false] {
-            let attention = Attention::plan(bundle.config());
-            let kept = keeps_free_rows(library, bundle.config(), attention, one_tensor).expect("runs");
-            assert_eq!(kept, one_tensor, "{}", model.display());
+            let kept = keeps_free_rows(library, config, Attention::plan(config), one_tensor).expect("runs");
+            assert_eq!(kept, one_tensor, "{}", model.name());
         }
     }
 }
@@ -163,23 +137,19 @@ fn what_cannot_be_loaded_is_named_with_what_to_do() {
 
 #[test]
 fn a_batch_fed_token_by_token_has_the_hidden_states_of_the_reference() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let model = engine::conformance::fixtures().join("llama-gqa-tied");
-    let (bundle, reference) = (prepared(&model, directory.path()), Reference::read(&model));
+    let Model { bundle, reference, directory: _directory, .. } = Model::tiny("llama-gqa-tied");
     let (batch, positions, width) = (reference.batch, reference.positions, bundle.config().hidden_size);
     let columns = |range: std::ops::Range<usize>| -> Vec<u32> {
-        reference.tokens.chunks_exact(positions).flat_map(|row| row[range.clone()].to_vec()).collect()
+        reference.rows().into_iter().flat_map(|row| row[range.clone()].to_vec()).collect()
     };
     let mut engine = Ort::load(&bundle, &settings()).expect("loads");
     engine.begin(batch, positions).expect("begins");
     engine.append(&columns(0..5), Want::Last).expect("appends");
     let last = engine.append(&columns(5..positions), Want::Last).expect("appends");
     assert_eq!(last.len(), batch * bundle.config().vocab_size);
-    let hidden = engine.hidden_states().expect("asked for at load");
-    assert_eq!(hidden.layers.len(), reference.hidden.len());
-    for (ours, theirs) in hidden.layers.iter().zip(&reference.hidden) {
-        let theirs = theirs.chunks_exact(positions * width).flat_map(|row| row[5 * width..].to_vec());
-        let difference = max_abs_difference(ours, &theirs.collect::<Vec<_>>());
-        assert!(difference <= TOLERANCE, "hidden states differ by {difference}");
-    }
+    let of_the_last = |layer: &Vec<f32>| -> Vec<f32> {
+        layer.chunks_exact(positions * width).flat_map(|row| row[5 * width..].to_vec()).collect()
+    };
+    let theirs: Vec<_> = reference.hidden.iter().map(of_the_last).collect();
+    check_hidden_states(&engine.hidden_states().expect("asked for at load"), &theirs, TOLERANCE);
 }

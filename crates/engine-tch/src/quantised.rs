@@ -100,7 +100,7 @@ fn whole_blocks(rows: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use bundle::{Bundle, Precision};
+    use bundle::Precision;
     use tch::Device;
 
     use super::*;
@@ -114,17 +114,8 @@ mod tests {
 
     #[test]
     fn the_weights_held_are_bit_for_bit_those_of_the_bundle() {
-        for model in engine::conformance::tiny_models() {
-            let directory = tempfile::tempdir().expect("a temporary directory");
-            let request = prepare::Request {
-                source: prepare::Source::Directory(model),
-                name: None,
-                precisions: vec![Precision::Int8, Precision::Int4],
-                bundles: directory.path().into(),
-                progress: prepare::Progress::Silent,
-            };
-            let bundle = Bundle::open(prepare::prepare(&request).expect("prepares")).expect("opens");
-            let config = bundle.config();
+        for model in conformance::tiny() {
+            let (bundle, config) = (&model.bundle, model.bundle.config());
             let layers = (0..config.layers).map(|index| config.layer(index));
             let weights = layers.flat_map(|layer| {
                 [layer.qkv, layer.output, layer.gate_up, layer.down].map(|linear| linear.weights)

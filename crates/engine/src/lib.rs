@@ -1,8 +1,7 @@
 //! [`InferenceEngine`]: the one seam through which every framework is driven and measured.
 //!
 //! The worker is generic over it, so every engine is timed by the same clock code, asked the same
-//! questions in the same order, and held to the same suite (the module `conformance`, behind a feature
-//! that only tests switch on). An implementation
+//! questions in the same order, and held to the same suite (crate `conformance`). An implementation
 //! translates between this trait and a framework's best public operations; it contains no timing, no
 //! logging, and no policy of its own about threads, precision or warm-up.
 //!
@@ -12,8 +11,6 @@
 
 mod bench;
 mod checks;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod hand_over;
 mod profile;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bundle::{Bundle, Precision};
+use bundle::Precision;
 use onnx::{Attention, Products, Storage, fused};
 use sha2::{Digest, Sha256};
 
@@ -21,22 +21,9 @@ fn sha256(bytes: &[u8]) -> String {
 #[test]
 fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let bundles = tempfile::tempdir().expect("a temporary directory");
-    let models = here.join("../engine/fixtures/tiny");
-    let mut models: Vec<_> =
-        models.read_dir().expect("fixtures").map(|entry| entry.expect("readable").path()).collect();
-    models.sort();
     let mut found = String::new();
-    for model in models {
-        let request = prepare::Request {
-            source: prepare::Source::Directory(model.clone()),
-            name: None,
-            precisions: PRECISIONS.to_vec(),
-            bundles: bundles.path().to_path_buf(),
-            progress: prepare::Progress::Silent,
-        };
-        let bundle = Bundle::open(prepare::prepare(&request).expect("prepares")).expect("opens");
-        let name = model.file_name().expect("a name").to_string_lossy();
+    for model in conformance::tiny() {
+        let (bundle, name) = (&model.bundle, model.name());
         for precision in PRECISIONS {
             let (config, weights) = (bundle.config(), bundle.weights(precision).expect("weights"));
             let products = Products { precision, dequantised: false, folds_constants: true };

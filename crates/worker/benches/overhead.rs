@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-#[path = "../tests/support/fixture.rs"]
+#[path = "../tests/all/support/fixture.rs"]
 mod fixture;
 
 const STEP: Duration = Duration::from_millis(2);

@@ -9,8 +9,6 @@
 //! ```
 
 mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod denoise;
 mod energy;
 mod engine_io;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use conformance::{Reference, TOLERANCE, architectures, each, max_abs_difference, tiny};
 use engine::Bundle;
-use engine::conformance::{Reference, TOLERANCE, architectures, max_abs_difference, tiny_models};
 use onnx::Storage;
 use onnx::names::{
     COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_state,
@@ -12,7 +12,6 @@ use onnx::portable::{self, Form};
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, Tensor};
 
-use super::prepared;
 use crate::model::location;
 use crate::options::Optimization;
 use crate::runtime::{commit, library, session_builder};
@@ -99,16 +98,15 @@ impl Portable {
 }
 
 fn each_model(check: impl Fn(&Bundle, &Reference, Form)) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for model in tiny_models().into_iter().chain(architectures()) {
-        let (bundle, reference) = (prepared(&model, directory.path()), Reference::read(&model));
+    for model in tiny().chain(each(architectures())) {
+        let config = model.bundle.config();
         // The texts are longer than their windows.
-        if bundle.config().beyond(&portable::FEATURES).is_some() || bundle.config().form.window.is_some() {
+        if config.beyond(&portable::FEATURES).is_some() || config.form.window.is_some() {
             continue;
         }
         for form in [Form::Contributed, Form::Standard] {
-            println!("{} {form:?}", model.display());
-            check(&bundle, &reference, form);
+            println!("{form:?}");
+            check(&model.bundle, &model.reference, form);
         }
     }
 }

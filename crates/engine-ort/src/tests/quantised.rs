@@ -5,13 +5,12 @@ use std::io::{Seek, SeekFrom, Write};
 
 use bundle::quantised::INT4_GROUP;
 use bundle::{Position, Weights};
-use engine::Quantised;
-use engine::conformance::{Reference, argmax, check_model, max_abs_difference, tiny_models};
-use engine::{Bundle, InferenceEngine, Precision, Settings, Want};
+use conformance::{Reference, argmax, check_model, logits_in_pieces, max_abs_difference, tiny};
+use engine::{Bundle, InferenceEngine, Precision, Quantised, Settings, Want};
 use onnx::{DataType, Dim, GraphBuilder, Products, Storage, WITH_INT8, quantised_product};
 use ort::value::Tensor;
 
-use super::{prepared_at, settings};
+use super::settings;
 use crate::Ort;
 use crate::model::location;
 use crate::options::Optimization;
@@ -20,10 +19,6 @@ use crate::runtime::{commit, library, session_builder};
 /// MatMulNBits' `accuracy_level` for f32 arithmetic.
 const IN_F32: i64 = 1;
 const QUANTISED: [Precision; 3] = [Precision::Int8, Precision::Int4, Precision::Nf4];
-
-fn all_precisions() -> Vec<Precision> {
-    [&[Precision::F32], QUANTISED.as_slice()].concat()
-}
 
 fn at(precision: Precision, dequantised: bool) -> Settings {
     Settings { precision, dequantised, ..settings() }
@@ -54,12 +49,10 @@ fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Qu
 
 /// Calls `check` with every layer's weight, and all precisions.
 fn each_weight(check: impl Fn(&Weights, Precision, &Quantised)) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for model in tiny_models() {
-        let bundle = prepared_at(QUANTISED.to_vec(), &model, directory.path());
+    for model in tiny() {
         for precision in QUANTISED {
-            let weights = bundle.weights(precision).expect("weights");
-            let layer = bundle.config().layer(0);
+            let weights = model.bundle.weights(precision).expect("weights");
+            let layer = model.bundle.config().layer(0);
             for names in [layer.qkv, layer.output, layer.gate_up, layer.down] {
                 check(&weights, precision, &weights.quantised(&names.weights).expect("quantised"));
             }
@@ -131,16 +124,14 @@ fn f32_reference(bundle: &Bundle, given: &Reference) -> Reference {
 
 #[test]
 fn in_f32_quantised_weights_give_what_their_dequantised_ones_give() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for model in tiny_models() {
-        let bundle = prepared_at(all_precisions(), &model, directory.path());
+    for mut model in tiny() {
         for precision in QUANTISED {
-            println!("{} {precision}", model.display());
-            dequantise_in_place(&bundle, precision);
-            let reference = f32_reference(&bundle, &Reference::read(&model));
-            check_model::<Ort>(&bundle, &reference, &at(precision, true));
+            println!("{precision}");
+            dequantise_in_place(&model.bundle, precision);
+            model.reference = f32_reference(&model.bundle, &model.reference);
+            check_model::<Ort>(&model, &at(precision, true));
             let unoptimised = Settings { jit: false, ..at(precision, true) };
-            check_model::<Ort>(&bundle, &reference, &unoptimised);
+            check_model::<Ort>(&model, &unoptimised);
         }
     }
 }
@@ -150,21 +141,18 @@ const ROUNDED: f32 = 0.2;
 
 #[test]
 fn rounding_activations_to_8_bits_is_reported_and_does_not_matter() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for model in tiny_models() {
-        let (bundle, given) =
-            (prepared_at(all_precisions(), &model, directory.path()), Reference::read(&model));
+    for model in tiny() {
+        let given = &model.reference;
         for precision in QUANTISED {
             let logits = |settings: &Settings| {
-                let mut engine = Ort::load(&bundle, settings).expect("loads");
-                engine.begin(given.batch, given.positions).expect("begins");
-                let logits = engine.append(&given.tokens, Want::All).expect("appends").to_vec();
+                let mut engine = Ort::load(&model.bundle, settings).expect("loads");
+                let logits = logits_in_pieces(&mut engine, &given.rows(), given.positions);
                 (logits, engine.in_effect().kernels.remove(0))
             };
             let (fast, fast_kernel) = logits(&at(precision, false));
             let (exact, exact_kernel) = logits(&at(precision, true));
             let difference = max_abs_difference(&fast, &exact);
-            println!("{} {precision}: {difference}", model.display());
+            println!("{precision}: {difference}");
             let rounded = precision != Precision::Nf4;
             let inner = if rounded { "int8 activations" } else { "f32 activations" };
             assert!(fast_kernel.contains(inner), "{fast_kernel}");
@@ -176,10 +164,8 @@ fn rounding_activations_to_8_bits_is_reported_and_does_not_matter() {
 
 #[test]
 fn a_quantised_embedding_is_dequantised_exactly() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for model in tiny_models() {
-        let bundle = prepared_at(QUANTISED.to_vec(), &model, directory.path());
-        let config = bundle.config();
+    for model in tiny() {
+        let (bundle, config) = (&model.bundle, model.bundle.config());
         if !config.quantised().contains(&config.embedding()) || config.position == Position::Learned {
             continue;
         }
@@ -187,7 +173,7 @@ fn a_quantised_embedding_is_dequantised_exactly() {
         for precision in QUANTISED {
             let weights = bundle.weights(precision).expect("weights");
             let table = weights.quantised(&[config.embedding()]).expect("quantised");
-            let mut engine = Ort::load(&bundle, &at(precision, false)).expect("loads");
+            let mut engine = Ort::load(bundle, &at(precision, false)).expect("loads");
             engine.begin(1, tokens.len()).expect("begins");
             engine.append(&tokens, Want::Last).expect("appends");
             let mut expected = vec![0.0; tokens.len() * table.columns];

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A file of the repository that the server has.
 fn content(file: &str) -> Vec<u8> {
-    let tiny = || engine::conformance::fixtures().join("qwen2-bias");
+    let tiny = || conformance::fixtures().join("qwen2-bias");
     match file {
         "tokenizer.json" => b"{}".to_vec(),
         "model-00001-of-00001.safetensors" => std::fs::read(tiny().join("model.safetensors")).unwrap(),

@@ -13,7 +13,7 @@ use crate::common::{Model, prepared};
 use crate::gguf::Gguf;
 
 fn directory(name: &str) -> PathBuf {
-    let found = engine::conformance::architectures().into_iter().find(|path| path.ends_with(name));
+    let found = conformance::architectures().into_iter().find(|path| path.ends_with(name));
     found.expect("a fixture of that name")
 }
 

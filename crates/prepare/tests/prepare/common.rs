@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) fn tiny(name: &str) -> PathBuf {
-    engine::conformance::fixtures().join(name)
+    conformance::fixtures().join(name)
 }
 
 pub(crate) fn request(source: Source, precisions: &[Precision], bundles: &Path) -> Request {

@@ -7,7 +7,7 @@ use prepare::{Source, prepare};
 use serde_json::json;
 
 fn names() -> Vec<String> {
-    let models = engine::conformance::tiny_models();
+    let models = conformance::tiny_models();
     models.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
 }
 

@@ -84,6 +84,7 @@ pub(super) const PACKAGES: &[Package] = &[
     usual("prepare", &[]),
     usual("hub", &["prepare"]),
     usual("fuzz", COMPARING),
+    usual("conformance", &[]),
     usual("engine-candle", &[]),
     usual("engine-ort", &["prepare"]),
     usual("engine-tch", &["prepare"]),

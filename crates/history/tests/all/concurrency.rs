@@ -1,14 +1,14 @@
 //! Several processes append to one file, and are killed at it.
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use crate::common;
 
 /// Records that one run appends together: enough for a kill to fall within a write.
 const TOGETHER: usize = 20;

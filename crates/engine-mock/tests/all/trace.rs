@@ -1,53 +1,21 @@
 //! A profiler's events on the worker's clock: the mock's are of the time since 1970.
 
-use std::collections::BTreeMap;
+use protocol::{Event, ProfileEvent, Task, Trace, Traced};
 
-use engine_mock::Mock;
-use protocol::{Event, Job, ProfileEvent, Settings, Task, Trace, Traced};
+use crate::{bundle, events_of, job, settings};
 
-const CONFIG: &str = r#"{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 2,
-    "num_attention_heads": 2, "vocab_size": 8, "max_position_embeddings": 64}"#;
-const MANIFEST: &str = r#"{"format": 1, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files":
-    {"f32.safetensors": {"sha256": "", "bytes": 3, "derived": "for a test"}}}"#;
-
+/// What is traced of a request, in this directory.
 fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Traced, String> {
-    for (name, text) in [("config.json", CONFIG), ("manifest.json", MANIFEST), ("f32.safetensors", "abc")] {
-        std::fs::write(directory.join(name), text).unwrap();
-    }
-    let options: BTreeMap<_, _> =
-        options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let bundle = bundle(2);
     let file = directory.join("profile.json").display().to_string();
-    let job = Job {
-        protocol: protocol::VERSION,
-        bundle: directory.display().to_string(),
-        model: serde_json::Value::Null,
-        settings: Settings {
-            precision: "f32".into(),
-            kv_precision: None,
-            device: "cpu".into(),
-            threads: 1,
-            shards: 1,
-            jit: true,
-            hidden_states: false,
-            dequantised: false,
-            autoregressive: false,
-            options,
-            slowdown: 0.0,
-        },
-        spawned_at_ns: None,
-        evict: false,
-        task: Task::Trace(Trace { prompts: vec![vec![1, 2, 3]], new_tokens: 3, file }),
-    };
-    let mut output = Vec::new();
-    let _ = worker::serve::<Mock>(&serde_json::to_string(&job).unwrap(), &mut &b""[..], 0, &mut output);
-    for line in String::from_utf8(output).unwrap().lines() {
-        match serde_json::from_str(line).unwrap() {
-            Event::Traced(traced) => return Ok(traced),
-            Event::Failed(failed) => return Err(failed.reason.into()),
-            _ => {}
-        }
-    }
-    Err("it ended".into())
+    let task = Task::Trace(Trace { prompts: vec![vec![1, 2, 3]], new_tokens: 3, file });
+    let events = events_of(&job(bundle.path(), settings(options), task), "");
+    let told = events.into_iter().find_map(|event| match event {
+        Event::Traced(traced) => Some(Ok(traced)),
+        Event::Failed(failed) => Some(Err(failed.reason.into())),
+        _ => None,
+    });
+    told.expect("it answers")
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! What is read is what was written, whatever else the file holds.
 
-mod common;
-
-use common::{append, record, value};
 use history::{Record, SCHEMA};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::common::{append, record, value};
 
 fn runs(path: &std::path::Path) -> Vec<String> {
     history::read(path).unwrap().records.into_iter().map(|record| record.run).collect()

@@ -1,15 +1,14 @@
 //! What each task yields, in memory: a job in, events out.
 
-mod support;
-
 use std::path::Path;
 
 use protocol::{
     Case, CaseSample, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Probe,
     Sampling, Task, Turn, Usage, Warmup,
 };
-use support::fixture::{bundle, job};
-use support::{APPEND, HANDED_OVER, VOCABULARY, line, serve, serve_lines, serve_turns};
+
+use crate::support::fixture::{bundle, job};
+use crate::support::{APPEND, HANDED_OVER, VOCABULARY, line, serve, serve_lines, serve_turns};
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();

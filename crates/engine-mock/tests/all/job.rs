@@ -1,43 +1,14 @@
 //! The protocol in memory: a job in, events out, no process between.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Stdio;
 
-use engine_mock::Mock;
 use protocol::{
-    Case, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Score, Settings,
-    Task, Turn, Usage, Warmup,
+    Case, Decode, Event, FailureKind, Finish, Generate, KvCache, Measure, ParityTask, Score, Settings, Task,
+    Turn, Usage, Warmup,
 };
 
-/// A bundle of a model with 8 tokens of vocabulary and 64 positions; the mock reads no weights.
-fn bundle() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let config = r#"{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "vocab_size": 8, "max_position_embeddings": 64}"#;
-    let manifest = r#"{"format": 1, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files":
-        {"f32.safetensors": {"sha256": "", "bytes": 3, "derived": "for a test"}}}"#;
-    std::fs::write(directory.path().join("config.json"), config).unwrap();
-    std::fs::write(directory.path().join("manifest.json"), manifest).unwrap();
-    std::fs::write(directory.path().join("f32.safetensors"), "abc").unwrap();
-    directory
-}
-
-fn settings(options: &[(&str, &str)]) -> Settings {
-    Settings {
-        precision: "f32".into(),
-        kv_precision: None,
-        device: "cpu".into(),
-        threads: 1,
-        shards: 1,
-        jit: true,
-        hidden_states: false,
-        dequantised: false,
-        autoregressive: false,
-        options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>(),
-        slowdown: 0.0,
-    }
-}
+use crate::{bundle, events_of, job, settings};
 
 fn measure() -> Measure {
     Measure {
@@ -66,24 +37,8 @@ fn serve(settings: Settings, task: Task) -> Vec<Event> {
 }
 
 fn serve_to(settings: Settings, task: Task, finish: Finish) -> Vec<Event> {
-    let bundle = bundle();
-    let job = Job {
-        protocol: protocol::VERSION,
-        bundle: bundle.path().display().to_string(),
-        model: serde_json::Value::Null,
-        settings,
-        spawned_at_ns: None,
-        evict: false,
-        task,
-    };
-    events_of(&serde_json::to_string(&job).unwrap(), &turns(finish))
-}
-
-fn events_of(job: &str, turns: &str) -> Vec<Event> {
-    let mut output = Vec::new();
-    let _ = worker::serve::<Mock>(job, &mut turns.as_bytes(), 0, &mut output);
-    let text = String::from_utf8(output).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let bundle = bundle(1);
+    events_of(&job(bundle.path(), settings, task), &turns(finish))
 }
 
 fn failure(events: &[Event]) -> (FailureKind, &str) {
@@ -231,23 +186,15 @@ fn a_failure_in_mid_run_keeps_what_was_measured() {
 
 /// The last reading of a process of its own: those of this one count all tests.
 fn usage(options: &[(&str, &str)]) -> Usage {
-    let bundle = bundle();
-    let job = Job {
-        protocol: protocol::VERSION,
-        bundle: bundle.path().display().to_string(),
-        model: serde_json::Value::Null,
-        settings: settings(options),
-        spawned_at_ns: None,
-        evict: false,
-        task: Task::Measure(measure()),
-    };
+    let bundle = bundle(1);
     #[expect(clippy::disallowed_methods, reason = "the worker under test")]
     let mut worker = std::process::Command::new(env!("CARGO_BIN_EXE_engine-mock"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = serde_json::to_string(&job).unwrap() + "\n" + &turns(Finish::default());
+    let job = job(bundle.path(), settings(options), Task::Measure(measure()));
+    let lines = job + "\n" + &turns(Finish::default());
     worker.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = worker.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

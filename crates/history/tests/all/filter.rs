@@ -1,12 +1,10 @@
 //! Which records are selected, and which are kept apart.
 
-#[expect(dead_code, reason = "no file is written here")]
-mod common;
-
-use common::record;
 use history::{Apart, Filter, Record, counted};
 use serde_json::json;
 use time::macros::datetime;
+
+use crate::common::record;
 
 fn timed(run: &str, time: &str, framework: &str) -> Record {
     let mut record = record(run);

@@ -1,15 +1,12 @@
 //! Where a load starts from, as the system tells it. The file lies in the target directory, because what
 //! lies in a memory file system cannot be dropped from memory.
 
-#![cfg(target_os = "linux")]
-
-mod support;
-
 use std::fs::File;
 
 use protocol::{Event, PageCache, Task};
-use support::fixture::{bundle, job};
-use support::{VOCABULARY, serve};
+
+use crate::support::fixture::{bundle, job};
+use crate::support::{VOCABULARY, serve};
 
 const WEIGHTS: usize = 8 << 20;
 

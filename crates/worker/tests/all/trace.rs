@@ -1,10 +1,9 @@
 //! A run to look at, in memory: a job in, `traced` out.
 
-mod support;
-
 use protocol::{Event, FailureKind, Task, Trace, Traced};
-use support::fixture::{bundle, job};
-use support::{VOCABULARY, serve};
+
+use crate::support::fixture::{bundle, job};
+use crate::support::{VOCABULARY, serve};
 
 fn trace(prompts: Vec<Vec<u32>>, new_tokens: usize, file: &str) -> Task {
     Task::Trace(Trace { prompts, new_tokens, file: file.into() })

@@ -1,0 +1,2 @@
+mod architectures;
+mod weights;

@@ -1,0 +1,98 @@
+//! One suite for all engines. An engine that passes computes what an independent implementation computed.
+//!
+//! Only tests depend on this crate. An engine's `tests/conformance.rs` calls [`check_tiny_models`],
+//! [`check_architectures`] (or [`computed_architectures`]) and [`check_diffusion`] with each of its settings, and adds
+//! what is its own.
+
+mod logits;
+mod models;
+mod states;
+mod suite;
+
+use engine::{Bundle, EngineError, InferenceEngine, Precision, Settings, Want};
+
+use crate::models::diffusion_models;
+
+pub use logits::{
+    TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
+};
+pub use models::{
+    Model, Reference, architectures, at, bundle, each, fixtures, tiny, tiny_models, with, with_options,
+};
+pub use suite::{check_caches, check_model, check_profile};
+
+/// Holds an f32 engine to every tiny model, without hidden states and with them.
+pub fn check_tiny_models<E: InferenceEngine>(settings: &Settings) {
+    for model in tiny() {
+        check_model::<E>(&model, settings);
+        check_model::<E>(&model, &Settings { hidden_states: true, ..settings.clone() });
+    }
+}
+
+/// Holds an f32 engine to every model whose layers are otherwise than llama's, with each of these settings.
+pub fn check_architectures<E: InferenceEngine>(each_settings: &[Settings]) {
+    for model in each(architectures()) {
+        for settings in each_settings {
+            check_model::<E>(&model, &Settings { hidden_states: true, ..settings.clone() });
+        }
+    }
+}
+
+/// The models of [`architectures`] that a framework computes: it is held to them, and must refuse the others by the
+/// name of what it does not compute.
+pub fn computed_architectures<E: InferenceEngine>(settings: &Settings) -> Vec<String> {
+    let computed = each(architectures()).filter(|model| suite::check_or_refused::<E>(model, settings));
+    computed.map(|model| model.name()).collect()
+}
+
+/// Holds an f32 engine to every model that attends both ways, with each of these settings, and its worker to the states
+/// that masked diffusion goes through.
+pub fn check_diffusion<E: InferenceEngine>(each_settings: &[Settings]) {
+    for model in each(diffusion_models()) {
+        for settings in each_settings {
+            suite::check_both_ways::<E>(&model, &Settings { hidden_states: true, ..settings.clone() });
+        }
+        states::check_states::<E>(&model);
+    }
+}
+
+/// Holds the kernels for 8 and 4 bits to what the dequantised weights give.
+pub fn check_quantised_kernels<E: InferenceEngine>(tolerance: f32) {
+    for mut model in tiny() {
+        for precision in [Precision::Int8, Precision::Int4] {
+            let dequantised = Settings { dequantised: true, ..at(precision) };
+            let mut exact = E::load(&model.bundle, &dequantised).expect("loads");
+            let rows = model.reference.rows();
+            model.reference.logits = logits_in_pieces(&mut exact, &rows, model.reference.positions);
+            let mut engine = E::load(&model.bundle, &at(precision)).expect("loads");
+            assert_eq!(engine.in_effect().weights, precision);
+            assert!(!engine.in_effect().weight_storage.contains("emulated"));
+            check_follows(&mut engine, &model.reference, tolerance, &format!("{precision}"));
+        }
+    }
+}
+
+/// Hidden states that were not asked for at load are refused.
+pub fn check_hidden_states_are_asked_for<E: InferenceEngine>() {
+    let model = Model::tiny("gpt2");
+    let mut engine = E::load(&model.bundle, &at(Precision::F32)).expect("loads");
+    engine.begin(1, 4).expect("begins");
+    engine.append(&model.reference.tokens[..1], Want::Last).expect("appends");
+    assert!(matches!(engine.hidden_states(), Err(EngineError::Unsupported(_))));
+}
+
+/// Why an engine cannot do what is asked.
+pub fn unsupported<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> String {
+    match E::load(bundle, settings).err() {
+        Some(EngineError::Unsupported(reason)) => reason,
+        other => panic!("{settings:?}: {other:?}"),
+    }
+}
+
+/// Why what is asked makes no sense to an engine.
+pub fn senseless<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> String {
+    match E::load(bundle, settings).err() {
+        Some(EngineError::Input(reason)) => reason,
+        other => panic!("{settings:?}: {other:?}"),
+    }
+}

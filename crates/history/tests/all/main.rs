@@ -1,0 +1,4 @@
+mod common;
+mod concurrency;
+mod file;
+mod filter;

@@ -1,0 +1,2 @@
+mod optimised;
+mod requests;
