@@ -1,4 +1,4 @@
-"""Holds an adapter to what an independent implementation computed, as `engine::conformance` holds the engines.
+"""Holds an adapter to what an independent implementation computed, as crate `conformance` holds the engines.
 
     conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
 
@@ -23,7 +23,7 @@ from reference_worker import denoise, serve
 from reference_worker.bundle import Bundle, WorkerError
 from reference_worker.weights import Weights
 
-# As in `engine::conformance`: some hundred times what the order of summation does, far below a wrong operation.
+# As in crate `conformance`: some hundred times what the order of summation does, far below a wrong operation.
 TOLERANCE = 2e-4
 
 

@@ -88,8 +88,8 @@ fn a_narrow_terminal_has_short_titles_and_a_narrower_one_a_block_for_each_row() 
     └────────────────┴────────┴──────────┘
     ");
     assert_snapshot!(wide().terminal(&Screen::plain(24)), @r"
-    Average Throughput (tok/
-      s)
+    Average Throughput
+      (tok/s)
       candle    101
       tch ✗ R5  (97.5)
     ");
