@@ -19,6 +19,7 @@ pub mod beside;
 mod config;
 mod described;
 mod error;
+mod hashed;
 mod manifest;
 mod precision;
 pub mod quantised;
@@ -33,7 +34,8 @@ pub use config::{
     LongRope, ModelConfig, NormNames, NormPlacement, Position, Rotary, StoredTensor, TensorSpec,
 };
 pub use error::BundleError;
-pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source, sha256_of};
+pub use hashed::{FileIdentity, hexadecimal, sha256_of};
+pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source};
 pub use precision::{Element, Precision};
 pub use quantised::Quantised;
 pub use tensor::TensorView;

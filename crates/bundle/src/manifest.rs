@@ -1,11 +1,9 @@
 //! `manifest.json`: where a bundle came from and what each of its files is.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::error::BundleError;
 
@@ -63,19 +61,4 @@ impl Manifest {
         }
         Ok(manifest)
     }
-}
-
-/// The sha256 of a file, in lower-case hexadecimal.
-pub fn sha256_of(path: &Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0u8; 1 << 20];
-    loop {
-        let n = file.read(&mut buffer)?;
-        if n == 0 {
-            break;
-        }
-        hasher.update(&buffer[..n]);
-    }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -16,8 +16,9 @@ use crate::{Outcome, text};
 
 /// The comparison that journals are of.
 static SCENE: LazyLock<Facts> = LazyLock::new(|| {
-    let plan: Value = serde_json::from_str(include_str!("../scene/plan.json")).expect("it is JSON");
-    let environment = include_str!("../scene/environment.json");
+    let plan: Value = serde_json::from_str(include_str!("../../judge/tests/fixtures/candle-ort/plan.json"))
+        .expect("it is JSON");
+    let environment = include_str!("../../judge/tests/fixtures/candle-ort/environment.json");
     Facts {
         model: serde_json::from_value(plan["prepared"].clone()).expect("a model"),
         plan: serde_json::from_value(plan).expect("a plan"),

@@ -1,9 +1,9 @@
 //! What crosses the pipe between the driver and a worker.
 
 use judge::evidence::Fact;
-use judge::run::{Ending, Outcome as Ended, Place, Purpose};
+use judge::run::{Ending, Outcome as Ended, Place, Purpose, Turn};
 use judge::{Evidence, Run, impossible};
-use protocol::{Event, Job, Turn};
+use protocol::{Event, Job, Sample};
 use serde_json::Error;
 
 use crate::judged::{judge, labels};
@@ -28,11 +28,16 @@ pub(crate) fn events(input: &[u8]) -> Outcome {
     }
     let labels = labels();
     let mut evidence = Evidence::default();
-    for (index, events) in processes.into_iter().enumerate() {
+    for (index, mut events) in processes.into_iter().enumerate() {
+        let mut turns = Vec::new();
+        for event in events.extract_if(.., |event| matches!(event, Event::Sample(_))) {
+            let Event::Sample(Sample { case, sample }) = event else { continue };
+            turns.push(Turn { block: turns.len(), repeat: 0, position: 0, case, stands: true, sample });
+        }
         let place = Place { round: index / labels.len(), attempt: 0, position: index % labels.len() };
         let ended = Ended { pid: 1, events, ending: Ending::Done, left_behind: Vec::new() };
         let run = Run::new(Purpose::Measure, place, &labels[index % labels.len()], ended);
-        evidence.note(Fact::Run(Box::new(run)));
+        evidence.note(Fact::Run(Box::new(Run { turns, ..run })));
     }
     judge(evidence);
     Ok(())
@@ -44,7 +49,7 @@ pub(crate) fn job(input: &[u8]) -> Outcome {
     let job: Job = serde_json::from_str(lines.next().unwrap_or_default()).map_err(|error| plain(&error))?;
     written_and_read(&job);
     for line in lines {
-        let turn: Turn = serde_json::from_str(line).map_err(|error| plain(&error))?;
+        let turn: protocol::Turn = serde_json::from_str(line).map_err(|error| plain(&error))?;
         written_and_read(&turn);
     }
     Ok(())

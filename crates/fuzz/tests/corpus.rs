@@ -50,6 +50,21 @@ fn no_change_to_a_seed_that_keeps_its_form_is_a_finding() {
 }
 
 #[test]
+fn a_file_cut_off_or_with_a_changed_bit_is_no_finding() {
+    for (name, header, step) in [("gguf", 2000, 3), ("safetensors", 4000, 5)] {
+        let target = Target::named(name).unwrap();
+        let original = std::fs::read(target.corpus().unwrap().swap_remove(0)).unwrap();
+        let data = (header..original.len()).step_by(original.len() / 20);
+        for at in (0..header).step_by(step).chain(data) {
+            let _ = target.run(&original[..at]);
+            let mut changed = original.clone();
+            changed[at] ^= 1 << (at % 8);
+            let _ = target.run(&changed);
+        }
+    }
+}
+
+#[test]
 fn memory_beyond_the_bound_is_a_finding() {
     let (length, peak) = fuzz::memory::peak_of(|| std::hint::black_box(vec![1u8; 1 << 20]).len());
     assert!(length == 1 << 20 && ((1 << 20)..(2 << 20)).contains(&peak), "{peak}");

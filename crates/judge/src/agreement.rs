@@ -86,7 +86,7 @@ pub struct Agreement {
     pub mean_kl: f64,
     /// Share of positions that agree on the most likely token; ties count as agreement.
     pub top1: f64,
-    /// The reference's largest logit by absolute value. `None` in results that did not keep it.
+    /// The reference's largest logit by absolute value. `None` if it is not finite.
     #[serde(default)]
     pub largest: Option<f32>,
     /// Number of the run's logits that are not finite.
@@ -106,8 +106,8 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Decides again whether the run agrees, with today's tolerance for the contender. If an older run lacks a value,
-    /// its decision stays. Ties were counted with the tolerance of that time.
+    /// Decides again whether the run agrees, with today's tolerance for the contender. Without the
+    /// reference's largest logit its decision stays. Ties were counted with the tolerance of that time.
     pub fn rejudged(self, tolerance: Tolerance) -> Agreement {
         let Some(largest) = self.largest else { return self };
         let judged = Agreement { tolerance, ..self };

@@ -38,9 +38,8 @@ impl Entry {
 
     /// The entry of a report that was just made.
     pub fn new(name: String, report: Report) -> Entry {
-        let study = report.plan.request.as_ref().map(|request| request.study.name.clone());
-        let study = study.filter(|study| !study.is_empty());
-        let records = records::records(&report, study.as_deref());
+        let study = Some(report.plan.request.study.name.as_str()).filter(|name| !name.is_empty());
+        let records = records::records(&report, study);
         if records.is_empty() {
             return Entry::unreadable(name, "it is the report of no framework at all".into());
         }

@@ -88,7 +88,7 @@ pub(crate) fn decisions(plan: &Plan, evidence: &Evidence) -> Option<Vec<Option<D
 }
 
 fn study(plan: &Plan) -> Option<&StudySettings> {
-    let study = &plan.request.as_ref()?.study;
+    let study = &plan.request.study;
     let is_crossed = !study.crossed.is_empty() && study.arms.len() == 1 << study.crossed.len();
     is_crossed.then_some(study)
 }
@@ -196,7 +196,7 @@ impl Arms {
 #[cfg(test)]
 mod tests {
     use plan::{Arm, Request, Rounds, Switch};
-    use protocol::{CaseSample, Event, Iteration};
+    use protocol::CaseSample;
 
     use super::*;
     use crate::evidence::End;
@@ -221,11 +221,7 @@ mod tests {
         request.study.crossed = SWITCHES.to_vec();
         request.study.arms = (0..4).rev().map(arm).collect();
         let labels: Vec<&str> = ["3", "2", "1", "0"].to_vec();
-        Plan {
-            request: Some(request),
-            rounds: Rounds::Auto { max: 24, budget_s: 1e9 },
-            ..testing::plan(&labels)
-        }
+        Plan { request, rounds: Rounds::Auto { max: 24, budget_s: 1e9 }, ..testing::plan(&labels) }
     }
 
     fn evidence(rounds: usize, noise: f64) -> Evidence {
@@ -233,8 +229,7 @@ mod tests {
             let factor = 1.0 + noise * ((round * 7 + subset * 3) % 5) as f64;
             let ns = (MS[subset] * 1e6 * factor) as u64;
             let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
-            let iteration = Iteration { index: 0, cases: vec![case] };
-            testing::run(&subset.to_string(), round, vec![Event::Iteration(iteration)])
+            testing::measured(&subset.to_string(), round, Vec::new(), vec![vec![case]])
         };
         let runs = (0..rounds).flat_map(|round| (0..4).map(move |subset| run(subset, round)));
         Evidence { runs: runs.collect(), rounds, end: End::Planned, ..Evidence::default() }

@@ -192,7 +192,7 @@ mod tests {
     use protocol::{CaseSample, Event, WarmupDone};
 
     use super::*;
-    use crate::testing::run;
+    use crate::testing;
 
     /// A first token of 5 ms, then gaps of so many microseconds.
     fn iteration(gaps_us: &[u64]) -> Iteration {
@@ -210,8 +210,8 @@ mod tests {
 
     fn process(warmup: &[Iteration], measured: &[Iteration]) -> Run {
         let done = WarmupDone { iterations: warmup.to_vec(), settled: true, memory: Default::default() };
-        let measured = measured.iter().cloned().map(Event::Iteration);
-        run("a", 0, [Event::Warmup(done)].into_iter().chain(measured).collect())
+        let measured = measured.iter().map(|iteration| iteration.cases.clone()).collect();
+        testing::measured("a", 0, vec![Event::Warmup(done)], measured)
     }
 
     #[test]

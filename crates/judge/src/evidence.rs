@@ -8,7 +8,7 @@ use crate::agreement::Tolerance;
 pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Stage, Stages};
 use crate::impossible;
 use crate::noise::Noise;
-use crate::run::{FailureKind, Purpose, Run, RunFailure};
+use crate::run::{Purpose, Run, RunFailure};
 use crate::text::TextScore;
 
 /// All measurements of one comparison, and how it ended.
@@ -144,39 +144,6 @@ impl Evidence {
         if self.probes.is_empty() && probes > 0 {
             self.no_probe = Some("its probes have impossible readings".to_owned());
         }
-    }
-
-    /// The evidence of schema 2, whose journal held only processes. The last attempt at each round counts. A round is
-    /// complete when each of `labels` that had not failed before has run in it.
-    pub fn from_runs(runs: Vec<Run>, labels: &[String]) -> Evidence {
-        let mut evidence = Evidence { end: End::Killed, ..Evidence::default() };
-        let (measured, loads): (Vec<Run>, Vec<Run>) =
-            runs.into_iter().partition(|run| run.purpose == Purpose::Measure);
-        evidence.cold_loads = loads;
-        let last = |round: usize| {
-            measured.iter().filter(|run| run.round == round).map(|run| run.attempt).max().unwrap_or(0)
-        };
-        let (stand, aside): (Vec<Run>, Vec<Run>) =
-            measured.iter().cloned().partition(|run| run.attempt == last(run.round));
-        for run in &stand {
-            if let Some(failure) = run.failure.as_ref().filter(|f| f.kind != FailureKind::Interrupted) {
-                evidence.absent.insert(run.framework.clone(), failure.clone());
-            }
-        }
-        // The contender could not run at all; the journal of schema 2 does not say so.
-        let never_ran = |label: &String| {
-            measured.iter().any(|run| run.round > 0) && !measured.iter().any(|run| run.framework == *label)
-        };
-        let has_run = |round: usize, label: &String| {
-            let left = evidence.absent.contains_key(label) || never_ran(label);
-            left || stand.iter().any(|run| run.round == round && run.framework == *label && run.is_complete())
-        };
-        let is_there = |round: usize| stand.iter().any(|run| run.round == round);
-        evidence.rounds =
-            (0..).take_while(|&round| is_there(round) && labels.iter().all(|l| has_run(round, l))).count();
-        (evidence.runs, evidence.repeated) = (stand, aside);
-        evidence.end_impossible();
-        evidence
     }
 
     /// Checks every process against today's tolerances, as far as its stored values allow.

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use foreign::Foreign;
 use protocol::{Event, Probed};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreement, TokenAgreement};
 use crate::noise::Noise;
-use crate::reading;
 use crate::run::{DerivedWeights, Run, RunFailure, Turn, Waited};
 use crate::text::TextScore;
 
@@ -66,23 +64,13 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Reads a line of `samples.jsonl`. The lines of schema 2 hold only processes and have no tag. The error completes
-    /// "the line is not …"; the caller adds its number.
+    /// Reads a line of `samples.jsonl`. The error completes "the line is not …"; the caller adds its number.
     pub fn read(line: &str) -> Result<Fact, String> {
-        #[derive(Deserialize)]
-        struct Tag {
-            fact: Option<IgnoredAny>,
-        }
-        let plain = |error: serde_json::Error| {
+        serde_json::from_str(line).map_err(|error| {
             let text = error.to_string();
             let end = text.rfind(" at line ").unwrap_or(text.len());
             format!("not a fact of a run: {}", &text[..end])
-        };
-        let tag: Tag = serde_json::from_str(line).map_err(plain)?;
-        match tag.fact {
-            Some(_) => serde_json::from_str(line).map_err(plain),
-            None => Ok(Fact::Run(serde_json::from_str(line).map_err(plain)?)),
-        }
+        })
     }
 }
 
@@ -222,9 +210,7 @@ impl End {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// The processes that had just been measured, and those that were measured next if nothing ran in between.
-    #[serde(deserialize_with = "reading::list")]
     pub after: Vec<Process>,
-    #[serde(deserialize_with = "reading::list")]
     pub before: Vec<Process>,
     /// Time of a fixed piece of arithmetic.
     pub compute_ns: u64,

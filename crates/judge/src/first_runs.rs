@@ -141,9 +141,8 @@ mod tests {
         let events = vec![
             Event::ColdStart(cold),
             Event::Warmup(WarmupDone { iterations: warmup, settled: true, memory: Default::default() }),
-            Event::Iteration(iteration([20, 30], 10)),
         ];
-        let run = testing::run("a", 0, events);
+        let run = testing::measured("a", 0, events, vec![iteration([20, 30], 10).cases]);
         let mut plan = testing::plan(&["a"]);
         plan.prompts = vec![plan.prompts[0].clone(); 2];
         let found = first_runs(&[&run], &plan).unwrap();

@@ -19,11 +19,28 @@ const RATE: f64 = 1e21;
 /// Most energy in joules: a day of ten megawatts.
 const JOULES: f64 = 1e12;
 
-/// The sentence about a reading of this event that cannot be; `None` if all can be.
-pub fn reading(event: &Event) -> Option<String> {
-    let mut check = Check { event: "", found: None };
+/// A reading that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impossible {
+    /// The field of the event, as in `iterations[0].cases[0].gaps_ns`.
+    pub field: String,
+    pub value: String,
+    /// The values that can be.
+    pub possible: String,
+}
+
+/// The readings of this event that cannot be.
+pub fn readings(event: &Event) -> Vec<Impossible> {
+    let mut check = Check::default();
     check.event(event);
     check.found
+}
+
+/// The sentence about the first of them; `None` if all can be.
+pub fn reading(event: &Event) -> Option<String> {
+    let mut check = Check::default();
+    check.event(event);
+    check.sentence()
 }
 
 /// Ends a process of a journal where it would have been ended while it was measured: before its first reading that
@@ -55,9 +72,9 @@ pub fn is_possible(probe: &Probe) -> bool {
 
 /// The same of the answer to a turn.
 fn answer(sample: &CaseSample) -> Option<String> {
-    let mut check = Check { event: "sample", found: None };
+    let mut check = Check { event: "sample", ..Check::default() };
     check.case(sample);
-    check.found
+    check.sentence()
 }
 
 /// The sentence about a number that is of no reading's type, in a line that is not a valid event: a fraction, a number
@@ -111,19 +128,27 @@ fn odd(value: &Value, path: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// Looks at one reading after another, and keeps what is to be said of the first that cannot be.
+/// Looks at one reading after another, and keeps those that cannot be.
+#[derive(Default)]
 struct Check {
     event: &'static str,
-    found: Option<String>,
+    /// What stands before the names of fields.
+    path: String,
+    found: Vec<Impossible>,
 }
 
 impl Check {
+    fn sentence(&self) -> Option<String> {
+        let Impossible { field, value, .. } = self.found.first()?;
+        Some(sentence(self.event, field, value))
+    }
+
     fn event(&mut self, event: &Event) {
         match event {
             Event::Started(started) => {
                 self.event = "started";
                 self.at_most("startup_ns", started.startup_ns, DAY);
-                self.at_most("runtime_ns", Some(started.runtime_ns), DAY);
+                self.within("runtime_ns", Some(started.runtime_ns), DAY);
                 self.memory(&started.memory);
             }
             Event::Loaded(loaded) => self.loaded(loaded),
@@ -135,20 +160,18 @@ impl Check {
             }
             Event::Warmup(warmup) => {
                 self.event = "warmup";
-                warmup
-                    .iterations
-                    .iter()
-                    .flat_map(|iteration| &iteration.cases)
-                    .for_each(|case| self.case(case));
+                for (number, iteration) in warmup.iterations.iter().enumerate() {
+                    for (at, case) in iteration.cases.iter().enumerate() {
+                        self.path = format!("iterations[{number}].cases[{at}].");
+                        self.case(case);
+                    }
+                }
+                self.path.clear();
                 self.memory(&warmup.memory);
             }
             Event::Sample(answer) => {
                 self.event = "sample";
                 self.case(&answer.sample);
-            }
-            Event::Iteration(iteration) => {
-                self.event = "iteration";
-                iteration.cases.iter().for_each(|case| self.case(case));
             }
             Event::Usage(usage) => self.usage(usage),
             Event::Probed(probed) => self.probed(probed),
@@ -222,21 +245,27 @@ impl Check {
 
     /// A reading of something that there is.
     fn within(&mut self, name: &str, reading: Option<u64>, most: u64) {
-        self.refuse(name, reading.filter(|&reading| reading == 0 || reading > most));
+        self.refuse(
+            name,
+            reading.filter(|&reading| reading == 0 || reading > most),
+            format_args!("1 to {most}"),
+        );
     }
 
     fn at_most(&mut self, name: &str, reading: Option<u64>, most: u64) {
-        self.refuse(name, reading.filter(|&reading| reading > most));
+        self.refuse(name, reading.filter(|&reading| reading > most), format_args!("0 to {most}"));
     }
 
     fn number(&mut self, name: &str, reading: Option<f64>, most: f64) {
         let is_possible = |number: f64| number.is_sign_positive() && number <= most;
-        self.refuse(name, reading.filter(|&number| !is_possible(number)).map(|number| format!("{number:?}")));
+        let reading = reading.filter(|&number| !is_possible(number)).map(|number| format!("{number:?}"));
+        self.refuse(name, reading, format_args!("0 to {most}"));
     }
 
-    fn refuse(&mut self, name: &str, reading: Option<impl ToString>) {
-        if let Some(reading) = reading.filter(|_| self.found.is_none()) {
-            self.found = Some(sentence(self.event, name, &reading.to_string()));
+    fn refuse(&mut self, name: &str, reading: Option<impl ToString>, possible: std::fmt::Arguments<'_>) {
+        if let Some(reading) = reading {
+            let (field, possible) = (format!("{}{name}", self.path), possible.to_string());
+            self.found.push(Impossible { field, value: reading.to_string(), possible });
         }
     }
 }
@@ -282,10 +311,6 @@ mod tests {
         let failure = end(&mut struck).unwrap();
         assert_eq!(failure.sentence(), "its event `usage` has an impossible reading: wall_ns is 0");
         assert_eq!((struck.events.len(), struck.failure), (1, Some(failure)));
-        let case = CaseSample { first_token_ns: u64::MAX, ..CaseSample::default() };
-        let iteration = protocol::Iteration { index: 0, cases: vec![case] };
-        let failure = end(&mut run(vec![Event::Iteration(iteration)])).unwrap();
-        assert!(failure.sentence().contains("`iteration`"), "what older workers sent counts, too");
     }
 
     #[test]

@@ -197,20 +197,10 @@ fn share(
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, Iteration};
-    use serde_json::json;
+    use protocol::CaseSample;
 
     use super::*;
-    use crate::testing;
-
-    fn config() -> ModelConfig {
-        let json = json!({
-            "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
-            "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 32,
-            "max_position_embeddings": 64, "tie_word_embeddings": true
-        });
-        ModelConfig::from_json(&json).unwrap()
-    }
+    use crate::testing::{self, config};
 
     #[test]
     fn prefill_counts_products_attention_and_the_head_once() {
@@ -260,8 +250,7 @@ mod tests {
         };
         let mut evidence = Evidence::default();
         for (round, &bandwidth) in bandwidths.iter().enumerate() {
-            let events = vec![Event::Iteration(Iteration { index: 0, cases: vec![case.clone()] })];
-            evidence.runs.push(testing::run("a", round, events));
+            evidence.runs.push(testing::measured("a", round, Vec::new(), vec![vec![case.clone()]]));
             evidence.probes.push(Probe { after: process(round), ..testing::probe(bandwidth, 1e9) });
         }
         evidence

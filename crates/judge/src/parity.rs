@@ -119,7 +119,7 @@ pub fn tokens(reference: &Reference, run: &Run, way: Way, tie: f32) -> TokenAgre
 #[cfg(test)]
 mod tests {
     use bundle::Precision;
-    use protocol::{CaseSample, Event, Iteration};
+    use protocol::CaseSample;
 
     use super::*;
 
@@ -143,8 +143,7 @@ mod tests {
             tokens: vec![tokens.to_vec()],
             ..CaseSample::default()
         };
-        let iteration = Iteration { index: 0, cases: vec![sample] };
-        crate::testing::run("x", 0, vec![Event::Iteration(iteration)])
+        crate::testing::measured("x", 0, Vec::new(), vec![vec![sample]])
     }
 
     fn judge(change: impl Fn(&mut Vec<f32>), tokens: &[u32]) -> Agreement {
@@ -219,10 +218,7 @@ mod tests {
         let denoise = serde_json::from_str(r#"{"steps": 2, "algorithm": "entropy"}"#).unwrap();
         let way = Way { decode: Decode::Forced, denoise: Some(denoise) };
         let mut run = run(&[1, 0]);
-        let unmask = |run: &mut Run, steps: &[u32]| {
-            let Event::Iteration(iteration) = &mut run.events[0] else { panic!("an iteration") };
-            iteration.cases[0].unmasked = vec![steps.to_vec()];
-        };
+        let unmask = |run: &mut Run, steps: &[u32]| run.turns[0].sample.unmasked = vec![steps.to_vec()];
         unmask(&mut run, &[1, 0]);
         assert_eq!(
             tokens(&reference, &run, way, 1e-3),
@@ -270,8 +266,8 @@ mod tests {
         );
         let at_16_bits = broken.clone().rejudged(Tolerance::for_precision(Precision::Bf16));
         assert_eq!((at_16_bits.broken, at_16_bits.tolerance.tie), (None, 0.3));
-        let of_schema_2 = Agreement { largest: None, ..broken };
-        assert_eq!(of_schema_2.clone().rejudged(Tolerance::for_precision(Precision::Bf16)), of_schema_2);
+        let not_finite = Agreement { largest: None, ..broken };
+        assert_eq!(not_finite.clone().rejudged(Tolerance::for_precision(Precision::Bf16)), not_finite);
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         git_modified: environment.git_modified,
         driver_version: environment.driver_version.clone(),
         command: environment.command.clone(),
-        request: plan.request.as_ref().map(plan::Request::to_json),
+        request: Some(plan.request.to_json()),
         machine: machine(environment, report),
         case: case(report, row),
         settings: settings(report),
@@ -148,15 +148,13 @@ fn settings(report: &Report) -> Settings {
         fair_comparison: plan.fair_comparison,
         iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.prompts.len().max(1)),
         schedule: Some(name(&plan.schedule)),
-        huge_pages: plan.huge_pages.map(|policy| name(&policy)),
+        huge_pages: Some(name(&plan.huge_pages)),
         margin: plan.margin,
         seed: plan.seed,
         accept_noise: plan.accept_noise,
         noise_accepted: report.noise_accepted(),
-        quick: plan.request.as_ref().map(|request| {
-            // A suite for first looks accepts noise that nobody asked to accept.
-            request.quick || (plan.accept_noise && !request.accept_noise)
-        }),
+        // A suite for first looks accepts noise without being asked to.
+        quick: Some(plan.request.quick || (plan.accept_noise && !plan.request.accept_noise)),
         other: Default::default(),
     }
 }
@@ -289,13 +287,8 @@ impl MadeOf<'_> {
             (self.memory_bytes as f64 / f64::from(1 << 30)).round(),
             self.gpus,
         ]);
-        hex(&Sha256::digest(made_of.to_string())[..8])
+        bundle::hexadecimal(&Sha256::digest(made_of.to_string())[..8])
     }
-}
-
-/// Bytes in hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The sha256 of the file of its precision.

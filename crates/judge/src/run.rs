@@ -105,6 +105,13 @@ pub struct Turn {
     pub sample: CaseSample,
 }
 
+impl Turn {
+    /// The only turn of its block, which counts.
+    pub(crate) fn alone(block: usize, case: usize, sample: CaseSample) -> Turn {
+        Turn { block, repeat: 0, position: 0, case, stands: true, sample }
+    }
+}
+
 /// The stretches in which a process was to wait while others had their turns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
@@ -245,13 +252,7 @@ impl Run {
 
     /// The measured requests that count, each with the number of its case, in order.
     pub fn requests(&self) -> impl Iterator<Item = (usize, &CaseSample)> {
-        // Results of schema 3 and before hold whole iterations.
-        let of_iterations = self.events.iter().filter_map(|event| match event {
-            Event::Iteration(iteration) => Some(iteration.cases.iter().enumerate()),
-            _ => None,
-        });
-        let of_turns = self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.case, &turn.sample));
-        of_iterations.flatten().chain(of_turns)
+        self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.case, &turn.sample))
     }
 
     /// Every measured request, also those of blocks that were done again.

@@ -141,7 +141,7 @@ fn wider_is_faster(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, Iteration};
+    use protocol::{CaseSample, Event};
 
     use super::*;
     use crate::testing::{self, loaded, usage};
@@ -156,13 +156,9 @@ mod tests {
         };
         let mut usage = usage();
         (usage.wall_ns, usage.peak_bytes) = (wall_ms * 1_000_000, Some(peak_bytes));
-        let events = vec![
-            Event::Loaded(loaded(1_000_000)),
-            Event::Iteration(Iteration { index: 0, cases: vec![case] }),
-            Event::Usage(usage),
-        ];
+        let events = vec![Event::Loaded(loaded(1_000_000)), Event::Usage(usage)];
         Evidence {
-            runs: vec![testing::run("a", 0, events)],
+            runs: vec![testing::measured("a", 0, events, vec![vec![case]])],
             probes: vec![testing::probe(bandwidth, 1.0)],
             rounds: 1,
             ..Evidence::default()
@@ -197,11 +193,7 @@ mod tests {
         let mut evidence = evidence(25, 2_000_000, 1e9);
         let mut slower = evidence.runs[0].clone();
         slower.framework = "b".into();
-        for event in &mut slower.events {
-            if let Event::Iteration(iteration) = event {
-                iteration.cases[0].gaps_ns = vec![12_000_000, 8_500_000];
-            }
-        }
+        slower.turns[0].sample.gaps_ns = vec![12_000_000, 8_500_000];
         evidence.runs.push(slower);
         let mut plan = testing::plan(&["a", "b"]);
         plan.contenders[1].precision = bundle::Precision::F16;

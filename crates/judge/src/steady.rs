@@ -121,7 +121,7 @@ mod tests {
     use protocol::{CaseSample, Event, Iteration, WarmupDone};
 
     use super::*;
-    use crate::testing::{self, run};
+    use crate::testing;
 
     fn iteration(index: usize, factor: f64) -> Iteration {
         // Gaps that grow with the position, as attention over more tokens does.
@@ -142,9 +142,8 @@ mod tests {
             factors.iter().enumerate().map(|(index, &factor)| iteration(index, factor)).collect()
         };
         let done = WarmupDone { iterations: of(warmup), settled: true, memory: Default::default() };
-        let mut events = vec![Event::Warmup(done)];
-        events.extend(of(measured).into_iter().map(Event::Iteration));
-        run("a", 0, events)
+        let measured = of(measured).into_iter().map(|iteration| iteration.cases).collect();
+        testing::measured("a", 0, vec![Event::Warmup(done)], measured)
     }
 
     #[test]

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bundle::Precision;
+use bundle::{ModelConfig, Precision};
 use foreign::Foreigns;
-use protocol::{Build, Decode, Event, Hello, InEffect, KvCache, Loaded, Usage, Warmup};
+use protocol::{Build, CaseSample, Decode, Event, Hello, InEffect, KvCache, Loaded, Usage, Warmup};
 
 use crate::evidence::Probe;
-use crate::run::{Ending, Outcome};
-use crate::run::{Place, Purpose, Run};
+use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};
 use configs::{Engine, EngineSettings};
-use plan::{Contender, HugePages, Plan, Prompt, Rounds, Schedule};
+use plan::{Contender, HugePages, Plan, Prompt, Request, Rounds, Schedule};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
@@ -20,6 +19,23 @@ pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
         label,
         Outcome { pid: 1, events, ending: Ending::Done, left_behind: Vec::new() },
     )
+}
+
+/// A process with turns: the samples of each iteration's cases.
+pub fn measured(label: &str, round: usize, events: Vec<Event>, iterations: Vec<Vec<CaseSample>>) -> Run {
+    let cases = iterations.into_iter().flat_map(|cases| cases.into_iter().enumerate());
+    let turns = cases.enumerate().map(|(block, (case, sample))| Turn::alone(block, case, sample));
+    Run { turns: turns.collect(), ..run(label, round, events) }
+}
+
+/// The shapes of a small llama.
+pub fn config() -> ModelConfig {
+    let json = serde_json::json!({
+        "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 32,
+        "max_position_embeddings": 64, "tie_word_embeddings": true
+    });
+    ModelConfig::from_json(&json).unwrap()
 }
 
 /// A framework whose worker rustc built.
@@ -140,7 +156,7 @@ pub fn contender(label: &str) -> Contender {
 
 pub fn plan(labels: &[&str]) -> Plan {
     Plan {
-        request: None,
+        request: Request::default(),
         contenders: labels.iter().map(|label| contender(label)).collect(),
         model: "a-model".into(),
         precision: Precision::F32,
@@ -159,7 +175,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         expected_memory: Default::default(),
         iterations: 2,
         has_pilot: false,
-        huge_pages: Some(HugePages::On),
+        huge_pages: HugePages::On,
         margin: 0.02,
         accept_noise: false,
         patience_s: 0.0,

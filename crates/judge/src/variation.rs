@@ -151,23 +151,19 @@ fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, Iteration};
+    use protocol::CaseSample;
 
     use super::*;
     use crate::testing;
 
     /// A process whose iterations decode one token in so many milliseconds.
     fn run(gaps_ms: &[u64]) -> Run {
-        let iteration = |(index, ms): (usize, &u64)| {
-            let sample = CaseSample {
-                first_token_ns: 1,
-                gaps_ns: vec![ms * 1_000_000],
-                tokens: Vec::new(),
-                ..CaseSample::default()
-            };
-            Event::Iteration(Iteration { index, cases: vec![sample] })
+        let sample = |ms: &u64| CaseSample {
+            first_token_ns: 1,
+            gaps_ns: vec![ms * 1_000_000],
+            ..CaseSample::default()
         };
-        testing::run("x", 0, gaps_ms.iter().enumerate().map(iteration).collect())
+        testing::measured("x", 0, Vec::new(), gaps_ms.iter().map(|ms| vec![sample(ms)]).collect())
     }
 
     fn variation(runs: &[Run], probes: &[Probe], governor: Option<&str>) -> Option<Variation> {

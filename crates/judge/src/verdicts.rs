@@ -142,7 +142,7 @@ pub(crate) fn of_pair(
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, Iteration, Loaded};
+    use protocol::{CaseSample, Event, Loaded};
 
     use super::*;
     use crate::evidence::End;
@@ -161,8 +161,7 @@ mod tests {
             let ns = (ms * 1e6) as u64;
             let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
             let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
-            let iteration = Iteration { index: 0, cases: vec![case] };
-            testing::run(label, round, vec![Event::Loaded(loaded), Event::Iteration(iteration)])
+            testing::measured(label, round, vec![Event::Loaded(loaded)], vec![vec![case]])
         };
         let runs = |label, values: &[f64]| {
             values.iter().enumerate().map(|(round, &ms)| run(label, round, ms)).collect::<Vec<_>>()

@@ -1,59 +1,46 @@
 //! Facts in, report out: recorded runs are judged again and give the report that was recorded.
+//! `UPDATE_GOLDEN=1 cargo test -p judge golden` records the reports of today's rules.
 
 use std::path::{Path, PathBuf};
 
-use judge::report::{self, Figure, Prepared};
-use judge::{Environment, Evidence, Fact, Facts, Metric, Report};
-use plan::Plan;
+use judge::report::layer_parity;
+use judge::{Evidence, Fact, Facts, Report, report, study};
 use serde_json::Value;
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2").join(name)
+fn fixture(run: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(run)
 }
 
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+fn json(run: &str, name: &str) -> Value {
+    serde_json::from_str(&text(&fixture(run).join(name))).unwrap()
+}
+
 fn recorded(run: &str) -> Report {
-    report::read(serde_json::from_str(&text(&fixture(run).join("report.json"))).unwrap()).unwrap()
+    report::read(json(run, "report.json")).unwrap()
 }
 
-/// What the journal of schema 2 held, and from `recorded` what only the report kept: how the run ended, probes, noise
-/// and complaints. The model's shapes are in neither; they come from the model.
-fn facts(run: &str, recorded: &Report) -> Facts {
-    let directory = fixture(run);
-    let plan: Plan = serde_json::from_str(&text(&directory.join("plan.json"))).unwrap();
-    let environment: Environment = serde_json::from_str(&text(&directory.join("environment.json"))).unwrap();
-    let journal = text(&directory.join("samples.jsonl"));
-    let runs = journal.lines().map(|line| match Fact::read(line).unwrap() {
-        Fact::Run(run) => *run,
-        other => panic!("schema 2 has processes alone, not {other:?}"),
-    });
-    let labels: Vec<String> = plan.contenders.iter().map(|contender| contender.label.clone()).collect();
-    let evidence = recorded.completed(Evidence::from_runs(runs.collect(), &labels));
-    let shapes: Value = serde_json::from_str(&text(&fixture("config.json"))).unwrap();
-    let config = bundle::ModelConfig::from_json(&shapes).unwrap();
-    let model = Prepared { config: Some(config), ..recorded.model.clone() };
-    Facts { environment, plan, model, evidence, results: recorded.results.clone() }
+fn facts(run: &str) -> Facts {
+    let plan = json(run, "plan.json");
+    let journal = text(&fixture(run).join("samples.jsonl"));
+    Facts {
+        environment: serde_json::from_value(json(run, "environment.json")).unwrap(),
+        model: serde_json::from_value(plan["prepared"].clone()).unwrap(),
+        plan: serde_json::from_value(plan).unwrap(),
+        evidence: Evidence::from_facts(journal.lines().map(|line| Fact::read(line).unwrap())),
+        results: recorded(run).results,
+    }
 }
 
-/// The report without its words, which may be put better, and without the shapes, which schema 2 did not keep.
+/// The report without its words, which may be improved.
 fn wordless(mut report: Report) -> Value {
-    report.model.config = None;
     report.summary = Default::default();
     report.warnings.clear();
-    for row in &mut report.rows {
-        // Reports of that time did not have it.
-        row.steadiness.first_runs = None;
-        row.reasons.iter_mut().for_each(String::clear);
-        if let Some(agreement) = &mut row.agreement {
-            (agreement.largest, agreement.not_finite) = (None, 0);
-        }
-    }
-    for comparison in &mut report.comparisons {
-        comparison.sentence.clear();
-    }
+    report.rows.iter_mut().flat_map(|row| &mut row.reasons).for_each(String::clear);
+    report.comparisons.iter_mut().for_each(|comparison| comparison.sentence.clear());
     for rule in &mut report.rules {
         rule.sentence.clear();
         rule.unverified = rule.unverified.take().map(|_| String::new());
@@ -79,7 +66,7 @@ fn differences(at: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) 
                 differences(&format!("{at}[{index}]"), a, b, found);
             }
         }
-        // An optimised build rounds the last bits of the statistics' distributions otherwise.
+        // An optimised build rounds the last bits of the statistics' distributions differently.
         (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {
             let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
             if (a - b).abs() > 1e-12 * b.abs() {
@@ -92,114 +79,94 @@ fn differences(at: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) 
 }
 
 fn judged_again(run: &str) -> Report {
-    let recorded = recorded(run);
-    let judged = Report::new(&facts(run, &recorded));
-    agree(run, judged, recorded)
-}
-
-/// Leaves out what is younger than the recording, and latency: it was the median gap, and is now their mean.
-fn as_recorded(ours: &mut Vec<Figure>, theirs: &mut Vec<Figure>) {
-    ours.retain(|figure| theirs.iter().any(|known| known.metric == figure.metric));
-    for (ours, theirs) in ours.iter_mut().zip(theirs.iter()) {
-        let Figure { metric, median, min, max, values, .. } = ours.clone();
-        *ours = Figure { metric, median, min, max, values, ..theirs.clone() };
-    }
-    for figures in [ours, theirs] {
-        figures.retain(|figure| figure.metric != Metric::Latency);
-    }
-}
-
-/// Holds what was judged again against what was recorded, as data.
-fn agree(run: &str, judged: Report, mut recorded: Report) -> Report {
-    // What is younger than the recording is not held against it.
-    let mut known = judged.clone();
-    for (ours, theirs) in known.rows.iter_mut().zip(&mut recorded.rows) {
-        ours.components = theirs.components;
-        if let (Some(ours), Some(theirs)) = (&mut ours.threads, &theirs.threads) {
-            ours.over_ns = theirs.over_ns;
-        }
-        as_recorded(&mut ours.metrics, &mut theirs.metrics);
-    }
-    for (ours, theirs) in known.prompts.iter_mut().zip(&mut recorded.prompts) {
-        for (ours, theirs) in ours.rows.iter_mut().zip(&mut theirs.rows) {
-            as_recorded(&mut ours.metrics, &mut theirs.metrics);
-        }
-    }
-    for comparisons in [&mut known.comparisons, &mut recorded.comparisons] {
-        comparisons.retain(|found| found.metric != Metric::Latency);
-    }
-    known.rules.retain(|rule| recorded.rules.iter().any(|known| known.id == rule.id));
-    // The family had no weights when this was recorded. Its decisions are the same.
-    for (ours, theirs) in known.comparisons.iter_mut().zip(&recorded.comparisons) {
-        if let (Some(ours), Some(theirs)) = (&mut ours.statistics, &theirs.statistics) {
-            (ours.p_adjusted, ours.detectable) = (theirs.p_adjusted, theirs.detectable);
-        }
+    let judged = Report::new(&facts(run));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(fixture(run).join("report.json"), serde_json::to_string(&judged).unwrap() + "\n")
+            .unwrap();
     }
     let mut found = Vec::new();
-    differences(run, &wordless(known), &wordless(recorded), &mut found);
+    differences(run, &wordless(judged.clone()), &wordless(recorded(run)), &mut found);
     assert!(found.is_empty(), "{found:#?}");
     judged
 }
 
 #[test]
 fn a_run_of_real_engines_is_judged_as_it_was() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-3/candle-ort");
-    let json = |name: &str| -> Value { serde_json::from_str(&text(&directory.join(name))).unwrap() };
-    let recorded = report::read(json("report.json")).unwrap();
-    let plan = json("plan.json");
-    let journal = text(&directory.join("samples.jsonl"));
-    let facts = Facts {
-        environment: serde_json::from_value(json("environment.json")).unwrap(),
-        model: serde_json::from_value(plan["prepared"].clone()).unwrap(),
-        plan: serde_json::from_value(plan).unwrap(),
-        evidence: Evidence::from_facts(journal.lines().map(|line| Fact::read(line).unwrap())),
-        results: recorded.results.clone(),
-    };
-    let judged = agree("candle-ort", Report::new(&facts), recorded);
+    let judged = judged_again("candle-ort");
     assert_eq!((judged.exit_code(), judged.rounds), (0, 6));
     let frameworks: Vec<&str> = judged.rows.iter().map(|row| row.framework.as_str()).collect();
     assert_eq!(frameworks, ["candle", "ort"]);
 }
 
 #[test]
-fn a_comparison_is_judged_as_it_was() {
-    let judged = judged_again("compare");
-    assert_eq!((judged.exit_code(), judged.rounds), (0, 6));
-}
-
-#[test]
 fn failures_strikes_and_controls_are_judged_as_they_were() {
-    assert_eq!(judged_again("mixed").exit_code(), 1);
+    let judged = judged_again("mixed");
+    assert_eq!(judged.exit_code(), 1);
+    assert_eq!(report::read(serde_json::from_str(&judged.json()).unwrap()), Ok(judged), "it is read back");
 }
 
 #[test]
 fn an_untouched_run_is_judged_again_as_it_was() {
-    let recorded = recorded("mixed");
-    let mut facts = facts("mixed", &recorded);
+    let mut facts = facts("mixed");
     let before = Report::new(&facts);
     facts.evidence = facts.evidence.rejudged(&facts.plan);
     assert_eq!(Report::new(&facts), before);
 }
 
 #[test]
-fn a_report_made_of_facts_is_read_back() {
-    let judged = judged_again("mixed");
-    assert_eq!(report::read(serde_json::from_str(&judged.json()).unwrap()), Ok(judged));
+fn a_run_that_was_killed_has_a_report_too() {
+    let mut facts = facts("candle-ort");
+    let journal = text(&fixture("candle-ort").join("samples.jsonl"));
+    let facts_read = journal.lines().map(|line| Fact::read(line).unwrap());
+    let mut rounds = 0;
+    facts.evidence = Evidence::from_facts(facts_read.take_while(|fact| {
+        rounds += usize::from(*fact == Fact::RoundDone);
+        rounds < 6
+    }));
+    let report = Report::new(&facts);
+    assert_eq!((report.end.clone(), report.interrupted, report.rounds), (judge::End::Killed, true, 5));
+    assert!(report.rows.iter().all(|row| row.state.takes_part()));
+    assert!(report.warnings.iter().any(|warning| warning.contains("before it could save its report")));
 }
 
 #[test]
-fn a_run_that_was_killed_has_a_report_too() {
-    let recorded = recorded("compare");
-    let mut facts = facts("compare", &recorded);
-    let last = facts.evidence.runs.iter().map(|run| run.round).max().unwrap();
-    let left: Vec<_> = facts.evidence.runs.into_iter().filter(|run| run.round < last).collect();
-    let labels: Vec<String> = facts.plan.contenders.iter().map(|contender| contender.label.clone()).collect();
-    facts.evidence = Evidence::from_runs(left, &labels);
-    facts.model.config = None;
-    let report = Report::new(&facts);
-    assert_eq!((report.end.clone(), report.interrupted, report.rounds), (judge::End::Killed, true, last));
-    assert!(
-        report.rows.iter().all(|row| row.state.takes_part() && row.limit.is_none() && row.memory.is_none())
+fn another_schema_is_refused_and_a_report_that_lacks_a_field_names_it() {
+    let refused = |change: fn(&mut Value)| {
+        let mut value = json("mixed", "report.json");
+        change(&mut value);
+        report::read(value).unwrap_err()
+    };
+    assert_eq!(
+        refused(|value| value["schema"] = 3.into()),
+        "its schema is 3, and this program reads 4: measure again, or use the release that wrote it"
     );
-    assert!(report.warnings.iter().any(|warning| warning.contains("before it could save its report")));
+    assert_eq!(
+        refused(|value| drop(value.as_object_mut().unwrap().remove("rows"))),
+        "it is not the report of a comparison: missing field `rows`"
+    );
+}
+
+#[test]
+fn what_was_published_is_read_and_written_as_it_was() {
+    let mut left = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published")];
+    let (mut reports, mut studies) = (0, 0);
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.ends_with("report.json") {
+            let value: Value = serde_json::from_str(&text(&path)).unwrap();
+            if value.get("study").is_some() {
+                let study = study::read(value).unwrap_or_else(|why| panic!("{path:?}: {why}"));
+                assert_eq!(study::read(serde_json::to_value(&study).unwrap()), Ok(study), "{path:?}");
+                studies += 1;
+            } else {
+                let report = report::read(value).unwrap_or_else(|why| panic!("{path:?}: {why}"));
+                assert_eq!(report::read(serde_json::to_value(&report).unwrap()), Ok(report), "{path:?}");
+                reports += 1;
+            }
+        }
+    }
+    assert!(reports > 0 && studies > 0, "{reports} reports, {studies} studies");
+    let parity = layer_parity::read(serde_json::from_str(&text(&fixture("parity.json"))).unwrap()).unwrap();
+    assert_eq!(layer_parity::read(serde_json::to_value(&parity).unwrap()), Ok(parity));
 }

@@ -1,11 +1,10 @@
 //! Reads back everything that is written to a results directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use bundle::Bundle;
+use judge::Environment;
 use judge::evidence::{Evidence, Fact};
 use judge::report::{self, Facts, Prepared, SCHEMA};
-use judge::{Environment, Report, Run};
 use plan::{Failure, Plan, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,17 +53,11 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
             directory.display()
         ))
     })?;
-    let journal = lines(&directory.join(SAMPLES))?;
+    report::check_schema(&value)
+        .map_err(|why| Failure::usage(format!("{} cannot be read: {why}", plan_path.display())))?;
+    let PlanFile { plan, prepared: model, .. } = typed(&plan_path, value)?;
+    let evidence = Evidence::from_facts(journal(&directory.join(SAMPLES))?);
     let report = json(&directory.join(REPORT))?.and_then(|value| report::read(value).ok());
-    let (plan, model, evidence) = match schema_of(&value) {
-        None => of_schema_2(&plan_path, value, &journal, report.as_ref())?,
-        Some(_) => {
-            check_schema(&plan_path, &value)?;
-            let file: PlanFile = typed(&plan_path, value)?;
-            let facts = journal.iter().map(|line| line.fact()).collect::<Result<Vec<_>>>()?;
-            (file.plan, file.prepared, Evidence::from_facts(facts))
-        }
-    };
     check_rounds(directory, &plan, &evidence)?;
     let environment = match json(&directory.join(ENVIRONMENT))? {
         Some(value) => typed(&directory.join(ENVIRONMENT), value)?,
@@ -97,73 +90,15 @@ fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()
     }
 }
 
-/// Journals of schema 2 hold only processes; the model is in the report.
-fn of_schema_2(
-    path: &Path,
-    value: Value,
-    journal: &[Line],
-    report: Option<&Report>,
-) -> Result<(Plan, Prepared, Evidence)> {
-    let plan: Plan = typed(path, value)?;
-    let runs = journal.iter().map(Line::run).collect::<Result<Vec<Run>>>()?;
-    let of_report = report.map(|report| report.model.clone());
-    let bundle = of_report.as_ref().map(|model| PathBuf::from(&model.bundle)).or_else(|| {
-        let file = runs.iter().find_map(|run| Some(run.loaded()?.weights_file.clone()))?;
-        Path::new(&file).parent().map(Path::to_path_buf)
-    });
-    let opened = bundle.and_then(|directory| Bundle::open(&directory).ok());
-    let model = match (of_report, opened) {
-        (Some(model), Some(bundle)) => Prepared { config: Some(bundle.config().clone()), ..model },
-        (Some(model), None) => model,
-        (None, Some(bundle)) => Prepared::new(&bundle),
-        (None, None) => {
-            return Err(Failure::usage(format!(
-                "{} is of schema 2, which does not describe the model, and its prepared model is gone: prepare the \
-                 model again, or measure again",
-                path.display()
-            )));
-        }
-    };
-    let labels: Vec<String> = plan.contenders.iter().map(|contender| contender.label.clone()).collect();
-    let evidence = Evidence::from_runs(runs, &labels);
-    let evidence = match report {
-        Some(report) => report.completed(evidence),
-        None => evidence,
-    };
-    Ok((plan, model, evidence))
-}
-
-/// A line of a journal, with its place for error messages.
-struct Line {
-    path: PathBuf,
-    number: usize,
-    text: String,
-}
-
-impl Line {
-    fn fact(&self) -> Result<Fact> {
-        Fact::read(&self.text).map_err(|error| self.unreadable(&error))
-    }
-
-    fn run(&self) -> Result<Run> {
-        serde_json::from_str(&self.text).map_err(|error| self.unreadable(&error))
-    }
-
-    fn unreadable(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::usage(format!("{}, line {}: {error}", self.path.display(), self.number))
-    }
-}
-
-/// The complete lines of a journal, without one that was cut off in mid-write.
-fn lines(path: &Path) -> Result<Vec<Line>> {
+/// The facts of a journal, without a line that was cut off in mid-write.
+fn journal(path: &Path) -> Result<Vec<Fact>> {
     let text = complete_lines(path)
         .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-    let line = |(index, text): (usize, &str)| Line {
-        path: path.to_path_buf(),
-        number: index + 1,
-        text: text.to_owned(),
+    let fact = |(index, line): (usize, &str)| {
+        Fact::read(line)
+            .map_err(|error| Failure::usage(format!("{}, line {}: {error}", path.display(), index + 1)))
     };
-    Ok(text.lines().enumerate().map(line).collect())
+    text.lines().enumerate().map(fact).collect()
 }
 
 /// Reads a JSON file; `None` if it does not exist.
@@ -180,23 +115,4 @@ pub fn json(path: &Path) -> Result<Option<Value>> {
 fn typed<T: serde::de::DeserializeOwned>(path: &Path, value: Value) -> Result<T> {
     serde_json::from_value(value)
         .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
-}
-
-fn schema_of(value: &Value) -> Option<u64> {
-    value.get("schema").and_then(Value::as_u64)
-}
-
-fn check_schema(path: &Path, value: &Value) -> Result<()> {
-    match schema_of(value) {
-        Some(schema) if schema > 2 && report::READ.iter().any(|&read| schema == u64::from(read)) => Ok(()),
-        // A comparison's plan of schema 2 has none.
-        Some(schema) if schema < u64::from(SCHEMA) => {
-            Err(Failure::usage(format!("{} is the plan of a study, not of a comparison", path.display())))
-        }
-        schema => Err(Failure::usage(format!(
-            "{}: its schema is {}, and this program reads up to {SCHEMA}; use the program that wrote it",
-            path.display(),
-            schema.unwrap_or_default()
-        ))),
-    }
 }

@@ -8,7 +8,7 @@ use bundle::Bundle;
 use judge::evidence::{Evidence, Fact, Stage, Stages};
 use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
-use plan::{Contender, Failure, HugePages, Plan, Result};
+use plan::{Contender, Failure, Plan, Result};
 use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
 use statistics::BalancedOrder;
 use tooling::Scratch;
@@ -66,7 +66,7 @@ impl<'a> Session<'a> {
         let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
         let places = &places.on(&plan.device);
         let worker = |contender: &Contender| {
-            let settings = (plan.timeout_s, plan.huge_pages.unwrap_or(HugePages::On));
+            let settings = (plan.timeout_s, plan.huge_pages);
             launch::worker(contender, plan.cpus.as_deref(), places, settings)
         };
         Ok(Session {

@@ -57,11 +57,6 @@ fn switch(what: &str) -> Option<Switch> {
     })
 }
 
-/// The names of both sides of the switch with this name, if there is one.
-pub(crate) fn arms(what: &str) -> Option<[String; 2]> {
-    Some(switch(what)?.names.map(str::to_owned))
-}
-
 /// The engines that a request names, or the default ones if it names none.
 pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
     if request.study.arms.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
 use crate::sweep::SweepKind;
-use crate::{Result, ab, axes, optimised, sweep};
+use crate::{Result, ab, axes, sweep};
 
 impl StudyRequest {
     /// Every cell, with the settings that the study fixes.
@@ -37,19 +37,5 @@ impl StudyRequest {
             view: StudyView::Sweep(kind),
             cells: cells.map(|(settings, request)| CellPlan { settings, request }).collect(),
         })
-    }
-}
-
-impl StudyView {
-    /// The view of a study with this name: "sweep forward", "ab kv-cache", "ab candle tch".
-    pub fn named(study: &str) -> Option<StudyView> {
-        let words: Vec<&str> = study.split_whitespace().collect();
-        match words[..] {
-            ["sweep", kind] => SweepKind::named(kind).map(StudyView::Sweep),
-            ["ab", optimised::NAME] => Some(StudyView::Crossed),
-            ["ab", what] => ab::arms(what).map(StudyView::Ab),
-            ["ab", a, b] => Some(StudyView::Ab([a.to_owned(), b.to_owned()])),
-            _ => None,
-        }
     }
 }

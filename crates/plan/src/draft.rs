@@ -242,7 +242,7 @@ impl Draft {
             expected_memory,
             iterations: iterations as usize,
             has_pilot,
-            huge_pages: Some(request.huge_pages),
+            huge_pages: request.huge_pages,
             margin: request.margin_percent / 100.0,
             accept_noise: request.accept_noise || is_look,
             patience_s: request.patience_s,
@@ -261,7 +261,7 @@ impl Draft {
             suite: suite_name,
             analysis: suite.analysis.split_whitespace().collect::<Vec<_>>().join(" "),
             prompts: given.prompts,
-            request: Some(request),
+            request,
         })
     }
 }

@@ -99,7 +99,7 @@ pub enum Schedule {
     /// Not all fit into memory: groups of processes live together and take turns, one group after another
     /// ([`Plan::groups`]).
     Grouped,
-    /// One process after another, each from start to end. So were all results of schema 3 and before.
+    /// One process after another, each from start to end.
     #[default]
     Sequential,
 }
@@ -121,9 +121,7 @@ const LEAD_IN: usize = 2;
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The request. `None` in results of schema 2, which did not keep it.
-    #[serde(default)]
-    pub request: Option<Request>,
+    pub request: Request,
     pub contenders: Vec<Contender>,
     pub model: String,
     pub precision: Precision,
@@ -158,9 +156,8 @@ pub struct Plan {
     /// Whether a pilot chooses the number of iterations.
     #[serde(default)]
     pub has_pilot: bool,
-    /// Memory policy of all workers. `None` in results of schema 3 and before, which do not tell.
-    #[serde(default)]
-    pub huge_pages: Option<HugePages>,
+    /// Memory policy of all workers.
+    pub huge_pages: HugePages,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub accept_noise: bool,

@@ -1,7 +1,6 @@
 //! The named sweeps, and the axes that each varies by default.
 
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
 
 use crate::{
     Arm, Axis, DenoiseAsked, Failure, PromptSource, Request, Result, RoundsAsked, Setting, Settings,
@@ -19,7 +18,7 @@ const DIFFUSION_MODEL: &str = "synthetic:diffucoder-160m";
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
 /// A named sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
     /// One pass over --batch sequences of --seq tokens each
@@ -41,11 +40,6 @@ pub enum SweepKind {
 }
 
 impl SweepKind {
-    /// The kind with this name.
-    pub fn named(name: &str) -> Option<SweepKind> {
-        SweepKind::VARIANTS.iter().copied().find(|kind| kind.name() == name)
-    }
-
     /// The word after `sweep`.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
+use bundle::{FileIdentity, hexadecimal};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::hash::hexadecimal;
 use crate::model::{CONFIG, Model, SourceFile};
 use crate::progress::Reporter;
 
@@ -26,7 +26,7 @@ const CHUNK: usize = 1 << 22;
 /// sha256 by name of every file of the source; without files, of the configuration, which then is the source.
 pub(crate) fn compute(model: &Model, bundles: &Path, reporter: &mut Reporter) -> BTreeMap<String, String> {
     if model.files.is_empty() {
-        let digest = hexadecimal(Sha256::new_with_prefix(&model.config_json.bytes));
+        let digest = hexadecimal(&Sha256::digest(&model.config_json.bytes));
         return BTreeMap::from([(CONFIG.to_owned(), digest)]);
     }
     let mut remembered = Remembered::read(bundles);
@@ -58,7 +58,7 @@ fn hash(file: &SourceFile, reporter: &Reporter) -> String {
         file.release(index * CHUNK..index * CHUNK + chunk.len());
         reporter.advance(chunk.len() as u64);
     }
-    hexadecimal(hasher)
+    hexadecimal(&hasher.finalize())
 }
 
 /// Digests of earlier runs. To have none costs time alone, so whatever cannot be read or written is passed over.
@@ -72,32 +72,8 @@ struct Remembered {
 #[derive(Serialize, Deserialize)]
 struct Entry {
     #[serde(flatten)]
-    identity: Identity,
+    identity: FileIdentity,
     sha256: String,
-}
-
-/// What tells a file that has not changed from one that may have.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified_ns: u64,
-}
-
-impl Identity {
-    /// `None` where the system does not tell.
-    #[cfg(unix)]
-    fn new(metadata: &Metadata) -> Option<Identity> {
-        use std::os::unix::fs::MetadataExt;
-        let modified_ns = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos() as u64;
-        Some(Identity { device: metadata.dev(), inode: metadata.ino(), bytes: metadata.len(), modified_ns })
-    }
-
-    #[cfg(not(unix))]
-    fn new(_: &Metadata) -> Option<Identity> {
-        None
-    }
 }
 
 impl Remembered {
@@ -109,7 +85,7 @@ impl Remembered {
 
     fn digest(&self, file: &SourceFile) -> Option<String> {
         let entry = self.digests.get(&std::path::absolute(file.path()).ok()?)?;
-        (Identity::new(file.metadata())? == entry.identity).then(|| entry.sha256.clone())
+        (FileIdentity::new(file.metadata())? == entry.identity).then(|| entry.sha256.clone())
     }
 
     /// Notes the digest of a file that was hashed from `started` on, unless it may have changed meanwhile.
@@ -118,8 +94,8 @@ impl Remembered {
             let age = started.duration_since(metadata.modified().ok()?).ok()?;
             (age > STEP).then_some(())
         };
-        let identity = Identity::new(file.metadata());
-        let now = std::fs::metadata(file.path()).ok().as_ref().and_then(Identity::new);
+        let identity = FileIdentity::new(file.metadata());
+        let now = std::fs::metadata(file.path()).ok().as_ref().and_then(FileIdentity::new);
         let (Some(()), Some(identity)) = (settled(file.metadata()), identity) else { return };
         let Ok(path) = std::path::absolute(file.path()) else { return };
         if now.as_ref() == Some(&identity) {

@@ -10,7 +10,6 @@ mod digests;
 mod encode;
 mod error;
 mod gguf;
-mod hash;
 mod hub;
 mod huggingface;
 mod model;

@@ -16,7 +16,6 @@ use sha2::{Digest, Sha256};
 use crate::chat::TOKENIZER_CONFIG;
 use crate::digests;
 use crate::error::PrepareError;
-use crate::hash::hexadecimal;
 use crate::model::{CONFIG, Document, Model, TOKENIZER, matrix};
 use crate::progress::Reporter;
 use crate::request::Request;
@@ -106,7 +105,7 @@ fn write_files(
     for (file, document) in documents(model).filter(|(file, _)| files.contains(*file)) {
         write_file(&directory.join(file), &document.bytes)?;
         let record = FileRecord {
-            sha256: hexadecimal(Sha256::new_with_prefix(&document.bytes)),
+            sha256: bundle::hexadecimal(&Sha256::digest(&document.bytes)),
             bytes: document.bytes.len() as u64,
             derived: document.derived.clone(),
         };
@@ -301,5 +300,5 @@ fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
     for hash in sha256.values() {
         hasher.update(format!("{hash}\n"));
     }
-    hexadecimal(hasher)[..16].to_owned()
+    bundle::hexadecimal(&hasher.finalize())[..16].to_owned()
 }

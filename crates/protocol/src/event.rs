@@ -52,8 +52,6 @@ pub enum Event {
     ColdStart(ColdStart),
     Warmup(WarmupDone),
     Sample(Sample),
-    /// A measured iteration, as workers of protocol 4 sent it. It is only read, from results of that time.
-    Iteration(Iteration),
     Parity(Parity),
     Usage(Usage),
     Generated(Generated),

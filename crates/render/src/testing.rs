@@ -76,7 +76,7 @@ pub(crate) fn model() -> Prepared {
             source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
             files: BTreeMap::new(),
         },
-        config: None,
+        config: testing::config(),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use judge::impossible::Impossible;
+
 /// A sentence on one line of a worker's answer, or on one field of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -24,6 +26,21 @@ impl Problem {
     /// With a field.
     pub(crate) fn at(field: &str, text: impl Into<String>) -> Problem {
         Problem { field: Some(field.to_owned()), ..Problem::new(text) }
+    }
+
+    /// A reading that the driver takes from no worker.
+    pub(crate) fn impossible(reading: Impossible) -> Problem {
+        let Impossible { field, value, possible } = reading;
+        let (unit, remedy) = if field.ends_with("_ns") {
+            let clock =
+                "read a monotonic clock in nanoseconds before and after (Python: time.monotonic_ns())";
+            (" ns", clock.to_owned())
+        } else if field.ends_with("bytes") {
+            (" bytes", format!("send {possible}, or null where the system does not tell"))
+        } else {
+            ("", format!("send {possible}"))
+        };
+        Problem::at(&field, format!("{value}{unit} is impossible; {remedy}"))
     }
 
     /// With a line, and the event on it.

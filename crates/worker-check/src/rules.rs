@@ -1,5 +1,5 @@
-//! Rules on the values of events that no type can say: times that are possible, token counts that fit, readings that
-//! agree with each other.
+//! Rules on the values of events that no type can say: times that fit what the driver saw, token counts that fit,
+//! readings that agree with each other. `judge::impossible` says which readings are impossible by themselves.
 
 use std::time::Duration;
 
@@ -18,13 +18,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) vocabulary: usize,
 }
 
-/// A duration in nanoseconds that must be above 0 and no longer than the driver itself saw it take.
+/// A duration in nanoseconds that must be no longer than the driver itself saw it take.
 fn time(field: &str, ns: u64, at_most: Duration) -> Option<Problem> {
-    if ns == 0 {
-        let text = "0 ns is impossible; read a monotonic clock in nanoseconds before and after (Python: \
-                    time.monotonic_ns())";
-        return Some(Problem::at(field, text));
-    }
     (Duration::from_nanos(ns) > at_most + SLACK).then(|| {
         let text = format!(
             "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, \
@@ -36,22 +31,14 @@ fn time(field: &str, ns: u64, at_most: Duration) -> Option<Problem> {
     })
 }
 
-/// Readings of memory: what is not known is `null`, and a peak is the highest.
-fn memory(memory: &Memory) -> Vec<Problem> {
-    let zero = |field: &str, bytes: Option<u64>| {
-        let text = "0 bytes is no reading; send null where the system does not tell";
-        (bytes == Some(0)).then(|| Problem::at(field, text))
-    };
-    let mut found: Vec<Problem> = zero("memory.peak_bytes", memory.peak_bytes).into_iter().collect();
-    found.extend(zero("memory.resident_bytes", memory.resident_bytes));
-    if let (Some(peak @ 1..), Some(resident)) = (memory.peak_bytes, memory.resident_bytes)
-        && peak < resident
-    {
+/// A peak is the highest.
+fn memory(memory: &Memory) -> Option<Problem> {
+    let (peak @ 1.., resident) = (memory.peak_bytes?, memory.resident_bytes?) else { return None };
+    (peak < resident).then(|| {
         let text =
             format!("{peak} is below `memory.resident_bytes`, {resident}; send the highest of the phase");
-        found.push(Problem::at("memory.peak_bytes", text));
-    }
-    found
+        Problem::at("memory.peak_bytes", text)
+    })
 }
 
 pub(crate) fn started(started: &Started, since_start: Duration) -> Vec<Problem> {
@@ -97,20 +84,10 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &LoadAsked<'_>, since_start: Durati
             "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
         found.push(Problem::at("in_effect.kv_cache", text));
     }
-    if in_effect.threads == 0 {
-        found
-            .push(Problem::at("in_effect.threads", "0; send the number of threads that compute, 1 at least"));
-    }
     found.extend(weights_file(loaded));
-    if let Some(page_cache) = &loaded.page_cache {
-        if page_cache.evicted != asked.evict {
-            let text = format!("the job's `evict` was {}; send that", asked.evict);
-            found.push(Problem::at("page_cache.evicted", text));
-        }
-        if !(0.0..=1.0).contains(&page_cache.resident_before) {
-            let text = format!("{}; send a share from 0 to 1", page_cache.resident_before);
-            found.push(Problem::at("page_cache.resident_before", text));
-        }
+    if loaded.page_cache.as_ref().is_some_and(|page_cache| page_cache.evicted != asked.evict) {
+        let text = format!("the job's `evict` was {}; send that", asked.evict);
+        found.push(Problem::at("page_cache.evicted", text));
     }
     found
 }
@@ -151,7 +128,7 @@ pub(crate) fn warmup(
     max_iterations: usize,
     since_start: Duration,
 ) -> Vec<Problem> {
-    let mut found = memory(&warmup.memory);
+    let mut found: Vec<Problem> = memory(&warmup.memory).into_iter().collect();
     let count = warmup.iterations.len();
     if count == 0 || count > max_iterations {
         let text = format!(
@@ -203,11 +180,9 @@ pub(crate) fn case_sample(
         );
         found.push(Problem::at(&field("gaps_ns"), text));
     }
-    let zero = sample.gaps_ns.iter().position(|gap| *gap == 0);
-    found.extend(zero.and_then(|at| time(&field(&format!("gaps_ns[{at}]")), 0, at_most)));
     let sum =
         sample.first_token_ns.saturating_add(sample.gaps_ns.iter().fold(0, |a: u64, b| a.saturating_add(*b)));
-    if found.is_empty() && sum > 0 {
+    if found.is_empty() {
         found.extend(
             time(&field("gaps_ns"), sum, at_most).map(|problem| Problem {
                 text: format!("with `first_token_ns` {}", problem.text),
@@ -257,7 +232,7 @@ pub(crate) struct Turns {
 }
 
 pub(crate) fn usage(usage: &Usage, turns: Turns, hash: &str) -> Vec<Problem> {
-    let mut found = memory(&usage.memory);
+    let mut found: Vec<Problem> = memory(&usage.memory).into_iter().collect();
     found.extend(time("wall_ns", usage.wall_ns, turns.seen));
     let wall = Duration::from_nanos(usage.wall_ns);
     if usage.wall_ns > 0 && wall + SLACK < turns.told {
@@ -311,18 +286,12 @@ pub(crate) fn probed(
         found.push(Problem::at("multiply_adds_ns", text));
     }
     for (field, times) in [("sweeps_ns", &probed.sweeps_ns), ("multiply_adds_ns", &probed.multiply_adds_ns)] {
-        let longest = times.iter().max().copied();
-        found.extend(
-            times.iter().copied().find(|ns| *ns == 0).or(longest).and_then(|ns| time(field, ns, at_most)),
-        );
+        found.extend(times.iter().max().and_then(|&ns| time(field, ns, at_most)));
     }
     if probed.bytes < asked.bytes {
         let text =
             format!("{}, but {} were asked for; say how many one sweep reads", probed.bytes, asked.bytes);
         found.push(Problem::at("bytes", text));
-    }
-    if probed.operations == 0 {
-        found.push(Problem::at("operations", "0; send the floating-point operations of one burst"));
     }
     if probed.threads != threads {
         let text = format!("{}, but the job gave {threads}; use that many at once", probed.threads);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use judge::impossible;
 use measure::clock::now;
 use measure::process::{Process, Reaped, Said};
 use measure::protest::{describe, last_line};
@@ -206,8 +207,11 @@ impl Talk {
 
     /// Reads an event's fields, and notes what is wrong with them.
     pub(crate) fn read<T: DeserializeOwned>(&mut self, name: &str, object: Map<String, Value>) -> Option<T> {
-        let found = shape::problems(fields(name)?, &object);
+        let mut found = shape::problems(fields(name)?, &object);
         let is_sound = found.is_empty();
+        if let Ok(event) = serde_json::from_value(object.clone().into()) {
+            found.extend(impossible::readings(&event).into_iter().map(Problem::impossible));
+        }
         self.note_all(self.line, found);
         match serde_json::from_value(object.into()) {
             Ok(event) => Some(event),

@@ -84,22 +84,9 @@ pub(crate) fn measure<E: InferenceEngine>(
 
 /// What tells the weights file from every other; `None` where the system has no such numbers.
 pub(crate) fn identity(file: &Path) -> Option<FileIdentity> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let found = std::fs::metadata(file).ok()?;
-        Some(FileIdentity {
-            device: found.dev(),
-            inode: found.ino(),
-            bytes: found.size(),
-            modified_ns: found.mtime() * 1_000_000_000 + found.mtime_nsec(),
-        })
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = file;
-        None
-    }
+    let found = bundle::FileIdentity::new(&std::fs::metadata(file).ok()?)?;
+    let bundle::FileIdentity { device, inode, bytes, modified_ns } = found;
+    Some(FileIdentity { device, inode, bytes, modified_ns })
 }
 
 /// Continuation, untimed, and the logits along it where they are asked for.

@@ -67,8 +67,7 @@ pub(super) fn save(
         results.write(name, contents);
     }
     let unsaved = results.finish().or(outputs.missing);
-    let study = report.plan.request.as_ref().map(|request| request.study.name.as_str());
-    let study = study.filter(|name| !name.is_empty());
+    let study = Some(report.plan.request.study.name.as_str()).filter(|name| !name.is_empty());
     let kept = ::history::append(&history.join(HISTORY), &records::records(report, study));
     let unkept = kept.err();
     match (unsaved, unkept) {

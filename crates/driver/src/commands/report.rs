@@ -8,7 +8,6 @@ use judge::report::{changes, layer_parity};
 use measure::results::write_whole;
 use measure::saved::{self, REPORT, SAMPLES};
 use plan::{Failure, Result};
-use serde_json::Value;
 
 use super::outputs::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
@@ -80,25 +79,21 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
     render::page::history(&read.records, read.skipped.len()).map_err(Failure::failed)
 }
 
-/// Writes every output of the run or study in this directory. A report of an older schema is kept as it was written.
+/// Writes every output of the run or study in this directory.
 fn outputs(directory: &Path) -> Result<Outputs> {
     let path = directory.join(REPORT);
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
     let Some(value) = saved::json(&path)? else { return unfinished(directory) };
-    let is_old = value.get("schema").and_then(Value::as_u64) != Some(u64::from(judge::report::SCHEMA));
-    let mut outputs = if value.get("study").is_some() {
-        study_outputs(&judge::study::read(value).map_err(unreadable)?)
-    } else {
-        let report = judge::report::read(value).map_err(unreadable)?;
-        // A page without samples has fewer charts, and is still useful.
-        let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
-            eprintln!("warning: {why}; the page has no charts of single requests");
-            Evidence::default()
-        });
-        report_outputs(&report, &evidence)
-    };
-    outputs.files.retain(|(name, _)| !(is_old && name == REPORT));
-    Ok(outputs)
+    if value.get("study").is_some() {
+        return Ok(study_outputs(&judge::study::read(value).map_err(unreadable)?));
+    }
+    let report = judge::report::read(value).map_err(unreadable)?;
+    // A page without samples has fewer charts, and is still useful.
+    let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
+        eprintln!("warning: {why}; the page has no charts of single requests");
+        Evidence::default()
+    });
+    Ok(report_outputs(&report, &evidence))
 }
 
 /// Handles a directory without a report: a run or study that was killed, or a parity check.

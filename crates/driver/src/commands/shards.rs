@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use judge::records::hex;
+use bundle::hexadecimal;
 use measure::results::write_whole;
 use measure::saved::pretty;
 use plan::{Failure, Result, Settings, StudyRequest, StudyView};
@@ -63,7 +63,7 @@ impl Shard {
 
     /// One shard of `plan`, or the whole plan if `index` is `None`.
     pub(super) fn new(plan: PlanFile, index: Option<usize>) -> Shard {
-        let sha256 = hex(&Sha256::digest(pretty(&plan)));
+        let sha256 = hexadecimal(&Sha256::digest(pretty(&plan)));
         Shard { plan, sha256, index }
     }
 }

@@ -111,11 +111,11 @@ fn what_is_no_report_is_told_in_a_sentence() {
     let path = directory.to_str().unwrap();
     report(&installation, &[path]).refused(&["not the results directory"]);
     for (text, told) in [
-        ("{\"schema\": 1}", "its schema is 1, and this program reads 2 and 3"),
+        ("{\"schema\": 3}", "its schema is 3, and this program reads 4"),
         ("{}", "it names no schema"),
         ("[1", "is not JSON"),
-        ("{\"schema\": 2}", "missing field `environment`"),
-        ("{\"schema\": 2, \"rows\": 7}", "invalid type"),
+        ("{\"schema\": 4}", "missing field `environment`"),
+        ("{\"schema\": 4, \"rows\": 7}", "invalid type"),
     ] {
         std::fs::write(directory.join("report.json"), text).unwrap();
         report(&installation, &[path]).refused(&[told]);

@@ -1,9 +1,9 @@
-use protocol::{CaseSample, Event, Iteration};
+use protocol::{CaseSample, Event};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::agreement::TokenAgreement;
-use crate::run::{Turn, Waited};
+use crate::run::{FailureKind, Turn, Waited};
 use crate::testing;
 
 fn process() -> Process {
@@ -41,11 +41,7 @@ fn ended() -> Ended {
 
 /// One of every kind, with figures that take all digits of a float and all bits of an integer.
 fn facts() -> Vec<Fact> {
-    let events = vec![
-        Event::Loaded(testing::loaded(u64::MAX - 1)),
-        Event::Iteration(Iteration { index: 0, cases: vec![sample(u64::MAX)] }),
-        Event::Usage(testing::usage()),
-    ];
+    let events = vec![Event::Loaded(testing::loaded(u64::MAX - 1)), Event::Usage(testing::usage())];
     let mut cold = testing::run("a", 0, Vec::new());
     cold.purpose = Purpose::ColdLoad;
     let mut failed = testing::run("b", 0, Vec::new());
@@ -63,7 +59,7 @@ fn facts() -> Vec<Fact> {
         Fact::Quota { cpus: Some(1.5) },
         Fact::Before { noise: Noise { seconds: 5e-324, ..Noise::default() } },
         run(cold),
-        run(testing::run("a", 0, events)),
+        run(testing::measured("a", 0, events, vec![vec![sample(u64::MAX)]])),
         Fact::PutAside { round: 0, framework: None },
         Fact::Probe(testing::probe(1e11 / 3.0, 2e10 / 7.0)),
         Fact::ProbedBefore { process: process() },
@@ -111,22 +107,15 @@ fn a_journal_read_back_is_the_same_evidence() {
 #[test]
 fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
     let said = |ns| {
-        let iteration = Event::Iteration(Iteration { index: 0, cases: vec![sample(ns)] });
-        testing::run("a", 0, vec![Event::Loaded(testing::loaded(1)), iteration])
+        let loaded = vec![Event::Loaded(testing::loaded(1))];
+        let run = testing::measured("a", 0, loaded, vec![vec![sample(ns)]]);
+        Evidence::from_facts([Fact::Run(Box::new(run))])
     };
-    let labels = ["a".to_owned()];
-    let readers: [fn(Run, &[String]) -> Evidence; 2] = [
-        |run, _| Evidence::from_facts([Fact::Run(Box::new(run))]),
-        |run, labels| Evidence::from_runs(vec![run], labels),
-    ];
-    for read in readers {
-        assert_eq!(read(said(1), &labels).absent.len(), 0);
-        let evidence = read(said(u64::MAX), &labels);
-        let reason =
-            "its event `iteration` has an impossible reading: first_token_ns is 18446744073709551615";
-        assert_eq!(evidence.absent["a"].sentence(), reason);
-        assert!(!evidence.runs[0].is_complete() && evidence.runs[0].requests().count() == 0);
-    }
+    assert_eq!(said(1).absent.len(), 0);
+    let evidence = said(u64::MAX);
+    let reason = "its event `sample` has an impossible reading: first_token_ns is 18446744073709551615";
+    assert_eq!(evidence.absent["a"].sentence(), reason);
+    assert!(!evidence.runs[0].is_complete() && evidence.runs[0].requests().count() == 0);
     let late = |ns| {
         let turn = Turn { block: 0, repeat: 0, position: 0, case: 0, stands: true, sample: sample(ns) };
         let turns = vec![("a".to_owned(), turn)];
@@ -142,18 +131,6 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
 }
 
 #[test]
-fn schema_3_told_of_one_process_beside_a_probe_and_of_whole_rounds_that_were_put_aside() {
-    let probe = testing::probe(1e9, 1e9);
-    let mut line = serde_json::to_value(Fact::Probe(probe.clone())).unwrap();
-    line["after"] = Value::Null;
-    line["before"] = json!({"round": 0, "attempt": 0, "framework": "a"});
-    let read = Fact::read(&line.to_string());
-    assert_eq!(read, Ok(Fact::Probe(Probe { before: vec![process()], ..probe })));
-    let aside = Fact::read(r#"{"fact":"put_aside","round":2}"#);
-    assert_eq!(aside, Ok(Fact::PutAside { round: 2, framework: None }));
-}
-
-#[test]
 fn a_journal_without_an_end_is_of_a_run_that_was_killed() {
     let evidence = Evidence::from_facts(facts().into_iter().filter(|fact| !matches!(fact, Fact::End { .. })));
     assert_eq!(evidence.end, End::Killed);
@@ -164,16 +141,7 @@ fn a_process_keeps_its_fields_at_the_top_of_its_line() {
     let line = serde_json::to_value(&facts()[3]).unwrap();
     assert_eq!((&line["fact"], &line["purpose"]), (&json!("run"), &json!("measure")));
     assert_eq!((&line["framework"], &line["failure"]), (&json!("a"), &Value::Null));
-    assert_eq!(line["events"][1]["cases"][0]["first_token_ns"], json!(u64::MAX));
-}
-
-#[test]
-fn a_line_of_schema_2_is_a_process() {
-    let mut line = serde_json::to_value(&facts()[3]).unwrap();
-    let fields = line.as_object_mut().unwrap();
-    fields.remove("fact");
-    fields.remove("derived");
-    assert_eq!(Fact::read(&line.to_string()), Ok(facts().swap_remove(3)));
+    assert_eq!(line["turns"][0]["sample"]["first_token_ns"], json!(u64::MAX));
 }
 
 #[test]
@@ -181,24 +149,6 @@ fn a_line_that_is_no_fact_is_refused_with_the_reason() {
     let read = |line: &str| Fact::read(line).unwrap_err();
     assert_eq!(read(r#"{"fact":"end"}"#), "not a fact of a run: missing field `end`");
     assert!(read(r#"{"fact":"rumour"}"#).starts_with("not a fact of a run: unknown variant `rumour`"));
-    assert_eq!(read(r#"{"round":1}"#), "not a fact of a run: missing field `purpose`");
+    assert_eq!(read(r#"{"round":1}"#), "not a fact of a run: missing field `fact`");
     assert!(read("{").starts_with("not a fact of a run: EOF"), "{}", read("{"));
-}
-
-#[test]
-fn rounds_of_schema_2_are_those_that_everybody_who_can_has_run_in() {
-    let labels = ["a", "b", "unsupported"].map(str::to_owned);
-    let run = |label: &str, round| testing::run(label, round, Vec::new());
-    let mut again = run("a", 1);
-    again.attempt = 1;
-    let runs = vec![run("a", 0), run("b", 0), run("a", 1), again, run("b", 1), run("a", 2)];
-    let runs: Vec<Run> = runs
-        .into_iter()
-        .map(|run| if run.framework == "b" && run.round == 1 { Run { attempt: 1, ..run } } else { run })
-        .collect();
-    let evidence = Evidence::from_runs(runs, &labels);
-    assert_eq!((evidence.rounds, evidence.runs.len(), evidence.repeated.len()), (2, 5, 1));
-    assert_eq!(evidence.end, End::Killed);
-    let first = Evidence::from_runs(vec![run("a", 0), run("b", 0)], &labels);
-    assert_eq!(first.rounds, 0, "whoever has not run yet may still come");
 }

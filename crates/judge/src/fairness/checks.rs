@@ -161,7 +161,6 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
     let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
     let Some((_, first)) = agreements().next() else { return Some("it yielded no logits".into()) };
     let of_logits = agreements().find_map(|(run, agreement)| Some((run, agreement.broken.clone()?)));
-    // A result of schema 3 or before has logits of every process, which tell of its tokens as well.
     let of_tokens = || {
         judged.runs_of(label).find_map(|run| Some((run, run.tokens.as_ref()?.objection(&first.tolerance)?)))
     };
@@ -272,7 +271,7 @@ pub(super) fn waiters_wait(judged: &Judged<'_>, label: &str) -> Option<String> {
 const LITTLE: u64 = 64 << 20;
 
 pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let policy = judged.plan.huge_pages?;
+    let policy = judged.plan.huge_pages;
     let own = judged.plan.contender(label)?.engine.env.get(TUNABLES)?;
     (own != policy.tunables())
         .then(|| format!("its configuration sets {TUNABLES}={own}, and the run {}", policy.words()))
@@ -312,10 +311,8 @@ pub(super) fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
     let noisy = evidence.complaints.len();
     let first = evidence.complaints.first().filter(|_| judged.plan.accept_noise)?;
     let times = if noisy == 1 { "once".to_owned() } else { format!("{noisy} times") };
-    let why = match &judged.plan.request {
-        Some(request) if request.quick && !request.accept_noise => " (--quick)",
-        _ => "",
-    };
+    let request = &judged.plan.request;
+    let why = if request.quick && !request.accept_noise { " (--quick)" } else { "" };
     Some(format!("the machine was noisy {times}, which was accepted{why}; {first}"))
 }
 

@@ -1,11 +1,11 @@
-use protocol::{Event, Iteration};
+use protocol::Event;
 
 use super::*;
 use crate::testing;
 use plan::Generation::{Denoising, OneToken, TokenByToken};
 
 fn run(cases: Vec<CaseSample>) -> Run {
-    testing::run("x", 0, vec![Event::Iteration(Iteration { index: 0, cases })])
+    testing::measured("x", 0, Vec::new(), vec![cases])
 }
 
 fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {

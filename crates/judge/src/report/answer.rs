@@ -42,8 +42,11 @@ pub(super) fn next(report: &Report) -> Option<String> {
     }
     let speed = Standing::new(report, Metric::deciding(report.plan.generation()));
     if rounds(report) < MIN_ROUNDS {
-        let is_quick = report.plan.request.as_ref().is_some_and(|request| request.quick);
-        let how = if is_quick { "leave out `--quick`".into() } else { format!("`--rounds {MIN_ROUNDS}`") };
+        let how = if report.plan.request.quick {
+            "leave out `--quick`".into()
+        } else {
+            format!("`--rounds {MIN_ROUNDS}`")
+        };
         return Some(format!("For a verdict: {how}."));
     }
     let open = speed.open();

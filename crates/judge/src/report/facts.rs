@@ -26,10 +26,8 @@ pub struct Prepared {
     /// Directory of the bundle.
     pub bundle: String,
     pub manifest: Manifest,
-    /// The model's shapes. `None` in results of schema 2, which did not keep them; there are then no limits of the
-    /// machine and no memory by part.
-    #[serde(default)]
-    pub config: Option<ModelConfig>,
+    /// The model's shapes.
+    pub config: ModelConfig,
 }
 
 impl Prepared {
@@ -40,7 +38,7 @@ impl Prepared {
             architecture: format!("{:?}", bundle.config().architecture).to_lowercase(),
             bundle: bundle.directory().display().to_string(),
             manifest: bundle.manifest().clone(),
-            config: Some(bundle.config().clone()),
+            config: bundle.config().clone(),
         }
     }
 }

@@ -24,7 +24,7 @@ pub const SCHEMA: u32 = 1;
 
 /// Reads `parity.json` back. The error is one sentence.
 pub fn read(value: Value) -> Result<ParityReport, String> {
-    reading::schema(&value, &[SCHEMA])?;
+    reading::schema(&value, SCHEMA)?;
     reading::typed(value, "what `photofinish parity` writes")
 }
 

@@ -40,16 +40,17 @@ pub use row::{Energy, Loads, Requested, Row, State, titled};
 
 use prompts::PromptFigures;
 
-/// Version of the JSON.
+/// Version of the JSON, and of the other files of a results directory.
 pub const SCHEMA: u32 = 4;
 
-/// Versions that are read. What the older ones lack has a default.
-pub const READ: [u32; 3] = [2, 3, SCHEMA];
+/// Refuses a file of another version in one sentence.
+pub fn check_schema(value: &Value) -> Result<(), String> {
+    reading::schema(value, SCHEMA)
+}
 
 /// Reads `report.json` of a comparison back. The error is one sentence.
-pub fn read(mut value: Value) -> Result<Report, String> {
-    reading::schema(&value, &READ)?;
-    value["schema"] = SCHEMA.into();
+pub fn read(value: Value) -> Result<Report, String> {
+    check_schema(&value)?;
     let report: Report = reading::typed(value, "the report of a comparison")?;
     report.check()?;
     // An older version had no answer in words. Its facts are enough for one.
@@ -180,20 +181,6 @@ impl Report {
         Ok(())
     }
 
-    /// `evidence` of schema 2, whose journal held processes alone, with what only the report kept: how the run ended,
-    /// noise, probes and complaints.
-    pub fn completed(&self, evidence: Evidence) -> Evidence {
-        let Machine { before, rounds, probes, complaints, .. } = &self.machine;
-        Evidence {
-            end: self.end.clone(),
-            before: before.clone(),
-            noises: rounds.clone(),
-            probes: probes.clone(),
-            complaints: complaints.clone(),
-            ..evidence
-        }
-    }
-
     /// Judges.
     pub fn new(facts: &Facts) -> Report {
         let Facts { environment, plan, model, evidence, results } = facts;
@@ -204,7 +191,7 @@ impl Report {
             runs: evidence.runs.iter().filter(|run| run.is_complete()).collect(),
         };
         let rules = fairness::judge(&judged);
-        let mut limits = model.config.as_ref().map(|c| limit::limits(plan, c, evidence)).unwrap_or_default();
+        let mut limits = limit::limits(plan, &model.config, evidence);
         let sanity = sanity::flags(plan, evidence, &limits);
         let rows: Vec<Row> = plan
             .contenders

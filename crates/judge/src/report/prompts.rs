@@ -1,13 +1,13 @@
 //! Figures by prompt. The table's own are of all prompts together; these are the same formulas, given the samples of
 //! one prompt alone.
 
-use protocol::{Event, Iteration};
+use protocol::Iteration;
 use serde::{Deserialize, Serialize};
 
 use super::Figure;
 use crate::evidence::Evidence;
 use crate::metrics::{self, Metric};
-use crate::run::Run;
+use crate::run::{Place, Run, Turn};
 use plan::Plan;
 
 /// The figures of one prompt.
@@ -57,24 +57,12 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
 
 /// A process as if it had been asked for one case only: its measured iterations, and nothing else.
 fn restricted(run: &Run, iterations: &[Iteration], case: usize) -> Run {
-    let of_case = |iteration: &Iteration| {
-        let cases = iteration.cases.get(case).cloned().into_iter().collect();
-        Event::Iteration(Iteration { index: iteration.index, cases })
-    };
+    let Run { purpose, round, attempt, position, pid, .. } = *run;
+    let samples = iterations.iter().filter_map(|iteration| iteration.cases.get(case).cloned());
     Run {
-        purpose: run.purpose,
-        framework: run.framework.clone(),
         failure: run.failure.clone(),
-        events: iterations.iter().map(of_case).collect(),
-        turns: Vec::new(),
-        waited: None,
-        agreement: None,
-        no_agreement: None,
-        tokens: None,
-        derived: None,
-        left_behind: Vec::new(),
-        noise: None,
-        ..*run
+        turns: samples.enumerate().map(|(block, sample)| Turn::alone(block, 0, sample)).collect(),
+        ..Run::of_events(purpose, Place { round, attempt, position }, &run.framework, pid, Vec::new())
     }
 }
 
@@ -98,9 +86,7 @@ mod tests {
             tokens: Vec::new(),
             ..CaseSample::default()
         };
-        let iteration =
-            |index| Event::Iteration(Iteration { index, cases: vec![case(40, 10), case(100, 20)] });
-        testing::run(label, round, vec![iteration(0), iteration(1)])
+        testing::measured(label, round, Vec::new(), vec![vec![case(40, 10), case(100, 20)]; 2])
     }
 
     #[test]

@@ -132,10 +132,7 @@ impl Row {
                 .collect(),
             load: loads(plan, evidence, label, &complete),
             limit,
-            memory: model
-                .config
-                .as_ref()
-                .and_then(|config| memory::parts(plan, config, &complete, |run| run.usage()?.kv_cache_bytes)),
+            memory: memory::parts(plan, &model.config, &complete, |run| run.usage()?.kv_cache_bytes),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan),
             components: components::of_throughput(plan, &complete),

@@ -11,7 +11,7 @@ use plan::{Contender, Plan};
 const VARIES: f64 = 0.10;
 
 pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
-    let Facts { plan, evidence, model, .. } = facts;
+    let Facts { plan, evidence, .. } = facts;
     let mut warnings = ending(&evidence.end);
     if let Some(reason) = &evidence.no_reference {
         warnings.push(format!("no reference for parity: {reason}; name another with --reference"));
@@ -33,9 +33,6 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
     warnings.extend(evidence.no_probe.clone());
-    if model.config.is_none() {
-        warnings.push("these results do not hold the model's shapes: shares of the limit and memory by part are not available".into());
-    }
     warnings
 }
 

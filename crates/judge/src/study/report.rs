@@ -40,14 +40,8 @@ pub struct StudyReport {
 }
 
 /// Reads `report.json` of a study back. The error is one sentence.
-pub fn read(mut value: Value) -> Result<StudyReport, String> {
-    let schema = reading::schema(&value, &report::READ)?;
-    if schema < report::SCHEMA {
-        let name = value["study"].as_str().unwrap_or_default();
-        let view = StudyView::named(name).ok_or_else(|| format!("there is no study {name:?}"))?;
-        value["view"] = serde_json::to_value(view).map_err(|error| error.to_string())?;
-        value["schema"] = report::SCHEMA.into();
-    }
+pub fn read(value: Value) -> Result<StudyReport, String> {
+    report::check_schema(&value)?;
     let report: StudyReport = reading::typed(value, "the report of a study")?;
     report.cells.iter().try_for_each(Cell::check)?;
     let summary = if report.summary.answer.is_empty() { summary(&report) } else { report.summary.clone() };

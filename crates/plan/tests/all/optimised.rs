@@ -84,7 +84,6 @@ fn arm<'a>(cell: &'a CellPlan, what: &str) -> &'a Arm {
 fn every_combination_is_an_arm_from_all_on_to_all_off() {
     let plan = planned(request(&["compiler"], &[])).unwrap();
     assert_eq!((plan.name.as_str(), &plan.view), ("ab optimised", &StudyView::Crossed));
-    assert_eq!(StudyView::named(&plan.name), Some(plan.view));
     let cell = &plan.cells[0];
     assert_eq!(
         labels(cell),

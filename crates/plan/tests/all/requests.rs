@@ -125,7 +125,7 @@ fn a_sweep_has_a_cell_for_every_place_and_a_name_that_says_its_view() {
     let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Forward), request };
     let plan = sweep.plan(&Known).unwrap();
     assert_eq!((plan.name.as_str(), plan.cells.len()), ("sweep forward", 2));
-    assert_eq!(StudyView::named(&plan.name), Some(plan.view));
+    assert_eq!(plan.view, StudyView::Sweep(SweepKind::Forward));
     let cell = &plan.cells[1].request;
     assert_eq!((cell.batch.clone(), cell.new_tokens.clone()), (vec![2], vec![1]));
     assert_eq!((cell.study.name.as_str(), cell.rounds), ("sweep forward", Some(RoundsAsked::Fixed(3))));
@@ -136,7 +136,6 @@ fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
     let ab = StudyRequest { kind: StudyKind::Ab(vec!["fused".into()]), request: Request::default() };
     let plan = ab.plan(&Known).unwrap();
     assert_eq!(plan.view, StudyView::Ab(["fused".into(), "base".into()]));
-    assert_eq!(StudyView::named(&plan.name), Some(plan.view));
     let labels: Vec<_> = plan.cells[0].request.study.arms.iter().map(|arm| arm.label.clone()).collect();
     assert_eq!(labels, ["a (fused)", "a (base)"]);
     assert_eq!(plan.cells[0].request.study.refused, None);
@@ -152,7 +151,6 @@ fn a_study_that_there_is_not_is_refused() {
     let quantised = Request { quantize: vec![Precision::Int8], ..Request::default() };
     let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Memory), request: quantised };
     assert!(sweep.plan(&Known).unwrap_err().to_string().contains("a sweep takes --precision"));
-    assert_eq!(StudyView::named("sweep sideways"), None);
 }
 
 fn labels(request: &Request) -> Vec<&str> {

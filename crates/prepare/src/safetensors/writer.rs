@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 
 use crate::encode::encode;
 use crate::error::PrepareError;
-use crate::hash::hexadecimal;
 use crate::quantise::quantise;
 
 /// The data begins at a multiple of this, so that a mapped tensor can be read by aligned vector loads.
@@ -122,7 +121,7 @@ impl Writer {
     /// Makes the file durable and returns its record for the manifest.
     pub(crate) fn finish(self, derived: String) -> Result<FileRecord, PrepareError> {
         self.file.sync_all().map_err(PrepareError::writing(&self.path))?;
-        Ok(FileRecord { sha256: hexadecimal(self.hasher), bytes: self.bytes, derived })
+        Ok(FileRecord { sha256: bundle::hexadecimal(&self.hasher.finalize()), bytes: self.bytes, derived })
     }
 
     fn flush(&mut self) -> Result<(), PrepareError> {

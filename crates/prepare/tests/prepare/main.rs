@@ -6,8 +6,8 @@ mod command_line;
 mod common;
 mod digests;
 mod directory;
-mod fuzz;
 mod gguf;
+mod gguf_file;
 mod hub;
 #[cfg(target_os = "linux")]
 mod memory;

@@ -4,14 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use judge::records;
-use judge::report::SCHEMA;
+use judge::report::{SCHEMA, check_schema};
 use judge::study::{Cell, StudyReport};
 use measure::results::complete_lines;
 use measure::saved::{self, pretty};
 use measure::{Places, Results, environment};
 use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -150,25 +149,12 @@ fn computer(places: &Places) -> Computer {
     Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
 }
 
-/// The oldest schema whose studies can be resumed: before, what was asked had another form.
-const OLDEST: u64 = 3;
-
 /// Reads `study.json` of a directory; `what` begins the error for a file that cannot be used.
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
     let value = saved::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
-    match value.get("schema").and_then(Value::as_u64) {
-        Some(schema) if schema < OLDEST => {
-            return Err(unusable(
-                "an older version of the program began it, which kept what was asked in another form",
-            ));
-        }
-        Some(schema) if schema > u64::from(SCHEMA) => {
-            return Err(unusable(&format!("its schema is {schema}, and this program reads {SCHEMA}")));
-        }
-        _ => {}
-    }
+    check_schema(&value).map_err(|why| unusable(&why))?;
     serde_json::from_value(value).map_err(|error| unusable(&error.to_string()))
 }
 

@@ -1,14 +1,16 @@
 //! Seeds of GGUF files: each architecture, each family of quantised types, both kinds of tokenizers.
 
-use std::io::Cursor;
+#[path = "../../../../prepare/tests/prepare/gguf_file.rs"]
+mod gguf_file;
 
 use anyhow::Result;
 use bundle::{ModelConfig, Precision};
-use candle_core::quantized::gguf_file::{self, Value};
-use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{Device, Tensor};
+use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::Value;
 use fuzz::models::{Model, prepared};
 use serde_json::json;
+
+use gguf_file::Gguf;
 
 /// A model, whose matrices are stored as one type where their rows allow it.
 struct Shape {
@@ -67,94 +69,39 @@ pub(crate) fn tokenizers() -> Result<Vec<(String, Vec<u8>)>> {
 
 impl Shape {
     fn file(&self) -> Result<Vec<u8>> {
-        let mut tensors = Vec::new();
-        for spec in self.config()?.tensors() {
+        let config = self.config();
+        let tensors = ModelConfig::from_json(&config)?.tensors().into_iter().map(|mut spec| {
+            if spec.name.contains(".c_") {
+                // The converter turns gpt2's matrices.
+                spec.shape.reverse();
+            }
             let elements: usize = spec.shape.iter().product();
-            let values: Vec<f32> = (0..elements).map(|at| ((at * 37 % 64) as f32 - 32.0) / 64.0).collect();
-            let tensor = Tensor::from_slice(&values, spec.shape.as_slice(), &Device::Cpu)?;
-            let fits = spec.shape.len() == 2 && spec.shape[1].is_multiple_of(self.stored.block_size());
-            let stored = if fits { self.stored } else { GgmlDType::F32 };
-            tensors.push((self.renamed(&spec.name), QTensor::quantize(&tensor, stored)?));
+            let values = (0..elements).map(|at| ((at * 37 % 64) as f32 - 32.0) / 64.0).collect();
+            (spec.name, spec.shape, values)
+        });
+        let mut gguf = Gguf::new(&config, tensors, self.architecture);
+        for (stored, shape, _) in gguf.tensors.values_mut() {
+            if shape.len() == 2 && shape[1].is_multiple_of(self.stored.block_size()) {
+                *stored = self.stored;
+            }
         }
-        let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let metadata = self.metadata();
-        let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
-        let mut file = Cursor::new(Vec::new());
-        gguf_file::write(&mut file, &metadata, &tensors)?;
-        Ok(file.into_inner())
+        gguf.metadata.extend(self.tokenizer.into_iter().flat_map(tokenizer));
+        Ok(gguf.bytes())
     }
 
-    fn config(&self) -> Result<ModelConfig> {
-        let config = match self.architecture {
+    fn config(&self) -> serde_json::Value {
+        match self.architecture {
             "gpt2" => json!({
                 "model_type": "gpt2", "n_embd": self.hidden, "n_head": 2, "n_layer": 1, "n_positions": 16,
-                "n_inner": 8, "vocab_size": VOCABULARY
+                "n_inner": 8, "vocab_size": VOCABULARY, "layer_norm_epsilon": 1e-5
             }),
             _ => json!({
                 "model_type": self.architecture, "hidden_size": self.hidden, "intermediate_size": 4,
                 "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2,
-                "vocab_size": VOCABULARY, "max_position_embeddings": 16, "tie_word_embeddings": true
+                "vocab_size": VOCABULARY, "max_position_embeddings": 16, "tie_word_embeddings": true,
+                "rms_norm_eps": 1e-5, "rope_parameters": {"rope_theta": 10_000.0, "rope_type": "default"}
             }),
-        };
-        Ok(ModelConfig::from_json(&config)?)
-    }
-
-    fn metadata(&self) -> Vec<(String, Value)> {
-        let whole = |n: usize| Value::U32(n as u32);
-        let mut metadata = vec![
-            ("general.architecture".to_owned(), Value::String(self.architecture.into())),
-            (self.key("block_count"), whole(1)),
-            (self.key("context_length"), whole(16)),
-            (self.key("embedding_length"), whole(self.hidden)),
-            (self.key("attention.head_count"), whole(2)),
-        ];
-        if self.architecture == "gpt2" {
-            metadata.push((self.key("feed_forward_length"), whole(8)));
-            metadata.push((self.key("attention.layer_norm_epsilon"), Value::F32(1e-5)));
-        } else {
-            metadata.push((self.key("feed_forward_length"), whole(4)));
-            metadata.push((self.key("attention.head_count_kv"), whole(1)));
-            metadata.push((self.key("attention.key_length"), whole(2)));
-            metadata.push((self.key("attention.value_length"), whole(2)));
-            metadata.push((self.key("attention.layer_norm_rms_epsilon"), Value::F32(1e-5)));
-            metadata.push((self.key("rope.freq_base"), Value::F32(10_000.0)));
         }
-        metadata.extend(self.tokenizer.into_iter().flat_map(tokenizer));
-        metadata
-    }
-
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.architecture)
-    }
-
-    /// GGUF's name of a tensor.
-    fn renamed(&self, name: &str) -> String {
-        const NAMES: [(&str, &str); 22] = [
-            ("model.embed_tokens.", "token_embd."),
-            ("model.norm.", "output_norm."),
-            ("model.layers.", "blk."),
-            ("self_attn.q_proj", "attn_q"),
-            ("self_attn.k_proj", "attn_k"),
-            ("self_attn.v_proj", "attn_v"),
-            ("self_attn.o_proj", "attn_output"),
-            ("self_attn.q_norm", "attn_q_norm"),
-            ("self_attn.k_norm", "attn_k_norm"),
-            ("mlp.gate_proj", "ffn_gate"),
-            ("mlp.up_proj", "ffn_up"),
-            ("mlp.down_proj", "ffn_down"),
-            ("input_layernorm", "attn_norm"),
-            ("post_attention_layernorm", "ffn_norm"),
-            ("transformer.wte.", "token_embd."),
-            ("transformer.wpe.", "position_embd."),
-            ("transformer.ln_f.", "output_norm."),
-            ("transformer.h.", "blk."),
-            (".ln_1.", ".attn_norm."),
-            (".ln_2.", ".ffn_norm."),
-            ("attn.c_attn", "attn_qkv"),
-            ("attn.c_proj", "attn_output"),
-        ];
-        let name = NAMES.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
-        name.replace("mlp.c_fc", "ffn_up").replace("mlp.c_proj", "ffn_down")
     }
 }
 

@@ -46,9 +46,9 @@ fn seeds(target: &Target) -> Result<Seeds> {
         "events" => Ok(vec![("processes".to_owned(), events()?)]),
         "job" => Ok(vec![("measure".to_owned(), job()?)]),
         "journal" => journals(),
-        "report" | "page" => Ok(vec![("schema-3".to_owned(), read(&results("report.json"))?)]),
+        "report" | "page" => Ok(vec![("run".to_owned(), read(&results("report.json"))?)]),
         "history" => Ok(vec![("four".to_owned(), first_lines("docs/examples/history.jsonl", 4)?)]),
-        "plan" => Ok(vec![("schema-3".to_owned(), read(&results("plan.json"))?)]),
+        "plan" => Ok(vec![("run".to_owned(), read(&results("plan.json"))?)]),
         "configs" => configs(),
         "prompts" => prompts(),
         "text" => Ok(vec![("hostile".to_owned(), "=1+1 \u{1b}[2J <b>|x|</b>\r\nGröße \u{202e}".into())]),
@@ -65,7 +65,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn results(name: &str) -> PathBuf {
-    repository().join("crates/judge/tests/fixtures/schema-3/candle-ort").join(name)
+    repository().join("crates/judge/tests/fixtures/candle-ort").join(name)
 }
 
 fn of_tiny_models(name: &str) -> Result<Seeds> {
@@ -86,16 +86,22 @@ fn lines(values: impl IntoIterator<Item = Value>) -> Vec<u8> {
     values.into_iter().flat_map(|value| format!("{value}\n").into_bytes()).collect()
 }
 
-/// The events of the first rounds' processes.
+/// The events of the first rounds' processes, with their answers to turns before their usage.
 fn events() -> Result<Vec<u8>> {
-    let runs = journal()?.into_iter().filter(|fact| fact["purpose"] == "measure").take(4);
-    let events = runs.filter_map(|fact| fact["events"].as_array().cloned()).flatten();
-    Ok(lines(events.map(|mut event| {
-        if event["event"] == "hello" {
-            event["protocol"] = protocol::VERSION.into();
+    let mut events = Vec::new();
+    for run in journal()?.iter().filter(|fact| fact["purpose"] == "measure").take(4) {
+        for event in run["events"].as_array().into_iter().flatten() {
+            if event["event"] == "usage" {
+                for turn in run["turns"].as_array().into_iter().flatten() {
+                    let mut sample = turn["sample"].clone();
+                    (sample["event"], sample["case"]) = ("sample".into(), turn["case"].clone());
+                    events.push(sample);
+                }
+            }
+            events.push(event.clone());
         }
-        event
-    })))
+    }
+    Ok(lines(events))
 }
 
 /// The first two rounds, and a block of turns as interleaved rounds have them.

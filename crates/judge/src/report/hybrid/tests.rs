@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use protocol::{CaseSample, Event, Iteration, Usage};
+use protocol::{CaseSample, Event, Usage};
 
 use super::*;
 use crate::environment::Environment;
@@ -46,10 +46,9 @@ fn runs(label: &str, first_ms: f64, gap_ms: f64, hand_over: Option<protocol::Han
         let events = vec![
             Event::Hello(testing::hello(label)),
             Event::Loaded(testing::loaded(500_000_000)),
-            Event::Iteration(Iteration { index: 0, cases: vec![sample] }),
             Event::Usage(usage),
         ];
-        testing::run(label, round, events)
+        testing::measured(label, round, events, vec![vec![sample]])
     };
     PREFILL_MS.into_iter().enumerate().map(run).collect()
 }
@@ -104,7 +103,7 @@ fn judged(labels: &[&str], hybrid: (f64, f64), hand_over: protocol::HandOver) ->
                 r#"{"format": 1, "name": "", "source": {"kind": "", "sha256": {}}, "files": {}}"#,
             )
             .unwrap(),
-            config: None,
+            config: testing::config(),
         },
         evidence: evidence.clone(),
         results: String::new(),

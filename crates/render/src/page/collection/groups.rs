@@ -4,7 +4,7 @@ use history::Machine;
 use judge::case;
 use judge::collection::{CollectedRun, Entry};
 
-/// A run with the name and schema of its results.
+/// A run with the name of its results.
 #[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) entry: &'a Entry,

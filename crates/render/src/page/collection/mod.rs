@@ -7,7 +7,7 @@ mod tests;
 use charts::number;
 use history::{Machine, Record};
 use judge::collection::Entry;
-use judge::report::{SCHEMA, State};
+use judge::report::State;
 use judge::verdicts::Verdict;
 use judge::{Metric, records};
 use maud::{Markup, PreEscaped, html};
@@ -127,7 +127,6 @@ fn row(named: Named<'_>, record: &Record) -> Markup {
     let is_struck = State::parse(&record.state) == Some(State::Struck);
     let is_out = !records::takes_part(record) || record.noise.is_some();
     let commit = record.git_commit.is_some().then(|| format!(", {}", words::commit(record)));
-    let schema = named.entry.schema.filter(|schema| *schema != u64::from(SCHEMA));
     let why = record.reasons.first().or(record.noise.as_ref());
     let value = |metric: Metric| record.metrics.get(metric.name());
     html! {
@@ -141,7 +140,6 @@ fn row(named: Named<'_>, record: &Record) -> Markup {
                 small class="when" {
                     (words::minute(&record.time)) (commit.unwrap_or_default())
                     @if let Some(study) = &record.study { "; a cell of " (study) }
-                    @if let Some(schema) = schema { "; written in schema " (schema) }
                 }
             }
             td class=[why.map(|_| "why")] { (state(record)) @if let Some(why) = why { small { (why) } } }

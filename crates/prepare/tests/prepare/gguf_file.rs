@@ -1,0 +1,132 @@
+//! A GGUF file in memory, as llama.cpp's converter writes it. Crate `fuzz` makes its seeds of it, too.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+
+use candle_core::quantized::gguf_file::{self, Value};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use serde_json::Value as Json;
+
+/// A GGUF file in memory, to be changed and written somewhere.
+#[derive(Clone)]
+pub(crate) struct Gguf {
+    pub(crate) metadata: BTreeMap<String, Value>,
+    /// Type, shape and numbers.
+    pub(crate) tensors: BTreeMap<String, (GgmlDType, Vec<usize>, Vec<f32>)>,
+}
+
+const NAMES: [(&str, &str); 26] = [
+    ("model.embed_tokens.", "token_embd."),
+    ("model.norm.", "output_norm."),
+    ("lm_head.", "output."),
+    ("model.layers.", "blk."),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("transformer.wte.", "token_embd."),
+    ("transformer.wpe.", "position_embd."),
+    ("transformer.ln_f.", "output_norm."),
+    ("transformer.h.", "blk."),
+    (".ln_1.", ".attn_norm."),
+    (".ln_2.", ".ffn_norm."),
+    ("attn.c_attn", "attn_qkv"),
+    ("attn.c_proj", "attn_output"),
+    ("mlp.c_fc", "ffn_up"),
+    ("mlp.c_proj", "ffn_down"),
+    ("transformer.", ""),
+];
+
+impl Gguf {
+    /// As llama.cpp's converter makes it of what it calls `architecture`: q and k rows of a llama interleaved, gpt2's
+    /// matrices turned. Tensors have a name, a shape and numbers.
+    pub(crate) fn new(
+        config: &Json,
+        model: impl IntoIterator<Item = (String, Vec<usize>, Vec<f32>)>,
+        architecture: &str,
+    ) -> Gguf {
+        let count = |field: &str| config[field].as_u64();
+        let mut metadata = BTreeMap::new();
+        let mut put = |key: &str, value: Option<Value>| {
+            let key = if key.contains('.') && key.starts_with("general") {
+                key.to_owned()
+            } else {
+                format!("{architecture}.{key}")
+            };
+            value.map(|value| metadata.insert(key, value));
+        };
+        let whole = |a: &str, b: &str| count(a).or(count(b)).map(|n| Value::U32(n as u32));
+        put("general.architecture", Some(Value::String(architecture.to_owned())));
+        put("block_count", whole("num_hidden_layers", "n_layer"));
+        put("context_length", whole("max_position_embeddings", "n_positions"));
+        put("embedding_length", whole("hidden_size", "n_embd"));
+        put("feed_forward_length", whole("intermediate_size", "n_inner"));
+        put("attention.head_count", whole("num_attention_heads", "n_head"));
+        put("attention.head_count_kv", whole("num_key_value_heads", ""));
+        put("attention.key_length", whole("head_dim", ""));
+        put("attention.value_length", whole("head_dim", ""));
+        let epsilon = config["rms_norm_eps"].as_f64();
+        put("attention.layer_norm_rms_epsilon", epsilon.map(|x| Value::F32(x as f32)));
+        let epsilon = config["layer_norm_epsilon"].as_f64();
+        put("attention.layer_norm_epsilon", epsilon.map(|x| Value::F32(x as f32)));
+        let theta = config["rope_parameters"]["rope_theta"].as_f64();
+        put("rope.freq_base", theta.map(|x| Value::F32(x as f32)));
+
+        let heads = count("num_attention_heads").unwrap_or(1) as usize;
+        let kv_heads = count("num_key_value_heads").unwrap_or(1) as usize;
+        let mut tensors = BTreeMap::new();
+        for (name, mut shape, mut values) in model {
+            if name.contains(".c_") && shape.len() == 2 {
+                values =
+                    (0..values.len()).map(|i| values[(i % shape[0]) * shape[1] + i / shape[0]]).collect();
+                shape.reverse();
+            }
+            let permuted = ["llama", "granite", "smollm3"].contains(&architecture);
+            if permuted && name.contains("q_proj") {
+                values = interleave(&values, heads, shape[0] / heads);
+            } else if permuted && name.contains("k_proj") {
+                values = interleave(&values, kv_heads, shape[0] / kv_heads);
+            }
+            let name = NAMES.iter().fold(name, |name, (hf, gguf)| name.replace(hf, gguf));
+            tensors.insert(name, (GgmlDType::F32, shape, values));
+        }
+        Gguf { metadata, tensors }
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let tensors: Vec<_> = (self.tensors.iter())
+            .map(|(name, (dtype, shape, values))| {
+                let tensor = Tensor::from_slice(values, shape.as_slice(), &Device::Cpu).unwrap();
+                (name.as_str(), QTensor::quantize(&tensor, *dtype).unwrap())
+            })
+            .collect();
+        let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
+        let metadata: Vec<_> = self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        let mut file = Cursor::new(Vec::new());
+        gguf_file::write(&mut file, &metadata, &tensors).unwrap();
+        file.into_inner()
+    }
+}
+
+/// llama.cpp's `permute`: reshape(heads, 2, d/2, columns).swapaxes(1, 2).
+fn interleave(values: &[f32], heads: usize, head_dim: usize) -> Vec<f32> {
+    let columns = values.len() / heads / head_dim;
+    let mut out = Vec::new();
+    for head in 0..heads {
+        for pair in 0..head_dim / 2 {
+            for half in 0..2 {
+                let row = head * head_dim + half * head_dim / 2 + pair;
+                out.extend_from_slice(&values[row * columns..(row + 1) * columns]);
+            }
+        }
+    }
+    out
+}
