@@ -15,7 +15,7 @@ pub fn watch(child: &mut Child) -> std::io::Result<()> {
     let Some(lines) = child.stderr.take() else { return Ok(()) };
     // Where nothing is built, cargo's only line; whoever asked for something else need not see it.
     let shown = |line: &[u8]| !String::from_utf8_lossy(line).contains("Finished");
-    copy(lines, &mut std::io::stderr(), Clock::of(std::io::stderr().is_terminal()), shown)
+    copy(lines, &mut std::io::stderr(), Clock::new(std::io::stderr().is_terminal()), shown)
 }
 
 /// What cargo needs to print colours through a pipe, as it would on the terminal.
@@ -33,7 +33,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    pub fn of(terminal: bool) -> Self {
+    pub fn new(terminal: bool) -> Self {
         Self { patience: if terminal { TICK } else { LONGEST_SILENCE }, overwrites: terminal }
     }
 }

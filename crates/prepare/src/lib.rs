@@ -20,6 +20,8 @@ mod room;
 mod safetensors;
 mod store;
 mod synthetic;
+#[doc(hidden)]
+pub mod testing;
 
 use std::path::{Path, PathBuf};
 

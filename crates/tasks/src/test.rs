@@ -319,7 +319,7 @@ impl Findings {
         drop(test);
         let mut watched = Watched::default();
         let begun = times::now();
-        let clock = xtask::Clock::of(std::io::stdout().is_terminal());
+        let clock = xtask::Clock::new(std::io::stdout().is_terminal());
         xtask::copy(reader, &mut std::io::stdout(), clock, |line| {
             watched.read(&String::from_utf8_lossy(line), begun.elapsed())
         })?;

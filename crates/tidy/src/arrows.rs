@@ -31,6 +31,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-mock", &["bundle", "engine", "nvml-fake", "worker"]),
     ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
+    // What engines' tests call; no program has it.
+    ("conformance", &["bundle", "engine", "prepare", "protocol", "worker"]),
     ("features", &[]),
     ("features-large", &[]),
     // A tool for developers that calls every reader there is.
@@ -92,7 +94,17 @@ pub(crate) const FEATURES: [&str; 2] = ["features", "features-large"];
 pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("burn-backend", &["reference-burn"]),
     ("burn-flex", &["reference-burn"]),
-    ("candle-core", &["engine-candle", "engine-hybrid", "fuzz", "prepare", "reference-candle-transformers"]),
+    (
+        "candle-core",
+        &[
+            "conformance",
+            "engine-candle",
+            "engine-hybrid",
+            "fuzz",
+            "prepare",
+            "reference-candle-transformers",
+        ],
+    ),
     ("candle-nn", &["engine-candle", "engine-hybrid", "reference-candle-transformers"]),
     ("candle-transformers", &["reference-candle-transformers"]),
     ("tch", &["engine-hybrid", "engine-tch"]),

@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::common::{Model, prepared};
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, GgufInTests};
 
 fn directory(name: &str) -> PathBuf {
     let found = conformance::architectures().into_iter().find(|path| path.ends_with(name));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::common::{Model, prepared, refusal, request};
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, GgufInTests};
 use crate::tokenizer::with_tokenizer;
 
 fn source(files: &[(&str, &str)]) -> TempDir {

@@ -6,38 +6,47 @@ use bundle::{Bundle, Position, Precision};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use prepare::Source;
+pub(crate) use prepare::testing::Gguf;
 use tempfile::TempDir;
 
 use crate::common::{Model, prepared, refusal, tiny};
-pub(crate) use crate::gguf_file::Gguf;
 
-impl Gguf {
-    pub(crate) fn from_tiny(name: &str) -> Gguf {
+/// What these tests do with a file.
+pub(crate) trait GgufInTests {
+    fn from_tiny(name: &str) -> Gguf;
+    /// Any model's, as what llama.cpp calls `architecture`.
+    fn from_model(model: &Model, architecture: &str) -> Gguf;
+    fn write(&self) -> (TempDir, PathBuf);
+    fn prepared(&self) -> (TempDir, Bundle);
+    fn refused(&self, parts: &[&str]);
+}
+
+impl GgufInTests for Gguf {
+    fn from_tiny(name: &str) -> Gguf {
         let model = Model::tiny(name);
         let architecture = model.config["model_type"].as_str().unwrap().to_owned();
         Gguf::from_model(&model, &architecture)
     }
 
-    /// Of any model, as what llama.cpp calls `architecture`.
-    pub(crate) fn from_model(model: &Model, architecture: &str) -> Gguf {
+    fn from_model(model: &Model, architecture: &str) -> Gguf {
         let tensors = model.tensors.iter();
         let tensors = tensors.map(|(name, tensor)| (name.clone(), tensor.shape.clone(), tensor.values()));
         Gguf::new(&model.config, tensors, architecture)
     }
 
-    pub(crate) fn write(&self) -> (TempDir, PathBuf) {
+    fn write(&self) -> (TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tiny.gguf");
         std::fs::write(&path, self.bytes()).unwrap();
         (directory, path)
     }
 
-    pub(crate) fn prepared(&self) -> (TempDir, Bundle) {
+    fn prepared(&self) -> (TempDir, Bundle) {
         let (_directory, path) = self.write();
         prepared(Source::Gguf(path))
     }
 
-    pub(crate) fn refused(&self, parts: &[&str]) {
+    fn refused(&self, parts: &[&str]) {
         let (_directory, path) = self.write();
         refused(&path, parts);
     }

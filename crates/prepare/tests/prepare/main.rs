@@ -7,7 +7,6 @@ mod common;
 mod digests;
 mod directory;
 mod gguf;
-mod gguf_file;
 mod hub;
 #[cfg(target_os = "linux")]
 mod memory;

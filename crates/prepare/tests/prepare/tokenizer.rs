@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokenizers::Tokenizer;
 
 use crate::common::{Model, prepared};
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, GgufInTests};
 
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;

@@ -1,16 +1,12 @@
 //! Seeds of GGUF files: each architecture, each family of quantised types, both kinds of tokenizers.
 
-#[path = "../../../../prepare/tests/prepare/gguf_file.rs"]
-mod gguf_file;
-
 use anyhow::Result;
 use bundle::{ModelConfig, Precision};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use fuzz::models::{Model, prepared};
+use prepare::testing::Gguf;
 use serde_json::json;
-
-use gguf_file::Gguf;
 
 /// A model, whose matrices are stored as one type where their rows allow it.
 struct Shape {

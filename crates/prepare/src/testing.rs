@@ -1,4 +1,4 @@
-//! A GGUF file in memory, as llama.cpp's converter writes it. Crate `fuzz` makes its seeds of it, too.
+//! A GGUF file in memory, as llama.cpp's converter writes it, for the tests here and the seeds of crate `fuzz`.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -10,10 +10,10 @@ use serde_json::Value as Json;
 
 /// A GGUF file in memory, to be changed and written somewhere.
 #[derive(Clone)]
-pub(crate) struct Gguf {
-    pub(crate) metadata: BTreeMap<String, Value>,
+pub struct Gguf {
+    pub metadata: BTreeMap<String, Value>,
     /// Type, shape and numbers.
-    pub(crate) tensors: BTreeMap<String, (GgmlDType, Vec<usize>, Vec<f32>)>,
+    pub tensors: BTreeMap<String, (GgmlDType, Vec<usize>, Vec<f32>)>,
 }
 
 const NAMES: [(&str, &str); 26] = [
@@ -48,7 +48,7 @@ const NAMES: [(&str, &str); 26] = [
 impl Gguf {
     /// As llama.cpp's converter makes it of what it calls `architecture`: q and k rows of a llama interleaved, gpt2's
     /// matrices turned. Tensors have a name, a shape and numbers.
-    pub(crate) fn new(
+    pub fn new(
         config: &Json,
         model: impl IntoIterator<Item = (String, Vec<usize>, Vec<f32>)>,
         architecture: &str,
@@ -101,7 +101,7 @@ impl Gguf {
         Gguf { metadata, tensors }
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let tensors: Vec<_> = (self.tensors.iter())
             .map(|(name, (dtype, shape, values))| {
                 let tensor = Tensor::from_slice(values, shape.as_slice(), &Device::Cpu).unwrap();
