@@ -1,4 +1,4 @@
-//! Progress on stderr: one line on a terminal, nothing with `--quiet` or without a terminal.
+//! Progress on stderr: one line on a terminal, a line every few seconds elsewhere, nothing with `--quiet`.
 
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;

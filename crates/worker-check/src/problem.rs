@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use judge::impossible::Impossible;
+use judge::impossible::{self, Impossible};
+use serde_json::{Map, Value};
 
 /// A sentence on one line of a worker's answer, or on one field of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +29,16 @@ impl Problem {
         Problem { field: Some(field.to_owned()), ..Problem::new(text) }
     }
 
-    /// A reading that the driver takes from no worker.
-    pub(crate) fn impossible(reading: Impossible) -> Problem {
+    /// The event's readings that the driver takes from no worker.
+    pub(crate) fn of_readings(event: &Map<String, Value>) -> Vec<Problem> {
+        let event = serde_json::from_value(event.clone().into());
+        event.map_or_else(
+            |_| Vec::new(),
+            |event| impossible::readings(&event).into_iter().map(Problem::impossible).collect(),
+        )
+    }
+
+    fn impossible(reading: Impossible) -> Problem {
         let Impossible { field, value, possible } = reading;
         let (unit, remedy) = if field.ends_with("_ns") {
             let clock =

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use judge::impossible;
 use measure::clock::now;
 use measure::process::{Process, Reaped, Said};
 use measure::protest::{describe, last_line};
@@ -207,12 +206,10 @@ impl Talk {
 
     /// Reads an event's fields, and notes what is wrong with them.
     pub(crate) fn read<T: DeserializeOwned>(&mut self, name: &str, object: Map<String, Value>) -> Option<T> {
-        let mut found = shape::problems(fields(name)?, &object);
+        let found = shape::problems(fields(name)?, &object);
         let is_sound = found.is_empty();
-        if let Ok(event) = serde_json::from_value(object.clone().into()) {
-            found.extend(impossible::readings(&event).into_iter().map(Problem::impossible));
-        }
         self.note_all(self.line, found);
+        self.note_all(self.line, Problem::of_readings(&object));
         match serde_json::from_value(object.into()) {
             Ok(event) => Some(event),
             // What the table does not see, the driver does not take either.
@@ -231,8 +228,7 @@ impl Talk {
         if failed.kind == protocol::FailureKind::Unsupported {
             return Stop::Refused(failed.reason.into());
         }
-        let text = format!("it failed where `{awaited}` must come: {}", failed.reason);
-        self.note_here(Problem::new(text));
+        self.note_here(Problem::new(format!("it failed where `{awaited}` must come: {}", failed.reason)));
         Stop::Broken
     }
 
