@@ -51,7 +51,10 @@ fn build(args: &[OsString]) -> Result<(), String> {
     let cannot = |error| format!("cannot run cargo: {error}");
     let mut cargo = command(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "--release", "--locked", "--package", "tasks"]);
-    if args.first().is_some_and(|task| ["build", "compare", "gate", "install", "test"].iter().any(|name| task == name)) {
+    if args
+        .first()
+        .is_some_and(|task| ["build", "compare", "gate", "install", "test"].iter().any(|name| task == name))
+    {
         cargo.args(["--package", "features-large"]);
     }
     cargo.envs(xtask::colours()).stderr(Stdio::piped());

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,7 +16,12 @@ pub struct Progress {
     known: String,
     /// Columns that a line may take; `None` where nobody says.
     width: Option<NonZeroUsize>,
+    /// Seconds after the start at which the last line was printed, where there is no terminal.
+    printed_s: AtomicU64,
 }
+
+/// Between two lines where there is no terminal: nobody should wonder for longer whether the run goes on.
+const LONGEST_SILENCE_S: u64 = 4;
 
 impl Progress {
     /// `rounds`: the most there may be.
@@ -29,7 +35,7 @@ impl Progress {
             // The bar is redrawn rarely: an animation would compute beside the worker that is measured.
             bar.enable_steady_tick(Duration::from_secs(1));
         }
-        Progress { bar, quiet, known: String::new(), width: width() }
+        Progress { bar, quiet, known: String::new(), width: width(), printed_s: AtomicU64::new(0) }
     }
 
     pub(crate) fn running(&self, round: Round, rounds: usize, what: &str) {
@@ -53,6 +59,14 @@ impl Progress {
     }
 
     pub fn message(&self, text: &str) {
+        if self.bar.is_hidden() && !self.quiet {
+            let now = self.bar.elapsed().as_secs();
+            if now >= self.printed_s.load(Ordering::Relaxed) + LONGEST_SILENCE_S {
+                self.printed_s.store(now, Ordering::Relaxed);
+                eprintln!("{}:{:02} {text}", now / 60, now % 60);
+            }
+            return;
+        }
         self.bar.set_message(self.width.map_or_else(|| text.to_owned(), |width| cut(text, width)));
     }
 
