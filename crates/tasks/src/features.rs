@@ -77,3 +77,42 @@ fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
         differences.join("\n")
     );
 }
+
+/// Packages in the trees of workers whose code does not run while a worker is timed, so that they may have less
+/// optimisation than what does, and why.
+const UNTIMED: [(&str, &str); 12] = [
+    ("console", "`features` names it"),
+    ("nvml-fake", "the mock plays a GPU with it"),
+    ("nvml-wrapper", "reads a GPU between requests, by calls into NVML"),
+    ("regex-automata", "of tokenizers"),
+    ("regex-syntax", "of tokenizers"),
+    ("syn", "reads sources while others compile"),
+    ("tokenizers", "candle-core reads tokenizers of GGUF files with it, which no worker does"),
+    ("toml", "burn's configuration"),
+    ("torch-sys", "hands calls on to libtorch, which comes compiled"),
+    ("winnow", "of toml"),
+    ("zip", "`features-large` names it"),
+    ("zlib-rs", "of zip"),
+];
+
+#[test]
+fn what_a_worker_runs_has_full_optimisation() {
+    let workspace = Workspace::locate().unwrap();
+    let manifest = std::fs::read_to_string(workspace.root.join("Cargo.toml")).unwrap();
+    let profiles =
+        manifest.lines().filter_map(|line| line.strip_prefix("[profile.release.package.")?.strip_suffix(']'));
+    let lower: BTreeSet<&str> = profiles.collect();
+    assert!(lower.contains("judge"), "{lower:?}");
+    for worker in
+        members().iter().filter(|name| name.starts_with("engine-") || name.starts_with("reference-"))
+    {
+        for package in resolved(std::slice::from_ref(worker), "normal").keys() {
+            let name = package.split(' ').next().unwrap_or_default();
+            let excused = UNTIMED.iter().any(|(untimed, _)| *untimed == name);
+            assert!(
+                !lower.contains(name) || excused,
+                "{worker} runs {name}: give it full optimisation in Cargo.toml"
+            );
+        }
+    }
+}

@@ -107,10 +107,11 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
             findings.skip(what, "it takes the network or native libraries");
         }
         findings.tidy(workspace)?;
+        findings.compile(workspace, &chosen, &[])?;
         findings.tests_of(workspace, &chosen, &[], false)?;
         return findings.told();
     }
-    findings.with_set_up(workspace, &chosen, scope == Scope::All)?;
+    findings.with_set_up(workspace, &chosen, scope)?;
     findings.timed("an installation at work", |findings| {
         findings.step("an installation at work", rehearsal::check(workspace));
         Ok(())
@@ -192,11 +193,11 @@ impl Findings {
     }
 
     /// Compiles and runs the tests, and sets up what they take while it compiles.
-    fn with_set_up(&mut self, workspace: &Workspace, chosen: &[&Package], campaigns: bool) -> Result<()> {
+    fn with_set_up(&mut self, workspace: &Workspace, chosen: &[&Package], scope: Scope) -> Result<()> {
         let provision = workspace.provision(Reporter::new(false).without_bars())?;
-        std::thread::scope(|scope| {
+        std::thread::scope(|threads| {
             let (sender, provided) = mpsc::channel();
-            let set_up = scope.spawn({
+            let set_up = threads.spawn({
                 let provision = &provision;
                 move || {
                     let begun = times::now();
@@ -204,10 +205,11 @@ impl Findings {
                         // Nobody waits for it where the tests were given up.
                         let _ = sender.send((piece, provision.provide(piece)));
                     }
+                    drop(sender);
                     let mut steps = Findings::default();
                     steps.step("readers of results", readers::check(workspace));
                     steps.step("the Kubernetes example", readers::kubernetes(workspace));
-                    for reference in TESTED {
+                    for reference in TESTED.into_iter().filter(|_| scope == Scope::All) {
                         steps.reference(workspace, reference, Reporter::new(false).without_bars());
                     }
                     steps.times.step("set-up, while cargo compiles", begun.elapsed());
@@ -231,7 +233,7 @@ impl Findings {
             self.tally.add(steps.tally);
             self.failed.extend(steps.failed);
             self.times.extend(steps.times);
-            self.tests_of(workspace, &chosen, &pieces, campaigns)
+            self.tests_of(workspace, &chosen, &pieces, scope == Scope::All)
         })
     }
 
@@ -251,6 +253,7 @@ impl Findings {
             let provision = workspace.provision(Reporter::new(true))?;
             pieces = Piece::ALL.into_iter().map(|piece| provision.provide(piece)).collect::<Result<_>>()?;
         }
+        self.compile(workspace, chosen, &pieces)?;
         self.tests_of(workspace, chosen, &pieces, campaigns)
     }
 
@@ -295,7 +298,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Streams the packages' tests, counts and times them. Packages that do not build are one failure.
+    /// Streams the packages' compiled tests, counts and times them. Packages that do not build are one failure.
     fn tests_of(
         &mut self,
         workspace: &Workspace,
@@ -303,7 +306,6 @@ impl Findings {
         pieces: &[Provided],
         campaigns: bool,
     ) -> Result<()> {
-        self.compile(workspace, packages, pieces)?;
         // One pipe for cargo's lines and those of the tests, so that their order is kept.
         let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
         let mut test = cargo_test(workspace, packages, pieces);

@@ -52,9 +52,6 @@ fn main() {
         trials
             .push(Trial::test(format!("{}_conforms", case.0), || conforms(case)).with_ignored_flag(!is_here));
     }
-    // Any of those that have numpy.
-    let chosen = python("openvino").is_some();
-    trials.push(Trial::test("the_sampler_chooses_by_its_rules", sampler_rules).with_ignored_flag(!chosen));
     for reference in ["openvino", "jax", "tinygrad"] {
         let is_here = python(reference).is_some();
         let test = move || holds(reference);
@@ -124,15 +121,6 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
     command.env("PHOTOFINISH_REFERENCES", descriptions.path());
     let (succeeded, told) = told(&mut command)?;
     if succeeded { Ok(()) } else { Err(told.into()) }
-}
-
-/// Rules of masked diffusion that need numpy, which the system's own Python may lack.
-fn sampler_rules() -> Result<(), Failed> {
-    let tests = root().join("references/python/tests");
-    let mut command = Command::new(python("openvino").ok_or("it is not set up")?);
-    command.args(["-B", "-m", "unittest", "discover", "-p", "test_denoise.py", "-s"]).arg(tests);
-    let (succeeded, told) = told(&mut command)?;
-    if succeeded && !told.contains("skipped") { Ok(()) } else { Err(told.into()) }
 }
 
 /// Whether a program succeeded, and all that it said.

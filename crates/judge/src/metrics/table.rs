@@ -1,5 +1,5 @@
 //! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`;
-//! `UPDATE_SCHEMAS=1 cargo test -p judge schemas` then adds it to the schemas. A variant's comment is its definition
+//! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its definition
 //! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
 use protocol::CaseSample;

@@ -9,7 +9,7 @@ pub(super) enum Scope {
     /// Also by `--quick`: no native library, no model, none of the frameworks' own crates, which take minutes to compile.
     Quick,
     Usual,
-    /// By `--all` alone.
+    /// By `--all` alone: references, which take longer to compile than everything else.
     All,
 }
 
@@ -89,9 +89,9 @@ pub(super) const PACKAGES: &[Package] = &[
     usual("engine-ort", &["prepare"]),
     usual("engine-tch", &["prepare"]),
     usual("engine-hybrid", &["prepare"]),
-    usual("reference-candle-transformers", &[]),
-    usual("reference-rten", &[]),
     reference("reference-burn"),
+    reference("reference-candle-transformers"),
+    reference("reference-rten"),
     reference("reference-tract"),
 ];
 

@@ -1,5 +1,5 @@
 //! Facts in, report out: recorded runs are judged again and give the report that was recorded.
-//! `UPDATE_GOLDEN=1 cargo test -p judge golden` records the reports of today's rules.
+//! `UPDATE_GOLDEN=1 cargo xtask test -p judge` records the reports of today's rules.
 
 use std::path::{Path, PathBuf};
 

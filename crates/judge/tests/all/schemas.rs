@@ -1,5 +1,5 @@
 //! The schemas and the page of measures say what the types and the table of metrics say.
-//! `UPDATE_SCHEMAS=1 cargo test -p judge schemas` writes the metrics of the table into the schemas.
+//! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` writes the metrics of the table into the schemas.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn hold(name: &str, from: &str, to: &str, said: &str) {
         std::fs::write(&path, before.replacen(written, said, 1)).unwrap();
         return;
     }
-    assert_eq!(written, said, "docs/{name}: UPDATE_SCHEMAS=1 cargo test -p judge schemas");
+    assert_eq!(written, said, "docs/{name}: UPDATE_SCHEMAS=1 cargo xtask test -p judge");
 }
 
 #[test]
