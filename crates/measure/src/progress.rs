@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,12 +16,19 @@ pub struct Progress {
     known: String,
     /// Columns that a line may take; `None` where nobody says.
     width: Option<NonZeroUsize>,
-    /// Seconds after the start at which the last line was printed, where there is no terminal.
-    printed_s: AtomicU64,
+    /// Where there is no terminal: prints the last message every few seconds.
+    lines: Option<Lines>,
+}
+
+/// Prints a message from time to time until it is dropped.
+struct Lines {
+    message: Arc<Mutex<String>>,
+    /// Its end of the channel ends the thread.
+    _running: mpsc::Sender<()>,
 }
 
 /// Between two lines where there is no terminal: nobody should wonder for longer whether the run goes on.
-const LONGEST_SILENCE_S: u64 = 4;
+const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl Progress {
     /// `rounds`: the most there may be.
@@ -35,7 +42,9 @@ impl Progress {
             // The bar is redrawn rarely: an animation would compute beside the worker that is measured.
             bar.enable_steady_tick(Duration::from_secs(1));
         }
-        Progress { bar, quiet, known: String::new(), width: width(), printed_s: AtomicU64::new(0) }
+        // The thread sleeps but for a line, as the bar's does.
+        let lines = (!shown && !quiet).then(|| Lines::printed_by_a_thread(bar.clone()));
+        Progress { bar, quiet, known: String::new(), width: width(), lines }
     }
 
     pub(crate) fn running(&self, round: Round, rounds: usize, what: &str) {
@@ -59,12 +68,8 @@ impl Progress {
     }
 
     pub fn message(&self, text: &str) {
-        if self.bar.is_hidden() && !self.quiet {
-            let now = self.bar.elapsed().as_secs();
-            if now >= self.printed_s.load(Ordering::Relaxed) + LONGEST_SILENCE_S {
-                self.printed_s.store(now, Ordering::Relaxed);
-                eprintln!("{}:{:02} {text}", now / 60, now % 60);
-            }
+        if let Some(lines) = &self.lines {
+            *lines.message.lock().unwrap_or_else(PoisonError::into_inner) = text.to_owned();
             return;
         }
         self.bar.set_message(self.width.map_or_else(|| text.to_owned(), |width| cut(text, width)));
@@ -85,6 +90,23 @@ impl Progress {
         if !self.quiet {
             self.bar.finish_and_clear();
         }
+    }
+}
+
+impl Lines {
+    /// `bar` has the time since the start.
+    fn printed_by_a_thread(bar: ProgressBar) -> Lines {
+        let message = Arc::new(Mutex::new(String::from("starting")));
+        let (running, ended) = mpsc::channel::<()>();
+        let shown = Arc::clone(&message);
+        std::thread::spawn(move || {
+            while ended.recv_timeout(LONGEST_SILENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let seconds = bar.elapsed().as_secs();
+                let text = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                eprintln!("{}:{:02} {text}", seconds / 60, seconds % 60);
+            }
+        });
+        Lines { message, _running: running }
     }
 }
 
