@@ -13,7 +13,7 @@ type Features = BTreeMap<String, BTreeSet<String>>;
 /// What cargo resolves for these packages built in one invocation.
 fn resolved(packages: &[String], edges: &str) -> Features {
     let mut tree = cargo(&Workspace::locate().unwrap().root);
-    tree.args(["tree", "--locked", "--offline", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
+    tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
     tree.args(packages.iter().flat_map(|name| ["--package", name]));
     let mut features = Features::new();
     for line in output_of(&mut tree).unwrap().lines() {
