@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 /// Sets of features of each package: more than one where it runs on the machine that builds, too.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// What cargo resolves for these packages built in one invocation.
+/// What cargo resolves for these packages built in one invocation. It downloads what a usual build does not need.
 fn resolved(packages: &[String], edges: &str) -> Features {
     let mut tree = cargo(&Workspace::locate().unwrap().root);
     tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
@@ -26,18 +26,7 @@ fn resolved(packages: &[String], edges: &str) -> Features {
 
 fn members() -> Vec<String> {
     let mut tree = cargo(&Workspace::locate().unwrap().root);
-    tree.args([
-        "tree",
-        "--locked",
-        "--offline",
-        "--workspace",
-        "--depth",
-        "0",
-        "--prefix",
-        "none",
-        "--format",
-        "{p}",
-    ]);
+    tree.args(["tree", "--locked", "--workspace", "--depth", "0", "--prefix", "none", "--format", "{p}"]);
     let names = output_of(&mut tree).unwrap();
     let name = |line: &str| line.split(' ').next().map(str::to_owned);
     names.lines().filter_map(name).filter(|name| !name.is_empty()).collect()
