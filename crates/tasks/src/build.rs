@@ -67,16 +67,16 @@ pub(crate) fn together(workspace: &Workspace, wanted: &Wanted, reporter: Reporte
             let (provision, pieces) = (&provision, &pieces);
             move || pieces.iter().all(|&piece| sender.send((piece, provision.provide(piece))).is_ok())
         });
-        let mut results = Vec::new();
-        if pieces.contains(&Piece::Libtorch) && !matches!(provision.find(Piece::Libtorch), Ok(Some(_))) {
-            cargo::build(workspace, &[WITHOUT_LIBRARIES], None, reporter)?;
-        }
+        let mut no_libtorch = None;
         if pieces.contains(&Piece::Libtorch) {
-            results.extend(provided.recv());
+            // An older commit has no such package.
+            if !workspace.is_apart() && !matches!(provision.find(Piece::Libtorch), Ok(Some(_))) {
+                cargo::build(workspace, &[WITHOUT_LIBRARIES], None, reporter)?;
+            }
+            no_libtorch = provided.recv().ok().and_then(|(_, result)| result.err());
         }
-        let has_libtorch = results.iter().all(|(_, result)| result.is_ok());
-        let outcome = workers(workspace, wanted, &provision, has_libtorch, reporter);
-        results.extend(provided.iter());
+        let outcome = workers(workspace, wanted, &provision, no_libtorch, reporter);
+        let results: Vec<_> = provided.iter().collect();
         interrupt::check()?;
         let mut failures = outcome?;
         for (piece, result) in results {
@@ -99,9 +99,10 @@ fn workers(
     workspace: &Workspace,
     wanted: &Wanted,
     provision: &Provision,
-    has_libtorch: bool,
+    mut no_libtorch: Option<Error>,
     reporter: Reporter,
 ) -> Result<Vec<Error>> {
+    let has_libtorch = no_libtorch.is_none();
     let mut failures = Vec::new();
     let mut packages: Vec<&str> = Vec::new();
     let mut others = 0;
@@ -114,6 +115,10 @@ fn workers(
         match check(workspace, engine, wanted.target, has_libtorch) {
             Ok(true) => packages.push(&engine.worker),
             Ok(false) => others += 1,
+            Err(error) if engine.native.contains(&Piece::Libtorch.to_string()) => {
+                // Why libtorch could not be provided says more than that a worker needs it.
+                failures.push(no_libtorch.take().unwrap_or(error));
+            }
             Err(error) => failures.push(error),
         }
     }

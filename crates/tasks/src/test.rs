@@ -4,22 +4,20 @@
 
 mod packages;
 mod times;
+mod watched;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use serde::Deserialize;
 use setup::{Piece, Provided, Reference, Target};
 use tooling::Reporter;
 use tooling::process::{command, output_of, succeeds, succeeds_watched};
 
 use self::packages::{PACKAGES, Package, Scope};
 use self::times::Times;
+use self::watched::{Tally, Watched};
 use crate::build::{self, Wanted};
 use crate::cargo::{self, cargo};
 use crate::catalog::Engines;
@@ -51,26 +49,11 @@ enum Device {
     CudaBuild,
 }
 
-/// Counts of tests. A step that is no test counts only where it fails or is left out.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Tally {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-}
-
-impl Tally {
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-}
-
-impl std::fmt::Display for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
-    }
+#[derive(Clone, Copy)]
+enum Which {
+    Usual,
+    /// Those that are ignored for their length.
+    Campaigns,
 }
 
 /// What has been found so far.
@@ -108,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
         }
         findings.tidy(workspace)?;
         findings.compile(workspace, &chosen, &[])?;
-        findings.tests_of(workspace, &chosen, &[], false)?;
+        findings.tests_of(workspace, &chosen, &[], Which::Usual)?;
         return findings.told();
     }
     findings.with_set_up(workspace, &chosen, scope)?;
@@ -140,7 +123,12 @@ fn cuda_build(workspace: &Workspace) -> Result<ExitCode> {
     let shown = Workspace { variables: vec![("LD_LIBRARY_PATH", libraries)], ..workspace.clone() };
     match provision.find(Piece::OnnxruntimeCuda)? {
         Some(library) => {
-            findings.tests_of(&shown, &packages::named(&["engine-ort".to_owned()])?, &[library], false)?;
+            findings.tests_of(
+                &shown,
+                &packages::named(&["engine-ort".to_owned()])?,
+                &[library],
+                Which::Usual,
+            )?;
         }
         None => findings.fail("tests of engine-ort"),
     }
@@ -202,7 +190,7 @@ impl Findings {
                 move || {
                     let begun = times::now();
                     for piece in Piece::ALL {
-                        // Nobody waits for it where the tests were given up.
+                        // The other end is gone where the tests were given up.
                         let _ = sender.send((piece, provision.provide(piece)));
                     }
                     drop(sender);
@@ -233,7 +221,8 @@ impl Findings {
             self.tally.add(steps.tally);
             self.failed.extend(steps.failed);
             self.times.extend(steps.times);
-            self.tests_of(workspace, &chosen, &pieces, scope == Scope::All)
+            self.tests_of(workspace, &chosen, &pieces, Which::Usual)?;
+            if scope == Scope::All { self.campaigns(workspace, &pieces) } else { Ok(()) }
         })
     }
 
@@ -254,7 +243,13 @@ impl Findings {
             pieces = Piece::ALL.into_iter().map(|piece| provision.provide(piece)).collect::<Result<_>>()?;
         }
         self.compile(workspace, chosen, &pieces)?;
-        self.tests_of(workspace, chosen, &pieces, campaigns)
+        self.tests_of(workspace, chosen, &pieces, Which::Usual)?;
+        if campaigns { self.campaigns(workspace, &pieces) } else { Ok(()) }
+    }
+
+    /// The long campaigns. Other crates ignore tests for what a machine lacks, and those must not run.
+    fn campaigns(&mut self, workspace: &Workspace, pieces: &[Provided]) -> Result<()> {
+        self.tests_of(workspace, &packages::named(&["driver".to_owned()])?, pieces, Which::Campaigns)
     }
 
     /// Sets up a reference for the tests. A compiler that it needs and the system lacks is installed where that takes no
@@ -304,7 +299,7 @@ impl Findings {
         workspace: &Workspace,
         packages: &[&Package],
         pieces: &[Provided],
-        campaigns: bool,
+        which: Which,
     ) -> Result<()> {
         // One pipe for cargo's lines and those of the tests, so that their order is kept.
         let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
@@ -312,8 +307,8 @@ impl Findings {
         // Names of programs and of their packages, which the other lines do not give.
         test.args(["--no-fail-fast", "--message-format=json-render-diagnostics"])
             .env("CARGO_TERM_COLOR", "never");
-        if campaigns {
-            test.args(["--", "--include-ignored"]);
+        if let Which::Campaigns = which {
+            test.args(["--", "--ignored"]);
         }
         let mut child =
             test.stdout(writer.try_clone()?).stderr(writer).spawn().context("cannot start cargo")?;
@@ -350,115 +345,9 @@ fn cargo_test(workspace: &Workspace, packages: &[&Package], pieces: &[Provided])
     test
 }
 
-/// What the lines of `cargo test` say.
-#[derive(Default)]
-struct Watched {
-    tally: Tally,
-    /// Packages with a test that failed.
-    failed: BTreeSet<String>,
-    took: BTreeMap<String, Duration>,
-    /// Packages by the names of their test programs.
-    programs: BTreeMap<String, String>,
-    /// The package whose tests run now, and since when.
-    running: Option<(String, Duration)>,
-}
-
-/// A message of cargo's on something that it has built.
-#[derive(Deserialize)]
-struct Artifact {
-    package_id: String,
-    executable: Option<PathBuf>,
-}
-
-impl Watched {
-    /// Takes a line that came so long after the start; whether people should see it.
-    fn read(&mut self, line: &str, at: Duration) -> bool {
-        if line.starts_with("{\"reason\":") {
-            if let Ok(Artifact { package_id, executable: Some(program) }) = serde_json::from_str(line) {
-                self.programs.insert(stem(&program), name_of(&package_id).to_owned());
-            }
-            return false;
-        }
-        // `     Running unittests src/lib.rs (target/release/deps/judge-0f3a)`
-        if let Some((_, program)) =
-            line.trim_start().strip_prefix("Running ").and_then(|rest| rest.split_once('('))
-        {
-            self.end(at);
-            let package = self.programs.get(&stem(Path::new(program.trim_end_matches(')')))).cloned();
-            self.running = Some((package.unwrap_or_default(), at));
-        } else if let Some(result) = parse_result(line) {
-            self.tally.add(result);
-            if result.failed > 0 {
-                self.failed.extend(self.running.as_ref().map(|(package, _)| package.clone()));
-            }
-        }
-        true
-    }
-
-    fn end(&mut self, at: Duration) {
-        if let Some((package, since)) = self.running.take() {
-            *self.took.entry(package).or_default() += at.saturating_sub(since);
-        }
-    }
-}
-
-fn stem(program: &Path) -> String {
-    program.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// The package's name in cargo's identifier: `path+file:///photofinish/crates/judge#0.1.0`, `…/gguf#reference-gguf@0.1.0`.
-fn name_of(package_id: &str) -> &str {
-    let (place, version) = package_id.rsplit_once('#').unwrap_or((package_id, ""));
-    version.split_once('@').map_or_else(|| place.rsplit('/').next().unwrap_or(place), |(name, _)| name)
-}
-
-/// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s`
-fn parse_result(line: &str) -> Option<Tally> {
-    let counts = line.trim().strip_prefix("test result: ")?;
-    let count = |word: &str| {
-        counts.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok())
-    };
-    Some(Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_of_the_test_harness_are_read() {
-        let ok =
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s";
-        assert_eq!(parse_result(ok), Some(Tally { passed: 3, failed: 0, skipped: 1 }));
-        let failed = "test result: FAILED. 12 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s";
-        assert_eq!(parse_result(failed), Some(Tally { passed: 12, failed: 2, skipped: 0 }));
-        assert_eq!(parse_result("test tests::result ... ok"), None);
-    }
-
-    #[test]
-    fn tests_are_timed_and_counted_by_package() {
-        let mut watched = Watched::default();
-        let at = Duration::from_secs;
-        let artifact = |id: &str, program: &str| {
-            format!(
-                r#"{{"reason":"compiler-artifact","package_id":"{id}","executable":"/t/deps/{program}"}}"#
-            )
-        };
-        assert!(!watched.read(&artifact("path+file:///p/crates/judge#0.1.0", "judge-1"), at(0)));
-        assert!(
-            !watched.read(&artifact("path+file:///p/references/gguf#reference-gguf@0.1.0", "all-2"), at(0))
-        );
-        assert!(watched.read("     Running unittests src/lib.rs (target/release/deps/judge-1)", at(1)));
-        let result =
-            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
-        watched.read(result, at(2));
-        watched.read("     Running tests/all/main.rs (target/release/deps/all-2)", at(4));
-        watched.read(&result.replace("0 failed", "2 failed"), at(5));
-        watched.end(at(9));
-        assert_eq!(watched.tally, Tally { passed: 6, failed: 2, skipped: 0 });
-        assert_eq!(watched.took, BTreeMap::from([("judge".into(), at(3)), ("reference-gguf".into(), at(5))]));
-        assert_eq!(watched.failed, BTreeSet::from(["reference-gguf".to_owned()]));
-    }
 
     #[test]
     fn a_step_counts_only_where_it_fails_or_is_left_out() {

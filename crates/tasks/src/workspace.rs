@@ -99,5 +99,8 @@ impl Workspace {
 }
 
 fn own_checkout() -> Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("tasks lies in no directory")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .context("the package tasks has no directory above it")
 }

@@ -23,7 +23,7 @@ struct Unit {
     duration: f64,
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a step took is told to people, and measures nothing")]
+#[expect(clippy::disallowed_methods, reason = "people read how long a step took; it is no measurement")]
 pub(super) fn now() -> Instant {
     Instant::now()
 }
@@ -45,7 +45,13 @@ impl Times {
     pub(super) fn compiled(&mut self, target: &Path) {
         let report =
             std::fs::read_to_string(target.join("cargo-timings/cargo-timing.html")).unwrap_or_default();
-        for Unit { name, duration } in units(&report) {
+        let Some(units) = units(&report) else {
+            eprintln!(
+                "warning: cargo's report of timings cannot be read; the seconds of compiling are missing"
+            );
+            return;
+        };
+        for Unit { name, duration } in units {
             *self.compiled.entry(name).or_default() += duration;
         }
     }
@@ -81,10 +87,10 @@ impl Times {
 }
 
 /// The units of a report: cargo keeps them as JSON in the page's script.
-fn units(report: &str) -> Vec<Unit> {
-    let Some((_, rest)) = report.split_once("const UNIT_DATA = ") else { return Vec::new() };
-    let Some((json, _)) = rest.split_once("];") else { return Vec::new() };
-    serde_json::from_str(&format!("{json}]")).unwrap_or_default()
+fn units(report: &str) -> Option<Vec<Unit>> {
+    let (_, rest) = report.split_once("const UNIT_DATA = ")?;
+    let (json, _) = rest.split_once("];")?;
+    serde_json::from_str(&format!("{json}]")).ok()
 }
 
 #[cfg(test)]
