@@ -1,19 +1,37 @@
-//! Progress of a program that works for minutes, such as cargo: its lines as they come, and the time where none comes.
+//! Starting other programs, and the progress of one that works for minutes, such as cargo: its lines as they come, and the
+//! time where none comes.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Nobody should wonder for longer whether a program still works.
+/// The longest time without a sign that a program still works.
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 /// On a terminal a clock runs: it overwrites itself.
 const TICK: Duration = Duration::from_secs(1);
 
+#[expect(clippy::disallowed_methods, reason = "the one place of the repository's tools that makes processes")]
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    // `cargo run` describes the package xtask in the environment. Build scripts that watch these
+    // variables would run again each time a build alternates between here and a shell.
+    for (name, _) in std::env::vars_os() {
+        let describes_xtask = name.to_str().is_some_and(|name| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
+        });
+        if describes_xtask {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Copies a child's standard error, which must be a pipe, to this program's until the child closes it.
 pub fn watch(child: &mut Child) -> std::io::Result<()> {
     let Some(lines) = child.stderr.take() else { return Ok(()) };
-    // Where nothing is built, cargo's only line; whoever asked for something else need not see it.
+    // Cargo's only line where it builds nothing, and no part of the task's output.
     let shown = |line: &[u8]| !String::from_utf8_lossy(line).contains("Finished");
     copy(lines, &mut std::io::stderr(), Clock::new(std::io::stderr().is_terminal()), shown)
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Processor minutes of first builds, as `cargo build --timings` sums them.
+/// Processor minutes of first builds, of tests with their run: estimates, rounded up from runs on two cores.
 const TASKS: f64 = 2.0;
 const COMPARE: f64 = 10.0;
 const TEST: f64 = 30.0;
@@ -27,7 +27,7 @@ fn run() -> Result<ExitCode, String> {
         eprintln!("{}", announcement(task.as_deref().unwrap_or_default(), cores()));
     }
     build(&args)?;
-    replace_this_process(command(&tasks).args(args))
+    replace_this_process(xtask::command(&tasks).args(args))
 }
 
 /// What a first run says before anything else.
@@ -49,7 +49,7 @@ fn announcement(task: &str, cores: f64) -> String {
 /// Builds `tasks`. Its crates wait for each other; what every task that builds will need fills the other cores.
 fn build(args: &[OsString]) -> Result<(), String> {
     let cannot = |error| format!("cannot run cargo: {error}");
-    let mut cargo = command(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = xtask::command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "--release", "--locked", "--package", "tasks"]);
     if args
         .first()
@@ -80,21 +80,6 @@ fn root() -> &'static Path {
 
 fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
-}
-
-#[expect(clippy::disallowed_methods, reason = "this program depends on no crate, and starts two")]
-fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
-    // `cargo run` describes this package in the environment. Build scripts that watch these variables would run again.
-    for (name, _) in std::env::vars_os() {
-        let describes_this = name.to_str().is_some_and(|name| {
-            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
-        });
-        if describes_this {
-            command.env_remove(name);
-        }
-    }
-    command
 }
 
 /// Signals reach the task itself, and its exit code is this command's.

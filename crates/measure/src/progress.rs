@@ -27,7 +27,7 @@ struct Lines {
     _running: mpsc::Sender<()>,
 }
 
-/// Between two lines where there is no terminal: nobody should wonder for longer whether the run goes on.
+/// Between two lines where there is no terminal.
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl Progress {

@@ -1,4 +1,4 @@
-//! Every process that xtask and its parts start is made here.
+//! Starting other programs: what is said of them, and how they are interrupted.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,21 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::interrupt;
 
-#[expect(clippy::disallowed_methods, reason = "the one place of xtask and its parts that makes processes")]
-pub fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    // `cargo run` describes the package xtask in the environment. Build scripts that watch these
-    // variables would run again each time a build alternates between here and a shell.
-    for (name, _) in std::env::vars_os() {
-        let describes_xtask = name.to_str().is_some_and(|name| {
-            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
-        });
-        if describes_xtask {
-            command.env_remove(name);
-        }
-    }
-    command
-}
+pub use xtask::command;
 
 /// The cargo that runs this program, in the checkout at `root`.
 pub fn cargo(root: &Path) -> Command {

@@ -47,7 +47,6 @@ impl<R: Read> ZipArchive<R> {
         Err(ZipError)
     }
 
-    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self.0 {}
     }
