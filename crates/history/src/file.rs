@@ -142,6 +142,9 @@ fn reason(line: &[u8], error: &serde_json::Error) -> String {
         Ok(Version { schema }) if schema > SCHEMA => {
             format!("of schema {schema}, newer than {SCHEMA}: {error}")
         }
+        Ok(Version { schema }) if schema < SCHEMA => {
+            format!("of schema {schema}, which an older version wrote and this one does not read")
+        }
         _ => error.to_string(),
     }
 }

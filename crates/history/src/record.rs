@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Version of a record. Fields may be added within it.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -184,9 +184,9 @@ pub struct Figure {
     pub unit: String,
     #[serde(default)]
     pub higher_is_better: bool,
-    /// Median over processes.
-    pub median: f64,
-    /// 95 % interval of the median, where there are enough rounds.
+    /// The figure that every output shows: the geometric mean over processes.
+    pub typical: f64,
+    /// 95 % interval of it, where there are enough rounds.
     pub interval: Option<(f64, f64)>,
     /// The figure of each process, by round; `None` for a round without.
     #[serde(default)]

@@ -26,19 +26,6 @@ pub fn records(report: &Report, study: Option<&str>) -> Vec<Record> {
     report.rows.iter().map(|row| record(report, row, study)).collect()
 }
 
-/// The same with the figures that are compared within a round: means over its blocks.
-pub fn in_the_same_rounds(report: &Report) -> Vec<Record> {
-    let mut records = records(report, None);
-    for (record, row) in records.iter_mut().zip(&report.rows) {
-        for figure in &row.metrics {
-            if let Some(kept) = record.metrics.get_mut(figure.metric.name()) {
-                kept.values = figure.compared().to_vec();
-            }
-        }
-    }
-    records
-}
-
 fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
     let Report { environment, plan, .. } = report;
     let hello = row.hello.as_ref();
@@ -191,15 +178,13 @@ fn is_optimised(contender: &Contender, row: &Row) -> bool {
 
 /// The figure; `None` if it is not finite. JSON has neither infinity nor NaN, which nothing divided by nothing gives.
 fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
-    let values: Vec<Option<f64>> =
-        figure.values.iter().map(|value| value.filter(|value| value.is_finite())).collect();
-    let known: Vec<f64> = values.iter().copied().flatten().collect();
+    let is_finite = |value: &f64| value.is_finite();
     let kept = Figure {
         unit: figure.unit.clone(),
         higher_is_better: figure.metric.higher_is_better(),
-        median: figure.median.filter(|median| median.is_finite())?,
-        interval: median_interval(&known),
-        values,
+        typical: figure.typical.filter(is_finite)?,
+        interval: figure.interval.filter(|(low, high)| low.is_finite() && high.is_finite()),
+        values: figure.compared().iter().map(|value| value.filter(is_finite)).collect(),
         other: Default::default(),
     };
     Some((figure.metric.name().to_owned(), kept))

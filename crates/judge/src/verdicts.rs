@@ -2,12 +2,12 @@
 
 mod comparison;
 
+use plan::{Generation, Plan};
 use statistics::{Decision, Series, Settings};
 
 use super::metrics::{self, Metric};
 use crate::evidence::Evidence;
 use comparison::{comparison, inverted};
-use plan::Plan;
 
 pub use comparison::{Comparison, Verdict};
 
@@ -28,15 +28,17 @@ struct Pair<'a> {
 
 impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let figures = Metric::tested(plan.generation()).into_iter().map(|metric| {
+        let generation = plan.generation();
+        let tested = Metric::tested(generation).into_iter();
+        // A metric that follows another has its verdict: the same question is not asked twice of one error rate.
+        let figures = tested.filter(|metric| metric.follows(generation).is_none()).map(|metric| {
             let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
         Table { figures: figures.collect(), labels }
     }
 
-    /// Every metric of every pair: the family that Holm's method corrects over, with most of the error rate on the metric
-    /// that people ask for first.
+    /// Every metric of every pair: the family that Holm's method corrects over.
     fn pairs(&self) -> Vec<Pair<'_>> {
         let count = self.labels.len();
         let mut pairs = Vec::new();
@@ -48,38 +50,41 @@ impl Table {
         pairs
     }
 
-    /// The verdict on every metric of every pair.
+    /// The verdict on every metric of every pair, in the order of [`Metric::tested`].
     fn judged(&self, plan: &Plan, evidence: &Evidence, unmeasurable: Option<&str>) -> Vec<Comparison> {
+        let generation = plan.generation();
         let pairs = self.pairs();
-        let decisions = decide(&pairs, plan, evidence.end.is_last_look());
-        let compared = pairs.iter().zip(decisions).map(|(pair, decision)| {
-            let unmeasurable = unmeasurable.filter(|_| pair.metric.depends_on_speed());
-            let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
-            match decision {
-                Some(decision) if decision.ratio < 1.0 => {
-                    comparison(pair.metric, b, a, Some(inverted(decision)), plan, unmeasurable)
+        let decided: Vec<_> = pairs.iter().zip(decide(&pairs, plan, evidence.end.is_last_look())).collect();
+        let compared = |metric: Metric| {
+            let leads = metric.follows(generation).unwrap_or(metric);
+            let of_metric = decided.iter().filter(move |(pair, _)| pair.metric == leads);
+            of_metric.map(move |(pair, decision)| {
+                let unmeasurable = unmeasurable.filter(|_| metric.depends_on_speed());
+                let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
+                match decision {
+                    Some(decision) if decision.ratio < 1.0 => {
+                        comparison(metric, b, a, Some(inverted(decision.clone())), plan, unmeasurable)
+                    }
+                    decision => comparison(metric, a, b, decision.clone(), plan, unmeasurable),
                 }
-                decision => comparison(pair.metric, a, b, decision, plan, unmeasurable),
-            }
-        });
-        compared.collect()
+            })
+        };
+        Metric::tested(generation).into_iter().flat_map(compared).collect()
     }
 }
 
 impl<'a> Pair<'a> {
-    /// In the sense "how many times better is a". `weight` is its share of the error rate.
-    fn series(&self, weight: f64) -> Series<'a> {
+    /// In the sense "how many times better is a". Each metric has as many pairs, so that a pair's weight is the metric's
+    /// share.
+    fn series(&self, generation: Generation) -> Series<'a> {
         let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
         let (a, b) = if self.metric.higher_is_better() { (a, b) } else { (b, a) };
-        Series { a, b, weight }
+        Series { a, b, weight: self.metric.error_share(generation) }
     }
 }
 
 fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
-    let deciding = Metric::deciding(plan.generation());
-    let weights = statistics::weights(&pairs.iter().map(|pair| pair.metric == deciding).collect::<Vec<_>>());
-    let family: Vec<Series<'_>> =
-        pairs.iter().zip(weights).map(|(pair, weight)| pair.series(weight)).collect();
+    let family: Vec<Series<'_>> = pairs.iter().map(|pair| pair.series(plan.generation())).collect();
     let settings = Settings { margin: plan.margin, seed: plan.seed, ..Settings::default() };
     statistics::decide(&family, &plan.rounds.looks(), last, &settings)
 }

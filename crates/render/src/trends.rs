@@ -55,7 +55,7 @@ impl<'a> Trend<'a> {
 
 impl<'a> Change<'a> {
     fn between(earlier: &Point<'a>, later: &Figure) -> Option<Change<'a>> {
-        let share = later.median / earlier.figure.median - 1.0;
+        let share = later.typical / earlier.figure.typical - 1.0;
         let apart = |a: (f64, f64), b: (f64, f64)| a.1 < b.0 || b.1 < a.0;
         let intervals = earlier.figure.interval.zip(later.interval);
         share.is_finite().then(|| Change {

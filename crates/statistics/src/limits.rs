@@ -8,7 +8,5 @@ pub const MIN_ROUNDS: usize = 6;
 pub const DEFAULT_MAX_ROUNDS: usize = 30;
 /// Error rate of the whole table, and of each statement of equivalence.
 pub const SIGNIFICANCE: f64 = 0.05;
-/// Share of the error rate of a table that the hypotheses on its deciding metric have together.
-pub const DECIDING_SHARE: f64 = 0.8;
 /// Equivalence margin on the ratio: within 1/(1 + m) … 1 + m.
 pub const DEFAULT_MARGIN: f64 = 0.02;

@@ -1,24 +1,5 @@
 //! Many hypotheses in one table.
 
-use crate::limits::DECIDING_SHARE;
-
-/// Weights of a table's hypotheses, of which some are on the deciding metric: those share [`DECIDING_SHARE`] of the
-/// error rate, all others share the rest. All are 1 where there is only one kind.
-///
-/// Throughput is what is asked first, so most of the error rate is kept for it. One unweighted family would ask as
-/// much of throughput as of load and memory. Serial gatekeeping (Dmitrienko & Tamhane 2007) would ask less, but memory
-/// and load could then be judged only where all frameworks differ in throughput. With weights every hypothesis can be
-/// rejected on its own, and what one does not need goes to the others by Holm's step-down.
-pub fn weights(deciding: &[bool]) -> Vec<f64> {
-    let first = deciding.iter().filter(|deciding| **deciding).count();
-    let others = deciding.len() - first;
-    if first == 0 || others == 0 {
-        return vec![1.0; deciding.len()];
-    }
-    let (of_first, of_others) = (DECIDING_SHARE / first as f64, (1.0 - DECIDING_SHARE) / others as f64);
-    deciding.iter().map(|&deciding| if deciding { of_first } else { of_others }).collect()
-}
-
 /// Holm's step-down adjustment of a family of p values, in its weighted form (Holm 1979): the chance of any false
 /// rejection stays below the significance level, however the hypotheses depend on each other.
 ///
@@ -70,14 +51,6 @@ mod tests {
         // In the same order, 0.02/0.8; 0.01·0.2/0.05; 0.03·0.15/0.1; 0.2·0.05/0.05.
         let adjusted = holm(&[0.02, 0.03, 0.2, 0.01], &[0.8, 0.1, 0.05, 0.05]);
         close(&adjusted, &[0.025, 0.045, 0.2, 0.04]);
-    }
-
-    #[test]
-    fn the_deciding_hypotheses_share_most_of_the_error_rate() {
-        close(&weights(&[true, false, false, true]), &[0.4, 0.1, 0.1, 0.4]);
-        close(&weights(&[true; 3]), &[1.0; 3]);
-        close(&weights(&[false; 2]), &[1.0; 2]);
-        assert!(weights(&[]).is_empty());
     }
 
     /// Holm's procedure as it is written without weights.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// As the driver writes them, with each optional part there.
 pub(crate) fn value(run: &str) -> Value {
     let figure = json!({
-        "unit": "tok/s", "higher_is_better": true, "median": 131.25, "interval": [129.5, 133.1],
+        "unit": "tok/s", "higher_is_better": true, "typical": 131.25, "interval": [129.5, 133.1],
         "values": [131.25, null, 129.5, 133.1]
     });
     json!({

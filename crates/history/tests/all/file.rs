@@ -71,7 +71,7 @@ fn a_figure_that_json_cannot_hold_is_refused_and_not_lost_later() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.jsonl");
     let mut bad = record("bad");
-    bad.metrics.get_mut("throughput").unwrap().median = f64::INFINITY;
+    bad.metrics.get_mut("throughput").unwrap().typical = f64::INFINITY;
     assert!(history::append(&path, &[record("good"), bad]).is_err());
     assert_eq!(runs(&path), [""; 0], "all of them or none");
 }
@@ -96,11 +96,11 @@ const OBJECTS: [&str; 7] =
 fn a_record_of_a_newer_version_is_read_as_far_as_it_can_be() {
     let newer = json!({
         "schema": SCHEMA + 1, "run": "r", "time": "2031-01-01T00:00:00Z", "framework": "x", "state": "measured",
-        "case": {"model": "m", "quality": 11}, "metrics": {"throughput": {"unit": "tok/s", "median": 2.5}}
+        "case": {"model": "m", "quality": 11}, "metrics": {"throughput": {"unit": "tok/s", "typical": 2.5}}
     });
     let record: Record = serde_json::from_value(newer).unwrap();
     assert_eq!((record.schema, record.case.model.as_str()), (SCHEMA + 1, "m"));
-    assert_eq!(record.metrics["throughput"].median, 2.5);
+    assert_eq!(record.metrics["throughput"].typical, 2.5);
     assert_eq!(record.case.other["quality"], 11);
 }
 
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
-    fn fields_of_newer_versions_are_kept_as_they_came(unknown in json_value(), median in prop::num::f64::NORMAL) {
+    fn fields_of_newer_versions_are_kept_as_they_came(unknown in json_value(), typical in prop::num::f64::NORMAL) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.jsonl");
         let mut written = value("r");
@@ -134,7 +134,7 @@ proptest! {
             let fields = written.pointer_mut(object).unwrap().as_object_mut().unwrap();
             fields.insert("of_the_future".into(), unknown.clone());
         }
-        written["metrics"]["throughput"]["median"] = median.into();
+        written["metrics"]["throughput"]["typical"] = typical.into();
         history::append(&path, &[serde_json::from_value(written.clone()).unwrap()]).unwrap();
         let read = history::read(&path).unwrap();
         prop_assert_eq!(serde_json::to_value(&read.records[0]).unwrap(), written);

@@ -1,23 +1,24 @@
 //! Metrics: their names, and their computation from samples. `docs/measures.md` defines them for people.
 //!
-//! A metric of a request comes from the samples of that request. A metric of a process comes, by the same formula, from
-//! the samples of all its measured requests. The figure of a round is that of the contender's process in that round.
+//! Each metric says how the figure of a process comes from its requests ([`Source`]). Every process has one figure of
+//! each metric, and every output shows the geometric mean of these over the rounds.
 
 mod amount;
 mod possible;
+mod process;
 mod steps;
 mod table;
 mod told;
-mod turns;
 mod work;
 
-use protocol::CaseSample;
-use statistics::median;
+use std::ops::Range;
+
 use strum::EnumMessage;
 
 use crate::evidence::Evidence;
 use crate::run::Run;
 use plan::{Generation, Plan};
+use protocol::CaseSample;
 
 pub use amount::detectable;
 use table::ENTRIES;
@@ -39,16 +40,16 @@ struct Entry {
     unit: &'static str,
     higher_is_better: bool,
     source: Source,
-    /// Whether the main table has a row for it. Such metrics are also tested for differences.
+    /// Whether the main table has a row for it.
     in_table: bool,
+    /// Share of the table's error rate that the verdicts on it have together; 0 where it is not tested.
+    error_share: f64,
     /// Whether it decides when automatic rounds end; exactly one metric does.
     decides: bool,
     /// The metric that replaces it for requests of one token, which decode nothing.
     without_decoding: Option<Metric>,
     /// What it is for requests of masked diffusion.
     when_denoising: Denoising,
-    /// A metric with the same meaning, which is reported in its place.
-    follows: Option<Metric>,
     /// Whether a slower machine makes it worse.
     depends_on_speed: bool,
     /// Its place among the figures of a single prompt, if it is one of them.
@@ -83,29 +84,40 @@ impl Denoising {
     }
 }
 
-/// The source of a metric's figures.
+/// How the figure of a process is computed. Nothing here has a default, so that no metric is without one.
 enum Source {
-    /// The samples of one request, or of all measured requests of a process.
-    Samples(fn(&Samples<'_>) -> Option<f64>),
-    /// Values that a process reports beside its samples, or figures computed from others.
-    Process(fn(&Run, Work) -> Option<f64>),
+    /// The mean of its requests' figures: of each prompt the trimmed mean over turns ([`statistics::of_turns`]), then
+    /// the geometric mean over prompts. Zeros, which have no logarithm, give the arithmetic mean.
+    Mean(OfRequest),
+    /// This quantile of the gaps of all its measured requests (type 7 of Hyndman & Fan 1996, *Sample Quantiles in
+    /// Statistical Packages*).
+    Percentile(f64),
+    /// The highest figure of its requests.
+    Peak(OfRequest),
+    /// A value that the process has once.
+    Reading(fn(&Run, Work) -> Option<f64>),
+    /// The figure of the first metric divided by that of the second.
+    Quotient(Metric, Metric),
 }
 
-/// The samples that one figure is computed from.
-struct Samples<'a> {
-    cases: Vec<&'a CaseSample>,
-    batch: usize,
-    /// Number of prompt tokens of all these requests, in all sequences of the batch.
-    prompt_tokens: usize,
+/// The figure of one request, `None` where it has too few samples for it.
+type OfRequest = fn(&Request<'_>) -> Option<f64>;
+
+/// One measured request.
+struct Request<'a> {
+    sample: &'a CaseSample,
+    work: Work,
 }
 
-impl Samples<'_> {
-    fn gaps_ns(&self) -> Vec<u64> {
-        self.cases.iter().flat_map(|case| case.gaps_ns.iter().copied()).collect()
+impl Request<'_> {
+    fn total_ns(&self) -> u64 {
+        self.sample.first_token_ns + self.sample.gaps_ns.iter().sum::<u64>()
     }
 
-    fn median(&self, figure: fn(&CaseSample) -> f64) -> Option<f64> {
-        median(&self.cases.iter().map(|case| figure(case)).collect::<Vec<_>>())
+    /// Mean gap in nanoseconds; `None` without gaps.
+    fn mean_gap_ns(&self) -> Option<f64> {
+        let gaps = &self.sample.gaps_ns;
+        (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64)
     }
 }
 
@@ -220,9 +232,15 @@ impl Metric {
         self.entry().higher_is_better
     }
 
-    /// A metric with the same meaning, which is reported in this one's place.
-    pub fn follows(self) -> Option<Metric> {
-        self.entry().follows
+    /// The metric of which this is another form, and whose verdict it shares: one is a constant divided by the other, or
+    /// a multiple of it.
+    pub fn follows(self, generation: Generation) -> Option<Metric> {
+        match (generation, self) {
+            (Generation::TokenByToken, Metric::Latency) => Some(Metric::Throughput),
+            (Generation::OneToken, Metric::FirstToken | Metric::Total) => Some(Metric::PrefillThroughput),
+            (Generation::Denoising, Metric::StepTime | Metric::Total) => Some(Metric::DenoisingThroughput),
+            _ => None,
+        }
     }
 
     /// Whether a slower machine makes it worse.
@@ -230,16 +248,41 @@ impl Metric {
         self.entry().depends_on_speed
     }
 
-    /// The metrics that are tested for differences. A request for one token decodes nothing.
-    pub fn tested(generation: Generation) -> [Metric; IN_TABLE] {
-        Metric::TABLE.map(|metric| metric.replaced(generation))
+    /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
+    pub fn tested(generation: Generation) -> Vec<Metric> {
+        let is_tested = |metric: &Metric| metric.entry().in_table || metric.entry().error_share > 0.0;
+        let mut tested: Vec<Metric> =
+            Metric::ALL.into_iter().filter(is_tested).map(|metric| metric.replaced(generation)).collect();
+        tested.sort_unstable();
+        tested.dedup();
+        tested
+    }
+
+    /// Share of the table's error rate that the verdicts on a tested metric have together. Only ratios of shares count:
+    /// where requests are of one kind, some metrics follow others and need none.
+    pub fn error_share(self, generation: Generation) -> f64 {
+        if self.follows(generation).is_some() {
+            return 0.0;
+        }
+        let takes_its_place = |metric: &Metric| metric.replaced(generation) == self;
+        let shares = Metric::ALL.into_iter().filter(takes_its_place).map(|metric| metric.entry().error_share);
+        shares.fold(0.0, f64::max)
+    }
+
+    /// What people ask of speed, in the order of the answer: which decodes fastest, which returns the first token
+    /// soonest, which completes whole requests soonest.
+    pub fn questions(generation: Generation) -> Vec<Metric> {
+        let deciding = Metric::deciding(generation);
+        let further = [Metric::FirstToken, Metric::Total];
+        let is_asked = |metric: &Metric| metric.error_share(generation) > 0.0;
+        [deciding].into_iter().chain(further.into_iter().filter(is_asked)).collect()
     }
 
     /// The metrics of the main table.
     pub fn in_table(generation: Generation) -> [Metric; IN_TABLE] {
         match generation {
             Generation::OneToken => Metric::TABLE,
-            _ => Metric::tested(generation),
+            _ => Metric::TABLE.map(|metric| metric.replaced(generation)),
         }
     }
 
@@ -274,30 +317,12 @@ impl Metric {
         }
     }
 
-    /// The figure of one request, in the metric's unit; `work` is that of the request. `None` for a metric that
-    /// requests do not have, and for too few samples.
-    pub fn of_request(self, case: &CaseSample, work: Work) -> Option<f64> {
+    /// The figure of one request, in the metric's unit. `None` for a metric that requests do not have, and for too few
+    /// samples.
+    pub fn of_request(self, sample: &CaseSample, work: Work) -> Option<f64> {
         match self.entry().source {
-            Source::Samples(figure) => {
-                figure(&Samples { cases: vec![case], batch: work.batch, prompt_tokens: work.prompt_tokens })
-            }
-            Source::Process(_) => None,
-        }
-    }
-
-    /// The figure of one process, in the metric's unit; `work` is that of an iteration. `None` if the run ended too
-    /// early or the system does not tell.
-    pub fn of_process(self, run: &Run, work: Work) -> Option<f64> {
-        match self.entry().source {
-            Source::Samples(figure) => {
-                let iterations = run.iterations();
-                figure(&Samples {
-                    cases: iterations.iter().flat_map(|iteration| &iteration.cases).collect(),
-                    batch: work.batch,
-                    prompt_tokens: work.prompt_tokens * iterations.len(),
-                })
-            }
-            Source::Process(figure) => figure(run, work),
+            Source::Mean(figure) | Source::Peak(figure) => figure(&Request { sample, work }),
+            Source::Percentile(_) | Source::Reading(_) | Source::Quotient(..) => None,
         }
     }
 }
@@ -309,26 +334,37 @@ pub fn words(key: &str) -> String {
 
 /// The figures of one contender, by round; `None` for a round without one. The last round may be one that the user
 /// interrupted.
+///
+/// Where contenders take turns, the figure of a process comes from the turns of all in its round: what disturbed a block
+/// or a turn cancels. Where groups do, figures of every group are shifted, so that the anchor has the same in all:
+/// contenders of two groups are compared by way of it.
 pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
-    let work = Work::new(plan);
-    of_rounds(evidence, label, |run| metric.of_process(run, work))
+    by_round_of(metric, 0..plan.prompts.len(), plan, evidence, label)
 }
 
-/// The figures of one contender that are held against another's, by round. Where contenders take turns they come from
-/// the turns of all ([`statistics::of_turns`]): what disturbed a block or a turn cancels. Where groups do, figures of
-/// every group are shifted, so that the anchor has the same in all: contenders of two groups are compared by way of it.
-/// Else they are those of [`by_round`]; of a process whose start was disturbed, load and cold start are not compared.
+/// The same of the requests of these prompts alone.
+pub fn by_round_of(
+    metric: Metric,
+    cases: Range<usize>,
+    plan: &Plan,
+    evidence: &Evidence,
+    label: &str,
+) -> Vec<Option<f64>> {
+    of_rounds(evidence, label, |run| process::figure(metric, &cases, plan, evidence, run))
+}
+
+/// The figures of one contender that are compared with another's, by round: those of [`by_round`] without the load and
+/// the cold start of a process whose start was disturbed.
 pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
-    let work = Work::new(plan);
-    let is_of_requests = matches!(metric.entry().source, Source::Samples(_));
-    if !is_of_requests && metric.depends_on_speed() && !plan.accept_noise {
-        let is_quiet = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
-        return of_rounds(evidence, label, |run| metric.of_process(run, work).filter(|_| is_quiet(run)));
-    }
-    if !plan.schedule.has_turns() || !is_of_requests {
+    let is_of_start = matches!(metric.entry().source, Source::Reading(_)) && metric.depends_on_speed();
+    if !is_of_start || plan.accept_noise {
         return by_round(metric, plan, evidence, label);
     }
-    of_rounds(evidence, label, |run| turns::figure(metric, plan, evidence, run))
+    let is_quiet = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
+    let cases = 0..plan.prompts.len();
+    of_rounds(evidence, label, |run| {
+        process::figure(metric, &cases, plan, evidence, run).filter(|_| is_quiet(run))
+    })
 }
 
 fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f64>) -> Vec<Option<f64>> {

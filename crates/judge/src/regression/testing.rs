@@ -63,14 +63,14 @@ pub fn record(framework: &str, throughput: f64) -> Record {
 }
 
 /// A metric about this figure.
-pub fn set(record: &mut Record, metric: Metric, median: f64) {
+pub fn set(record: &mut Record, metric: Metric, typical: f64) {
     let higher_is_better = metric.higher_is_better();
     // A slow process is slow in both.
-    let of = |factor: &f64| Some(if higher_is_better { median / factor } else { median * factor });
+    let of = |factor: &f64| Some(if higher_is_better { typical / factor } else { typical * factor });
     let figure = Figure {
         unit: metric.unit().into(),
         higher_is_better,
-        median,
+        typical,
         interval: None,
         values: PROCESSES.iter().map(of).collect(),
         other: Default::default(),

@@ -140,10 +140,13 @@ fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar
     let regressed = |finding: &&Finding| finding.verdict == Verdict::Regression;
     let place = |finding: &Finding| (finding.framework.clone(), finding.case.clone());
     let told: Vec<_> = findings.iter().filter(regressed).map(|f| (f.metric.clone(), place(f))).collect();
-    for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Regression) {
-        let leads =
-            Metric::parse(&finding.metric).and_then(Metric::follows).map(|leads| leads.name().to_owned());
-        finding.follows = leads.filter(|leads| told.contains(&(leads.clone(), place(finding))));
+    for (finding, subject) in findings.iter_mut().zip(subjects) {
+        let generation = generation(&subject.pair.current.case);
+        let leads = Metric::parse(&finding.metric).and_then(|metric| metric.follows(generation));
+        let leads = leads.map(|leads| leads.name().to_owned());
+        finding.follows = leads.filter(|leads| {
+            finding.verdict == Verdict::Regression && told.contains(&(leads.clone(), place(finding)))
+        });
     }
     findings
 }
@@ -154,16 +157,14 @@ fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> 
         None => (Verdict::NotMeasurable, missing(subject)),
         Some(evidence) => judge(evidence, threshold, subject, bar),
     };
-    // The change is a ratio of geometric means, and so are the two figures beside it.
-    let shown = |figure: Option<&Figure>| statistics::geometric_mean(&known(figure)).or(Some(figure?.median));
     let raw = |worse: f64| if subject.higher_is_better() { 1.0 / worse } else { worse };
     let mut finding = Finding {
         framework: subject.pair.current.framework.clone(),
         case: case::in_full(&subject.pair.current.case),
         metric: subject.metric.clone(),
         unit: subject.current.or(subject.baseline).map_or_else(String::new, |figure| figure.unit.clone()),
-        baseline: shown(subject.baseline),
-        current: shown(subject.current),
+        baseline: subject.baseline.map(|figure| figure.typical),
+        current: subject.current.map(|figure| figure.typical),
         ratio: evidence.as_ref().map(|evidence| raw(evidence.worse)),
         interval: evidence.as_ref().map(|evidence| {
             let (low, high) = evidence.interval;

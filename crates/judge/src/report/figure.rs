@@ -14,8 +14,7 @@ pub struct Figure {
     pub metric: Metric,
     pub unit: String,
     /// Geometric mean over rounds of what is compared; the median where a value is zero, which has no geometric mean and
-    /// no verdict. `null`: not available, or written before schema 4 had it.
-    #[serde(default)]
+    /// no verdict. `null`: not available.
     pub typical: Option<f64>,
     /// 95 % interval of the geometric mean; `null` below six rounds.
     #[serde(default, deserialize_with = "crate::reading::interval")]
@@ -35,8 +34,7 @@ pub struct Figure {
     pub coefficient_of_variation: Option<f64>,
     /// By round.
     pub values: Vec<Option<f64>>,
-    /// By round, where others are what is held against another contender's: means over blocks, and no load or cold
-    /// start of a disturbed start.
+    /// By round, where a process whose start was disturbed is left out: its load and cold start are not compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compared: Vec<Option<f64>>,
 }
@@ -78,14 +76,10 @@ impl Figure {
         self.metric.check(framework, whole.into_iter().chain(values.iter().chain(compared).copied()))
     }
 
-    /// What every output shows. A report of an older version has only the median.
-    pub fn typical(&self) -> Option<f64> {
-        self.typical.or(self.median)
-    }
-
-    /// What is held against another contender's figure, by round.
+    /// By round, what is compared with another contender's figure. A figure of which nothing can be compared is shown
+    /// all the same.
     pub fn compared(&self) -> &[Option<f64>] {
-        if self.compared.is_empty() { &self.values } else { &self.compared }
+        if self.compared.iter().all(Option::is_none) { &self.values } else { &self.compared }
     }
 }
 
@@ -99,18 +93,18 @@ mod tests {
         let latency = Figure::new(Metric::Latency, gaps.to_vec(), Vec::new());
         let rates = gaps.map(|gap| gap.map(|gap: f64| 1000.0 / gap));
         let throughput = Figure::new(Metric::Throughput, rates.to_vec(), Vec::new());
-        let product = latency.typical().unwrap() * throughput.typical().unwrap();
+        let product = latency.typical.unwrap() * throughput.typical.unwrap();
         assert!((product - 1000.0).abs() < 1e-9, "{product}");
         let (low, high) = latency.interval.unwrap();
-        assert!(low < latency.typical().unwrap() && latency.typical().unwrap() < high);
+        assert!(low < latency.typical.unwrap() && latency.typical.unwrap() < high);
     }
 
     #[test]
     fn what_is_compared_is_what_is_shown() {
         let figure = Figure::new(Metric::Load, vec![Some(9.0), Some(1.0)], vec![None, Some(1.0)]);
-        assert_eq!((figure.typical(), figure.median), (Some(1.0), Some(5.0)));
+        assert_eq!((figure.typical, figure.median), (Some(1.0), Some(5.0)));
         let disturbed = Figure::new(Metric::Load, vec![Some(2.0)], vec![None]);
-        assert_eq!(disturbed.typical(), Some(2.0), "a figure that nothing is compared with is still one");
+        assert_eq!(disturbed.typical, Some(2.0), "a figure that nothing is compared with is still one");
         assert_eq!(disturbed.interval, None);
     }
 }

@@ -153,7 +153,7 @@ impl Row {
 
     /// The figure of a metric that every output shows, in its unit.
     pub fn typical(&self, metric: Metric) -> Option<f64> {
-        self.figure(metric)?.typical()
+        self.figure(metric)?.typical
     }
 }
 

@@ -198,7 +198,7 @@ impl CellRow {
     fn new(row: &Row) -> CellRow {
         let figure = |figure: &crate::report::Figure| {
             let (median, min, max) = (figure.median?, figure.min?, figure.max?);
-            let values = Figure { typical: figure.typical(), median, min, max };
+            let values = Figure { typical: figure.typical, median, min, max };
             Some((figure.metric, values))
         };
         CellRow {
@@ -218,8 +218,7 @@ impl CellRow {
 
     /// The figure of a metric that every output shows, in its unit.
     pub fn typical(&self, metric: Metric) -> Option<f64> {
-        let figure = self.metrics.get(&metric)?;
-        figure.typical.or(Some(figure.median))
+        self.metrics.get(&metric)?.typical
     }
 }
 

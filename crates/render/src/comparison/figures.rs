@@ -61,7 +61,7 @@ fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 14] {
         figure.median,
         figure.min,
         figure.max,
-        figure.typical(),
+        figure.typical,
         figure.mean,
         figure.standard_deviation,
         figure.coefficient_of_variation,

@@ -216,9 +216,9 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
         .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
     let mut table = Table::new(["Prompt", "Framework"].map(Column::left).into_iter().chain(figures));
     for prompt in &report.prompts {
-        for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.typical().is_some())) {
+        for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.typical.is_some())) {
             let start = [format!("{} ({} tokens)", prompt.name, prompt.tokens), row.framework.clone()];
-            let figures = row.metrics.iter().map(|figure| words::or_dash(figure.typical(), number));
+            let figures = row.metrics.iter().map(|figure| words::or_dash(figure.typical, number));
             table.add(start.into_iter().chain(figures));
         }
     }

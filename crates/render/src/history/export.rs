@@ -52,7 +52,7 @@ fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
 /// The columns of the layout in its units, then the columns of Photofinish.
 fn line(record: &Record) -> Line {
     let case = &record.case;
-    let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.median);
+    let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.typical);
     let columns = [
         ("run_name", json!(format!("{}/{}", record.run, record.framework))),
         ("timestamp", json!(record.time)),

@@ -107,7 +107,7 @@ fn metrics(record: &Record) -> Line {
         let figure = record.metrics.get(name);
         let interval = figure.and_then(|figure| figure.interval);
         [
-            (name.to_owned(), json!(figure.map(|figure| figure.median))),
+            (name.to_owned(), json!(figure.map(|figure| figure.typical))),
             (format!("{name}_low"), json!(interval.map(|(low, _)| low))),
             (format!("{name}_high"), json!(interval.map(|(_, high)| high))),
         ]

@@ -113,8 +113,8 @@ pub(super) fn several_machines<'a>(mut records: impl Iterator<Item = &'a Record>
 
 fn figure(figure: &Figure, with_interval: bool) -> String {
     match figure.interval.filter(|_| with_interval) {
-        Some((low, high)) => format!("{} ({}–{})", number(figure.median), number(low), number(high)),
-        None => number(figure.median),
+        Some((low, high)) => format!("{} ({}–{})", number(figure.typical), number(low), number(high)),
+        None => number(figure.typical),
     }
 }
 

@@ -106,9 +106,9 @@ fn arm(records: &[&Record]) -> Option<Arm> {
 fn estimate(records: &[&Record], metric: Metric) -> Option<Estimate> {
     let figures: Vec<_> = records.iter().filter_map(|record| record.metrics.get(metric.name())).collect();
     if let [figure] = figures.as_slice() {
-        return Some(Estimate { value: figure.median, interval: figure.interval });
+        return Some(Estimate { value: figure.typical, interval: figure.interval });
     }
-    let medians: Vec<f64> = figures.iter().map(|figure| figure.median).collect();
+    let medians: Vec<f64> = figures.iter().map(|figure| figure.typical).collect();
     Some(Estimate { value: median(&medians)?, interval: median_interval(&medians) })
 }
 

@@ -7,10 +7,10 @@ const WIDTH: usize = 10;
 
 /// A strip for each figure, from the least end of an interval to the largest: `├─●─┤`.
 pub(super) fn strips(figures: &[&Figure]) -> Vec<String> {
-    let ends = |figure: &Figure| figure.interval.unwrap_or((figure.median, figure.median));
-    let low = figures.iter().map(|figure| ends(figure).0.min(figure.median)).fold(f64::INFINITY, f64::min);
+    let ends = |figure: &Figure| figure.interval.unwrap_or((figure.typical, figure.typical));
+    let low = figures.iter().map(|figure| ends(figure).0.min(figure.typical)).fold(f64::INFINITY, f64::min);
     let high =
-        figures.iter().map(|figure| ends(figure).1.max(figure.median)).fold(f64::NEG_INFINITY, f64::max);
+        figures.iter().map(|figure| ends(figure).1.max(figure.typical)).fold(f64::NEG_INFINITY, f64::max);
     let place = |value: f64| match (value - low) / (high - low) {
         share if share.is_finite() => (share.clamp(0.0, 1.0) * (WIDTH - 1) as f64).round() as usize,
         // All are the same.
@@ -24,7 +24,7 @@ pub(super) fn strips(figures: &[&Figure]) -> Vec<String> {
             cells[from..=to].fill('─');
             (cells[from], cells[to]) = ('├', '┤');
         }
-        cells[place(figure.median)] = '●';
+        cells[place(figure.typical)] = '●';
         cells.iter().collect()
     };
     figures.iter().map(strip).collect()
@@ -34,11 +34,11 @@ pub(super) fn strips(figures: &[&Figure]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn figure(median: f64, interval: Option<(f64, f64)>) -> Figure {
+    fn figure(typical: f64, interval: Option<(f64, f64)>) -> Figure {
         Figure {
             unit: String::new(),
             higher_is_better: true,
-            median,
+            typical,
             interval,
             values: Vec::new(),
             other: Default::default(),

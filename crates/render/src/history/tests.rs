@@ -85,7 +85,7 @@ fn four() -> Vec<Record> {
         (record.run, record.time) = (format!("run {day}"), format!("2026-01-0{day}T00:00:00Z"));
         record.git_commit = Some(format!("{day}123456789"));
         for figure in record.metrics.values_mut() {
-            figure.interval = Some((figure.median * 0.98, figure.median * 1.02));
+            figure.interval = Some((figure.typical * 0.98, figure.typical * 1.02));
         }
         record
     };

@@ -135,7 +135,7 @@ fn cells(point: &Point) -> [String; 5] {
     [
         words::commit(point.record),
         words::day(&point.record.time),
-        number(point.figure.median),
+        number(point.figure.typical),
         or_dash(interval, |(low, high)| format!("{}–{}", number(low), number(high))),
         or_dash(point.change, |change| {
             let meet = if change.intervals_apart == Some(false) { "~ " } else { "" };
@@ -161,7 +161,7 @@ fn too_few(trends: &[Trend], several: bool, (format, screen): (Format, &Screen))
         text += &format!("{item}{}\n", words::wrapped_at(&place, screen.width));
         for own in few.iter().filter(|own| list::place(own.last(), several) == place) {
             let last = own.points.last().expect("a trend has a point");
-            let (runs, figure) = (own.points.len(), number(last.figure.median));
+            let (runs, figure) = (own.points.len(), number(last.figure.typical));
             let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs, the last") };
             let metric = own.metric;
             let framework = &own.last().framework;
@@ -200,7 +200,7 @@ impl<'a> Document<'a> {
                 "run": point.record.run,
                 "git_commit": point.record.git_commit,
                 "library": point.record.library,
-                "value": point.figure.median,
+                "value": point.figure.typical,
                 "interval": point.figure.interval,
                 "previous": point.change.map(|change| &change.since.run),
                 "change": point.change.map(|change| change.share),
@@ -252,7 +252,7 @@ fn lines(trend: &Trend) -> Vec<flat::Line> {
             ("time", json!(point.record.time)),
             ("run", json!(point.record.run)),
             ("git_commit", json!(point.record.git_commit)),
-            ("value", json!(point.figure.median)),
+            ("value", json!(point.figure.typical)),
             ("low", json!(interval.map(|(low, _)| low))),
             ("high", json!(interval.map(|(_, high)| high))),
             ("change", json!(point.change.map(|change| change.share))),

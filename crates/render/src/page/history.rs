@@ -112,7 +112,7 @@ fn met(apart: Option<bool>) -> &'static str {
 /// A figure, or a dash with the reason below it.
 fn figure(record: &Record, metric: Metric) -> Cell {
     match record.metrics.get(metric.name()) {
-        Some(figure) => Cell::with_small(number(figure.median), words::range(figure.interval)),
+        Some(figure) => Cell::with_small(number(figure.typical), words::range(figure.interval)),
         None => Cell::with_small(DASH, record.reasons.first().cloned().unwrap_or_default()),
     }
 }

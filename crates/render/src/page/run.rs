@@ -143,7 +143,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
     let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
     for row in &report.rows {
         let figure = figure(row);
-        let median = figure.as_ref().and_then(|figure| figure.typical());
+        let median = figure.as_ref().and_then(|figure| figure.typical);
         let interval = figure.as_ref().and_then(words::interval);
         let start = [
             row.title(),

@@ -71,7 +71,7 @@ impl<'a> Pictures<'a> {
             DotsRow {
                 label: row.title(),
                 colour: self.colour(row),
-                median: figure.and_then(|figure| figure.typical()),
+                median: figure.and_then(|figure| figure.typical),
                 interval: figure.and_then(words::interval),
                 points: figure.map(words::known).unwrap_or_default(),
                 note: absent(row.state).to_owned(),

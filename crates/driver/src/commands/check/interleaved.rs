@@ -82,7 +82,7 @@ fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
 }
 
 fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
-    let records = records::in_the_same_rounds(report);
+    let records = records::records(report, None);
     let (baseline, current): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
     let (recorded, is_modified) = environment::origin(directory);

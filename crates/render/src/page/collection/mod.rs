@@ -146,7 +146,7 @@ fn row(named: Named<'_>, record: &Record) -> Markup {
             @for metric in METRICS {
                 td class="figure" data-label=(metric.short_title()) {
                     @if let Some(figure) = value(metric) {
-                        @if is_struck { s { (number(figure.median)) } } @else { (number(figure.median)) }
+                        @if is_struck { s { (number(figure.typical)) } } @else { (number(figure.typical)) }
                         @if !is_struck { small { (words::range(figure.interval)) } }
                     } @else { (DASH) }
                 }

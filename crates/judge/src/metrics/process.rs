@@ -1,0 +1,128 @@
+//! The figure of a process from its requests and those of the contenders that it took turns with.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use plan::Plan;
+use statistics::quantile;
+
+use super::{Metric, OfRequest, Request, Source, Work};
+use crate::evidence::Evidence;
+use crate::run::{Run, Turn};
+
+/// The figure of one process, in the metric's unit, of its requests with these prompts. `None` if the process ended too
+/// early or the system does not tell.
+pub(super) fn figure(
+    metric: Metric,
+    cases: &Range<usize>,
+    plan: &Plan,
+    evidence: &Evidence,
+    run: &Run,
+) -> Option<f64> {
+    let round = |of_request| Round::new(of_request, cases, plan, evidence, run);
+    match metric.entry().source {
+        Source::Reading(reading) => reading(run, Work { batch: plan.batch, prompt_tokens: 0 }),
+        Source::Quotient(above, below) => {
+            let of = |metric| figure(metric, cases, plan, evidence, run);
+            Some(of(above)? / of(below)?).filter(|figure| figure.is_finite())
+        }
+        Source::Mean(of_request) => round(of_request)?.mean(),
+        Source::Peak(of_request) => {
+            let round = round(of_request)?;
+            Some(round.own().reduce(f64::max)? * round.shift())
+        }
+        Source::Percentile(share) => {
+            let requests = run.requests().filter(|(case, _)| cases.contains(case));
+            let gaps: Vec<f64> =
+                requests.flat_map(|(_, sample)| &sample.gaps_ns).map(|&ns| ns as f64 / 1e6).collect();
+            Some(quantile(&gaps, share)? * round(|request| request.mean_gap_ns())?.shift())
+        }
+    }
+}
+
+/// A process among those of its round that it took turns with. Under the sequential schedule it is alone.
+struct Round {
+    /// Every member's figures, by case and block.
+    figures: Vec<BTreeMap<(usize, usize), f64>>,
+    /// The places of the members that took turns with one another; more than one group under the grouped schedule.
+    groups: Vec<Vec<usize>>,
+    /// The places of the process, and of the contender that is in every group.
+    place: usize,
+    anchor: Option<usize>,
+    cases: Range<usize>,
+}
+
+impl Round {
+    fn new(
+        of_request: OfRequest,
+        cases: &Range<usize>,
+        plan: &Plan,
+        evidence: &Evidence,
+        run: &Run,
+    ) -> Option<Round> {
+        let takes_turns = |other: &&Run| {
+            other.round == run.round
+                && other.is_complete()
+                && (plan.schedule.has_turns() || other.framework == run.framework)
+        };
+        let members: Vec<&Run> = evidence.runs.iter().filter(takes_turns).collect();
+        let value = |turn: &Turn| {
+            let work = Work::request(plan, turn.case);
+            Some(((turn.case, turn.block), of_request(&Request { sample: &turn.sample, work })?))
+        };
+        let counts = |turn: &&Turn| turn.stands && cases.contains(&turn.case);
+        let figures = members.iter().map(|member| member.turns.iter().filter(counts).filter_map(value).collect());
+        let place_of = |label: &str| members.iter().position(|member| member.framework == label);
+        let groups = match plan.groups.as_slice() {
+            [] => vec![(0..members.len()).collect()],
+            groups => groups.iter().map(|group| group.iter().filter_map(|label| place_of(label)).collect()).collect(),
+        };
+        Some(Round {
+            figures: figures.collect(),
+            groups,
+            place: place_of(&run.framework)?,
+            anchor: plan.anchor().and_then(place_of),
+            cases: cases.clone(),
+        })
+    }
+
+    /// The figures of the process's own requests.
+    fn own(&self) -> impl Iterator<Item = f64> {
+        self.figures[self.place].values().copied()
+    }
+
+    /// The mean of the process's figures: of each case apart, then over the cases.
+    fn mean(&self) -> Option<f64> {
+        if self.own().any(|figure| figure <= 0.0) {
+            return mean(&self.own().collect::<Vec<_>>());
+        }
+        let of_case = |case| self.groups.iter().find_map(|group| self.of_turns(group, self.place, case));
+        let cases: Vec<f64> = self.cases.clone().filter_map(of_case).collect();
+        Some(mean(&cases)?.exp() * self.shift())
+    }
+
+    /// The factor by which the process's group differs from all groups, by the figures of the anchor in each.
+    fn shift(&self) -> f64 {
+        let Some(anchor) = self.anchor else { return 1.0 };
+        let of_case = |case| {
+            let of_anchor = |group: &Vec<usize>| self.of_turns(group, anchor, case);
+            let own = self.groups.iter().find(|group| self.of_turns(group, self.place, case).is_some())?;
+            let all: Vec<f64> = self.groups.iter().filter_map(of_anchor).collect();
+            Some(mean(&all)? - of_anchor(own)?)
+        };
+        mean(&self.cases.clone().filter_map(of_case).collect::<Vec<_>>()).map_or(1.0, f64::exp)
+    }
+
+    /// The logarithm of a member's figure over the blocks that all of the group have.
+    fn of_turns(&self, group: &[usize], member: usize, case: usize) -> Option<f64> {
+        let place = group.iter().position(|&other| other == member)?;
+        let keys = self.figures[member].range((case, 0)..(case + 1, 0)).map(|(key, _)| key);
+        let block = |key| group.iter().map(|&of| self.figures[of].get(key).map(|figure| figure.ln())).collect();
+        let blocks: Vec<Vec<f64>> = keys.filter_map(block).collect();
+        statistics::of_turns(&blocks).get(place).copied()
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
