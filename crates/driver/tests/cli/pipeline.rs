@@ -143,7 +143,7 @@ fn an_error_of_the_framework_is_told_and_can_be_repeated() {
 
 #[test]
 fn what_was_measured_before_a_failure_is_kept() {
-    let installation = Installation::new().engine("bad", &[("fault", "crash"), ("fault_at", "4")]);
+    let installation = Installation::new().engine("bad", &[("fault", "crash"), ("fault_at", "8")]);
     let ran = installation.run(&["--frameworks", "bad", "--rounds", "1"]);
     assert_eq!(ran.code, Some(1));
     let events: Vec<Value> = installation
