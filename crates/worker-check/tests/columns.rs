@@ -35,6 +35,7 @@ const CASES: &[Case] = &[
     ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
     ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
     ("jax_denoising_without_jit", "jax", &["--threads", "2", "--no-jit"], DIFFUSION),
+    ("transformers_compiled", "transformers", &["--threads", "2", "--option", "compile=true"], ONE),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
