@@ -108,9 +108,8 @@ fn weights_file(loaded: &Loaded) -> Option<Problem> {
     }
 }
 
-pub(crate) fn cold_start(cold: &ColdStart, since_start: Duration) -> Vec<Problem> {
-    let mut found: Vec<Problem> =
-        time("first_token_ns", cold.first_token_ns, since_start).into_iter().collect();
+pub(crate) fn cold_start(cold: &ColdStart, new_tokens: usize, since_start: Duration) -> Vec<Problem> {
+    let mut found = times((cold.first_token_ns, &cold.gaps_ns), new_tokens, "", since_start);
     if let Some(since_spawn) = cold.since_spawn_ns {
         found.extend(time("since_spawn_ns", since_spawn, since_start));
         if since_spawn < cold.first_token_ns {
@@ -161,18 +160,17 @@ pub(crate) fn warmup(
     found
 }
 
-/// A request: its times, and as many tokens as were asked for. `prefix` stands before the names of its fields.
-pub(crate) fn case_sample(
-    sample: &CaseSample,
-    asked: Asked<'_>,
+/// The times of a request: its first token's, and a gap for each other. `prefix` stands before the names of its fields.
+fn times(
+    (first_token_ns, gaps_ns): (u64, &[u64]),
+    new_tokens: usize,
     prefix: &str,
     at_most: Duration,
 ) -> Vec<Problem> {
     let field = |name: &str| format!("{prefix}{name}");
-    let Asked { case, new_tokens, vocabulary } = asked;
     let mut found: Vec<Problem> =
-        time(&field("first_token_ns"), sample.first_token_ns, at_most).into_iter().collect();
-    let gaps = sample.gaps_ns.len();
+        time(&field("first_token_ns"), first_token_ns, at_most).into_iter().collect();
+    let gaps = gaps_ns.len();
     if gaps + 1 != new_tokens {
         let text = format!(
             "{gaps} gaps for {new_tokens} new tokens; send the time from each token to the next, {} in all",
@@ -180,8 +178,7 @@ pub(crate) fn case_sample(
         );
         found.push(Problem::at(&field("gaps_ns"), text));
     }
-    let sum =
-        sample.first_token_ns.saturating_add(sample.gaps_ns.iter().fold(0, |a: u64, b| a.saturating_add(*b)));
+    let sum = gaps_ns.iter().fold(first_token_ns, |sum, gap| sum.saturating_add(*gap));
     if found.is_empty() {
         found.extend(
             time(&field("gaps_ns"), sum, at_most).map(|problem| Problem {
@@ -190,7 +187,20 @@ pub(crate) fn case_sample(
             }),
         );
     }
-    found.extend(tokens(&sample.tokens, case.prompts.len(), new_tokens, vocabulary, &field("tokens")));
+    found
+}
+
+/// A request: its times, and as many tokens as were asked for. `prefix` stands before the names of its fields.
+pub(crate) fn case_sample(
+    sample: &CaseSample,
+    asked: Asked<'_>,
+    prefix: &str,
+    at_most: Duration,
+) -> Vec<Problem> {
+    let Asked { case, new_tokens, vocabulary } = asked;
+    let mut found = times((sample.first_token_ns, &sample.gaps_ns), new_tokens, prefix, at_most);
+    let field = format!("{prefix}tokens");
+    found.extend(tokens(&sample.tokens, case.prompts.len(), new_tokens, vocabulary, &field));
     found
 }
 

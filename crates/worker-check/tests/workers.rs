@@ -46,7 +46,7 @@ fn worker(binary: PathBuf, path: &[PathBuf], timeout: Duration) -> Worker {
     let others = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::join_paths(path.iter().cloned().chain(std::env::split_paths(&others))).unwrap();
     environment.insert("PATH".into(), all.into_string().unwrap());
-    Worker { binary, environment, cpus: None, timeout }
+    Worker { binary, environment, own_caches: Vec::new(), cpus: None, timeout }
 }
 
 fn checked(worker: &Worker) -> (Held, Vec<Phase>) {
@@ -212,7 +212,7 @@ fn a_missing_event_is_named() {
 
 #[test]
 fn a_wrong_order_is_named() {
-    let cold = "    send(\"cold_start\", first_token_ns=request(cases[0], 1)[\"first_token_ns\"], memory=memory())\n";
+    let cold = "    send(\"cold_start\", first_token_ns=cold[\"first_token_ns\"], gaps_ns=cold[\"gaps_ns\"], memory=memory())\n";
     let warm = "    send(\"warmup\", iterations=iterations, settled=False, memory=memory())\n";
     breaks(&[(cold, ""), (warm, &format!("{warm}{cold}"))], &["line 4: `warmup` comes before `cold_start`"]);
 }
@@ -238,6 +238,14 @@ fn a_count_of_gaps_that_does_not_fit_is_named() {
     breaks(
         &[("first, *gaps = ", "first, *gaps = [1] + ")],
         &["gaps_ns`: 3 gaps for 3 new tokens", "2 in all"],
+    );
+}
+
+#[test]
+fn a_cold_start_that_ends_at_its_first_token_is_named() {
+    breaks(
+        &[("cold = request(cases[0], count)", "cold = request(cases[0], 1)")],
+        &["line 4, `gaps_ns`: 0 gaps for 3"],
     );
 }
 

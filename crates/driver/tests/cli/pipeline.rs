@@ -143,7 +143,7 @@ fn an_error_of_the_framework_is_told_and_can_be_repeated() {
 
 #[test]
 fn what_was_measured_before_a_failure_is_kept() {
-    let installation = Installation::new().engine("bad", &[("fault", "crash"), ("fault_at", "4")]);
+    let installation = Installation::new().engine("bad", &[("fault", "crash"), ("fault_at", "8")]);
     let ran = installation.run(&["--frameworks", "bad", "--rounds", "1"]);
     assert_eq!(ran.code, Some(1));
     let events: Vec<Value> = installation
@@ -153,6 +153,33 @@ fn what_was_measured_before_a_failure_is_kept() {
         .flatten()
         .collect();
     assert!(events.iter().any(|event| event["event"] == "cold_start"));
+}
+
+#[test]
+fn fresh_kernel_caches_are_named_and_recorded() {
+    let installation = Installation::new().timed("one", &[]).timed("other", &[]);
+    let file = installation.path("configs/engines/one.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("kernel_cache = [\"MOCK_CACHE\"]\n{text}")).unwrap();
+    let run = |frameworks, flags: &[&str]| {
+        let common = ["--frameworks", frameworks, "--rounds", "1", "--format", "json"];
+        let ran = installation.run(&[&common[..], flags].concat());
+        let report = ran.json();
+        let is_said = report["summary"]["heading"].as_str().unwrap().contains("fresh kernel caches");
+        (report["plan"]["kernel_cache"].as_str().unwrap().to_owned(), is_said, ran.stderr)
+    };
+    let (asked, is_said, stderr) = run("one,other", &["--kernel-cache", "fresh"]);
+    assert_eq!((asked.as_str(), is_said), ("fresh", true));
+    // The mock compiles nothing.
+    assert_eq!(stderr.matches("put nothing into its fresh kernel cache").count(), 1, "{stderr}");
+    let history = std::fs::read_to_string(installation.path("results/history.jsonl")).unwrap();
+    let settings =
+        history.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["settings"].clone());
+    assert!(settings.map(|settings| settings["kernel_cache"] == "fresh").eq([true; 2]), "{history}");
+    let (asked, is_said, _) = run("one,other", &[]);
+    assert_eq!((asked.as_str(), is_said), ("keep", false));
+    let (_, is_said, stderr) = run("other", &["--kernel-cache", "fresh"]);
+    assert!(!is_said && !stderr.contains("kernel cache"), "it keeps no kernels: {stderr}");
 }
 
 #[test]
