@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock};
 
 use statistics::{
     BalancedOrder, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, Decision, Looks, MIN_ROUNDS, Series, Settings, decide,
-    settled, weights,
+    settled,
 };
 
-use crate::figures::{DECIDING, METRICS};
+use crate::figures::{DECIDING, METRICS, error_share};
 use crate::machine::Machine;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -150,12 +150,12 @@ impl Scenario {
 /// The hypotheses of the table, by metric and then by pair, with their shares of its error rate.
 fn family<'a>(figures: &'a [Vec<Vec<Option<f64>>>], pairs: &[(usize, usize)]) -> Vec<Series<'a>> {
     let of_metric = |metric: usize| pairs.iter().map(move |&pair| (metric, pair));
-    let hypotheses: Vec<(usize, (usize, usize))> = (0..figures.len()).flat_map(of_metric).collect();
-    let deciding: Vec<bool> = hypotheses.iter().map(|(metric, _)| *metric == DECIDING).collect();
-    let series = hypotheses.into_iter().zip(weights(&deciding));
-    series
-        .map(|((metric, (a, b)), weight)| Series { a: &figures[metric][a], b: &figures[metric][b], weight })
-        .collect()
+    let series = |(metric, (a, b)): (usize, (usize, usize))| Series {
+        a: &figures[metric][a],
+        b: &figures[metric][b],
+        weight: error_share(metric),
+    };
+    (0..figures.len()).flat_map(of_metric).map(series).collect()
 }
 
 fn deciding(table: &[Option<Decision>]) -> &[Option<Decision>] {

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use statistics::{DECIDING_SHARE, DEFAULT_MAX_ROUNDS};
+use statistics::DEFAULT_MAX_ROUNDS;
 
-use crate::figures::{DECIDING, METRICS};
+use crate::figures::{METRICS, PROMPT, error_share};
 use crate::study::{Options, Share};
 
 /// Where a share has to be.
@@ -106,7 +106,10 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
     let Options { comparisons, seed } = options;
     let judged: usize = tables.iter().map(|table| table.judged).sum();
     let failed: usize = tables.iter().map(Table::failed).sum();
-    let metrics = METRICS.map(judge::Metric::words);
+    let shares: f64 = (0..METRICS.len()).map(error_share).sum();
+    let metrics: Vec<String> = (0..METRICS.len())
+        .map(|metric| format!("{} {}", METRICS[metric].words(), percent(error_share(metric) / shares, 1)))
+        .collect();
     let mut page = format!(
         "# Calibration\n\n\
          What the statistics say of simulated comparisons whose truth is known. This page is written by\n\n\
@@ -115,16 +118,14 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
          limits. A figure passes by its own value; the Monte Carlo interval (Wilson 1927) says what the true \
          share may be.\n\n\
          Processes vary as those of `engine-mock` do. Rounds come in the driver's balanced random order; \
-         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each comparison has {} \
-         metrics ({}); latency and throughput come of the same decode steps. The hypotheses on {} have {} of the \
-         error rate together, all others share the rest. \"Rounds taken\" and \"seconds taken\" are means, with the 10, 50 and \
+         automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each metric's \
+         hypotheses have a share of the error rate together: {}. Latency has throughput's verdict. The first token is \
+         {} of a request, and throughput, first token and total time come of the same requests. \"Rounds taken\" and \"seconds taken\" are means, with the 10, 50 and \
          90 % quantiles in parentheses. The methods are described in `docs/methodology.md` and `crates/statistics`.\n",
         env!("CARGO_PKG_VERSION"),
         judged - failed,
-        if metrics.len() == 5 { "five".to_owned() } else { metrics.len().to_string() },
         metrics.join(", "),
-        METRICS[DECIDING].words(),
-        percent(DECIDING_SHARE, 0),
+        percent(PROMPT, 0),
     );
     for table in tables {
         page.push_str(&format!("\n{table}"));

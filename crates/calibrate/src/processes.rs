@@ -4,7 +4,7 @@ use engine_mock::Noise;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::{Figures, METRICS, memory};
+use crate::figures::{Figures, METRICS, PROMPT, memory};
 
 /// Decode steps of a process.
 const STEPS: usize = 64;
@@ -55,13 +55,12 @@ impl<'a> Processes<'a> {
         let cold = noise.of_process(started, random).factor();
         let memory = memory(random);
         let decode = noise.of_process(started, random);
+        let first = self.decode[contender] * decode.of_step(0, random);
         let mut gaps = [0.0; STEPS];
         for (step, gap) in (1..).zip(&mut gaps) {
             *gap = self.decode[contender] * decode.of_step(step, random);
         }
-        let throughput = STEPS as f64 / gaps.iter().sum::<f64>();
-        let (below, upper, _) = gaps.select_nth_unstable_by(STEPS / 2, f64::total_cmp);
-        let lower = below.iter().copied().fold(0.0, f64::max);
-        [load, cold, 0.5 * (lower + *upper), throughput, memory]
+        let latency = gaps.iter().sum::<f64>() / STEPS as f64;
+        [load, cold, latency.recip(), memory, first, PROMPT * first + (1.0 - PROMPT) * latency]
     }
 }

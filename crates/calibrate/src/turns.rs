@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::{Figures, METRICS, memory};
+use crate::figures::{Figures, METRICS, PROMPT, memory};
 use crate::study::seed_of;
 use crate::weather::Weather;
 
@@ -65,10 +65,20 @@ struct Process {
     /// Seconds.
     load: f64,
     cold: f64,
-    requests: Vec<f64>,
+    requests: Vec<Request>,
     /// What its requests have in common.
     noise: ProcessNoise,
 }
+
+/// Seconds to the first token, and from there to the last.
+struct Request {
+    first: f64,
+    decode: f64,
+}
+
+/// The figures of a request that are compared.
+const FIGURES: [fn(&Request) -> f64; 3] =
+    [|request| request.decode.recip(), |request| request.first, |request| request.first + request.decode];
 
 impl<'a> Turns<'a> {
     pub(crate) fn new(decode: &'a [f64], process: f64, schedule: Schedule, seed: u64) -> Self {
@@ -87,10 +97,12 @@ impl<'a> Turns<'a> {
             Schedule::Sequential => order.iter().map(|&contender| self.alone(contender)).collect(),
             Schedule::Interleaved { blocks } => self.together(order, blocks),
         };
-        let latencies = self.latencies(&processes);
+        let [throughputs, firsts, totals] = FIGURES.map(|figure| self.means(&processes, figure));
         let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
-        for (process, latency) in processes.iter().zip(latencies) {
-            figures[process.contender] = self.figures(process, latency);
+        for (place, process) in processes.iter().enumerate() {
+            let memory = memory(&mut self.random);
+            figures[process.contender] =
+                [process.load, process.cold, throughputs[place], memory, firsts[place], totals[place]];
         }
         figures
     }
@@ -132,8 +144,12 @@ impl<'a> Turns<'a> {
     }
 
     fn request(&mut self, process: &mut Process) {
-        let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
-        process.requests.push(self.run(REQUEST_S, factor));
+        let mut part = |share: f64| {
+            let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
+            self.run(REQUEST_S * share, factor)
+        };
+        let (first, decode) = (part(PROMPT), part(1.0 - PROMPT));
+        process.requests.push(Request { first, decode });
     }
 
     /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.
@@ -143,25 +159,18 @@ impl<'a> Turns<'a> {
         took
     }
 
-    /// Seconds of a request: the mean over those of a process that ran alone; of processes whose requests were
-    /// interleaved, by the method of the product.
-    fn latencies(&self, processes: &[Process]) -> Vec<f64> {
+    /// A figure of each process by the method of the product. A process that ran alone took turns with nothing.
+    fn means(&self, processes: &[Process], figure: fn(&Request) -> f64) -> Vec<f64> {
+        let of_turns = |processes: &[&Process]| {
+            let block = |block: usize| {
+                processes.iter().map(|process| figure(&process.requests[block]).ln()).collect()
+            };
+            let turns: Vec<Vec<f64>> = (0..processes[0].requests.len()).map(block).collect();
+            statistics::of_turns(&turns).into_iter().map(f64::exp)
+        };
         match self.schedule {
-            Schedule::Sequential => processes
-                .iter()
-                .map(|process| process.requests.iter().sum::<f64>() / process.requests.len() as f64)
-                .collect(),
-            Schedule::Interleaved { blocks } => {
-                let block =
-                    |block: usize| processes.iter().map(|process| process.requests[block].ln()).collect();
-                let turns: Vec<Vec<f64>> = (0..blocks).map(block).collect();
-                statistics::of_turns(&turns).into_iter().map(f64::exp).collect()
-            }
+            Schedule::Sequential => processes.iter().flat_map(|process| of_turns(&[process])).collect(),
+            Schedule::Interleaved { .. } => of_turns(&processes.iter().collect::<Vec<_>>()).collect(),
         }
-    }
-
-    /// Throughput is in requests a second; latency is its inverse.
-    fn figures(&mut self, process: &Process, latency: f64) -> Figures {
-        [process.load, process.cold, latency, latency.recip(), memory(&mut self.random)]
     }
 }

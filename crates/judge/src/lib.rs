@@ -49,5 +49,6 @@ pub use environment::{Environment, Gpu};
 pub use evidence::{End, Evidence, Fact, Probe};
 pub use metrics::Metric;
 pub use noise::Noise;
+pub use plan::Generation;
 pub use report::{Facts, Report, Row, State};
 pub use run::{Ending, Outcome, Place, Purpose, Run, RunFailure};

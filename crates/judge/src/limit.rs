@@ -10,7 +10,7 @@ use statistics::median;
 
 use crate::evidence::{Evidence, Probe, Process};
 use crate::memory::{kv_cache_bytes, kv_cache_element};
-use crate::metrics::{Metric, by_round};
+use crate::metrics::{Metric, by_round, by_round_of};
 use plan::{Contender, Plan};
 
 /// The least work of a model's computation, from its shapes and its stored weights.
@@ -138,10 +138,15 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
     let steps = rates.into_iter().map(|rate| Some(rate? / plan.batch as f64));
     let decode = share(steps, &bandwidth, work.step_bytes(), Bound::Memory);
 
-    let tokens = plan.batch * plan.prompts.iter().map(|prompt| prompt.tokens.len()).sum::<usize>();
-    let prefills = by_round(Metric::PrefillThroughput, plan, evidence, label);
     // Prefills of all cases, one after the other, per second.
-    let prefills = prefills.into_iter().map(|rate| Some(rate? / tokens as f64));
+    let cases: Vec<Vec<Option<f64>>> = (0..plan.prompts.len())
+        .map(|case| by_round_of(Metric::FirstToken, case..case + 1, plan, evidence, label))
+        .collect();
+    let rounds = cases.first().map_or(0, Vec::len);
+    let prefills = (0..rounds).map(|round| {
+        let ms: f64 = cases.iter().map(|of_case| of_case[round]).sum::<Option<f64>>()?;
+        Some(1e3 / ms)
+    });
     let by_compute = share(prefills.clone(), &arithmetic, work.prefill, Bound::Compute);
     // Each case reads the weights once.
     let bytes = work.weights * plan.prompts.len() as f64;

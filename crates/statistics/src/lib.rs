@@ -10,8 +10,8 @@
 //! Two runs made at different times have no rounds in common: [`contrast`] holds them against each other unpaired,
 //! and [`classify`] says whether a change is a regression. What each of several switches is worth, [`crossed`] says.
 //!
-//! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. [`weights()`] says how the error
-//! rate is shared, [`Looks`] how often the evidence was looked at, [`settled`] whether to stop looking,
+//! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. A series has its weight in the
+//! error rate; [`Looks`] how often the evidence was looked at, [`settled`] whether to stop looking,
 //! [`BalancedOrder`] who runs when, [`blocks()`] how many requests each process of a round answers, and
 //! [`steady::classify`] whether one process has reached a steady state.
 
@@ -39,8 +39,8 @@ pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
 pub use descriptive::{Moments, geometric_interval, geometric_mean, median, median_interval, quantile};
 pub use gate::{Change, classify};
-pub use limits::{DECIDING_SHARE, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SIGNIFICANCE};
-pub use multiplicity::{holm, weights};
+pub use limits::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SIGNIFICANCE};
+pub use multiplicity::holm;
 pub use order::BalancedOrder;
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
 pub use power::detectable_shift;

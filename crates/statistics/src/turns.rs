@@ -15,6 +15,9 @@ const TRIMMED: f64 = 0.375;
 /// drops to half for tenths of a second disturb single turns often, and a plain mean is as unsteady as the worst of
 /// them (`docs/calibration.md`).
 ///
+/// A figure outside of those of the contender's own turns is moved to the nearest of them: where half of its turns are
+/// disturbed, levels and effects need not add up to a figure that it can have.
+///
 /// Empty without a block. Every block has all contenders.
 pub fn of_turns(blocks: &[Vec<f64>]) -> Vec<f64> {
     let Some(first) = blocks.first() else { return Vec::new() };
@@ -24,7 +27,14 @@ pub fn of_turns(blocks: &[Vec<f64>]) -> Vec<f64> {
         let distances = blocks.iter().zip(&levels).map(|(block, level)| block[contender] - level);
         trimmed_mean(&distances.collect::<Vec<_>>(), TRIMMED)
     };
-    (0..first.len()).map(|contender| level + effect(contender)).collect()
+    let within = |contender: usize| {
+        let own = blocks.iter().map(|block| block[contender]);
+        let (least, most) = own.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), turn| {
+            (least.min(turn), most.max(turn))
+        });
+        (level + effect(contender)).max(least).min(most)
+    };
+    (0..first.len()).map(within).collect()
 }
 
 /// The mean without this share of the values at either end, rounded down.
@@ -62,6 +72,15 @@ mod tests {
         let figures = of_turns(&blocks);
         close(figures[1] - figures[0], (0.1 + 0.2) / 2.0);
         close((figures[1] + figures[0]) / 2.0, (0.05 + 0.65 + 0.3 + 0.55) / 4.0);
+    }
+
+    #[test]
+    fn a_figure_is_one_that_a_turn_can_have_had() {
+        // The slow turns of the first are in the fast blocks.
+        let blocks =
+            vec![vec![-1.0, -1.0, -1.0], vec![-1.0, 1.0, 1.0], vec![-1.0, 1.0, 1.0], vec![-1.0, -1.0, -1.0]];
+        let figures = of_turns(&blocks);
+        close(figures[0], -1.0);
     }
 
     #[test]

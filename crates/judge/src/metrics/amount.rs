@@ -47,7 +47,14 @@ impl Metric {
         format!("{} {brief} than {b}", self.amount(ratio, interval))
     }
 
-    /// What is said of the best: "is fastest", "needs the least memory".
+    /// What is said of several that are equivalent: "decode equally fast".
+    pub fn equality(self) -> String {
+        self.entry()
+            .told
+            .map_or_else(|| format!("have equivalent {}", self.words()), |told| told.equal.to_owned())
+    }
+
+    /// What is said of the best: "decodes fastest", "needs the least memory".
     pub fn superlative(self) -> String {
         self.entry()
             .told
@@ -117,7 +124,10 @@ fn text(value: f64, decimals: usize) -> String {
     if value < 0.0 && !is_zero { format!("−{digits}") } else { digits }
 }
 
-/// The least difference that a run could have shown: "6 %", "3.3x".
+/// A run that could only have shown differences above this factor had too few rounds to tell anything.
+pub const TELLING: f64 = 3.0;
+
+/// The least difference that a run could have shown: "6 %", "2.3x".
 pub fn detectable(ratio: f64) -> String {
     match 100.0 * (ratio - 1.0) {
         _ if ratio >= FACTOR => format!("{ratio:.1}x"),
@@ -144,7 +154,7 @@ mod tests {
             "a needs 21 % less memory than b (20–21 %)"
         );
         assert_eq!(told(Metric::PeakMemory, 1.25, (1.24, 1.27)), "a needs 20 % less memory than b (19–21 %)");
-        assert_eq!(told(Metric::Total, 1.25, (1.2, 1.3)), "a has 25 % better total time than b (20–30 %)");
+        assert_eq!(told(Metric::Startup, 1.25, (1.2, 1.3)), "a has 25 % better start-up than b (20–30 %)");
         assert_eq!(Metric::Load.difference("a", "b", 1.004, None), "a loads 0.4 % faster than b");
     }
 

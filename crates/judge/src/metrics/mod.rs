@@ -20,7 +20,7 @@ use crate::run::Run;
 use plan::{Generation, Plan};
 use protocol::CaseSample;
 
-pub use amount::detectable;
+pub use amount::{TELLING, detectable};
 use table::ENTRIES;
 pub use table::Metric;
 use told::{Amount, Told};

@@ -71,11 +71,15 @@ impl Round {
             Some(((turn.case, turn.block), of_request(&Request { sample: &turn.sample, work })?))
         };
         let counts = |turn: &&Turn| turn.stands && cases.contains(&turn.case);
-        let figures = members.iter().map(|member| member.turns.iter().filter(counts).filter_map(value).collect());
+        let figures =
+            members.iter().map(|member| member.turns.iter().filter(counts).filter_map(value).collect());
         let place_of = |label: &str| members.iter().position(|member| member.framework == label);
         let groups = match plan.groups.as_slice() {
             [] => vec![(0..members.len()).collect()],
-            groups => groups.iter().map(|group| group.iter().filter_map(|label| place_of(label)).collect()).collect(),
+            groups => groups
+                .iter()
+                .map(|group| group.iter().filter_map(|label| place_of(label)).collect())
+                .collect(),
         };
         Some(Round {
             figures: figures.collect(),
@@ -117,7 +121,8 @@ impl Round {
     fn of_turns(&self, group: &[usize], member: usize, case: usize) -> Option<f64> {
         let place = group.iter().position(|&other| other == member)?;
         let keys = self.figures[member].range((case, 0)..(case + 1, 0)).map(|(key, _)| key);
-        let block = |key| group.iter().map(|&of| self.figures[of].get(key).map(|figure| figure.ln())).collect();
+        let block =
+            |key| group.iter().map(|&of| self.figures[of].get(key).map(|figure| figure.ln())).collect();
         let blocks: Vec<Vec<f64>> = keys.filter_map(block).collect();
         statistics::of_turns(&blocks).get(place).copied()
     }

@@ -2,6 +2,7 @@
 //! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its definition
 //! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
+use protocol::ColdStart;
 use serde::{Deserialize, Serialize};
 
 use super::steps::Steps;
@@ -93,7 +94,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "load",
         unit: "s",
         in_table: true,
-        told: Some(Told { does: "loads", how: "faster", brief: "faster", most: "loads fastest" }),
+        told: Some(Told {
+            does: "loads",
+            how: "faster",
+            brief: "faster",
+            most: "loads fastest",
+            equal: "load equally fast",
+        }),
         error_share: 0.1 / 3.0,
         ..of(Metric::Load, Source::Reading(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)))
     },
@@ -108,6 +115,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             how: "sooner",
             brief: "sooner",
             most: "gives its first token soonest after loading",
+            equal: "give their first token after loading equally soon",
         }),
         error_share: 0.1 / 3.0,
         ..of(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.first_token_ns))))
@@ -134,7 +142,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         decides: true,
         without_decoding: Some(Metric::PrefillThroughput),
         place_of_prompt: Some(2),
-        told: Some(Told { does: "decodes", how: "faster", brief: "faster", most: "decodes fastest" }),
+        told: Some(Told {
+            does: "decodes",
+            how: "faster",
+            brief: "faster",
+            most: "decodes fastest",
+            equal: "decode equally fast",
+        }),
         when_denoising: Denoising::Replaced(Metric::DenoisingThroughput),
         error_share: 0.7,
         ..of(Metric::Throughput, Source::Mean(decoded_a_second))
@@ -148,7 +162,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         in_table: true,
         depends_on_speed: false,
         amount: Amount::Less,
-        told: Some(Told { does: "needs", how: "less memory", brief: "less", most: "needs the least memory" }),
+        told: Some(Told {
+            does: "needs",
+            how: "less memory",
+            brief: "less",
+            most: "needs the least memory",
+            equal: "need equally much memory",
+        }),
         error_share: 0.1 / 3.0,
         ..of(Metric::PeakMemory, Source::Reading(|run, _| Some(run.peak_bytes()? as f64 / 1e9)))
     },
@@ -169,14 +189,26 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "First Request (s)",
         words: "first request",
         unit: "s",
-        ..of(Metric::FirstRequest, Source::Reading(|run, _| Some(run.cold_start()?.request_ns()? as f64 / 1e9)))
+        ..of(
+            Metric::FirstRequest,
+            Source::Reading(|run, _| {
+                let cold = run.cold_start()?;
+                whole_s(cold, cold.first_token_ns)
+            }),
+        )
     },
     Entry {
         key: "first_answer",
         title: "First Answer (s)",
         words: "first answer",
         unit: "s",
-        ..of(Metric::FirstAnswer, Source::Reading(|run, _| Some(run.cold_start()?.answer_ns()? as f64 / 1e9)))
+        ..of(
+            Metric::FirstAnswer,
+            Source::Reading(|run, _| {
+                let cold = run.cold_start()?;
+                whole_s(cold, cold.since_spawn_ns?)
+            }),
+        )
     },
     Entry {
         key: "first_token",
@@ -191,6 +223,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             how: "sooner",
             brief: "sooner",
             most: "returns the first token soonest",
+            equal: "return the first token equally soon",
         }),
         ..of(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.first_token_ns))))
     },
@@ -207,12 +240,16 @@ pub(super) const ENTRIES: &[Entry] = &[
             how: "faster",
             brief: "faster",
             most: "reads prompts fastest",
+            equal: "read prompts equally fast",
         }),
         when_denoising: Denoising::Replaced(Metric::StepsPerSecond),
-        ..of(Metric::PrefillThroughput, Source::Mean(|request| {
-            let seconds = request.sample.first_token_ns as f64 / 1e9;
-            (seconds > 0.0).then(|| request.work.prompt_tokens as f64 / seconds)
-        }))
+        ..of(
+            Metric::PrefillThroughput,
+            Source::Mean(|request| {
+                let seconds = request.sample.first_token_ns as f64 / 1e9;
+                (seconds > 0.0).then(|| request.work.prompt_tokens as f64 / seconds)
+            }),
+        )
     },
     Entry {
         key: "latency_p50",
@@ -252,6 +289,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             how: "sooner",
             brief: "sooner",
             most: "completes whole requests soonest",
+            equal: "complete whole requests equally soon",
         }),
         ..of(Metric::Total, Source::Mean(|request| Some(ms(request.total_ns()))))
     },
@@ -283,7 +321,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "MB",
         depends_on_speed: false,
         amount: Amount::Less,
-        ..of(Metric::MemoryPerSequence, Source::Reading(|run, work| Some(run.peak_bytes()? as f64 / 1e6 / work.batch.max(1) as f64)))
+        ..of(
+            Metric::MemoryPerSequence,
+            Source::Reading(|run, work| Some(run.peak_bytes()? as f64 / 1e6 / work.batch.max(1) as f64)),
+        )
     },
     Entry {
         key: "step_time",
@@ -291,7 +332,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Step (ms)"),
         words: "time per step",
         when_denoising: Denoising::Alone,
-        ..of(Metric::StepTime, Source::Mean(|request| Steps::new(request).map(|steps| steps.ns / steps.count / 1e6)))
+        ..of(
+            Metric::StepTime,
+            Source::Mean(|request| Steps::new(request).map(|steps| steps.ns / steps.count / 1e6)),
+        )
     },
     Entry {
         key: "denoising_throughput",
@@ -306,8 +350,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             how: "faster",
             brief: "faster",
             most: "denoises fastest",
+            equal: "denoise equally fast",
         }),
-        ..of(Metric::DenoisingThroughput, Source::Mean(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)))
+        ..of(
+            Metric::DenoisingThroughput,
+            Source::Mean(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),
+        )
     },
     Entry {
         key: "steps_per_second",
@@ -316,7 +364,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "1/s",
         higher_is_better: true,
         when_denoising: Denoising::Alone,
-        ..of(Metric::StepsPerSecond, Source::Mean(|request| Steps::new(request).map(|steps| steps.count / steps.ns * 1e9)))
+        ..of(
+            Metric::StepsPerSecond,
+            Source::Mean(|request| Steps::new(request).map(|steps| steps.count / steps.ns * 1e9)),
+        )
     },
     Entry {
         key: "sampler_share",
@@ -324,13 +375,23 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "sampler's share",
         unit: "%",
         when_denoising: Denoising::Alone,
-        ..of(Metric::SamplerShare, Source::Mean(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)))
+        ..of(
+            Metric::SamplerShare,
+            Source::Mean(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)),
+        )
     },
 ];
 
 /// Tokens of all sequences together per second of decoding.
 fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
     Some(request.work.batch as f64 * 1e9 / request.mean_gap_ns()?)
+}
+
+/// Seconds to the last token of the first request, of which the first came after so many nanoseconds; `None` where the
+/// worker did not time the others.
+fn whole_s(cold: &ColdStart, first_token_ns: u64) -> Option<f64> {
+    let gaps = &cold.gaps_ns;
+    (!gaps.is_empty()).then(|| (first_token_ns + gaps.iter().sum::<u64>()) as f64 / 1e9)
 }
 
 fn ms(ns: u64) -> f64 {

@@ -9,11 +9,13 @@ pub(super) enum Amount {
     Less,
 }
 
-/// The words of a metric: "a DOES 18 % HOW than b", "a MOST"; and after the metric was named, "18 % BRIEF than b".
+/// The words of a metric: "a DOES 18 % HOW than b", "a MOST", "a and b EQUAL"; and after the metric was named, "18 %
+/// BRIEF than b".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) does: &'static str,
     pub(super) how: &'static str,
     pub(super) brief: &'static str,
     pub(super) most: &'static str,
+    pub(super) equal: &'static str,
 }

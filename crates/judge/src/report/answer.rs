@@ -10,17 +10,17 @@ use crate::verdicts::{Comparison, Verdict};
 /// Longest time budget that is advised, in minutes. What takes longer is better settled on a quieter machine.
 const LONGEST_MIN: f64 = 60.0;
 
-/// One to three sentences: speed; then who takes no part, who needs the least memory, who starts first.
+/// One to three sentences: what people ask of speed; then what takes no part, what needs the least memory, what starts
+/// first.
 pub(super) fn answer(report: &Report) -> Vec<String> {
     let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
-    let speed = Standing::new(report, Metric::deciding(report.plan.generation()));
     let first = match compared.as_slice() {
         [] => nothing(report),
         [only] => alone(report, only),
         _ => match report.noise() {
-            Some(reason) => format!("No verdict, for the machine was too noisy: {reason}."),
+            Some(reason) => format!("No verdict, because the machine was too noisy: {reason}."),
             None if rounds(report) < MIN_ROUNDS => first_look(report, &compared),
-            None => speed.sentence(report),
+            None => speed(report),
         },
     };
     let mut sentences = vec![first];
@@ -32,6 +32,25 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
     }
     sentences.truncate(3);
     sentences
+}
+
+/// The verdicts on every question of speed, in one sentence. Where one contender is the best in all of them it says so,
+/// with the differences in the first.
+fn speed(report: &Report) -> String {
+    let questions: Vec<Standing<'_>> = Metric::questions(report.plan.generation())
+        .into_iter()
+        .map(|metric| Standing::new(report, metric))
+        .collect();
+    let best: Option<Vec<&str>> = questions.iter().map(Standing::best).collect();
+    if let (Some(best), [first, ..]) = (best, questions.as_slice())
+        && best.iter().all(|label| *label == best[0])
+    {
+        let superlatives: Vec<String> = questions.iter().map(|asked| asked.metric.superlative()).collect();
+        let than = first.than(&first.beaten_by(best[0]), Metric::than);
+        return format!("{} {}: it {} {than}.", best[0], listed(&superlatives), first.metric.does());
+    }
+    let clauses: Vec<String> = questions.iter().map(|asked| asked.clause(report)).collect();
+    format!("{}.", clauses.join("; "))
 }
 
 /// What would settle an open answer.
@@ -160,22 +179,22 @@ impl<'a> Standing<'a> {
         ))
     }
 
-    /// Speed: one is the fastest, several are equally fast, or nobody is the fastest for certain.
-    fn sentence(&self, report: &Report) -> String {
-        if let Some(best) = self.best() {
-            let than = self.than(&self.beaten_by(best), Metric::than);
-            return format!("{best} {}: it {} {than}.", self.metric.superlative(), self.metric.does());
-        }
+    /// The verdicts on one question: one contender is the best, several are equally good, or the best is not certain.
+    fn clause(&self, report: &Report) -> String {
         let leaders = self.leaders();
-        let mut told = self.of_leaders(report, &leaders);
-        // Who is behind, by the one of the leaders that shows it best.
+        let mut clause = match self.best() {
+            Some(_) => String::new(),
+            None => self.of_leaders(report, &leaders),
+        };
+        // What is behind, by the one of the leaders that shows it best.
         let behind = leaders.iter().max_by_key(|label| self.beaten_by(label).len());
         if let Some((ahead, beaten)) = behind.map(|label| (label, self.beaten_by(label)))
             && !beaten.is_empty()
         {
-            told += &format!("; {ahead} {} {}", self.metric.does(), self.than(&beaten, Metric::than));
+            let joined = if clause.is_empty() { "" } else { ", and " };
+            clause += &format!("{joined}{ahead} {} {}", self.metric.does(), self.than(&beaten, Metric::than));
         }
-        told + "."
+        clause
     }
 
     fn of_leaders(&self, report: &Report, leaders: &[&str]) -> String {
@@ -183,19 +202,21 @@ impl<'a> Standing<'a> {
         let open = self.open();
         let words = self.metric.words();
         if leaders.is_empty() || self.compared.iter().any(|found| found.verdict == Verdict::NotMeasurable) {
-            return format!("No verdict on {words}: figures are missing");
+            return format!("no verdict on {words}, because figures are missing");
         }
         if open.is_empty() && leaders.len() > 1 {
-            let margin = report.plan.margin * 100.0;
-            return format!("{names} are equally fast: {words} is equivalent within {margin} %");
+            return format!("{names} {} (within {} %)", self.metric.equality(), report.plan.margin * 100.0);
         }
         let least = open.iter().filter_map(|found| found.statistics.as_ref()?.detectable).reduce(f64::max);
-        let shown = least.map_or(String::new(), |least| {
-            format!(": this run could only have shown differences above {}", metrics::detectable(least))
-        });
+        let shown = match least {
+            Some(least) if least < metrics::TELLING => {
+                format!(" (this run could show differences above {})", metrics::detectable(least))
+            }
+            _ => String::new(),
+        };
         match leaders.len() {
-            1 => format!("{names} leads, but not for certain against all"),
-            _ => format!("Nobody is fastest for certain between {names}{shown}"),
+            1 => format!("{names} leads in {words}, but not with certainty over all"),
+            _ => format!("no clear winner in {words} between {names}{shown}"),
         }
     }
 

@@ -1,13 +1,11 @@
-//! Figures by prompt. The table's own are of all prompts together; these are the same formulas, given the samples of
-//! one prompt alone.
+//! Figures by prompt. The table's own are of all prompts together; these are the same formulas, given the requests
+//! of one prompt alone.
 
-use protocol::Iteration;
 use serde::{Deserialize, Serialize};
 
 use super::Figure;
 use crate::evidence::Evidence;
 use crate::metrics::{self, Metric};
-use crate::run::{Place, Run, Turn};
 use plan::Plan;
 
 /// The figures of one prompt.
@@ -29,21 +27,11 @@ pub struct PromptRow {
 
 /// The figures of every prompt, in the order of the plan.
 pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
-    // Once, and not for every prompt: there may be many.
-    let shared = Plan { prompts: Vec::new(), ..plan.clone() };
-    let iterations: Vec<Vec<Iteration>> = evidence.runs.iter().map(Run::iterations).collect();
     let of_prompt = |(case, prompt): (usize, &plan::Prompt)| {
-        let plan = Plan { prompts: vec![prompt.clone()], ..shared.clone() };
-        let runs = evidence.runs.iter().zip(&iterations);
-        let runs = runs.map(|(run, iterations)| restricted(run, iterations, case)).collect();
-        let evidence = Evidence { runs, ..Evidence::default() };
         let figures = |label: &str| {
-            Metric::of_a_prompt(plan.generation())
-                .into_iter()
-                .map(|metric| {
-                    Figure::new(metric, metrics::by_round(metric, &plan, &evidence, label), Vec::new())
-                })
-                .collect()
+            let values = |metric| metrics::by_round_of(metric, case..case + 1, plan, evidence, label);
+            let of_a_prompt = Metric::of_a_prompt(plan.generation()).into_iter();
+            of_a_prompt.map(|metric| Figure::new(metric, values(metric), Vec::new())).collect()
         };
         let of_contender = |label: &String| PromptRow { framework: label.clone(), metrics: figures(label) };
         PromptFigures {
@@ -55,22 +43,12 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
     plan.prompts.iter().enumerate().map(of_prompt).collect()
 }
 
-/// A process as if it had been asked for one case only: its measured iterations, and nothing else.
-fn restricted(run: &Run, iterations: &[Iteration], case: usize) -> Run {
-    let Run { purpose, round, attempt, position, pid, .. } = *run;
-    let samples = iterations.iter().filter_map(|iteration| iteration.cases.get(case).cloned());
-    Run {
-        failure: run.failure.clone(),
-        turns: samples.enumerate().map(|(block, sample)| Turn::alone(block, 0, sample)).collect(),
-        ..Run::of_events(purpose, Place { round, attempt, position }, &run.framework, pid, Vec::new())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use protocol::CaseSample;
 
     use super::*;
+    use crate::run::Run;
     use crate::testing;
     use plan::Prompt;
 

@@ -76,7 +76,8 @@ fn reasons(report: &Report) -> Vec<String> {
 fn told(report: &Report) -> Vec<&Comparison> {
     let deciding = Metric::deciding(report.plan.generation());
     let tested = Metric::tested(report.plan.generation()).into_iter();
-    let others = tested.filter(|&metric| metric != deciding && metric.follows().is_none());
+    let others =
+        tested.filter(|&metric| metric != deciding && metric.follows(report.plan.generation()).is_none());
     let mut all = Vec::new();
     for metric in [deciding].into_iter().chain(others) {
         let mut of_metric: Vec<&Comparison> =

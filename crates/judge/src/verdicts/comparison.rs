@@ -114,9 +114,20 @@ fn sentence(metric: Metric, a: &str, b: &str, decision: &Decision, margin: f64) 
         // The interval is for this pair alone. The p value is corrected for the whole table, and decides.
         Outcome::Inconclusive => {
             let (p, interval) = (decision.p_adjusted, metric.open_interval(ratio, interval));
-            let detectable = decision.detectable.map_or(String::new(), |ratio| {
-                format!("; this run could only have shown differences above {}", metrics::detectable(ratio))
-            });
+            let detectable = match decision.detectable {
+                Some(ratio) if ratio < metrics::TELLING => {
+                    format!(
+                        "; this run could only have shown differences above {}",
+                        metrics::detectable(ratio)
+                    )
+                }
+                Some(_) if decision.interval.1 / decision.interval.0 >= metrics::TELLING => {
+                    return format!(
+                        "{a} and {b}: inconclusive in {words}: too few processes to tell ({rounds} rounds)"
+                    );
+                }
+                _ => String::new(),
+            };
             format!(
                 "{a} and {b}: inconclusive in {words} (95 % interval {interval}, adjusted p = {p:.2}, {rounds} rounds{detectable})"
             )

@@ -87,7 +87,8 @@ impl<'a> Pictures<'a> {
         let deciding = Metric::deciding(self.report.plan.generation());
         let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
         let tested = Metric::tested(self.report.plan.generation()).into_iter();
-        let others = tested.filter(|&metric| metric != deciding && metric.follows().is_none());
+        let others = tested
+            .filter(|&metric| metric != deciding && metric.follows(self.report.plan.generation()).is_none());
         [deciding].into_iter().chain(others).filter(is_compared).collect()
     }
 
