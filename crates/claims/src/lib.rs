@@ -9,6 +9,7 @@ pub mod claim;
 pub mod found;
 pub mod judged;
 pub mod kept;
+mod numbers;
 pub mod page;
 mod pairs;
 pub mod published;
@@ -18,6 +19,7 @@ pub mod running;
 #[cfg(test)]
 mod testing;
 mod unit;
+pub mod verdict;
 
 use std::path::Path;
 
