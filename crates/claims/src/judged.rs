@@ -60,7 +60,7 @@ fn judged<'a>(claim: &Claim, figure: &'a Figure, runs: &[(&Run, Option<Kept>)]) 
     let due = run.and_then(due).filter(|due| !matches!(due, Due::Unclean(_)));
     let kept = run.and_then(|(_, kept)| kept.as_ref());
     let refused = kept.and_then(|kept| kept.record.refused.clone());
-    let found = match due.as_ref().map(Due::reason).or(refused) {
+    let found = match due.as_ref().map(|due| due.words().to_owned()).or(refused) {
         Some(reason) => Err(reason),
         None => figure.read.read(kept.and_then(|kept| kept.report.as_ref())),
     };
@@ -69,7 +69,7 @@ fn judged<'a>(claim: &Claim, figure: &'a Figure, runs: &[(&Run, Option<Kept>)]) 
         Err(reason) => Verdict::NotMeasurable(reason.clone()),
     });
     let favours = match (&figure.published, &found, &compared) {
-        (Some(published), Ok(found), Some(Verdict::DoesNot)) => Some(favours(figure, published, found.value)),
+        (Some(published), Ok(found), Some(Verdict::DoesNot)) => Some(favours(figure, published, found)),
         _ => None,
     };
     let incomparable = figure.incomparable.as_ref().or(claim.incomparable.as_ref());
@@ -82,9 +82,13 @@ fn judged<'a>(claim: &Claim, figure: &'a Figure, runs: &[(&Run, Option<Kept>)]) 
 }
 
 /// "in favour of jax, less than published", from the figure and the published one.
-fn favours(figure: &Figure, published: &Published, value: f64) -> String {
-    let Figure { unit, read, .. } = figure;
+fn favours(figure: &Figure, published: &Published, found: &Found) -> String {
+    let (Figure { unit, read, .. }, value) = (figure, found.value);
     let place = published.place(value, *unit);
+    let spans = |none: f64| found.interval.is_some_and(|at| at.bounds.0 <= none && none <= at.bounds.1);
+    if unit.no_effect().is_some_and(spans) {
+        return "in favour of neither side".to_owned();
+    }
     let sides = read.sides().zip(unit.no_effect());
     let favoured =
         sides.map(|(sides, none)| if (value > none) == sides.larger_favours_a { sides.a } else { sides.b });
@@ -121,6 +125,7 @@ impl Judged<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::found::Interval;
     use crate::kept::RunRecord;
 
     fn claim() -> Claim {
@@ -201,9 +206,14 @@ mod tests {
     fn a_figure_that_does_not_agree_names_the_side_that_it_favours() {
         let claim = claim();
         let [of_run, arithmetic] = &claim.figures[..] else { panic!() };
-        let told = |figure: &Figure, value| favours(figure, figure.published.as_ref().unwrap(), value);
+        let told = |figure: &Figure, value| {
+            favours(figure, figure.published.as_ref().unwrap(), &Found::alone(value))
+        };
         assert_eq!(told(of_run, 1.5), "in favour of a, less than published");
         assert_eq!(told(of_run, 0.5), "in favour of b, the contrary of what is published");
         assert_eq!(told(arithmetic, 80e6), "larger than published");
+        let interval = Some(Interval { bounds: (0.9, 1.1), is_confidence: true });
+        let around_one = favours(of_run, of_run.published.as_ref().unwrap(), &Found { value: 1.0, interval });
+        assert_eq!(around_one, "in favour of neither side");
     }
 }

@@ -113,7 +113,10 @@ fn answer(judged: &Judged<'_>) -> String {
         }
         Verdict::ToRun(due) => {
             let again = format!("`cargo xtask claims --only {}`", judged.claim.number);
-            format!("**No verdict: {}.** {}: {again}.", due.words(), capital(&due.reason()))
+            match due.reason() {
+                Some(reason) => format!("**No verdict: {}.** {}: {again}.", due.words(), capital(&reason)),
+                None => format!("**No verdict: {}**: {again}.", due.words()),
+            }
         }
     }
 }
@@ -267,9 +270,9 @@ mod tests {
         let page = render(&[judge(nowhere.path(), &claim).unwrap()]);
         for expected in [
             "| 0 | [A \\| B](#0-a--b) | *not run yet* | not run yet |",
-            "## 0. A | B\n\n**No verdict: not run yet.** It was not run yet: `cargo xtask claims --only 0`.",
+            "## 0. A | B\n\n**No verdict: not run yet**: `cargo xtask claims --only 0`.",
             "- **Who says it.** *G*: 2 times\n- **Under which conditions.** c\n- **Here.** h\n",
-            "| a \\| b | 2x | about (factor 1.2) | – (it was not run yet) | *not run yet* |",
+            "| a \\| b | 2x | about (factor 1.2) | – (not run yet) | *not run yet* |",
             "```sh\nphotofinish ab a b\n```\n\n- both: not run yet",
         ] {
             assert!(page.contains(expected), "{expected}\n{page}");

@@ -29,11 +29,11 @@ impl Due {
         }
     }
 
-    pub(crate) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> Option<String> {
         match self {
-            Due::Never => "it was not run yet".into(),
-            Due::Changed(what) => format!("its study has changed since: {what}"),
-            Due::Unclean(checkout) => format!("its figures are of {checkout}"),
+            Due::Never => None,
+            Due::Changed(what) => Some(format!("its study has changed since: {what}")),
+            Due::Unclean(checkout) => Some(format!("its figures are of {checkout}")),
         }
     }
 }
