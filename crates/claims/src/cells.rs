@@ -49,7 +49,7 @@ pub(crate) fn quiet(cell: &Cell) -> Result<(), String> {
 }
 
 /// "new tokens 15, int8".
-fn place(at: &Settings) -> String {
+pub(crate) fn place(at: &Settings) -> String {
     let told = at.iter().map(|(axis, value)| match value {
         Setting::Name(name) => name.clone(),
         Setting::Number(number) => format!("{} {number}", axis.title().to_lowercase()),

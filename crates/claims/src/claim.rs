@@ -36,6 +36,9 @@ pub struct Claim {
     /// What cannot be measured here, and why.
     #[serde(default)]
     pub open: Option<String>,
+    /// Why the work here is not comparable with the source's: then its figures are shown and decide nothing.
+    #[serde(default)]
+    pub incomparable: Option<String>,
     #[serde(rename = "run")]
     pub runs: Vec<Run>,
     #[serde(rename = "figure")]
@@ -50,6 +53,16 @@ pub struct Run {
     pub name: String,
     /// As it is typed: `photofinish ab …`.
     pub command: String,
+    /// Raised where the same command comes to measure something else: what was kept before is of another study.
+    #[serde(default = "first_revision")]
+    pub revision: u32,
+    /// What changed with the last revision.
+    #[serde(default)]
+    pub changed: Option<String>,
+}
+
+pub(crate) fn first_revision() -> u32 {
+    1
 }
 
 /// One figure that is read from a run.
@@ -62,9 +75,12 @@ pub struct Figure {
     pub run: Option<String>,
     pub read: Reading,
     pub unit: Unit,
-    /// What it is held against; nothing is decided by a figure without it.
+    /// What it is compared with; nothing is decided by a figure without it.
     #[serde(default)]
     pub published: Option<Published>,
+    /// Why this figure is not comparable with the source's.
+    #[serde(default)]
+    pub incomparable: Option<String>,
 }
 
 impl Claim {
@@ -87,26 +103,38 @@ impl Claim {
             if self.runs.iter().filter(|other| other.name == run.name).count() > 1 {
                 return Err(format!("two runs are called {:?}", run.name));
             }
-        }
-        for figure in &self.figures {
-            match &figure.run {
-                Some(name) if self.run(name).is_none() => {
-                    return Err(format!(
-                        "the figure {:?} names a run {name:?}, which is not there",
-                        figure.what
-                    ));
-                }
-                None if !figure.read.is_arithmetic() => {
-                    return Err(format!("the figure {:?} names no run", figure.what));
-                }
-                _ => {}
+            if run.changed.is_some() != (run.revision > first_revision()) {
+                return Err(format!(
+                    "the run {:?} needs a revision above 1 and what changed, or neither",
+                    run.name
+                ));
             }
-            figure.published.iter().try_for_each(Published::check)?;
         }
+        self.figures.iter().try_for_each(|figure| figure.check(self))?;
         if self.figures.iter().all(|figure| figure.published.is_none()) {
-            return Err("no figure is held against what is published".into());
+            return Err("no figure is compared with a published one".into());
         }
         Ok(())
+    }
+}
+
+impl Figure {
+    fn check(&self, claim: &Claim) -> Result<(), String> {
+        let bad = |what: String| Err(format!("the figure {:?} {what}", self.what));
+        match &self.run {
+            Some(name) if claim.run(name).is_none() => {
+                return bad(format!("names a run {name:?}, which is not there"));
+            }
+            None if self.read.needs_run() => return bad("names no run".into()),
+            _ => {}
+        }
+        if self.read.unit().is_some_and(|unit| unit != self.unit) {
+            return bad(format!("has the unit {:?}, which its reader does not give", self.unit));
+        }
+        if matches!(self.read, Reading::Absent) && self.incomparable.is_none() {
+            return bad("is absent: say why in incomparable".into());
+        }
+        self.published.iter().try_for_each(|published| published.check(self.unit, &claim.says))
     }
 }
 
@@ -160,7 +188,7 @@ mod tests {
     const WHOLE: &str = r#"
 title = "t"
 source = "s"
-says = "x"
+says = "16.32x"
 conditions = "c"
 here = "h"
 explains = "e"
@@ -172,7 +200,7 @@ what = "w"
 run = "both"
 unit = "times"
 read = { kind = "advantage", a = "jax", b = "jax-neither", metric = "throughput", at = { new_tokens = 15 } }
-published = { text = "16.32x", low = 16.32, reading = "about" }
+published = { text = "16.32x", low = 16.32, kind = "gain" }
 "#;
 
     fn read_text(name: &str, text: &str) -> Result<Claim> {
@@ -197,8 +225,12 @@ published = { text = "16.32x", low = 16.32, reading = "about" }
             ("01-x.toml", "command = \"photofinish ", "command = \"cargo ", "must begin with photofinish"),
             ("01-x.toml", "run = \"both\"", "run = \"other\"", "which is not there"),
             ("01-x.toml", "run = \"both\"", "", "names no run"),
-            ("01-x.toml", "published =", "#", "no figure is held against"),
-            ("01-x.toml", "low = 16.32, ", "", "low"),
+            ("01-x.toml", "published =", "#", "no figure is compared with"),
+            ("01-x.toml", "low = 16.32, ", "", "a gain is a number of times above 1"),
+            ("01-x.toml", "kind = \"gain\"", "reading = \"about\"", "unknown field `reading`"),
+            ("01-x.toml", "says = \"16.32x\"", "says = \"fast\"", "the source says no 16.32"),
+            ("01-x.toml", "unit = \"times\"", "unit = \"seconds\"", "which its reader does not give"),
+            ("01-x.toml", "[[figure]]", "revision = 2\n[[figure]]", "what changed"),
         ] {
             let error = read_text(name, &WHOLE.replacen(from, to, 1)).unwrap_err();
             assert!(tooling::is_bad_input(&error), "{error:#}");

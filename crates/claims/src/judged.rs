@@ -8,7 +8,8 @@ use judge::Environment;
 use crate::claim::{Claim, Figure, Run};
 use crate::found::Found;
 use crate::kept::{self, Kept};
-use crate::published::{Verdict, of_all};
+use crate::published::{Place, Published};
+use crate::verdict::{Due, Verdict, of_all};
 
 /// A claim, judged.
 #[derive(Debug)]
@@ -25,8 +26,10 @@ pub struct JudgedFigure<'a> {
     pub figure: &'a Figure,
     /// The figure, or the reason why there is none.
     pub found: Result<Found, String>,
-    /// None where it is held against nothing.
+    /// None where it is compared with nothing.
     pub verdict: Option<Verdict>,
+    /// Which side a figure favours that does not agree with the published one.
+    pub favours: Option<String>,
 }
 
 /// Judges a claim by the runs below `root`.
@@ -39,33 +42,63 @@ pub fn judge<'a>(root: &Path, claim: &'a Claim) -> Result<Judged<'a>> {
 fn of_runs<'a>(claim: &'a Claim, runs: Vec<(&'a Run, Option<Kept>)>) -> Judged<'a> {
     let figures: Vec<_> = claim.figures.iter().map(|figure| judged(claim, figure, &runs)).collect();
     let verdicts: Vec<Verdict> = figures.iter().filter_map(|figure| figure.verdict.clone()).collect();
-    Judged { claim, runs, figures, verdict: of_all(&verdicts) }
+    let verdict = match (&claim.incomparable, runs.iter().find_map(due)) {
+        (Some(reason), _) => Verdict::NotMeasurable(reason.clone()),
+        (None, Some(due)) => Verdict::ToRun(due),
+        (None, None) => of_all(&verdicts),
+    };
+    Judged { claim, runs, figures, verdict }
+}
+
+fn due((run, kept): &(&Run, Option<Kept>)) -> Option<Due> {
+    kept.as_ref().map_or(Some(Due::Never), |kept| kept.due(run))
 }
 
 fn judged<'a>(claim: &Claim, figure: &'a Figure, runs: &[(&Run, Option<Kept>)]) -> JudgedFigure<'a> {
-    let found = match &figure.run {
-        None => figure.read.read(None),
-        Some(name) => of_run(claim, name, runs).and_then(|kept| figure.read.read(kept.report.as_ref())),
+    let run = figure.run.as_ref().and_then(|name| runs.iter().find(|(run, _)| run.name == *name));
+    // Figures of an unclean checkout are of this study: they are shown, and the claim has no verdict.
+    let due = run.and_then(due).filter(|due| !matches!(due, Due::Unclean(_)));
+    let kept = run.and_then(|(_, kept)| kept.as_ref());
+    let refused = kept.and_then(|kept| kept.record.refused.clone());
+    let found = match due.as_ref().map(|due| due.words().to_owned()).or(refused) {
+        Some(reason) => Err(reason),
+        None => figure.read.read(kept.and_then(|kept| kept.report.as_ref())),
     };
-    let verdict = figure.published.as_ref().map(|published| match &found {
+    let compared = figure.published.as_ref().map(|published| match &found {
         Ok(found) => published.verdict(found, figure.unit),
         Err(reason) => Verdict::NotMeasurable(reason.clone()),
     });
-    JudgedFigure { figure, found, verdict }
+    let favours = match (&figure.published, &found, &compared) {
+        (Some(published), Ok(found), Some(Verdict::DoesNot)) => Some(favours(figure, published, found)),
+        _ => None,
+    };
+    let incomparable = figure.incomparable.as_ref().or(claim.incomparable.as_ref());
+    let verdict = compared.map(|verdict| match (incomparable, due) {
+        (Some(reason), _) => Verdict::NotMeasurable(reason.clone()),
+        (None, Some(due)) => Verdict::ToRun(due),
+        (None, None) => verdict,
+    });
+    JudgedFigure { figure, found, verdict, favours }
 }
 
-/// The run of this name, if it says anything about the claim as it stands.
-fn of_run<'a>(claim: &Claim, name: &str, runs: &'a [(&Run, Option<Kept>)]) -> Result<&'a Kept, String> {
-    let found = runs.iter().find(|(run, _)| run.name == name);
-    let (run, kept) = found.ok_or_else(|| format!("there is no run {name}"))?;
-    let again = format!("`cargo xtask claims --only {}`", claim.number);
-    let kept = kept.as_ref().ok_or_else(|| format!("it was not run yet: {again}"))?;
-    if kept.record.command != run.command {
-        return Err(format!("it was run with another command, `{}`: {again}", kept.record.command));
+/// "in favour of jax, less than published", from the figure and the published one.
+fn favours(figure: &Figure, published: &Published, found: &Found) -> String {
+    let (Figure { unit, read, .. }, value) = (figure, found.value);
+    let place = published.place(value, *unit);
+    let spans = |none: f64| found.interval.is_some_and(|at| at.bounds.0 <= none && none <= at.bounds.1);
+    if unit.no_effect().is_some_and(spans) {
+        return "in favour of neither side".to_owned();
     }
-    match &kept.record.refused {
-        Some(reason) => Err(reason.clone()),
-        None => Ok(kept),
+    let sides = read.sides().zip(unit.no_effect());
+    let favoured =
+        sides.map(|(sides, none)| if (value > none) == sides.larger_favours_a { sides.a } else { sides.b });
+    match (favoured, place) {
+        (Some(side), Place::Contrary) => format!("in favour of {side}, the contrary of what is published"),
+        (Some(side), Place::Below) => format!("in favour of {side}, less than published"),
+        (Some(side), Place::Above) => format!("in favour of {side}, more than published"),
+        (None, Place::Contrary) => "the contrary of what is published".to_owned(),
+        (None, Place::Below) => "smaller than published".to_owned(),
+        (None, Place::Above) => "larger than published".to_owned(),
     }
 }
 
@@ -92,6 +125,7 @@ impl Judged<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::found::Interval;
     use crate::kept::RunRecord;
 
     fn claim() -> Claim {
@@ -99,7 +133,7 @@ mod tests {
             r#"
             title = "t"
             source = "s"
-            says = "x"
+            says = "2 times, 38 MB"
             conditions = "c"
             here = "h"
             explains = "e"
@@ -111,12 +145,12 @@ mod tests {
             run = "both"
             unit = "times"
             read = { kind = "advantage", a = "a", b = "b", metric = "throughput" }
-            published = { text = "2x", low = 2.0, reading = "at_least" }
+            published = { text = "2x", low = 2.0, kind = "gain" }
             [[figure]]
             what = "the arithmetic"
             unit = "megabytes"
             read = { kind = "product", factors = [12, 12, 64, 1024, 4] }
-            published = { text = "38 MB", low = 38e6, reading = "about" }
+            published = { text = "38 MB", low = 38e6, kind = "equality" }
             "#,
         )
         .unwrap()
@@ -125,6 +159,7 @@ mod tests {
     fn kept(command: &str, refused: Option<&str>) -> Kept {
         let record = RunRecord {
             command: command.into(),
+            revision: 1,
             exit_code: Some(2),
             seconds: 1.0,
             refused: refused.map(str::to_owned),
@@ -133,12 +168,9 @@ mod tests {
         Kept { record, report: None, environment: None, has_page: false }
     }
 
-    fn reason(kept: Option<Kept>) -> String {
+    fn verdict(kept: Option<Kept>) -> Verdict {
         let claim = claim();
-        match of_runs(&claim, vec![(&claim.runs[0], kept)]).verdict {
-            Verdict::NotMeasurable(reason) => reason,
-            other => panic!("{other:?}"),
-        }
+        of_runs(&claim, vec![(&claim.runs[0], kept)]).verdict
     }
 
     #[test]
@@ -150,13 +182,38 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_says_nothing_makes_a_claim_not_measurable_with_the_reason() {
-        assert!(reason(None).starts_with("it was not run yet: `cargo xtask claims --only"));
-        assert_eq!(reason(Some(kept("photofinish ab a b", Some("no such model")))), "no such model");
-        let other = reason(Some(kept("photofinish ab a b --rounds 2", None)));
-        assert!(
-            other.starts_with("it was run with another command, `photofinish ab a b --rounds 2`"),
-            "{other}"
+    fn a_claim_without_its_runs_has_no_verdict() {
+        assert_eq!(verdict(None), Verdict::ToRun(Due::Never));
+        let refused = verdict(Some(kept("photofinish ab a b", Some("no such model"))));
+        assert_eq!(refused, Verdict::NotMeasurable("no such model".into()));
+        let other = verdict(Some(kept("photofinish ab a b --rounds 2", None)));
+        assert_eq!(
+            other,
+            Verdict::ToRun(Due::Changed("its command was `photofinish ab a b --rounds 2`".into()))
         );
+    }
+
+    #[test]
+    fn work_that_is_not_comparable_is_not_measurable_whatever_was_run() {
+        let claim = Claim { incomparable: Some("a GPU".into()), ..claim() };
+        let judged = of_runs(&claim, vec![(&claim.runs[0], None)]);
+        let expected = Verdict::NotMeasurable("a GPU".into());
+        assert_eq!(judged.verdict, expected);
+        assert!(judged.figures.iter().all(|figure| figure.verdict == Some(expected.clone())));
+    }
+
+    #[test]
+    fn a_figure_that_does_not_agree_names_the_side_that_it_favours() {
+        let claim = claim();
+        let [of_run, arithmetic] = &claim.figures[..] else { panic!() };
+        let told = |figure: &Figure, value| {
+            favours(figure, figure.published.as_ref().unwrap(), &Found::alone(value))
+        };
+        assert_eq!(told(of_run, 1.5), "in favour of a, less than published");
+        assert_eq!(told(of_run, 0.5), "in favour of b, the contrary of what is published");
+        assert_eq!(told(arithmetic, 80e6), "larger than published");
+        let interval = Some(Interval { bounds: (0.9, 1.1), is_confidence: true });
+        let around_one = favours(of_run, of_run.published.as_ref().unwrap(), &Found { value: 1.0, interval });
+        assert_eq!(around_one, "in favour of neither side");
     }
 }

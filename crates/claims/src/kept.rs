@@ -8,7 +8,8 @@ use judge::Environment;
 use judge::study::StudyReport;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Claim, Run};
+use crate::claim::{Claim, Run, first_revision};
+use crate::verdict::Due;
 
 /// Where the runs lie, from the root of the checkout.
 pub const RESULTS: &str = "results/published/claims";
@@ -27,8 +28,10 @@ const EVIDENCE: [&str; 2] = ["plan.json", "samples.jsonl"];
 /// How a run went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// The claim's command at that time.
+    /// The claim's command at that time, and its revision.
     pub command: String,
+    #[serde(default = "first_revision")]
+    pub revision: u32,
     pub exit_code: Option<i32>,
     /// Wall time in seconds.
     pub seconds: f64,
@@ -46,6 +49,43 @@ pub struct Kept {
     pub environment: Option<Environment>,
     /// Whether there is a page beside the report.
     pub has_page: bool,
+}
+
+impl Kept {
+    /// Why this must be measured again for `run` as it is in the claim now.
+    pub(crate) fn due(&self, run: &Run) -> Option<Due> {
+        if self.record.command != run.command {
+            return Some(Due::Changed(format!("its command was `{}`", self.record.command)));
+        }
+        if self.record.revision != run.revision {
+            return Some(Due::Changed(run.changed.clone().unwrap_or_else(|| "its revision".to_owned())));
+        }
+        let is_clean = self.record.refused.is_some() || matches!(self.checkout(), (Some(_), Some(false)));
+        (!is_clean).then(|| Due::Unclean(self.described()))
+    }
+
+    /// The commit that it was run on, and whether tracked files differed from it, in any cell.
+    fn checkout(&self) -> (Option<&str>, Option<bool>) {
+        let Some(environment) = &self.environment else { return (None, None) };
+        let cells = self.report.iter().flat_map(|report| &report.cells);
+        let is_modified = cells.map(|cell| cell.origin.git_modified).chain([environment.git_modified]);
+        let is_modified: Vec<bool> = is_modified.flatten().collect();
+        let any = (!is_modified.is_empty()).then(|| is_modified.contains(&true));
+        (environment.git_commit.as_deref(), any)
+    }
+
+    /// "commit 6c327bdcf, clean", for people.
+    pub(crate) fn described(&self) -> String {
+        let (commit, is_modified) = self.checkout();
+        let Some(commit) = commit else { return "an unknown commit".to_owned() };
+        let short: String = commit.chars().take(9).collect();
+        let state = match is_modified {
+            Some(false) => "clean",
+            Some(true) => "with local changes",
+            None => "unknown whether clean",
+        };
+        format!("commit {short}, {state}")
+    }
 }
 
 /// Its directory, from the root of the checkout.
@@ -184,6 +224,7 @@ mod tests {
     fn record() -> RunRecord {
         RunRecord {
             command: "photofinish x".into(),
+            revision: 1,
             exit_code: Some(0),
             seconds: 1.0,
             refused: None,
@@ -224,6 +265,28 @@ mod tests {
         assert!(!kept.path().join("cell-1").exists());
         let text = fs::read_to_string(kept.path().join(RECORD)).unwrap();
         assert!(text.contains("the samples (401 kB)"), "{text}");
+    }
+
+    fn run() -> Run {
+        Run { name: "r".into(), command: "photofinish x".into(), revision: 1, changed: None }
+    }
+
+    fn of_checkout(git_modified: Option<bool>) -> Kept {
+        let git_commit = Some("0123456789abcdef".to_owned());
+        let environment = Some(Environment { git_commit, git_modified, ..Environment::default() });
+        Kept { record: record(), report: None, environment, has_page: false }
+    }
+
+    #[test]
+    fn what_is_kept_counts_for_the_same_study_on_a_clean_commit() {
+        assert_eq!(of_checkout(Some(false)).due(&run()), None);
+        let unclean = Due::Unclean("commit 012345678, with local changes".into());
+        assert_eq!(of_checkout(Some(true)).due(&run()), Some(unclean));
+        assert!(matches!(of_checkout(None).due(&run()), Some(Due::Unclean(_))), "unknown is not clean");
+        let other = Run { command: "photofinish y".into(), ..run() };
+        assert!(matches!(of_checkout(Some(false)).due(&other), Some(Due::Changed(_))));
+        let raised = Run { revision: 2, changed: Some("why".into()), ..run() };
+        assert_eq!(of_checkout(Some(false)).due(&raised), Some(Due::Changed("why".into())));
     }
 
     #[test]

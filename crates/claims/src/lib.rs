@@ -1,5 +1,5 @@
 //! Published claims put to the test. A claim is a file of `configs/claims`: who says what, which studies put it to the
-//! test here, and which of their figures are held against which published ones. `cargo xtask claims` runs the studies,
+//! test here, and which of their figures are compared with which published ones. `cargo xtask claims` runs the studies,
 //! keeps what they wrote in `results/published/claims`, and makes `docs/claims.md` from that.
 //!
 //! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
@@ -9,6 +9,7 @@ pub mod claim;
 pub mod found;
 pub mod judged;
 pub mod kept;
+mod numbers;
 pub mod page;
 mod pairs;
 pub mod published;
@@ -18,6 +19,7 @@ pub mod running;
 #[cfg(test)]
 mod testing;
 mod unit;
+pub mod verdict;
 
 use std::path::Path;
 

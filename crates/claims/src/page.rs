@@ -6,8 +6,9 @@ use crate::claim::Run;
 use crate::found::Found;
 use crate::judged::{Judged, JudgedFigure};
 use crate::kept::{self, Kept, RunRecord};
-use crate::published::Verdict;
+use crate::published;
 use crate::unit::Unit;
+use crate::verdict::Verdict;
 
 /// The page, from the root of the checkout, and the block that is made.
 pub const PAGE: &str = "docs/claims.md";
@@ -18,21 +19,43 @@ const UP: &str = "../";
 /// What stands between the markers.
 pub fn render(all: &[Judged<'_>]) -> String {
     let sections: Vec<String> = all.iter().map(section).collect();
-    format!("{}\n{}", overview(all), sections.join("\n"))
+    format!("{}\n{}\n{}", published::rules(), overview(all), sections.join("\n"))
 }
 
 fn overview(all: &[Judged<'_>]) -> String {
-    let mut lines = vec!["| | claim | |".to_owned(), "|---:|---|---|".to_owned()];
-    for Judged { claim, verdict, .. } in all {
+    let mut lines = vec!["| | claim | | run on |".to_owned(), "|---:|---|---|---|".to_owned()];
+    for judged in all {
+        let Judged { claim, verdict, .. } = judged;
+        let (title, anchor) = (cell(&claim.title), anchor(claim));
+        let commits = commits(judged).join("; ");
         lines.push(format!(
-            "| {} | [{}](#{}) | *{}* |",
+            "| {} | [{title}](#{anchor}) | *{}* | {commits} |",
             claim.number,
-            cell(&claim.title),
-            anchor(claim),
             verdict.words()
         ));
     }
     lines.join("\n") + "\n"
+}
+
+/// The commits of the runs, each once, with what must be run again.
+fn commits(judged: &Judged<'_>) -> Vec<String> {
+    let mut commits: Vec<String> = Vec::new();
+    for (run, kept) in &judged.runs {
+        let commit = match kept {
+            None => "not run yet".to_owned(),
+            Some(kept) => checkout(run, kept),
+        };
+        if !commits.contains(&commit) {
+            commits.push(commit);
+        }
+    }
+    commits
+}
+
+/// "commit 6c327bdcf, with local changes: to be run again".
+fn checkout(run: &Run, kept: &Kept) -> String {
+    let again = kept.due(run).map_or(String::new(), |due| format!(": {}", due.words()));
+    format!("{}{again}", kept.described())
 }
 
 /// The heading's anchor, as forges make it.
@@ -50,7 +73,7 @@ fn section(judged: &Judged<'_>) -> String {
         format!("- **Who says it.** {}: {}", plain(&claim.source), plain(&claim.says)),
     ];
     let last = parts.len() - 1;
-    for (title, text) in [("There", &claim.conditions), ("Here", &claim.here)] {
+    for (title, text) in [("Under which conditions", &claim.conditions), ("Here", &claim.here)] {
         parts[last] += &format!("\n- **{title}.** {}", plain(text));
     }
     parts[last] += &machine(judged);
@@ -86,9 +109,21 @@ fn answer(judged: &Judged<'_>) -> String {
             list("Not measurable", &open)
         ),
         Verdict::NotMeasurable(reason) => {
-            format!("**Not measurable here**: {}.{}", sentence(reason), list("What holds", &holds))
+            format!("**Not measurable here**: {}.{}", sentence(&plain(reason)), list("What holds", &holds))
+        }
+        Verdict::ToRun(due) => {
+            let again = format!("`cargo xtask claims --only {}`", judged.claim.number);
+            match due.reason() {
+                Some(reason) => format!("**No verdict: {}.** {}: {again}.", due.words(), capital(&reason)),
+                None => format!("**No verdict: {}**: {again}.", due.words()),
+            }
         }
     }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// A reason without the dot at its end.
@@ -100,17 +135,10 @@ fn machine(judged: &Judged<'_>) -> String {
     let Some(machine) = judged.machine() else { return String::new() };
     let memory = machine.memory_bytes as f64 / 1e9;
     let day = machine.started.split('T').next().unwrap_or_default();
-    let commit = match (&machine.git_commit, machine.git_modified) {
-        (Some(commit), modified) => {
-            let short: String = commit.chars().take(9).collect();
-            format!(", commit {short}{}", if modified == Some(true) { "+" } else { "" })
-        }
-        (None, _) => String::new(),
-    };
     let libraries = judged.libraries();
     let libraries = if libraries.is_empty() { String::new() } else { format!(" {}.", libraries.join(", ")) };
     format!(
-        "\n- **Machine.** {}, {} cores, {memory:.0} GB, {}.{libraries} Run on {day}{commit}.",
+        "\n- **Machine.** {}, {} cores, {memory:.0} GB, {}.{libraries} Run on {day}.",
         machine.cpu,
         machine.available_cores,
         machine.os.as_deref().unwrap_or("an operating system that does not tell its name"),
@@ -120,17 +148,19 @@ fn machine(judged: &Judged<'_>) -> String {
 fn table(figures: &[JudgedFigure<'_>]) -> String {
     let mut lines =
         vec!["| figure | published | read as | here | |".to_owned(), "|---|---|---|---|---|".to_owned()];
-    for JudgedFigure { figure, found, verdict } in figures {
-        let (published, sense) = match &figure.published {
-            Some(published) => (published.text.clone(), published.words()),
+    for JudgedFigure { figure, found, verdict, favours } in figures {
+        let (published, reading) = match &figure.published {
+            Some(published) => (published.shown(figure.unit), published.reading()),
             None => ("–".to_owned(), "–".to_owned()),
         };
         let here = match found {
             Ok(found) => written(*found, figure.unit),
             Err(reason) => format!("– ({})", sentence(reason)),
         };
-        let verdict = verdict.as_ref().map_or(String::new(), |verdict| format!("*{}*", verdict.words()));
-        let cells = [figure.what.as_str(), &published, &sense, &here, &verdict].map(cell);
+        let favours = favours.as_ref().map_or(String::new(), |side| format!(": {side}"));
+        let verdict =
+            verdict.as_ref().map_or(String::new(), |verdict| format!("*{}*{favours}", verdict.words()));
+        let cells = [figure.what.as_str(), &published, &reading, &here, &verdict].map(cell);
         lines.push(format!("| {} |", cells.join(" | ")));
     }
     lines.join("\n")
@@ -156,11 +186,10 @@ fn commands(judged: &Judged<'_>) -> String {
     format!("```sh\n{}\n```", lines.join("\n"))
 }
 
-/// What a run came to, with the way to what is kept of it.
+/// What a run came to, on which commit, with the way to what is kept of it.
 fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
-    let Some(Kept { record, report, has_page, .. }) = kept else {
-        return format!("- {}: not run yet", run.name);
-    };
+    let Some(kept) = kept else { return format!("- {}: not run yet", run.name) };
+    let Kept { record, report, has_page, .. } = kept;
     let RunRecord { seconds, refused, left_out, .. } = record;
     let directory = kept::directory(judged.claim, run).display().to_string();
     let took =
@@ -176,7 +205,8 @@ fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
         [] => String::new(),
         parts => format!("; left out for their size: {}", parts.join(", ")),
     };
-    format!("- {}: [report]({UP}{directory}/report.md){page}; {took}{rounds}{left_out}", run.name)
+    let checkout = checkout(run, kept);
+    format!("- {}: [report]({UP}{directory}/report.md){page}; {checkout}; {took}{rounds}{left_out}", run.name)
 }
 
 fn rounds(report: &StudyReport) -> String {
@@ -219,7 +249,7 @@ mod tests {
             r#"
             title = "A | B"
             source = "*G*"
-            says = """two
+            says = """2
             times"""
             conditions = "c"
             here = "h"
@@ -232,17 +262,17 @@ mod tests {
             run = "both"
             unit = "times"
             read = { kind = "figure", framework = "a", metric = "throughput" }
-            published = { text = "2x", low = 2, reading = "about" }
+            published = { text = "2x", low = 2, kind = "equality" }
             "#,
         )
         .unwrap();
         let nowhere = tempfile::tempdir().unwrap();
         let page = render(&[judge(nowhere.path(), &claim).unwrap()]);
         for expected in [
-            "| 0 | [A \\| B](#0-a--b) | *not measurable here* |",
-            "## 0. A | B\n\n**Not measurable here**: it was not run yet",
-            "- **Who says it.** *G*: two times\n- **There.** c\n- **Here.** h\n",
-            "| a \\| b | 2x | about | – (it was not run yet",
+            "| 0 | [A \\| B](#0-a--b) | *not run yet* | not run yet |",
+            "## 0. A | B\n\n**No verdict: not run yet**: `cargo xtask claims --only 0`.",
+            "- **Who says it.** *G*: 2 times\n- **Under which conditions.** c\n- **Here.** h\n",
+            "| a \\| b | 2x | about (factor 1.2) | – (not run yet) | *not run yet* |",
             "```sh\nphotofinish ab a b\n```\n\n- both: not run yet",
         ] {
             assert!(page.contains(expected), "{expected}\n{page}");

@@ -6,8 +6,9 @@ use judge::study::StudyReport;
 use plan::{Axis, Settings};
 use serde::Deserialize;
 
-use crate::cells::{cell, quiet_row, row};
+use crate::cells::{cell, place, quiet_row, row};
 use crate::found::{Found, Outcome};
+use crate::unit::Unit;
 use crate::{pairs, rows};
 
 /// One reader, with what it needs. `at` names the cell by its place on the axes, as far as there are several.
@@ -82,12 +83,13 @@ pub enum Reading {
         #[serde(default)]
         at: Settings,
     },
-    /// A part of a contender's memory, in bytes.
+    /// A part of a contender's memory, in bytes; `over` divides it by the same part in another cell.
     Memory {
         framework: String,
         part: rows::Part,
         #[serde(default)]
         at: Settings,
+        over: Option<Settings>,
     },
     /// Perplexity of the bundled text.
     Perplexity {
@@ -97,6 +99,17 @@ pub enum Reading {
     },
     /// The product of these factors: arithmetic on what a source says of a model.
     Product { factors: Vec<f64> },
+    /// A figure that no study here has; the claim's file says why.
+    Absent,
+}
+
+/// The two things that a figure compares.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sides {
+    pub(crate) a: String,
+    pub(crate) b: String,
+    /// Whether a larger figure is in favour of `a`.
+    pub(crate) larger_favours_a: bool,
 }
 
 /// A figure of one contender and another figure. What `over` leaves out is as in the first.
@@ -119,8 +132,33 @@ pub struct Over {
 }
 
 impl Reading {
-    pub(crate) fn is_arithmetic(&self) -> bool {
-        matches!(self, Reading::Product { .. })
+    /// Whether it is read from a run.
+    pub(crate) fn needs_run(&self) -> bool {
+        !matches!(self, Reading::Product { .. } | Reading::Absent)
+    }
+
+    /// The unit that it gives, where it has only one.
+    pub(crate) fn unit(&self) -> Option<Unit> {
+        match self {
+            Reading::Advantage { .. } | Reading::Growth { .. } | Reading::Ratio(_) => Some(Unit::Times),
+            Reading::Iteration { .. }
+            | Reading::ShortWarmup { over: Some(_), .. }
+            | Reading::Memory { over: Some(_), .. } => Some(Unit::Times),
+            Reading::Less { .. } | Reading::Saving(_) => Some(Unit::Percent),
+            _ => None,
+        }
+    }
+
+    /// What it compares, where that is two things of which one can be better.
+    pub(crate) fn sides(&self) -> Option<Sides> {
+        let better = |a: &str, b: &str| Sides { a: a.to_owned(), b: b.to_owned(), larger_favours_a: true };
+        match self {
+            Reading::Advantage { a, b, .. } | Reading::Less { a, b, .. } => Some(better(a, b)),
+            Reading::ShortWarmup { framework, over: Some(other), .. } => Some(better(framework, other)),
+            Reading::Ratio(quotient) => quotient.sides(true),
+            Reading::Saving(quotient) => quotient.sides(false),
+            _ => None,
+        }
     }
 
     /// Reads the figure. `report` is that of its run.
@@ -128,8 +166,9 @@ impl Reading {
         if let Reading::Product { factors } = self {
             return Ok(Found::alone(factors.iter().product()));
         }
-        let report = report.ok_or("it was not run")?;
+        let report = report.ok_or("no study here has it")?;
         match self {
+            Reading::Absent => Err("no study here has it".into()),
             Reading::Product { factors } => Ok(Found::alone(factors.iter().product())),
             Reading::Advantage { a, b, metric, at } => pairs::advantage(cell(report, at)?, a, b, *metric),
             Reading::Less { a, b, metric, at } => {
@@ -139,7 +178,12 @@ impl Reading {
                 let [small, large] = [from, at].map(|at| pairs::advantage(cell(report, at)?, a, b, *metric));
                 Ok(pairs::quotient(large?, small?))
             }
-            Reading::Figure { framework, metric, at } => rows::figure(cell(report, at)?, framework, *metric),
+            Reading::Figure { framework, metric, at } => {
+                let found = rows::figure(cell(report, at)?, framework, *metric)?;
+                // Shares are fractions here.
+                let scale = if metric.unit() == "%" { 0.01 } else { 1.0 };
+                Ok(found.map(|value| scale * value))
+            }
             Reading::Ratio(quotient) => quotient.read(report),
             Reading::Saving(quotient) => Ok(quotient.read(report)?.map(|ratio| 1.0 - ratio)),
             Reading::Scaling { framework, axis, of, at } => rows::scaling(report, framework, *axis, of, at),
@@ -159,8 +203,10 @@ impl Reading {
             Reading::NewPrompt { framework, tokens, of, at } => {
                 rows::new_prompt(quiet_row(report, at, framework)?.1, *tokens, *of)
             }
-            Reading::Memory { framework, part, at } => {
-                rows::memory(row(cell(report, at)?, framework)?, *part)
+            Reading::Memory { framework, part, at, over } => {
+                let part = |at| rows::memory(row(cell(report, at)?, framework)?, *part);
+                let other = over.as_ref().map(part).transpose()?;
+                Ok(part(at)?.map(|bytes| other.map_or(bytes, |other| bytes / other.value)))
             }
             Reading::Perplexity { framework, at } => rows::perplexity(row(cell(report, at)?, framework)?),
         }
@@ -168,6 +214,18 @@ impl Reading {
 }
 
 impl Quotient {
+    /// `is_ratio` is false of what the first is less.
+    fn sides(&self, is_ratio: bool) -> Option<Sides> {
+        let Over { framework, metric, at } = &self.over;
+        let (a, b) = match (framework, metric, at) {
+            (Some(other), None, _) => (self.framework.clone(), other.clone()),
+            (None, None, Some(other)) => (place(&self.at), place(other)),
+            // Two metrics of one contender: neither is better.
+            _ => return None,
+        };
+        Some(Sides { a, b, larger_favours_a: self.metric.higher_is_better() == is_ratio })
+    }
+
     fn read(&self, report: &StudyReport) -> Outcome {
         let Over { framework, metric, at } = &self.over;
         let first = rows::figure(cell(report, &self.at)?, &self.framework, self.metric)?;
@@ -175,5 +233,36 @@ impl Quotient {
         let framework = framework.as_ref().unwrap_or(&self.framework);
         let second = rows::figure(other, framework, metric.unwrap_or(self.metric))?;
         Ok(rows::quotient(first, second))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sides(text: &str) -> Option<(String, String, bool)> {
+        let reading: Reading = toml::from_str(text).unwrap();
+        reading.sides().map(|Sides { a, b, larger_favours_a }| (a, b, larger_favours_a))
+    }
+
+    fn expected(a: &str, b: &str, larger_favours_a: bool) -> Option<(String, String, bool)> {
+        Some((a.to_owned(), b.to_owned(), larger_favours_a))
+    }
+
+    #[test]
+    fn a_ratio_favours_its_first_side_by_the_direction_of_its_metric() {
+        let ratio = |metric: &str, over: &str| {
+            sides(&format!("kind = \"ratio\"\nframework = \"x\"\nmetric = \"{metric}\"\nover = {over}"))
+        };
+        assert_eq!(ratio("throughput", "{ framework = \"y\" }"), expected("x", "y", true));
+        assert_eq!(ratio("peak_memory", "{ framework = \"y\" }"), expected("x", "y", false));
+        assert_eq!(ratio("cold_start", "{ metric = \"first_token\" }"), None);
+    }
+
+    #[test]
+    fn a_saving_in_another_cell_is_that_of_its_place() {
+        let saving = "kind = \"saving\"\nframework = \"x\"\nmetric = \"peak_memory\"\n\
+                      at = { precision = \"f16\" }\nover = { at = { precision = \"f32\" } }";
+        assert_eq!(sides(saving), expected("f16", "f32", true));
     }
 }

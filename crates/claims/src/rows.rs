@@ -32,6 +32,8 @@ pub enum Short {
     Steady,
     /// The first ÷ the second.
     Share,
+    /// The second ÷ the first.
+    Understated,
 }
 
 /// What of compiling is read.
@@ -140,6 +142,7 @@ pub(crate) fn short_warmup(row: &CellRow, of: Short) -> Outcome {
         Short::Reported => short.tokens_per_second,
         Short::Steady => short.steady_tokens_per_second,
         Short::Share => 1.0 + short.error,
+        Short::Understated => 1.0 / (1.0 + short.error),
     }))
 }
 

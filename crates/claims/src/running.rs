@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use tooling::process::{cause, command, status_of};
+use tooling::process::{cause, command, output_of, status_of};
 use tooling::{BadInput, interrupt};
 
 use crate::claim::{Claim, Run};
@@ -21,19 +21,51 @@ pub struct Runner {
     pub look: bool,
 }
 
+/// A run that has ended, and where it is to be kept.
+struct Finished {
+    kept: PathBuf,
+    /// The directory of what it wrote.
+    study: Option<PathBuf>,
+    record: RunRecord,
+    /// Paths of this machine, and what stands for each in what is kept.
+    paths: Vec<(String, String)>,
+}
+
 impl Runner {
-    /// Runs every study of these claims, one after another.
+    /// Runs every study of these claims, one after another. What they wrote is kept after the last of them, and those
+    /// that ended before an error too: a kept file is a change of the checkout, which marks every later run.
     pub fn run(&self, claims: &[&Claim]) -> Result<()> {
         interrupt::listen()?;
+        self.warn_of_changes();
+        let mut finished = Vec::new();
+        let ran = self.run_all(claims, &mut finished);
+        for Finished { kept, study, record, paths } in finished {
+            kept::keep(study.as_deref(), &kept, record, &paths)?;
+        }
+        ran
+    }
+
+    fn run_all(&self, claims: &[&Claim], finished: &mut Vec<Finished>) -> Result<()> {
         for claim in claims {
             for run in &claim.runs {
-                self.run_one(claim, run)?;
+                finished.extend(self.run_one(claim, run)?);
             }
         }
         Ok(())
     }
 
-    fn run_one(&self, claim: &Claim, run: &Run) -> Result<()> {
+    fn warn_of_changes(&self) {
+        let mut status = command("git");
+        status.current_dir(&self.root).args(["status", "--porcelain", "--untracked-files=no"]);
+        if !self.look && output_of(&mut status).is_ok_and(|changed| !changed.trim().is_empty()) {
+            eprintln!(
+                "the checkout has local changes: the page will ask for these runs again. Commit them first"
+            );
+        }
+    }
+
+    /// `None` for a look, of which nothing is kept.
+    fn run_one(&self, claim: &Claim, run: &Run) -> Result<Option<Finished>> {
         let place = self.root.join("target/claims").join(claim.directory()).join(&run.name);
         if place.exists() {
             fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
@@ -65,16 +97,12 @@ impl Runner {
             eprintln!("  its messages: {}", log.display());
         }
         if self.look {
-            return Ok(());
+            return Ok(None);
         }
-        let record =
-            RunRecord { command: run.command.clone(), exit_code, seconds, refused, left_out: Vec::new() };
-        kept::keep(
-            study.as_deref(),
-            &self.root.join(kept::directory(claim, run)),
-            record,
-            &self.paths(&place),
-        )
+        let Run { command, revision, .. } = run.clone();
+        let record = RunRecord { command, revision, exit_code, seconds, refused, left_out: Vec::new() };
+        let kept = self.root.join(kept::directory(claim, run));
+        Ok(Some(Finished { kept, study, record, paths: self.paths(&place) }))
     }
 
     /// Paths of this machine, and what stands for each in what is kept.

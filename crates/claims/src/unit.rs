@@ -42,12 +42,19 @@ impl Unit {
         }
     }
 
+    /// A value as its figure is written: percent of a share, megabytes of bytes.
+    pub(crate) fn shown(self, value: f64) -> f64 {
+        match self {
+            Unit::Percent => 100.0 * value,
+            Unit::Megabytes => value / 1e6,
+            _ => value,
+        }
+    }
+
     fn bare(self, value: f64) -> String {
         match self {
-            Unit::Percent => number(100.0 * value),
-            Unit::Megabytes => number(value / 1e6),
             Unit::Tokens => format!("{value:.0}"),
-            _ => number(value),
+            _ => number(self.shown(value)),
         }
     }
 

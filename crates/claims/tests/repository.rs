@@ -21,10 +21,10 @@ fn the_page_is_what_the_results_say() {
 }
 
 #[test]
-fn there_are_ten_claims_with_a_command_each() {
+fn every_claim_has_a_section_with_its_commands() {
     let claims = all();
     let numbers: Vec<u32> = claims.iter().map(|claim| claim.number).collect();
-    assert_eq!(numbers, (1..=10).collect::<Vec<_>>());
+    assert_eq!(numbers, (1..=claims.len() as u32).collect::<Vec<_>>());
     let made = claims::page(&root()).unwrap();
     for claim in &claims {
         assert!(made.contains(&format!("\n## {}. {}\n", claim.number, claim.title)), "{}", claim.title);

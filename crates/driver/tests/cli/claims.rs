@@ -8,7 +8,6 @@ fn every_command_of_a_claim_is_a_study_that_can_be_planned() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let scratch = tempfile::tempdir().unwrap();
     let claims = claims::claim::read_all(&root).unwrap();
-    assert_eq!(claims.len(), 10);
     for claim in &claims {
         for run in &claim.runs {
             let mut plan = Command::new(assert_cmd::cargo::cargo_bin("photofinish"));

@@ -10,9 +10,11 @@ pub(super) struct Shape {
     pub(super) config: fn() -> Value,
 }
 
-/// By size. `llama-tiny` is nobody's: small enough for tests, wide enough for every precision.
-pub(super) const SHAPES: [Shape; 9] = [
+/// By size. `llama-tiny` has no published original: small enough for tests, wide enough for every precision.
+/// `llama-tiny-long` has room for passes in which attention is most of the work.
+pub(super) const SHAPES: [Shape; 10] = [
     Shape { name: "llama-tiny", published: None, config: llama_tiny },
+    Shape { name: "llama-tiny-long", published: None, config: llama_tiny_long },
     Shape { name: "gpt2-124m", published: Some("openai-community/gpt2"), config: gpt2_124m },
     Shape { name: "llama-160m", published: Some("JackFram/llama-160m"), config: llama_160m },
     // Of DiffuCoder's kind and vocabulary, as small as others: the embedding is shared, as in Qwen2's small models.
@@ -32,6 +34,12 @@ fn llama_tiny() -> Value {
         "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0,
         "tie_word_embeddings": false, "vocab_size": 256,
     })
+}
+
+fn llama_tiny_long() -> Value {
+    let mut config = llama_tiny();
+    config["max_position_embeddings"] = json!(2048);
+    config
 }
 
 fn gpt2_124m() -> Value {
@@ -136,7 +144,7 @@ mod tests {
             elements / 1_000_000
         };
         assert_eq!(
-            SHAPES[1..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
+            SHAPES[2..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
             [124, 162, 161, 361, 1100, 7615, 8030, 70_553]
         );
     }
