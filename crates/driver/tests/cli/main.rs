@@ -18,8 +18,6 @@ mod hostile;
 mod input;
 mod kills;
 mod kv_precision;
-#[cfg(target_os = "linux")]
-mod memory;
 mod optimised;
 mod page;
 mod parity;
