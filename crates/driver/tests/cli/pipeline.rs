@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, array, outcome, read, row};
+use crate::common::{Installation, Ran, array, outcome, read, row};
 
 #[test]
 fn a_known_difference_is_found_with_its_size_and_every_sample_and_the_environment_are_saved() {
@@ -44,9 +44,28 @@ fn the_same_seed_gives_the_same_order() {
     assert_ne!(order(3), order(4));
 }
 
-/// Name, options, state, and what the reason says: what goes wrong with one framework is its row's reason, and the others
-/// stand.
-const BAD: &[(&str, &[(&str, &str)], &str, &[&str])] = &[
+/// A framework in which something is wrong: its name, its options, its state, and what its reasons say.
+pub(crate) type Bad<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a [&'a str]);
+
+/// Compares a good one with these: what goes wrong with one framework is its row's reason, and the others stand.
+pub(crate) fn beside_a_good_one(bad: &[Bad<'_>], more: &str) -> (Installation, Ran) {
+    let good = Installation::new().timed("good", &[("optimised", "true")]);
+    let all = bad.iter().fold(good, |all, (name, options, ..)| all.timed(name, options));
+    let names: Vec<&str> = bad.iter().map(|bad| bad.0).collect();
+    let ran = all.run(&format!("--frameworks good,{} {more} --format json", names.join(","))).exits(1);
+    let report = ran.json();
+    assert_eq!(outcome(&report, "good"), ("measured", ""));
+    for (name, _, state, parts) in bad {
+        let (found, first) = outcome(&report, name);
+        let reasons = row(&report, name)["reasons"].to_string();
+        let is_said = parts.iter().all(|part| reasons.contains(part));
+        assert!(found == *state && is_said && !reasons.contains("backtrace"), "{name}: {found}: {reasons}");
+        assert!(found != "struck" || first.starts_with(parts[0]), "{name}: {first}");
+    }
+    (all, ran)
+}
+
+const BAD: &[Bad<'_>] = &[
     ("crash", &[("fault", "crash"), ("fault_at", "4")], "failed", &["SIGABRT", "this crash was asked for"]),
     ("panic", &[("fault", "panic"), ("fault_at", "2")], "failed", &["this panic was asked for"]),
     ("error", &[("fault", "error"), ("fault_at", "3")], "failed", &["this error was asked for"]),
@@ -65,24 +84,10 @@ const BAD: &[(&str, &[(&str, &str)], &str, &[&str])] = &[
 
 #[test]
 fn what_is_wrong_with_one_framework_is_its_row_s_reason_and_the_others_stand() {
-    let good = Installation::new().timed("good", &[("optimised", "true")]);
-    let all = BAD.iter().fold(good, |all, (name, options, ..)| all.timed(name, options));
-    let all = all.configured("threads", &[("clock", "scripted")], "[env]\nOMP_NUM_THREADS = \"4\"\n");
-    let names: Vec<&str> = BAD.iter().map(|bad| bad.0).collect();
-    let report =
-        all.json(1, &format!("--frameworks good,{},threads --rounds 2 --threads 2", names.join(",")));
-    let good = row(&report, "good");
-    assert_eq!((&good["state"], &good["rounds"]), (&json!("measured"), &json!(2)), "{}", good["reasons"]);
+    let (all, ran) = beside_a_good_one(BAD, "--rounds 2");
+    let report = ran.json();
+    assert_eq!(row(&report, "good")["rounds"], 2);
     assert_eq!(report["comparisons"], json!([]), "none of the others takes part in a verdict");
-    let sets = ("threads", &[][..], "struck", &["R5: ", "OMP_NUM_THREADS=4"][..]);
-    for (name, _, state, parts) in BAD.iter().chain([&sets]) {
-        let (found, reason) = outcome(&report, name);
-        assert!(
-            found == *state && parts.iter().all(|part| reason.contains(part)),
-            "{name}: {found}: {reason}"
-        );
-        assert!(!reason.contains("backtrace"), "one sentence: {reason}");
-    }
     let facts = all.all_samples();
     let ends = |name: &str| {
         facts.iter().find(|fact| fact["fact"] == "ended" && fact["process"]["framework"] == name)
@@ -106,11 +111,16 @@ fn what_is_wrong_with_one_framework_is_its_row_s_reason_and_the_others_stand() {
 
 #[test]
 fn a_broken_rule_is_only_labelled_when_that_is_asked_for() {
-    let installation =
-        Installation::new().timed("good", &[]).timed("precision", &[("claimed_precision", "bf16")]);
-    let report = installation.json(0, "--frameworks good,precision --rounds 1 --fair-comparison=false");
-    let (state, reason) = outcome(&report, "precision");
-    assert!(state == "labelled" && reason.starts_with("R2: "), "{state}: {reason}");
+    let installation = Installation::new()
+        .timed("good", &[])
+        .timed("precision", &[("claimed_precision", "bf16")])
+        .configured("threads", &[], "[env]\nOMP_NUM_THREADS = \"4\"\n");
+    let line = "--frameworks good,precision,threads --rounds 1 --threads 2 --fair-comparison=false";
+    let report = installation.json(0, line);
+    for (name, rule) in [("precision", "R2: "), ("threads", "R5: its configuration sets OMP_NUM_THREADS=4")] {
+        let (state, reason) = outcome(&report, name);
+        assert!(state == "labelled" && reason.starts_with(rule), "{name}: {state}: {reason}");
+    }
 }
 
 #[test]
@@ -188,7 +198,7 @@ fn a_worker_killed_from_outside_is_a_failed_row() {
             std::process::Command::new("kill").args(["-KILL", &worker]).status().unwrap().success()
         })
     });
-    let report = crate::common::Ran::from(child.wait_with_output().unwrap()).exits(1).json();
+    let report = Ran::from(child.wait_with_output().unwrap()).exits(1).json();
     let (state, reason) = outcome(&report, "slow");
     assert!(state == "failed" && reason.contains("signal 9"), "{state}: {reason}");
 }
@@ -207,7 +217,7 @@ fn a_full_disk_costs_the_files_but_not_the_table() {
     let limits = "trap '' XFSZ 2>/dev/null || trap '' 25; ulimit -f 8";
     shell.arg("-c").arg(format!("{limits}; exec {}", line.join(" ")));
     shell.envs(command.get_envs().map(|(name, value)| (name, value.unwrap())));
-    let ran = crate::common::Ran::of(&mut shell).exits(1);
+    let ran = Ran::of(&mut shell).exits(1);
     assert!(ran.stdout.contains("Average Throughput"), "the table is printed all the same: {}", ran.stdout);
     assert!(!ran.stdout.contains("failed"), "measuring went on: {}", ran.stdout);
     assert!(ran.stderr.contains("cannot save to"), "{}", ran.stderr);
