@@ -66,7 +66,7 @@ pub(crate) fn beside_a_good_one(bad: &[Bad<'_>], more: &str) -> (Installation, R
 }
 
 const BAD: &[Bad<'_>] = &[
-    ("crash", &[("fault", "crash"), ("fault_at", "4")], "failed", &["SIGABRT", "this crash was asked for"]),
+    ("crash", &[("fault", "crash"), ("fault_at", "8")], "failed", &["SIGABRT", "this crash was asked for"]),
     ("panic", &[("fault", "panic"), ("fault_at", "2")], "failed", &["this panic was asked for"]),
     ("error", &[("fault", "error"), ("fault_at", "3")], "failed", &["this error was asked for"]),
     ("memory", &[("fault", "memory"), ("fault_at", "3")], "failed", &["out of memory: ", "1073741824", "GB"]),
