@@ -74,6 +74,9 @@ pub struct Engine {
     /// What its worker holds, for what fits into memory together; without it more is reckoned with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<EngineMemory>,
+    /// Variables that name the places on disk where its framework keeps compiled kernels from one process to the next.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_cache: Vec<String>,
     /// Passed to the engine as they are.
     #[serde(default)]
     pub options: BTreeMap<String, String>,

@@ -5,7 +5,8 @@
 //!
 //! | option | meaning |
 //! |---|---|
-//! | `load_ms`, `cold_ms`, `token_ms`, `prefill_token_ms` | time of load, extra time of the first request, of a decode step, of a prompt token |
+//! | `load_ms`, `token_ms`, `prefill_token_ms` | time of load, of a decode step, of a prompt token |
+//! | `cold_ms`, `cold_step_ms` | extra time of the first prompt, and of the first decode step: as if it compiled them |
 //! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times and nobody waits, so that figures are the same on a loaded machine |
 //! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
 //! | `bimodal`, `bimodal_factor` | share of processes that are slower by this factor (default 1.2) |
@@ -76,6 +77,8 @@ pub struct Mock {
     states: Vec<u64>,
     filled: usize,
     appends: usize,
+    /// Whether it has decoded a step.
+    has_stepped: bool,
     logits: Vec<f32>,
     /// The state at every position of the last `append`.
     latest: Vec<u64>,
@@ -84,6 +87,16 @@ pub struct Mock {
 impl Mock {
     fn fault_is_due(&self, fault: Fault) -> bool {
         self.script.fault == Some(fault) && self.appends == self.script.fault_at
+    }
+
+    /// The extra time of the first call, and of the first step.
+    fn compiling(&mut self, is_step: bool) -> Duration {
+        let mut extra = if self.appends == 1 { self.script.cold } else { Duration::ZERO };
+        if is_step && !self.has_stepped {
+            self.has_stepped = true;
+            extra += self.script.cold_step;
+        }
+        extra
     }
 
     fn misbehave(&self) -> Result<(), EngineError> {
@@ -147,6 +160,7 @@ impl InferenceEngine for Mock {
             states: Vec::new(),
             filled: 0,
             appends: 0,
+            has_stepped: false,
             logits: Vec::new(),
             latest: Vec::new(),
         };
@@ -192,8 +206,7 @@ impl InferenceEngine for Mock {
         self.appends += 1;
         self.misbehave()?;
         let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
-        let cold = if self.appends == 1 { self.script.cold } else { Duration::ZERO };
-        let step = self.script.step_time(work, self.appends) + cold;
+        let step = self.script.step_time(work, self.appends) + self.compiling(count == 1);
         if self.appends == self.script.memory_step_at {
             self.memory_step = vec![1; self.script.memory_step_bytes];
         }

@@ -77,10 +77,11 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 40] = [
+const OPTIONS: [&str; 41] = [
     "clock",
     "load_ms",
     "cold_ms",
+    "cold_step_ms",
     "token_ms",
     "prefill_token_ms",
     "noise",
@@ -125,6 +126,8 @@ pub struct Script {
     stopped_clock: bool,
     pub load: Duration,
     pub cold: Duration,
+    /// Of the first decode step.
+    pub cold_step: Duration,
     pub token: Duration,
     pub prefill_token: Duration,
     pub memory_bytes: usize,
@@ -193,6 +196,7 @@ impl Script {
             stopped_clock,
             load: options.milliseconds("load_ms", 1.0)?,
             cold: options.milliseconds("cold_ms", 0.0)?,
+            cold_step: options.milliseconds("cold_step_ms", 0.0)?,
             token: options.milliseconds("token_ms", 0.2)?,
             prefill_token: options.milliseconds("prefill_token_ms", 0.02)?,
             memory_bytes: options.mebibytes("memory_mib")?,

@@ -150,6 +150,9 @@ pub struct Settings {
     /// `on` or `off`; older records do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<String>,
+    /// `keep` or `fresh`; older records do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cache: Option<String>,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub seed: u64,

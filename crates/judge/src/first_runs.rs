@@ -135,8 +135,7 @@ mod tests {
 
     #[test]
     fn compiling_is_what_the_first_runs_took_longer_than_later_ones() {
-        let cold =
-            ColdStart { first_token_ns: 500_000_000, since_spawn_ns: None, memory: Default::default() };
+        let cold = ColdStart { first_token_ns: 500_000_000, ..ColdStart::default() };
         let warmup = vec![iteration([20, 400], 100), iteration([20, 30], 10)];
         let events = vec![
             Event::ColdStart(cold),

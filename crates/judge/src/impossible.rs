@@ -154,7 +154,7 @@ impl Check {
             Event::Loaded(loaded) => self.loaded(loaded),
             Event::ColdStart(cold) => {
                 self.event = "cold_start";
-                self.within("first_token_ns", Some(cold.first_token_ns), DAY);
+                self.request(cold.first_token_ns, &cold.gaps_ns);
                 self.within("since_spawn_ns", cold.since_spawn_ns, DAY);
                 self.memory(&cold.memory);
             }
@@ -221,12 +221,16 @@ impl Check {
         probed.multiply_adds_ns.iter().for_each(|&ns| self.within("multiply_adds_ns", Some(ns), DAY));
     }
 
-    /// All of a request happens within a day, too.
     fn case(&mut self, case: &CaseSample) {
-        self.within("first_token_ns", Some(case.first_token_ns), DAY);
-        case.gaps_ns.iter().for_each(|&ns| self.within("gaps_ns", Some(ns), DAY));
+        self.request(case.first_token_ns, &case.gaps_ns);
         case.sampler_ns.iter().for_each(|&ns| self.at_most("sampler_ns", Some(ns), DAY));
-        let all = case.gaps_ns.iter().fold(case.first_token_ns, |sum, &ns| sum.saturating_add(ns));
+    }
+
+    /// All of a request happens within a day, too.
+    fn request(&mut self, first_token_ns: u64, gaps_ns: &[u64]) {
+        self.within("first_token_ns", Some(first_token_ns), DAY);
+        gaps_ns.iter().for_each(|&ns| self.within("gaps_ns", Some(ns), DAY));
+        let all = gaps_ns.iter().fold(first_token_ns, |sum, &ns| sum.saturating_add(ns));
         self.at_most("the sum of gaps_ns", Some(all), DAY);
     }
 
@@ -328,6 +332,8 @@ mod tests {
         let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![DAY, DAY], ..CaseSample::default() };
         let said = reading(&Event::Sample(protocol::Sample { case: 0, sample })).unwrap();
         assert!(said.contains("the sum of gaps_ns"), "{said}");
+        let cold = protocol::ColdStart { first_token_ns: 1, gaps_ns: vec![1, 0], ..Default::default() };
+        assert!(reading(&Event::ColdStart(cold)).is_some_and(|said| said.ends_with("gaps_ns is 0")));
     }
 
     #[test]

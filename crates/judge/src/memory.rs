@@ -180,8 +180,8 @@ mod tests {
                 Event::Loaded(Loaded { memory: memory(load.0, load.1), ..testing::loaded(500 * MB) }),
                 Event::ColdStart(ColdStart {
                     first_token_ns: 1,
-                    since_spawn_ns: None,
                     memory: memory(cold, cold),
+                    ..ColdStart::default()
                 }),
                 Event::Warmup(WarmupDone {
                     iterations: Vec::new(),

@@ -149,6 +149,7 @@ fn settings(report: &Report) -> Settings {
         iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.prompts.len().max(1)),
         schedule: Some(name(&plan.schedule)),
         huge_pages: Some(name(&plan.huge_pages)),
+        kernel_cache: Some(name(&plan.kernel_cache)),
         margin: plan.margin,
         seed: plan.seed,
         accept_noise: plan.accept_noise,

@@ -9,7 +9,7 @@ use protocol::{Build, CaseSample, Decode, Event, Hello, InEffect, KvCache, Loade
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};
 use configs::{Engine, EngineSettings};
-use plan::{Contender, HugePages, Plan, Prompt, Request, Rounds, Schedule};
+use plan::{Contender, HugePages, KernelCache, Plan, Prompt, Request, Rounds, Schedule};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
@@ -176,6 +176,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         iterations: 2,
         has_pilot: false,
         huge_pages: HugePages::On,
+        kernel_cache: KernelCache::Keep,
         margin: 0.02,
         accept_noise: false,
         patience_s: 0.0,

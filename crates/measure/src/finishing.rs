@@ -108,7 +108,7 @@ impl Session<'_> {
     fn close(&mut self, member: Member, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
         let Member { index, live, job, process, said, .. } = member;
         let (contender, asked) = (&self.plan.contenders[index], live.asked().to_vec());
-        let (pid, waited) = (live.pid(), live.waited());
+        let (pid, waited, has_no_kernels) = (live.pid(), live.waited(), live.left_caches_empty());
         let outcome = live.end();
         self.guard.remove(pid);
         let mut ended = Ended {
@@ -139,6 +139,14 @@ impl Session<'_> {
             failure.repeat = Some(self.workers[index].shell_line(&self.results.directory().join(name)));
         }
         self.say_left_behind(&contender.label, &ended.left_behind);
+        if has_no_kernels && ended.failure.is_none() && ended.process.round == 0 {
+            let named = contender.engine.kernel_cache.join(", ");
+            self.progress.say(&format!(
+                "{}: it put nothing into its fresh kernel cache: it compiled nothing, or `kernel_cache` in configs/engines \
+                 names other variables than the framework reads ({named})",
+                contender.label
+            ));
+        }
         let failure = ended.failure.clone();
         let round = ended.process.round + 1;
         let framework = contender.label.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::native;
 use crate::places::Places;
 use crate::worker::Worker;
-use plan::{Contender, HugePages};
+use plan::{Contender, HugePages, KernelCache};
 
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
@@ -66,7 +66,16 @@ pub fn worker(
     Worker {
         binary: places.binary(&engine.worker),
         environment,
+        own_caches: Vec::new(),
         cpus: cpus.map(<[usize]>::to_vec),
         timeout: Duration::from_secs(timeout_s),
+    }
+}
+
+/// The variables that name a cache of compiled kernels of each process's own.
+pub fn own_caches(contender: &Contender, kernel_cache: KernelCache) -> Vec<String> {
+    match kernel_cache {
+        KernelCache::Keep => Vec::new(),
+        KernelCache::Fresh => contender.engine.kernel_cache.clone(),
     }
 }

@@ -96,6 +96,11 @@ impl Live {
         &self.asked
     }
 
+    /// Whether it was given caches of compiled kernels of its own and has put nothing into them.
+    pub(crate) fn left_caches_empty(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::left_caches_empty)
+    }
+
     /// How long it has waited, and what it did meanwhile.
     pub(crate) fn waited(&self) -> Option<Waited> {
         self.waited

@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tooling::Scratch;
+
 use crate::clock::{monotonic_ns, now};
 use crate::interrupt;
 use crate::machine::{Family, MARK, Pinned};
@@ -31,6 +33,8 @@ pub struct Process {
     /// When it was found to have ended, with what it left behind.
     ended: Option<Instant>,
     is_reaped: bool,
+    /// Its own caches of compiled kernels. They go when it has ended.
+    caches: Option<Scratch>,
 }
 
 /// A process that has ended.
@@ -95,7 +99,21 @@ impl Process {
             looked: now(),
             ended: None,
             is_reaped: false,
+            caches: None,
         })
+    }
+
+    /// Leaves it the directory that its caches of compiled kernels lie in.
+    pub(crate) fn with_caches(mut self, caches: Option<Scratch>) -> Process {
+        self.caches = caches;
+        self
+    }
+
+    /// Whether it was given caches of its own and has put nothing into them.
+    pub(crate) fn left_caches_empty(&self) -> bool {
+        // The file that a scratch directory is locked by is always there.
+        let entries = |scratch: &Scratch| std::fs::read_dir(scratch.path()).map_or(0, Iterator::count);
+        self.caches.as_ref().is_some_and(|scratch| entries(scratch) < 2)
     }
 
     pub fn id(&self) -> u32 {

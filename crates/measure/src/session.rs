@@ -67,7 +67,8 @@ impl<'a> Session<'a> {
         let places = &places.on(&plan.device);
         let worker = |contender: &Contender| {
             let settings = (plan.timeout_s, plan.huge_pages);
-            launch::worker(contender, plan.cpus.as_deref(), places, settings)
+            let own_caches = launch::own_caches(contender, plan.kernel_cache);
+            Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
         };
         Ok(Session {
             plan,

@@ -1,11 +1,13 @@
 //! Workers: started with a scrubbed environment, greeted, and given jobs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use judge::run::Outcome;
 use protocol::{Hello, Job, Turn};
+use tooling::Scratch;
 
 use crate::clock::now;
 use crate::command::is_secret;
@@ -23,6 +25,8 @@ pub struct Worker {
     pub binary: PathBuf,
     /// The whole environment of the process.
     pub environment: BTreeMap<String, String>,
+    /// Variables that name a cache on disk of each process's own, in place of what the environment says.
+    pub own_caches: Vec<String>,
     /// The CPUs it may use; all of them if there is no list.
     pub cpus: Option<Vec<usize>>,
     /// The longest that a process may take for its job, waiting for its turns not included.
@@ -77,18 +81,29 @@ impl Worker {
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
-        Process::spawn(&self.binary, arguments, &self.environment, self.cpus.as_deref())
-            .map_err(|error| format!("cannot start {}: {error}", self.binary.display()))
+        let cannot = |error: &dyn Display| format!("cannot start {}: {error}", self.binary.display());
+        let mut environment = self.environment.clone();
+        let caches = (!self.own_caches.is_empty()).then(Scratch::new).transpose();
+        let caches = caches.map_err(|error| cannot(&format_args!("{error:#}")))?;
+        if let Some(scratch) = &caches {
+            // One framework wants a directory, another a file: there is nothing yet, and each makes its own.
+            let place = |name: &String| (name.clone(), scratch.path().join(name).display().to_string());
+            environment.extend(self.own_caches.iter().map(place));
+        }
+        let process = Process::spawn(&self.binary, arguments, &environment, self.cpus.as_deref());
+        Ok(process.map_err(|error| cannot(&error))?.with_caches(caches))
     }
 
     /// The shell line that repeats a job kept in `file`.
     pub(crate) fn shell_line(&self, file: &Path) -> String {
         // It is kept with the results: whoever repeats it knows their own secrets.
-        let variables = self.environment.iter().map(|(name, value)| {
+        let others = self.environment.iter().filter(|(name, _)| !self.own_caches.contains(name));
+        let variables = others.map(|(name, value)| {
             let value = if is_secret(name) { "***" } else { value };
             format!("{name}={}", quoted(value))
         });
-        let variables = variables.collect::<Vec<_>>().join(" ");
+        let caches = self.own_caches.iter().map(|name| format!("{name}=\"$(mktemp -d)/cache\""));
+        let variables = variables.chain(caches).collect::<Vec<_>>().join(" ");
         let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
         format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))
     }
@@ -113,4 +128,47 @@ fn to_line(value: &impl serde::Serialize) -> String {
 /// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Fills its cache, which must be empty, and answers with its place; or dies with that as its last word.
+    const SCRIPT: &str = r#"#!/bin/sh
+[ -e "$CACHE" ] && exit 1
+mkdir "$CACHE" && touch "$CACHE/kernel"
+if [ "$DIES" ]; then echo "$CACHE" >&2; kill -9 $$; fi
+cat <<END
+{"protocol": VERSION, "framework": "f", "binding": "b", "library": "l", "library_path": "$CACHE", "build": {"profile": "release"}}
+END
+"#;
+
+    #[test]
+    fn every_process_has_caches_of_its_own_which_go_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("worker");
+        std::fs::write(&binary, SCRIPT.replace("VERSION", &protocol::VERSION.to_string())).unwrap();
+        std::fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).unwrap();
+        let shared = directory.path().join("kept").display().to_string();
+        let environment = |dies: &str| {
+            let path = std::env::var("PATH").unwrap();
+            let pairs = [("PATH", path), ("CACHE", shared.clone()), ("DIES", dies.to_owned())];
+            pairs.map(|(name, value)| (name.to_owned(), value)).into()
+        };
+        let own_caches = vec!["CACHE".to_owned()];
+        let timeout = Duration::from_secs(60);
+        let worker = Worker { binary, environment: environment(""), own_caches, cpus: None, timeout };
+        let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
+        let dying = Worker { environment: environment("yes"), ..worker.clone() };
+        let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];
+        assert!(own.iter().all(|place| place.ends_with("/CACHE") && !Path::new(place).exists()), "{own:?}");
+        assert_ne!(own[0], own[1]);
+        assert!(worker.shell_line("job".as_ref()).contains(r#" CACHE="$(mktemp -d)/cache" "#));
+        let keeping = Worker { own_caches: Vec::new(), ..worker };
+        assert_eq!(place(&keeping), shared);
+        assert!(Path::new(&shared).join("kernel").exists());
+    }
 }

@@ -243,6 +243,7 @@ impl Draft {
             iterations: iterations as usize,
             has_pilot,
             huge_pages: request.huge_pages,
+            kernel_cache: request.kernel_cache,
             margin: request.margin_percent / 100.0,
             accept_noise: request.accept_noise || is_look,
             patience_s: request.patience_s,

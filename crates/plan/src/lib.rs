@@ -35,7 +35,8 @@ pub use kv_precision::KvPrecision;
 pub use plan::{Contender, Generation, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
 pub use request::{
-    DecodeAsked, DenoiseAsked, HugePages, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked,
+    DecodeAsked, DenoiseAsked, HugePages, KernelCache, PromptSource, Request, RoundsAsked, SamplingAsked,
+    ScheduleAsked,
 };
 pub use study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use switch::Switch;

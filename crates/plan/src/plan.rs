@@ -8,7 +8,7 @@ use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{HugePages, KvPrecision, Prompt, Request};
+use crate::{HugePages, KernelCache, KvPrecision, Prompt, Request};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -158,6 +158,8 @@ pub struct Plan {
     pub has_pilot: bool,
     /// Memory policy of all workers.
     pub huge_pages: HugePages,
+    #[serde(default)]
+    pub kernel_cache: KernelCache,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub accept_noise: bool,

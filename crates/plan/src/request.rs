@@ -64,6 +64,7 @@ pub struct Request {
     /// Memory that all workers of a round may take together, in gigabytes; `None` for what is free.
     pub memory_gb: Option<f64>,
     pub huge_pages: HugePages,
+    pub kernel_cache: KernelCache,
     /// Exact number of warm-up iterations; if `None`, warm-up runs until times settle.
     pub warmup: Option<u32>,
     pub decode: DecodeAsked,
@@ -118,6 +119,7 @@ impl Default for Request {
             schedule: ScheduleAsked::Auto,
             memory_gb: None,
             huge_pages: HugePages::On,
+            kernel_cache: KernelCache::Keep,
             warmup: None,
             decode: DecodeAsked::Forced,
             sampling: SamplingAsked::default(),
@@ -196,6 +198,17 @@ impl HugePages {
             HugePages::Off => "asks for none",
         }
     }
+}
+
+/// What becomes of compiled kernels that a framework keeps on disk ([`configs::Engine::kernel_cache`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelCache {
+    /// Processes find those of earlier ones, as users of the framework have them.
+    #[default]
+    Keep,
+    /// Every process starts with an empty cache of its own.
+    Fresh,
 }
 
 /// The tokens that a decode step is fed.

@@ -171,10 +171,14 @@ pub struct HandOver {
     pub obstacle: Option<Foreign>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The first request after load: the first case's, as it is measured later.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// First request after load to its first token on the host. Computing its context is part of it.
+    /// From its start to its first token on the host. Computing its context is part of it.
     pub first_token_ns: u64,
+    /// Gaps between its tokens, to the last; one fewer than the new tokens. Workers of before this field send none.
+    #[serde(default)]
+    pub gaps_ns: Vec<u64>,
     /// Spawn to first token, less the time that the worker took in between for its own readings: of
     /// memory, of the page cache (and dropping the file from it), of the bundle's description.
     pub since_spawn_ns: Option<u64>,

@@ -77,6 +77,13 @@ mod tests {
     }
 
     #[test]
+    fn a_cold_start_of_before_its_gaps_tells_its_first_token_alone() {
+        let line = r#"{"event":"cold_start","first_token_ns":9,"memory":{}}"#;
+        let cold = ColdStart { first_token_ns: 9, ..ColdStart::default() };
+        assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::ColdStart(cold));
+    }
+
+    #[test]
     fn fields_of_a_newer_version_are_passed_over() {
         let line = r#"{"event":"scored","file":"x","novelty":1}"#;
         assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::Scored(Scored { file: "x".into() }));

@@ -40,9 +40,9 @@ fn memory(memory: &Memory) -> Option<Problem> {
     wrong(peak < resident, "memory.peak_bytes", text)
 }
 
-/// A time, the one since the process was spawned, of which that is a part, and the memory after it.
+/// The time since the process was spawned, of which another is a part, and the memory after both.
 fn phase(part: (&str, u64), whole: (&str, Option<u64>), after: &Memory, at_most: Duration) -> Vec<Problem> {
-    let mut found: Vec<Problem> = time(part.0, part.1, at_most).into_iter().collect();
+    let mut found = Vec::new();
     if let (field, Some(ns)) = whole {
         found.extend(time(field, ns, at_most));
         let text = format!(
@@ -56,8 +56,10 @@ fn phase(part: (&str, u64), whole: (&str, Option<u64>), after: &Memory, at_most:
 }
 
 pub(crate) fn started(started: &Started, since_start: Duration) -> Vec<Problem> {
-    let whole = ("startup_ns", started.startup_ns);
-    phase(("runtime_ns", started.runtime_ns), whole, &started.memory, since_start)
+    let (part, whole) = (("runtime_ns", started.runtime_ns), ("startup_ns", started.startup_ns));
+    let mut found: Vec<Problem> = time(part.0, part.1, since_start).into_iter().collect();
+    found.extend(phase(part, whole, &started.memory, since_start));
+    found
 }
 
 /// What `loaded` must agree with.
@@ -108,9 +110,11 @@ fn weights_file(loaded: &Loaded) -> Option<Problem> {
     }
 }
 
-pub(crate) fn cold_start(cold: &ColdStart, since_start: Duration) -> Vec<Problem> {
+pub(crate) fn cold_start(cold: &ColdStart, new_tokens: usize, since_start: Duration) -> Vec<Problem> {
+    let mut found = times((cold.first_token_ns, &cold.gaps_ns), new_tokens, "", since_start);
     let whole = ("since_spawn_ns", cold.since_spawn_ns);
-    phase(("first_token_ns", cold.first_token_ns), whole, &cold.memory, since_start)
+    found.extend(phase(("first_token_ns", cold.first_token_ns), whole, &cold.memory, since_start));
+    found
 }
 
 pub(crate) fn warmup(
@@ -144,6 +148,31 @@ pub(crate) fn warmup(
     found
 }
 
+/// The times of a request: its first token's, and a gap for each other. `prefix` stands before the names of its fields.
+fn times(
+    (first_token_ns, gaps_ns): (u64, &[u64]),
+    new_tokens: usize,
+    prefix: &str,
+    at_most: Duration,
+) -> Vec<Problem> {
+    let field = |name: &str| format!("{prefix}{name}");
+    let mut found: Vec<Problem> =
+        time(&field("first_token_ns"), first_token_ns, at_most).into_iter().collect();
+    let gaps = gaps_ns.len();
+    let text = format!(
+        "{gaps} gaps for {new_tokens} new tokens; send the time from each token to the next, {} in all",
+        new_tokens.saturating_sub(1)
+    );
+    found.extend(wrong(gaps + 1 != new_tokens, &field("gaps_ns"), text));
+    let sum = gaps_ns.iter().fold(first_token_ns, |sum, &gap| sum.saturating_add(gap));
+    if found.is_empty() {
+        let with_first = |problem: Problem| format!("with `first_token_ns` {}", problem.text);
+        let beyond = time(&field("gaps_ns"), sum, at_most).map(with_first);
+        found.extend(beyond.map(|text| Problem::at(&field("gaps_ns"), text)));
+    }
+    found
+}
+
 /// A request: its times, and as many tokens as were asked for. `prefix` stands before the names of its fields.
 pub(crate) fn case_sample(
     sample: &CaseSample,
@@ -151,23 +180,10 @@ pub(crate) fn case_sample(
     prefix: &str,
     at_most: Duration,
 ) -> Vec<Problem> {
-    let field = |name: &str| format!("{prefix}{name}");
     let Asked { case, new_tokens, vocabulary } = asked;
-    let mut found: Vec<Problem> =
-        time(&field("first_token_ns"), sample.first_token_ns, at_most).into_iter().collect();
-    let gaps = sample.gaps_ns.len();
-    let text = format!(
-        "{gaps} gaps for {new_tokens} new tokens; send the time from each token to the next, {} in all",
-        new_tokens.saturating_sub(1)
-    );
-    found.extend(wrong(gaps + 1 != new_tokens, &field("gaps_ns"), text));
-    let sum = sample.gaps_ns.iter().fold(sample.first_token_ns, |sum, &gap| sum.saturating_add(gap));
-    if found.is_empty() {
-        let with_first = |problem: Problem| format!("with `first_token_ns` {}", problem.text);
-        let beyond = time(&field("gaps_ns"), sum, at_most).map(with_first);
-        found.extend(beyond.map(|text| Problem::at(&field("gaps_ns"), text)));
-    }
-    found.extend(tokens(&sample.tokens, case.prompts.len(), new_tokens, vocabulary, &field("tokens")));
+    let mut found = times((sample.first_token_ns, &sample.gaps_ns), new_tokens, prefix, at_most);
+    let field = format!("{prefix}tokens");
+    found.extend(tokens(&sample.tokens, case.prompts.len(), new_tokens, vocabulary, &field));
     found
 }
 

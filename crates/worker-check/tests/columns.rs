@@ -35,6 +35,7 @@ const CASES: &[Case] = &[
     ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
     ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
     ("jax_denoising_without_jit", "jax", &["--threads", "2", "--no-jit"], DIFFUSION),
+    ("transformers_compiled", "transformers", &["--threads", "2", "--option", "compile=true"], ONE),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
@@ -137,7 +138,7 @@ fn holds(reference: &'static str) -> Result<(), Failed> {
     environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
     environment.insert("PHOTOFINISH_REFERENCES".into(), references);
     let binary = root().join("references/python/worker");
-    let worker = Worker { binary, environment, cpus: None, timeout: LONG };
+    let worker = Worker { binary, environment, own_caches: Vec::new(), cpus: None, timeout: LONG };
     let subject = Subject {
         worker: &worker,
         bundle: &bundle,

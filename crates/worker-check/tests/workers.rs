@@ -46,7 +46,7 @@ fn worker(binary: PathBuf, path: &[PathBuf], timeout: Duration) -> Worker {
     let others = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::join_paths(path.iter().cloned().chain(std::env::split_paths(&others))).unwrap();
     environment.insert("PATH".into(), all.into_string().unwrap());
-    Worker { binary, environment, cpus: None, timeout }
+    Worker { binary, environment, own_caches: Vec::new(), cpus: None, timeout }
 }
 
 fn checked(worker: &Worker) -> (Held, Vec<Phase>) {
@@ -173,8 +173,7 @@ fn the_worker_of_the_page_holds() {
 /// What the page's worker sends, before and after it is broken.
 const BUILD: &str = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
 const STARTED: &str = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
-const COLD: &str =
-    "    send(\"cold_start\", first_token_ns=request(cases[0], 1)[\"first_token_ns\"], memory=memory())\n";
+const COLD: &str = "    send(\"cold_start\", first_token_ns=cold[\"first_token_ns\"], gaps_ns=cold[\"gaps_ns\"], memory=memory())\n";
 const WARM: &str = "    send(\"warmup\", iterations=iterations, settled=False, memory=memory())\n";
 const FIRST: &str = r#"{"first_token_ns": first, "#;
 const SAMPLE: &str = r#"send("sample", case=turn["case"], **sample)"#;
@@ -218,6 +217,9 @@ broken! {
         => ["`iterations[0].cases[0].tokens[0]`: 2 tokens, but 3 were asked for"];
     a_count_of_gaps_that_does_not_fit_is_named(60) [("first, *gaps = ", "first, *gaps = [1] + ")]
         => ["gaps_ns`: 3 gaps for 3 new tokens", "2 in all"];
+    a_cold_start_that_ends_at_its_first_token_is_named(60)
+        [("cold = request(cases[0], count)", "cold = request(cases[0], 1)")]
+        => ["line 4, `gaps_ns`: 0 gaps for 3"];
     a_time_of_zero_is_named(60) [(FIRST, r#"{"first_token_ns": 0, "#)]
         => ["line 4, `first_token_ns`: 0 ns is impossible", "time.monotonic_ns()"];
     a_time_longer_than_what_passed_is_named(60) [(FIRST, r#"{"first_token_ns": first * 10**9, "#)]

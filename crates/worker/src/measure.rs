@@ -48,11 +48,12 @@ pub(crate) fn measure<E: InferenceEngine>(
 
     let phase = Phase::begin(context.gpu);
     let before = clock::now_ns();
-    runner.first_token(engine)?;
-    let now = clock::now_ns();
+    let (start, sample) = runner.first_request(engine)?;
+    let first_token = start + sample.first_token_ns;
     let cold = ColdStart {
-        first_token_ns: now - before,
-        since_spawn_ns: context.spawned_at_ns.map(|spawned| now.saturating_sub(spawned)),
+        first_token_ns: first_token - before,
+        gaps_ns: sample.gaps_ns,
+        since_spawn_ns: context.spawned_at_ns.map(|spawned| first_token.saturating_sub(spawned)),
         memory: phase.end(),
     };
     let mut peak = context.earlier_peak.max(cold.memory.peak_bytes);

@@ -52,17 +52,13 @@ impl<'a> Runner<'a> {
         Runner { denoiser: Some((denoiser, steps)), ..self }
     }
 
-    /// The cold start: the first case's request up to its first token, its result thrown away. Computing the
-    /// context is part of it.
-    pub(crate) fn first_token<E: InferenceEngine>(&mut self, engine: &mut E) -> Result<(), ServeError> {
-        if let Some((denoiser, _)) = &mut self.denoiser {
-            return denoiser.first_step(engine, &self.cases[0], self.new_tokens);
-        }
-        let request = Request::new(&self.cases[0], self.new_tokens, self.kv_cache);
-        self.chosen.begin(0, request.batch);
-        request.begin(engine)?;
-        self.chosen.push(engine.append(&request.prompt, Want::Last)?);
-        Ok(())
+    /// The cold start: the first case's request, after its context, and the clock's reading at the request's start.
+    pub(crate) fn first_request<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+    ) -> Result<(u64, CaseSample), ServeError> {
+        self.fill_context(engine, 0)?;
+        self.whole(engine, 0)
     }
 
     pub(crate) fn iteration<E: InferenceEngine>(
@@ -116,9 +112,18 @@ impl<'a> Runner<'a> {
         engine: &mut E,
         case: usize,
     ) -> Result<CaseSample, ServeError> {
+        Ok(self.whole(engine, case)?.1)
+    }
+
+    /// A request to its last token or step, and the clock's reading at its start.
+    fn whole<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+    ) -> Result<(u64, CaseSample), ServeError> {
         match &self.denoiser {
             Some((_, steps)) => self.denoise(engine, case, *steps),
-            None => Ok(self.timed(engine, case, self.new_tokens)?.1),
+            None => self.timed(engine, case, self.new_tokens),
         }
     }
 
@@ -127,8 +132,8 @@ impl<'a> Runner<'a> {
         engine: &mut E,
         case: usize,
         steps: usize,
-    ) -> Result<CaseSample, ServeError> {
-        let Some((denoiser, _)) = &mut self.denoiser else { return Ok(CaseSample::default()) };
+    ) -> Result<(u64, CaseSample), ServeError> {
+        let Some((denoiser, _)) = &mut self.denoiser else { return Ok((0, CaseSample::default())) };
         let how = (steps, self.decode == Decode::Forced);
         denoiser.request(engine, (case, &self.cases[case]), self.new_tokens, how)
     }

@@ -29,12 +29,9 @@ class Denoiser:
         }
         self._times = times(self.steps, task.get("eps", 1e-3))
 
-    def first_step(self, adapter, case, new_tokens):
-        """The cold start: the first step, its result thrown away."""
-        self.request(adapter, case, new_tokens, 1, False)
-
     def request(self, adapter, case, new_tokens, steps, forced):
-        """One request, up to so many steps. With `forced`, each step is fed the state that the case's trace has."""
+        """One request, up to so many steps, and the clock's reading at its start. With `forced`, each step is fed the state
+        that the case's trace has."""
         now_ns = clock.now_ns
         states = self._masked(case, new_tokens)
         batch, length = len(states), len(states[0])
@@ -44,7 +41,7 @@ class Denoiser:
         unmasked = [[self.steps] * new_tokens for _ in states]
         times_ns, sampler_ns = [], []
 
-        last = now_ns()
+        start = last = now_ns()
         for step in range(steps):
             adapter.begin(batch, length)
             logits = adapter.append(states, True)
@@ -66,7 +63,7 @@ class Denoiser:
             times_ns.append(now - last)
             sampler_ns.append(now - passed)
             last = now
-        return {
+        return start, {
             "first_token_ns": times_ns[0], "gaps_ns": times_ns[1:], "tokens": tokens, "unmasked": unmasked,
             "sampler_ns": sampler_ns,
         }

@@ -16,12 +16,15 @@ def measure(adapter, task, context, stream, send):
 
     phase = Phase()
     before = clock.now_ns()
-    runner.first_token(task["cases"][0])
-    now = clock.now_ns()
+    start, sample = runner.first_request()
+    first_token = start + sample["first_token_ns"]
     spawned = context["spawned_at_ns"]
     memory = phase.end()
-    since_spawn = None if spawned is None else max(now - spawned, 0)
-    send("cold_start", first_token_ns=now - before, since_spawn_ns=since_spawn, memory=memory)
+    cold = {
+        "first_token_ns": first_token - before, "gaps_ns": sample["gaps_ns"],
+        "since_spawn_ns": None if spawned is None else max(first_token - spawned, 0),
+    }
+    send("cold_start", **cold, memory=memory)
     peaks = [context["earlier_peak"], memory["peak_bytes"]]
 
     phase = Phase()

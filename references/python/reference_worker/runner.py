@@ -16,13 +16,10 @@ class Runner:
     def gpu_allocated(self):
         return self._adapter.gpu_allocated()
 
-    def first_token(self, case):
-        """The cold start: one request up to its first token, its result thrown away. Its context is part of it."""
-        if self._denoiser:
-            return self._denoiser.first_step(self._adapter, case, self._new_tokens)
-        context, prompt, capacity = self._parts(case)
-        self._begin(context, len(prompt), capacity)
-        self._adapter.argmax(self._adapter.append(prompt, False))
+    def first_request(self):
+        """The cold start: the first case's request, after its context, and the clock's reading at the request's start."""
+        self.fill_context(0)
+        return self._request(self._cases[0], self._whole())
 
     def iteration(self, index):
         cases = []
@@ -48,7 +45,7 @@ class Runner:
 
     def request(self, case):
         """One request of a case, by its number, whose context is in the cache."""
-        return self._request(self._cases[case], self._whole())
+        return self._request(self._cases[case], self._whole())[1]
 
     def _whole(self):
         """The tokens, or the steps of denoising, of a request."""
@@ -57,7 +54,7 @@ class Runner:
     def _request(self, case, steps):
         if self._denoiser:
             return self._denoiser.request(self._adapter, case, self._new_tokens, steps, self._forced)
-        return self.timed(case, steps)[1]
+        return self.timed(case, steps)
 
     def _parts(self, case):
         """What is in the cache when the clock starts, what is computed then, and the room for all of it.

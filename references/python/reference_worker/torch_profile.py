@@ -47,7 +47,7 @@ class Profile:
         notes = []
         if not self._named:
             notes.append(
-                "Decode steps are compiled, so their kernels are named by inductor and the part of the model is not known."
+                "Passes are compiled, so their kernels are named by inductor and the part of the model is not known."
             )
         return {"profiler": "torch.profiler", "clock": "CLOCK_REALTIME", "events": events(told), "notes": notes}
 

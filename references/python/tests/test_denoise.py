@@ -70,7 +70,7 @@ class Loop(unittest.TestCase):
     def run_it(self, task, new_tokens, prompts=([1, 2],), adapter=None, **trace):
         denoiser = denoise.Denoiser(task, MASK)
         case = {"prompts": [list(prompt) for prompt in prompts], **trace}
-        return denoiser.request(adapter or Scripted(), case, new_tokens, denoiser.steps, bool(trace))
+        return denoiser.request(adapter or Scripted(), case, new_tokens, denoiser.steps, bool(trace))[1]
 
     def test_the_surest_positions_are_unmasked_first_by_logits_of_the_position_before(self):
         sample = self.run_it(task(4), 4)
@@ -223,7 +223,7 @@ class Jobs(unittest.TestCase):
                 passes.append(len(tokens[0]))
                 return super().append(tokens, every)
 
-        cold_and_warm = 1 + 3
+        cold_and_warm = 3 + 3
         for lead_in, before in ((0, 0), (2, 2), (9, 3)):
             passes.clear()
             self.serve(self.measure(lead_in=lead_in), [REQUEST, FINISH], Counting)

@@ -259,9 +259,9 @@ class Jobs(unittest.TestCase):
         warm = events[4]["iterations"][0]["cases"]
         self.assertEqual([event["tokens"] for event in events[5:7]], [warm[1]["tokens"], warm[0]["tokens"]])
 
-    def lengths(self, lead_in, requests, **task):
-        """The numbers of tokens appended at a time after warm-up, and the usage by a clock that each append puts on by
-        1 and each wait for a turn by 100."""
+    def counted(self, lead_in, requests, **task):
+        """The numbers of tokens appended at a time, and the events by a clock that each append puts on by 1 and each wait
+        for a turn by 100."""
         lengths, waited = [], []
 
         class Counting(Adapter):
@@ -283,8 +283,21 @@ class Jobs(unittest.TestCase):
             mock.patch.object(threads, "cpu_times", lambda: {"1": (now(), now())}),
         ):
             serve.serve(lambda: Counting, Waiting(self.job(task, [REQUEST] * requests + [FINISH])), 0, output)
-        cold_and_warm = 1 + 4
-        return lengths[cold_and_warm:], json.loads(output.getvalue().splitlines()[-2])
+        return lengths, [json.loads(line) for line in output.getvalue().splitlines()]
+
+    def lengths(self, lead_in, requests, **task):
+        """The numbers of tokens appended at a time after warm-up, and the usage."""
+        lengths, events = self.counted(lead_in, requests, **task)
+        cold_and_warm = 4 + 4
+        return lengths[cold_and_warm:], events[-2]
+
+    def test_the_cold_start_is_a_request_to_its_last_token_and_its_context_is_part_of_the_first(self):
+        cases = [{"context": [[1] * 5], "prompts": [[2, 3, 4]], "trace": [[4, 5, 6, 7]]}]
+        lengths, events = self.counted(0, 1, cases=cases)
+        self.assertEqual(lengths[:5], [5, 3, 1, 1, 1])
+        self.assertEqual((events[3]["first_token_ns"], events[3]["gaps_ns"]), (2, [1, 1, 1]))
+        _, events = self.counted(0, 1)
+        self.assertEqual((events[3]["first_token_ns"], events[3]["gaps_ns"]), (1, [1, 1, 1]))
 
     def test_a_lead_in_is_the_beginning_of_the_request_and_of_no_more_tokens(self):
         request = [3, 1, 1, 1]

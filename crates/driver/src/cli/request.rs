@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use bundle::Precision;
 use clap::{Args, ValueEnum};
 use plan::{
-    DecodeAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked, ScheduleAsked,
+    DecodeAsked, HugePages, KernelCache, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked,
+    ScheduleAsked,
 };
 use protocol::KvCache;
 
 use super::help::WORK;
 use super::masked::DenoiseFlags;
 use super::values::{
-    kv_precision, parse_device, parse_gigabytes, parse_margin, parse_minutes, parse_rounds, parse_schedule,
-    parse_seconds, precisions, set, set_list,
+    kv_precision, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
+    parse_rounds, parse_schedule, parse_seconds, precisions, set, set_list,
 };
 use super::{ChatFlag, SamplingArgs};
 
@@ -136,6 +137,11 @@ pub(crate) struct RequestArgs {
     /// Ask for huge pages under large allocations, for every worker alike [default: on]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     huge_pages: Option<OnOff>,
+    /// Compiled kernels that a framework keeps on disk: keep finds those of earlier processes, as its users have them;
+    /// fresh gives every process an empty cache of its own, so that its first request compiles everything
+    /// [default: keep]
+    #[arg(long, value_parser = parse_kernel_cache, value_name = "keep|fresh", help_heading = EXPERT, hide_short_help = true)]
+    kernel_cache: Option<KernelCache>,
     /// Warm-up iterations in each process, exactly this many; careful guides ask for at least as many as are measured
     /// [default: until times settle, up to 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EXPERT, hide_short_help = true)]
@@ -278,6 +284,7 @@ impl RequestArgs {
         if let Some(huge_pages) = self.huge_pages {
             request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };
         }
+        set(&mut request.kernel_cache, self.kernel_cache.as_ref());
         request.warmup = self.warmup.or(request.warmup);
         set(&mut request.fair_comparison, self.fair_comparison.as_ref());
         request.reference = self.reference.clone().or_else(|| request.reference.take());

@@ -3,7 +3,7 @@
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use plan::{KvPrecision, RoundsAsked, ScheduleAsked, Switch};
+use plan::{KernelCache, KvPrecision, RoundsAsked, ScheduleAsked, Switch};
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
@@ -45,6 +45,10 @@ pub(super) fn parse_rounds(text: &str) -> Result<RoundsAsked, String> {
 
 pub(super) fn parse_schedule(text: &str) -> Result<ScheduleAsked, String> {
     serde_json::from_value(text.into()).map_err(|_| "auto, interleaved or sequential".into())
+}
+
+pub(super) fn parse_kernel_cache(text: &str) -> Result<KernelCache, String> {
+    serde_json::from_value(text.into()).map_err(|_| "keep or fresh".into())
 }
 
 pub(super) fn parse_switch(text: &str) -> Result<Switch, String> {

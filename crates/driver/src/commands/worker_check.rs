@@ -75,6 +75,7 @@ fn program(binary: PathBuf, threads: usize, request: &Request) -> Worker {
     Worker {
         binary,
         environment: launch::environment(threads, request.huge_pages),
+        own_caches: Vec::new(),
         cpus: machine::choose(threads),
         timeout: Duration::from_secs(request.timeout_s),
     }

@@ -110,6 +110,31 @@ fn what_is_wrong_with_one_framework_is_its_row_s_reason_and_the_others_stand() {
 }
 
 #[test]
+fn fresh_kernel_caches_are_named_and_recorded() {
+    let installation = Installation::new().timed("one", &[]).timed("other", &[]);
+    let file = installation.path("configs/engines/one.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("kernel_cache = [\"MOCK_CACHE\"]\n{text}")).unwrap();
+    let run = |line: &str| {
+        let ran = installation.run(&format!("--frameworks {line} --rounds 1 --format json"));
+        let report = ran.json();
+        let is_said = report["summary"]["heading"].as_str().unwrap().contains("fresh kernel caches");
+        (report["plan"]["kernel_cache"].as_str().unwrap().to_owned(), is_said, ran.stderr)
+    };
+    let (asked, is_said, stderr) = run("one,other --kernel-cache fresh");
+    assert_eq!((asked.as_str(), is_said), ("fresh", true));
+    // The mock compiles nothing.
+    assert_eq!(stderr.matches("put nothing into its fresh kernel cache").count(), 1, "{stderr}");
+    let records = installation.records();
+    let is_fresh = |record: &Value| record["settings"]["kernel_cache"] == "fresh";
+    assert!(records.len() == 2 && records.iter().all(is_fresh), "{records:?}");
+    let (asked, is_said, _) = run("one,other");
+    assert_eq!((asked.as_str(), is_said), ("keep", false));
+    let (_, is_said, stderr) = run("other --kernel-cache fresh");
+    assert!(!is_said && !stderr.contains("kernel cache"), "it keeps no kernels: {stderr}");
+}
+
+#[test]
 fn a_broken_rule_is_only_labelled_when_that_is_asked_for() {
     let installation = Installation::new()
         .timed("good", &[])

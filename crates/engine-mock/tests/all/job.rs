@@ -178,14 +178,14 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
 
 #[test]
 fn a_failure_in_mid_run_keeps_what_was_measured() {
-    // append 1 is the cold start, 2.. the warm-up.
-    let events = serve(settings(&[("fault", "error"), ("fault_at", "4")]), Task::Measure(measure()));
+    // The cold start's request takes four calls, and warm-up the next.
+    let events = serve(settings(&[("fault", "error"), ("fault_at", "6")]), Task::Measure(measure()));
     assert!(events.iter().any(|event| matches!(event, Event::ColdStart(_))));
     assert_eq!(failure(&events), (FailureKind::Failed, "this error was asked for"));
 }
 
-/// The last reading of a process of its own: those of this one count all tests.
-fn usage(options: &[(&str, &str)]) -> Usage {
+/// What a process of its own says: readings and the clock of this one are those of all tests.
+fn said(options: &[(&str, &str)]) -> Vec<Event> {
     let bundle = bundle(1);
     #[expect(clippy::disallowed_methods, reason = "the worker under test")]
     let mut worker = std::process::Command::new(env!("CARGO_BIN_EXE_engine-mock"))
@@ -198,9 +198,34 @@ fn usage(options: &[(&str, &str)]) -> Usage {
     worker.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = worker.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let mut events = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    let usage = events.find_map(|event| if let Event::Usage(usage) = event { Some(usage) } else { None });
-    usage.unwrap_or_else(|| panic!("no usage in {text}"))
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn usage(options: &[(&str, &str)]) -> Usage {
+    let events = said(options);
+    let usage =
+        events.iter().find_map(|event| if let Event::Usage(usage) = event { Some(usage) } else { None });
+    usage.unwrap_or_else(|| panic!("no usage in {events:?}")).clone()
+}
+
+#[test]
+fn the_cold_start_is_the_whole_first_request_with_what_each_step_compiles() {
+    let times = [("token_ms", "2"), ("prefill_token_ms", "1"), ("cold_ms", "7"), ("cold_step_ms", "40")];
+    let events = said(&[&times[..], &[("clock", "scripted")]].concat());
+    let cold =
+        events.iter().find_map(|event| if let Event::ColdStart(cold) = event { Some(cold) } else { None });
+    let cold = cold.unwrap();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let gaps: Vec<f64> = cold.gaps_ns.iter().map(|&ns| ms(ns).round()).collect();
+    assert_eq!((ms(cold.first_token_ns).round(), gaps), (3.0 + 7.0, vec![2.0 + 40.0, 2.0, 2.0]));
+    let warm =
+        events.iter().find_map(|event| if let Event::Warmup(warm) = event { Some(warm) } else { None });
+    let first = &warm.unwrap().iterations[0].cases[0];
+    assert_eq!(
+        (ms(first.first_token_ns).round(), ms(first.gaps_ns[0]).round()),
+        (3.0, 2.0),
+        "it compiled before"
+    );
 }
 
 #[cfg(target_os = "linux")]

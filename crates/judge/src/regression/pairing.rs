@@ -130,6 +130,9 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     if let (Some(a), Some(b)) = (&a.settings.huge_pages, &b.settings.huge_pages) {
         note("huge pages", a.clone(), b.clone());
     }
+    if let (Some(a), Some(b)) = (&a.settings.kernel_cache, &b.settings.kernel_cache) {
+        note("kernel cache", a.clone(), b.clone());
+    }
     let warmup = |record: &Record| match record.request.as_ref().and_then(|request| request.get("warmup")) {
         Some(count) if !count.is_null() => format!("{count} iterations"),
         _ => "until it has settled".to_owned(),

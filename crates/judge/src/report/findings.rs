@@ -4,7 +4,7 @@ use super::{Hybrid, Report, Row, Spread, Summary, answer, effort, sentences};
 use crate::evidence::End;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
-use plan::Rounds;
+use plan::{KernelCache, Rounds};
 
 /// The report in words.
 pub fn summary(report: &Report) -> Summary {
@@ -257,6 +257,11 @@ pub(super) fn heading(report: &Report) -> String {
     let cache = asked
         .filter(|asked| !asked.is_auto())
         .map_or_else(String::new, |asked| format!(", KV cache in {}", asked.name()));
+    let caches = plan.contenders.iter().any(|contender| !contender.engine.kernel_cache.is_empty());
+    let kernels = match plan.kernel_cache {
+        KernelCache::Fresh if caches => ", fresh kernel caches",
+        _ => "",
+    };
     let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let why = match (&report.end, plan.rounds) {
         (End::Clear, _) => " (automatic: enough)",
@@ -267,7 +272,7 @@ pub(super) fn heading(report: &Report) -> String {
     };
     let schedule = effort::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     format!(
-        "{} on {} with {}: {tokens}{batch}{cache}, {}{why}{schedule}",
+        "{} on {} with {}: {tokens}{batch}{cache}{kernels}, {}{why}{schedule}",
         plan.model,
         report.environment.processor(&plan.device),
         count(plan.threads, "thread"),

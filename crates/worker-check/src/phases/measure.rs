@@ -91,7 +91,7 @@ fn hold(
 
     let cold = talk.event::<ColdStart>("cold_start")?;
     if let Some(event) = &cold.event {
-        talk.note_all(cold.line, rules::cold_start(event, cold.since_start));
+        talk.note_all(cold.line, rules::cold_start(event, task.new_tokens, cold.since_start));
     }
     let warm = talk.event::<WarmupDone>("warmup")?;
     if let Some(event) = &warm.event {

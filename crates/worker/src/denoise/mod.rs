@@ -85,24 +85,15 @@ impl Denoiser {
         }
     }
 
-    /// The cold start: the first step, its result thrown away.
-    pub(crate) fn first_step<E: InferenceEngine>(
-        &mut self,
-        engine: &mut E,
-        case: &Case,
-        new_tokens: usize,
-    ) -> Result<(), ServeError> {
-        self.request(engine, (0, case), new_tokens, (1, false)).map(drop)
-    }
-
-    /// One request, up to so many steps. With `forced`, each step is fed the state that the case's trace has.
+    /// One request, up to so many steps, and the clock's reading at its start. With `forced`, each step is fed the state
+    /// that the case's trace has.
     pub(crate) fn request<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         (index, case): (usize, &Case),
         new_tokens: usize,
         (steps, forced): (usize, bool),
-    ) -> Result<CaseSample, ServeError> {
+    ) -> Result<(u64, CaseSample), ServeError> {
         let mut sequences = Sequences::new(case, new_tokens, self.mask);
         let (batch, count) = (case.prompts.len(), case.prompts.len() * new_tokens);
         let mut sample = CaseSample {
@@ -116,7 +107,8 @@ impl Denoiser {
         let trace = (case.trace.concat(), case.unmasked.concat());
         self.begin(index, count);
 
-        let mut last = clock::now_ns();
+        let start = clock::now_ns();
+        let mut last = start;
         for step in 0..steps {
             engine.begin(batch, sequences.length())?;
             let logits = engine.append(&sequences.tokens, Want::All)?;
@@ -145,7 +137,7 @@ impl Denoiser {
         }
         let rows = |values: &[u32]| values.chunks_exact(new_tokens).map(<[u32]>::to_vec).collect();
         (sample.tokens, sample.unmasked) = (rows(&tokens), rows(&unmasked));
-        Ok(sample)
+        Ok((start, sample))
     }
 
     fn begin(&mut self, case: usize, count: usize) {

@@ -62,7 +62,7 @@ fn case() -> Case {
 fn run(task: &Denoise, case: &Case, new_tokens: usize, forced: bool) -> CaseSample {
     let mut engine = Scripted { vocabulary: 10, logits: Vec::new() };
     let mut denoiser = Denoiser::new(task, MASK, 10);
-    denoiser.request(&mut engine, (0, case), new_tokens, (task.steps, forced)).unwrap()
+    denoiser.request(&mut engine, (0, case), new_tokens, (task.steps, forced)).unwrap().1
 }
 
 #[test]

@@ -174,6 +174,24 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
 }
 
 #[test]
+fn the_cold_start_is_a_request_to_its_last_token() {
+    let directory = directory();
+    let without_cache = Measure { kv_cache: KvCache::Off, ..measure() };
+    let case = Case { trace: vec![vec![3]], ..measure().cases.remove(0) };
+    let one_token = Measure { cases: vec![case], new_tokens: 1, ..measure() };
+    for (measure, gaps) in [(measure(), 2), (with_context(), 2), (without_cache, 2), (one_token, 0)] {
+        let events = serve(&job(directory.path(), Task::Measure(measure)));
+        let cold = events.iter().find_map(|event| match event {
+            Event::ColdStart(cold) => Some(cold),
+            _ => None,
+        });
+        let told = &cold.expect("it ran").gaps_ns;
+        assert_eq!(told.len(), gaps);
+        assert!(told.iter().all(|&gap| gap >= APPEND.as_nanos() as u64), "{told:?}");
+    }
+}
+
+#[test]
 fn a_context_is_a_part_of_what_is_continued() {
     let directory = directory();
     let tokens = |measure: Measure| {

@@ -1,5 +1,6 @@
 """Hugging Face transformers on PyTorch, as `generate` drives a model: eager with a `DynamicCache`, or, with the option
-`compile`, decode steps through the model's own `get_compiled_call` with a `StaticCache`.
+`compile`, prompts and decode steps through the model's own `get_compiled_call` with a `StaticCache`. (`generate` compiles
+its decode steps alone.)
 
 A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache."""
 
@@ -63,10 +64,15 @@ class Adapter(Base):
             # Then no mask is made. The attention asks the layers, or is told with each call.
             self._model.config.is_causal = False
         self._compiled = settings.get("options", {}).get("compile") == "true" and settings["jit"]
-        self._decode = self._model
+        self._call, self._graphs, self._words = self._model, lambda: 0, []
         if self._compiled:
-            # What generate() compiles, by generate's own means.
-            self._decode = self._model.get_compiled_call(CompileConfig(fullgraph=True))
+            # By generate's own means. Its default compiles for the first shape, and for all others when a second one comes.
+            self._call = self._model.get_compiled_call(CompileConfig(fullgraph=True))
+            # PyTorch has loaded it by now.
+            from torch._dynamo.utils import counters
+
+            self._graphs = lambda: counters["stats"]["unique_graphs"]
+            self._heads = bundle.model["kv_heads"], bundle.model["head_dim"]
         self._cache, self._room = None, None
 
     def in_effect(self):
@@ -86,7 +92,7 @@ class Adapter(Base):
         return "cuBLAS" if self._device.type == "cuda" else "oneDNN or MKL"
 
     def _jit(self):
-        return f"torch.compile (inductor) {'for decode, eager for prefill' if self._causal else 'of a whole pass'}"
+        return f"torch.compile (inductor) of {'prompts and decode steps' if self._causal else 'a whole pass'}"
 
     def begin(self, batch, capacity):
         if not self._causal:
@@ -97,24 +103,43 @@ class Adapter(Base):
             self._cache.reset()
         else:
             self._cache = StaticCache(config=self._model.config, max_cache_len=capacity)
+            # Else making it would be compiled into the first pass, and the same pass once more without.
+            self._cache.early_initialization(batch, *self._heads, self._dtype, self._device)
             self._room = (batch, capacity)
         self._filled = 0
 
     def append(self, tokens, every):
         ids = torch.tensor(tokens, device=self._device)
-        if not self._causal:
-            found = self._decode(input_ids=ids, use_cache=False, is_causal=False, logits_to_keep=0 if every else 1)
-            return found.logits.cpu()
-        count = ids.shape[1]
-        call = self._decode if count == 1 else self._model
-        positions = torch.arange(self._filled, self._filled + count, device=self._device).unsqueeze(0)
-        self._filled += count
-        found = call(
-            input_ids=ids, position_ids=positions, past_key_values=self._cache, use_cache=True,
-            logits_to_keep=0 if every else 1,
-        )
+        count, call = ids.shape[1], self._call
+        # The logits of the only position are those of every position: no second graph for them.
+        inputs = {"input_ids": ids, "logits_to_keep": 0 if every and count > 1 else 1}
+        if self._causal:
+            positions = torch.arange(self._filled, self._filled + count, device=self._device).unsqueeze(0)
+            inputs |= {"position_ids": positions, "past_key_values": self._cache, "use_cache": True}
+            if every and count > 1:
+                # Parity alone asks for these, untimed, and would wait for a graph of their own.
+                call = self._model
+        else:
+            inputs |= {"use_cache": False, "is_causal": False}
+        graphs = self._graphs()
+        found = call(**inputs)
+        if self._graphs() > graphs:
+            self._words.append(self._pass(ids.shape, every))
+        if self._causal:
+            self._filled += count
         # Waits for a GPU; where they are on the host, it is they.
         return found.logits.cpu()
+
+    def _pass(self, shape, every):
+        """What was compiled for, in words."""
+        batch, count = shape
+        if not self._causal:
+            return f"a pass over {count} positions, batch {batch}{', logits of every position' if every else ''}"
+        kind = f"{'append' if self._filled else 'prefill'} of {count} tokens" if count > 1 else "decode"
+        return f"{kind}, batch {batch}, cache of {self._room[1]}"
+
+    def compiled(self):
+        return list(self._words) if self._compiled else None
 
     def argmax(self, logits):
         return logits[:, -1].argmax(dim=-1).tolist()
