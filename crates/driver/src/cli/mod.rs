@@ -329,3 +329,6 @@ pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
+
+#[cfg(test)]
+mod tests;
