@@ -9,6 +9,7 @@ mod check;
 mod claims;
 mod common;
 mod denoise;
+mod dry_run;
 #[cfg(unix)]
 mod foreign_text;
 #[cfg(unix)]

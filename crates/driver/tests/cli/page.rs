@@ -70,3 +70,63 @@ fn what_is_no_report_is_told_in_a_sentence() {
         report(&installation, path).refused(&[told]);
     }
 }
+
+/// Pages below a directory.
+fn pages(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let pages =
+        files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "html"));
+    pages.chain(directories.iter().flat_map(|directory| pages(directory))).collect()
+}
+
+/// Relative links of a page, with whether each leads to a file.
+fn links(page: &Path) -> Vec<(String, bool)> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let targets = ["href=\"", "src=\""].map(|start| text.split(start).skip(1).collect::<Vec<_>>()).concat();
+    let targets = targets.into_iter().filter_map(|rest| rest.split(['"', '#']).next());
+    let relative = targets.filter(|target| !target.is_empty() && !target.contains(':'));
+    relative.map(|target| (target.to_owned(), page.parent().unwrap().join(target).is_file())).collect()
+}
+
+fn dead(directory: &Path) -> Vec<String> {
+    let of_page = |page: &PathBuf| -> Vec<String> {
+        let dead = links(page).into_iter().filter(|(_, is_there)| !is_there);
+        dead.map(|(target, _)| format!("{} links to {target}", page.display())).collect()
+    };
+    pages(directory).iter().flat_map(of_page).collect()
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file() {
+    let installation = two();
+    installation.run(&[
+        "sweep",
+        "generate",
+        "--frameworks",
+        "one,two",
+        "--prompt-tokens",
+        "4,6",
+        "--rounds",
+        "1",
+    ]);
+    let results = directory(&installation);
+    assert_eq!(pages(&results).len(), 3, "the study's and its cells'");
+    let count = |page: &Path| links(page).len();
+    let before = count(&results.join("report.html"));
+    assert!(before >= 5, "{before}");
+    assert_eq!(dead(&results), [""; 0]);
+    // Written again without the cells' pages, as where only a part was kept.
+    for page in pages(&results).iter().filter(|page| page.parent() != Some(&results)) {
+        std::fs::remove_file(page).unwrap();
+    }
+    assert_eq!(report(&installation, &["latest"]).code, Some(0));
+    assert_eq!((dead(&results), count(&results.join("report.html"))), (vec![], before - 2));
+}
+
+#[test]
+fn every_link_of_a_published_page_leads_to_a_file() {
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
+    assert!(pages(&published).len() > 1);
+    assert_eq!(dead(&published), [""; 0]);
+}
