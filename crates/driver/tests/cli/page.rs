@@ -1,5 +1,7 @@
 //! Pages and pictures: made by every run, and made again from what it saved.
 
+use std::path::{Path, PathBuf};
+
 use crate::common::{Installation, Ran, photofinish};
 
 fn two() -> Installation {
@@ -100,17 +102,8 @@ fn dead(directory: &Path) -> Vec<String> {
 #[test]
 fn every_link_of_a_page_leads_to_a_file() {
     let installation = two();
-    installation.run(&[
-        "sweep",
-        "generate",
-        "--frameworks",
-        "one,two",
-        "--prompt-tokens",
-        "4,6",
-        "--rounds",
-        "1",
-    ]);
-    let results = directory(&installation);
+    installation.run("sweep generate --frameworks one,two --prompt-tokens 4,6 --rounds 1").exits(0);
+    let results = installation.results();
     assert_eq!(pages(&results).len(), 3, "the study's and its cells'");
     let count = |page: &Path| links(page).len();
     let before = count(&results.join("report.html"));
@@ -120,7 +113,7 @@ fn every_link_of_a_page_leads_to_a_file() {
     for page in pages(&results).iter().filter(|page| page.parent() != Some(&results)) {
         std::fs::remove_file(page).unwrap();
     }
-    assert_eq!(report(&installation, &["latest"]).code, Some(0));
+    report(&installation, "latest").exits(0);
     assert_eq!((dead(&results), count(&results.join("report.html"))), (vec![], before - 2));
 }
 
