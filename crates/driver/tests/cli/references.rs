@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Installation, array, row};
+use crate::common::{Installation, array, outcome, row};
 
 fn python_sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python").canonicalize().unwrap()
@@ -63,8 +63,9 @@ fn a_reference_that_is_not_set_up_is_a_row_with_the_command() {
     let environment =
         "[env]\nPHOTOFINISH_REFERENCE = \"genai\"\nPHOTOFINISH_REFERENCES = \"{cache}/references\"\n";
     reference(&installation, "genai", "python/worker", environment);
-    let ran = installation.run(COMPARE);
-    assert!(ran.stdout.contains("cargo xtask setup --references=genai"), "{}{}", ran.stdout, ran.stderr);
+    let report = installation.json(1, COMPARE);
+    let (_, reason) = outcome(&report, "theirs");
+    assert!(reason.contains("cargo xtask setup --references=genai"), "{reason}");
 }
 
 /// Its rules one by one, in its own language.
