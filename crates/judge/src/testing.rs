@@ -139,6 +139,7 @@ pub fn contender(label: &str) -> Contender {
         native: Vec::new(),
         settings: EngineSettings::default(),
         memory: None,
+        kernel_cache: Vec::new(),
         options: BTreeMap::new(),
         env: BTreeMap::new(),
     };
