@@ -152,8 +152,40 @@ pub fn keep(
             record.left_out.push(format!("the samples ({})", kilobytes(&files)));
         }
     }
+    unlink_what_is_not_kept(&kept.join(PAGE))?;
     let text = serde_json::to_string_pretty(&record)? + "\n";
     room.write(RECORD, &plain(&text, &paths))
+}
+
+/// Takes the links to files that are not kept out of a page, if there is one.
+fn unlink_what_is_not_kept(page: &Path) -> Result<()> {
+    let directory = page.parent().unwrap_or(Path::new(""));
+    let Ok(text) = fs::read_to_string(page) else { return Ok(()) };
+    let unlinked = unlinked(&text, |file| directory.join(file).is_file());
+    fs::write(page, unlinked).with_context(|| format!("cannot write {}", page.display()))
+}
+
+/// A page without the relative links that lead nowhere: their words stay, but not as further items of a list of files.
+fn unlinked(page: &str, is_kept: impl Fn(&str) -> bool) -> String {
+    const LINK: &str = "<a href=\"";
+    let mut pieces = page.split(LINK);
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let link =
+            piece.split_once("\">").and_then(|(target, rest)| Some((target, rest.split_once("</a>")?)));
+        let is_elsewhere = |target: &str| target.starts_with('#') || target.contains(':');
+        match link {
+            Some((target, (words, after))) if !is_elsewhere(target) && !is_kept(target) => {
+                match text.strip_suffix(", ").map(str::len) {
+                    Some(length) => text.truncate(length),
+                    None => text += words,
+                }
+                text += after;
+            }
+            _ => text.extend([LINK, piece]),
+        }
+    }
+    text
 }
 
 fn cell_name(index: usize) -> String {
@@ -287,6 +319,21 @@ mod tests {
         assert!(matches!(of_checkout(Some(false)).due(&other), Some(Due::Changed(_))));
         let raised = Run { revision: 2, changed: Some("why".into()), ..run() };
         assert_eq!(of_checkout(Some(false)).due(&raised), Some(Due::Changed("why".into())));
+    }
+
+    #[test]
+    fn a_kept_page_links_to_what_is_kept() {
+        let (study, kept) = (study(400_000), tempfile::tempdir().unwrap());
+        let link = |target: &str, words: &str| format!("<a href=\"{target}\">{words}</a>");
+        let files =
+            [("report.json", "report.json"), ("report.csv", "report.csv"), ("report.md", "report.md")];
+        let files = files.map(|(target, words)| link(target, words));
+        let cell = link(&study.path().join("2026-cell").join("report.html").display().to_string(), "a cell");
+        let page = format!("<p>{}</p><li>1: {cell}</li>{}", files.join(", "), link("#top", "up"));
+        fs::write(study.path().join(PAGE), page).unwrap();
+        keep(Some(study.path()), kept.path(), record(), &[]).unwrap();
+        let expected = format!("<p>{}, {}</p><li>1: a cell</li>{}", files[0], files[2], link("#top", "up"));
+        assert_eq!(fs::read_to_string(kept.path().join(PAGE)).unwrap(), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::bundles;
 use crate::machine::memory;
 use crate::native;
 use crate::places::Places;
-use configs::Engine;
+use configs::{Engine, Model};
 use plan::fit;
 use plan::{Failure, KvPrecision, Result};
 use setup::Target;
@@ -122,8 +122,13 @@ impl Source {
     }
 }
 
-/// The source of a model, and its name in configs/models.
-fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, Option<&'a str>)> {
+/// Refuses a model that has neither a name nor a path here. Nothing is read or fetched.
+pub fn find_model(places: &Places, model: &str) -> Result<()> {
+    located(places, model).map(drop)
+}
+
+/// The source of a model, with its file of configs/models if it has one. The source may have to be fetched.
+fn located(places: &Places, model: &str) -> Result<(Source, Option<Model>)> {
     if Source::is_named(model) {
         return Ok((Source::Named(model.to_owned()), None));
     }
@@ -137,19 +142,27 @@ fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, O
     }
     let config = configs::model(&places.configs, model)?;
     let source = config.source.replace("{cache}", &places.cache.display().to_string());
-    if Source::is_named(&source) {
-        return Ok((Source::Named(source), Some(model)));
+    let source =
+        if Source::is_named(&source) { Source::Named(source) } else { Source::Path(PathBuf::from(source)) };
+    Ok((source, Some(config)))
+}
+
+/// The source of a model, and its name in configs/models. What it names is fetched if it is not there.
+fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, Option<&'a str>)> {
+    let (source, config) = located(places, model)?;
+    let Some(config) = config else { return Ok((source, None)) };
+    if let Source::Path(path) = &source {
+        if !path.exists() && !config.native.is_empty() {
+            native::pieces(places, &config.native, quiet)?;
+        }
+        if !path.exists() {
+            let path = path.display();
+            return Err(Failure::usage(format!(
+                "{model}: its file in configs/models names {path}, which does not exist"
+            )));
+        }
     }
-    let path = PathBuf::from(&source);
-    if !path.exists() && !config.native.is_empty() {
-        native::pieces(places, &config.native, quiet)?;
-    }
-    if !path.exists() {
-        return Err(Failure::usage(format!(
-            "{model}: its file in configs/models names {source}, which does not exist"
-        )));
-    }
-    Ok((Source::Path(path), Some(model)))
+    Ok((source, Some(model)))
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use bundle::Bundle;
-use configs::{Suite, SuitePrompt};
+use configs::{Engine, Suite, SuitePrompt};
 use plan::ab::engines_of;
 use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
@@ -38,8 +38,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     let names: Vec<&str> = engines.iter().map(|engine| engine.name.as_str()).collect();
     device::check(&request.device, &names)?;
     device::keep_to_oneself(request, places)?;
-    let suite = suite(&request.prompts, places)?;
-    let draft = Draft::new(request, engines, suite, available_threads())?;
+    let draft = drafted(request, engines, places)?;
     provision::workers(places, &draft.engines(), quiet)?;
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
@@ -59,6 +58,18 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         plan.prompts.iter().filter_map(chat_line).for_each(say_once);
     }
     Ok((plan, bundle))
+}
+
+/// The part of a comparison that is known without building, fetching or preparing anything. `auto` stays the device.
+pub fn draft(request: &Request, places: &Places) -> Result<Draft> {
+    plan::check(request)?;
+    let draft = drafted(request, engines_of(request, places)?, places)?;
+    provision::find_model(places, request.model())?;
+    Ok(draft)
+}
+
+fn drafted(request: &Request, engines: Vec<Engine>, places: &Places) -> Result<Draft> {
+    Draft::new(request, engines, suite(&request.prompts, places)?, available_threads())
 }
 
 /// The model as it is used: a masked-diffusion model as a decoder that goes token by token, if that is asked for.

@@ -147,6 +147,32 @@ impl Draft {
         self.contenders.iter().map(|contender| contender.precision).collect()
     }
 
+    /// The columns of the comparison.
+    pub fn contenders(&self) -> &[Contender] {
+        &self.contenders
+    }
+
+    /// The number of rounds.
+    pub fn rounds(&self) -> Rounds {
+        self.rounds
+    }
+
+    /// Measured iterations in each process, unless a pilot may choose them.
+    pub fn iterations(&self) -> Option<u32> {
+        let is_open = self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
+        (!is_open).then_some(self.iterations)
+    }
+
+    /// New tokens for each prompt.
+    pub fn new_tokens(&self) -> usize {
+        self.new_tokens
+    }
+
+    /// Name of the suite, if it is one of `configs/suites`.
+    pub fn suite_name(&self) -> Option<&str> {
+        self.suite_name.as_deref()
+    }
+
     /// The engines of all contenders.
     pub fn engines(&self) -> Vec<Engine> {
         self.contenders.iter().map(|contender| contender.engine.clone()).collect()

@@ -219,7 +219,10 @@ fn sweep() -> String {
     cells[1].rows[1].state = State::Struck;
     cells[1].rows[1].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2".into()];
     cells.push(Cell::refused(at(Axis::Batch, 64), "it does not fit into memory".into()));
-    page(render::page::study(&testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells)))
+    page(render::page::study(
+        &testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells),
+        &|_| true,
+    ))
 }
 
 fn ab() -> String {
@@ -231,11 +234,14 @@ fn ab() -> String {
     let arms = ["fused".to_owned(), "base".to_owned()];
     let places = [("candle", 32), ("ort", 32), ("candle", 128), ("ort", 128)];
     let cells = places.map(|(name, tokens)| testing::cell(place(name, tokens), [40.0, 50.0]));
-    page(render::page::study(&testing::study("ab fused", StudyView::Ab(arms), cells.into())))
+    page(render::page::study(&testing::study("ab fused", StudyView::Ab(arms), cells.into()), &|_| true))
 }
 
 fn crossed() -> String {
-    page(render::page::study(&testing::study("ab optimised", StudyView::Crossed, vec![testing::crossed()])))
+    page(render::page::study(
+        &testing::study("ab optimised", StudyView::Crossed, vec![testing::crossed()]),
+        &|_| true,
+    ))
 }
 
 fn history() -> String {

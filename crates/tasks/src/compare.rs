@@ -22,13 +22,14 @@ pub(crate) struct Needs {
     model: Option<String>,
     device: Option<String>,
     quiet: bool,
-    help: bool,
+    /// Whether the help or a plan is asked for: nothing is measured.
+    is_idle: bool,
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     let needs = Needs::read(args)?;
     let reporter = Reporter::new(needs.quiet);
-    if needs.help || needs.is_refused() {
+    if needs.is_idle || needs.is_refused() {
         cargo::build(workspace, &["driver"], None, reporter)?;
     } else {
         provide(workspace, &needs, reporter)?;
@@ -115,7 +116,7 @@ impl Needs {
                 None => (arg.as_ref(), None),
             };
             match name {
-                "--help" | "-h" => needs.help = true,
+                "--help" | "-h" | "--dry-run" => needs.is_idle = true,
                 "--quiet" | "-q" => needs.quiet = true,
                 "--frameworks" | "--model" | "--device" => {
                     let value = inline
@@ -161,9 +162,11 @@ mod tests {
         let found = needs(&["--frameworks", "candle,tch", "--model=a.gguf", "--quiet"]);
         assert_eq!(found.frameworks, ["candle", "tch"]);
         assert_eq!(found.model.as_deref(), Some("a.gguf"));
-        assert!(found.quiet && !found.help);
+        assert!(found.quiet && !found.is_idle);
         assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);
-        assert!(needs(&["--frameworks", "tch", "--help"]).help);
+        for flag in ["--help", "--dry-run"] {
+            assert!(needs(&["--frameworks", "tch", flag]).is_idle);
+        }
         assert_eq!(needs(&["--device", "cuda:1"]).device.as_deref(), Some("cuda:1"));
         assert_eq!(needs(&["--device=auto"]).gpus(), [0]);
         assert!(needs(&["--device=cpu"]).gpus().is_empty() && !needs(&["--device=cpu"]).is_refused());

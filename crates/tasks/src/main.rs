@@ -15,6 +15,8 @@ mod features;
 mod fuzz;
 mod gate;
 mod install;
+#[cfg(test)]
+mod pages;
 mod profile;
 mod readers;
 mod references;

@@ -1,22 +1,10 @@
 //! Rules on the text of the repository's files.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result};
-use tooling::process::{command, output_of};
-
 use crate::{Finding, pages};
 
 pub(crate) const NAMED_OF: &str = "a function's name says what it gives";
 pub(crate) const BEGINS_WITH_OF: &str = "a doc comment begins with a noun or a verb";
 pub(crate) const SETS_CLOCK: &str = "the clock is set by worker and engine-mock alone";
-
-/// The repository's files that are text, each with its name from the root.
-pub(crate) fn texts(root: &Path) -> Result<Vec<(String, String)>> {
-    // Listed and gone: deleted, but not committed yet.
-    let read = |name: String| Some((std::fs::read_to_string(root.join(&name)).ok()?, name));
-    Ok(files(root)?.into_iter().filter_map(read).map(|(text, name)| (name, text)).collect())
-}
 
 pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -99,38 +87,6 @@ fn names_a_machine_path(line: &str) -> bool {
     })
 }
 
-/// Tracked files and those about to be; all of them where there is no git.
-fn files(root: &Path) -> Result<Vec<String>> {
-    let mut git = command("git");
-    git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-    match output_of(&mut git) {
-        Ok(names) => Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect()),
-        Err(_) => {
-            let mut found = Vec::new();
-            walk(root, root, &mut found)?;
-            Ok(found)
-        }
-    }
-}
-
-fn walk(root: &Path, directory: &Path, found: &mut Vec<String>) -> Result<()> {
-    let entries =
-        std::fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    for entry in entries {
-        let entry = entry?;
-        let path: PathBuf = entry.path();
-        let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
-        if entry.file_type()?.is_dir() {
-            if !["target", "results", ".git"].contains(&name.as_str()) {
-                walk(root, &path, found)?;
-            }
-        } else {
-            found.push(name);
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,17 +147,5 @@ mod tests {
     fn a_file_belongs_to_its_crate() {
         let places = ["crates/a/src/lib.rs", "references/gguf/src/lib.rs", "xtask/src/main.rs", "docs/a.md"];
         assert_eq!(places.map(place_of), ["a", "reference-gguf", "xtask", "docs/a.md"]);
-    }
-
-    #[test]
-    fn without_git_the_files_are_found_all_the_same() {
-        let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(root.path().join("crates/x")).unwrap();
-        std::fs::create_dir_all(root.path().join("target/release")).unwrap();
-        std::fs::write(root.path().join("crates/x/lib.rs"), "").unwrap();
-        std::fs::write(root.path().join("target/release/x.rs"), "").unwrap();
-        let mut found = Vec::new();
-        walk(root.path(), root.path(), &mut found).unwrap();
-        assert_eq!(found, ["crates/x/lib.rs"]);
     }
 }

@@ -4,9 +4,11 @@ mod arrows;
 mod cycles;
 mod files;
 mod graph;
+mod links;
 mod modules;
 mod names;
 mod pages;
+mod paths;
 mod sizes;
 
 use std::fmt;
@@ -33,7 +35,7 @@ impl fmt::Display for Finding {
 /// Checks the checkout at `root`: prints the longest files and functions and what was found, and ends in an error if a
 /// rule is broken.
 pub fn run(root: &Path) -> Result<()> {
-    let texts = files::texts(root)?;
+    let texts = tooling::texts(root)?;
     let sizes = sizes::Sizes::read(&texts)?;
     println!("{sizes}");
     let graph = graph::Graph::read(root)?;
@@ -46,6 +48,9 @@ pub fn run(root: &Path) -> Result<()> {
     }
     findings.extend(texts.iter().flat_map(|(name, text)| files::check(name, text)));
     findings.extend(sizes.check());
+    let tree = links::Tree::new(&tooling::files(root)?);
+    findings.extend(links::check(&texts, &tree));
+    findings.extend(paths::check(&texts, &tree));
     for finding in &findings {
         println!("tidy: {finding}");
     }

@@ -18,39 +18,47 @@ pub(crate) struct Asked<'a> {
     pub(crate) vocabulary: usize,
 }
 
+fn wrong(is_wrong: bool, field: &str, text: impl Into<String>) -> Option<Problem> {
+    is_wrong.then(|| Problem::at(field, text))
+}
+
 /// A duration in nanoseconds that must be no longer than the driver itself saw it take.
 fn time(field: &str, ns: u64, at_most: Duration) -> Option<Problem> {
-    (Duration::from_nanos(ns) > at_most + SLACK).then(|| {
-        let text = format!(
-            "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, \
-             without the time spent waiting",
-            ns as f64 / 1e6,
-            at_most.as_secs_f64() * 1e3
-        );
-        Problem::at(field, text)
-    })
+    let text = format!(
+        "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, without \
+         the time spent waiting",
+        ns as f64 / 1e6,
+        at_most.as_secs_f64() * 1e3
+    );
+    wrong(Duration::from_nanos(ns) > at_most + SLACK, field, text)
 }
 
 /// A peak is the highest.
 fn memory(memory: &Memory) -> Option<Problem> {
     let (peak @ 1.., resident) = (memory.peak_bytes?, memory.resident_bytes?) else { return None };
-    (peak < resident).then(|| {
-        let text =
-            format!("{peak} is below `memory.resident_bytes`, {resident}; send the highest of the phase");
-        Problem::at("memory.peak_bytes", text)
-    })
+    let text = format!("{peak} is below `memory.resident_bytes`, {resident}; send the highest of the phase");
+    wrong(peak < resident, "memory.peak_bytes", text)
+}
+
+/// The time since the process was spawned, of which another is a part, and the memory after both.
+fn phase(part: (&str, u64), whole: (&str, Option<u64>), after: &Memory, at_most: Duration) -> Vec<Problem> {
+    let mut found = Vec::new();
+    if let (field, Some(ns)) = whole {
+        found.extend(time(field, ns, at_most));
+        let text = format!(
+            "shorter than `{}`, which is a part of it; count it from `spawned_at_ns`, or send null",
+            part.0
+        );
+        found.extend(wrong(ns < part.1, field, text));
+    }
+    found.extend(memory(after));
+    found
 }
 
 pub(crate) fn started(started: &Started, since_start: Duration) -> Vec<Problem> {
-    let mut found: Vec<Problem> = time("runtime_ns", started.runtime_ns, since_start).into_iter().collect();
-    if let Some(startup) = started.startup_ns {
-        found.extend(time("startup_ns", startup, since_start));
-        if startup < started.runtime_ns {
-            let text = "shorter than `runtime_ns`, which is a part of it; count it from `spawned_at_ns`, or send null";
-            found.push(Problem::at("startup_ns", text));
-        }
-    }
-    found.extend(memory(&started.memory));
+    let (part, whole) = (("runtime_ns", started.runtime_ns), ("startup_ns", started.startup_ns));
+    let mut found: Vec<Problem> = time(part.0, part.1, since_start).into_iter().collect();
+    found.extend(phase(part, whole, &started.memory, since_start));
     found
 }
 
@@ -70,54 +78,42 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &LoadAsked<'_>, since_start: Durati
         ("in_effect.precision", &in_effect.precision, asked.precision),
         ("in_effect.device", &in_effect.device, asked.device),
     ] {
-        if observed != asked {
-            let text = format!(
-                "{observed:?}, but the job asked for {asked:?}; do what is asked, or send {{\"event\": \"failed\", \
-                 \"kind\": \"unsupported\", \"reason\": …}}"
-            );
-            found.push(Problem::at(field, text));
-        }
+        let text = format!(
+            "{observed:?}, but the job asked for {asked:?}; do what is asked, or send {{\"event\": \"failed\", \
+             \"kind\": \"unsupported\", \"reason\": …}}"
+        );
+        found.extend(wrong(observed != asked, field, text));
     }
     // A worker that has no cache says so, whatever is asked.
-    if asked.kv_cache == KvCache::Off && in_effect.kv_cache != "recomputed" {
-        let text =
-            "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
-        found.push(Problem::at("in_effect.kv_cache", text));
-    }
+    let has_cache = asked.kv_cache == KvCache::Off && in_effect.kv_cache != "recomputed";
+    let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
+    found.extend(wrong(has_cache, "in_effect.kv_cache", text));
     found.extend(weights_file(loaded));
-    if loaded.page_cache.as_ref().is_some_and(|page_cache| page_cache.evicted != asked.evict) {
-        let text = format!("the job's `evict` was {}; send that", asked.evict);
-        found.push(Problem::at("page_cache.evicted", text));
-    }
+    let is_other = loaded.page_cache.as_ref().is_some_and(|page_cache| page_cache.evicted != asked.evict);
+    let text = format!("the job's `evict` was {}; send that", asked.evict);
+    found.extend(wrong(is_other, "page_cache.evicted", text));
     found
 }
 
 fn weights_file(loaded: &Loaded) -> Option<Problem> {
-    let file = &loaded.weights_file;
+    let (file, told) = (&loaded.weights_file, loaded.weights_bytes);
     match std::fs::metadata(file) {
         Err(error) => {
             let text =
                 format!("{file:?}: {error}; send the path of the file that the weights were read from");
             Some(Problem::at("weights_file", text))
         }
-        Ok(found) if found.len() != loaded.weights_bytes => {
-            let text = format!("{}, but {file} has {} bytes; send that", loaded.weights_bytes, found.len());
-            Some(Problem::at("weights_bytes", text))
+        Ok(found) => {
+            let text = format!("{told}, but {file} has {} bytes; send that", found.len());
+            wrong(found.len() != told, "weights_bytes", text)
         }
-        Ok(_) => None,
     }
 }
 
 pub(crate) fn cold_start(cold: &ColdStart, new_tokens: usize, since_start: Duration) -> Vec<Problem> {
     let mut found = times((cold.first_token_ns, &cold.gaps_ns), new_tokens, "", since_start);
-    if let Some(since_spawn) = cold.since_spawn_ns {
-        found.extend(time("since_spawn_ns", since_spawn, since_start));
-        if since_spawn < cold.first_token_ns {
-            let text = "shorter than `first_token_ns`, which is a part of it; count it from `spawned_at_ns`, or send null";
-            found.push(Problem::at("since_spawn_ns", text));
-        }
-    }
-    found.extend(memory(&cold.memory));
+    let whole = ("since_spawn_ns", cold.since_spawn_ns);
+    found.extend(phase(("first_token_ns", cold.first_token_ns), whole, &cold.memory, since_start));
     found
 }
 
@@ -129,24 +125,16 @@ pub(crate) fn warmup(
 ) -> Vec<Problem> {
     let mut found: Vec<Problem> = memory(&warmup.memory).into_iter().collect();
     let count = warmup.iterations.len();
-    if count == 0 || count > max_iterations {
-        let text = format!(
-            "{count} iterations; run at least one and at most `warmup.max_iterations`, {max_iterations}"
-        );
-        found.push(Problem::at("iterations", text));
-    }
+    let text =
+        format!("{count} iterations; run at least one and at most `warmup.max_iterations`, {max_iterations}");
+    found.extend(wrong(count == 0 || count > max_iterations, "iterations", text));
     for (index, iteration) in warmup.iterations.iter().enumerate() {
         let path = format!("iterations[{index}]");
-        if iteration.index != index {
-            let text = format!("{}; number the iterations from 0: send {index}", iteration.index);
-            found.push(Problem::at(&format!("{path}.index"), text));
-        }
-        if iteration.cases.len() != asked.len() {
-            let text = format!(
-                "{} cases; an iteration runs each of the job's {} cases once",
-                iteration.cases.len(),
-                asked.len()
-            );
+        let text = format!("{}; number the iterations from 0: send {index}", iteration.index);
+        found.extend(wrong(iteration.index != index, &format!("{path}.index"), text));
+        let (ran, cases) = (iteration.cases.len(), asked.len());
+        if ran != cases {
+            let text = format!("{ran} cases; an iteration runs each of the job's {cases} cases once");
             found.push(Problem::at(&format!("{path}.cases"), text));
             continue;
         }
@@ -171,21 +159,16 @@ fn times(
     let mut found: Vec<Problem> =
         time(&field("first_token_ns"), first_token_ns, at_most).into_iter().collect();
     let gaps = gaps_ns.len();
-    if gaps + 1 != new_tokens {
-        let text = format!(
-            "{gaps} gaps for {new_tokens} new tokens; send the time from each token to the next, {} in all",
-            new_tokens - 1
-        );
-        found.push(Problem::at(&field("gaps_ns"), text));
-    }
-    let sum = gaps_ns.iter().fold(first_token_ns, |sum, gap| sum.saturating_add(*gap));
+    let text = format!(
+        "{gaps} gaps for {new_tokens} new tokens; send the time from each token to the next, {} in all",
+        new_tokens.saturating_sub(1)
+    );
+    found.extend(wrong(gaps + 1 != new_tokens, &field("gaps_ns"), text));
+    let sum = gaps_ns.iter().fold(first_token_ns, |sum, &gap| sum.saturating_add(gap));
     if found.is_empty() {
-        found.extend(
-            time(&field("gaps_ns"), sum, at_most).map(|problem| Problem {
-                text: format!("with `first_token_ns` {}", problem.text),
-                ..problem
-            }),
-        );
+        let with_first = |problem: Problem| format!("with `first_token_ns` {}", problem.text);
+        let beyond = time(&field("gaps_ns"), sum, at_most).map(with_first);
+        found.extend(beyond.map(|text| Problem::at(&field("gaps_ns"), text)));
     }
     found
 }
@@ -245,34 +228,25 @@ pub(crate) fn usage(usage: &Usage, turns: Turns, hash: &str) -> Vec<Problem> {
     let mut found: Vec<Problem> = memory(&usage.memory).into_iter().collect();
     found.extend(time("wall_ns", usage.wall_ns, turns.seen));
     let wall = Duration::from_nanos(usage.wall_ns);
-    if usage.wall_ns > 0 && wall + SLACK < turns.told {
-        let text = format!(
-            "{:.1} ms, but the samples took {:.1} ms; send the wall time of all measured requests together",
-            wall.as_secs_f64() * 1e3,
-            turns.told.as_secs_f64() * 1e3
-        );
-        found.push(Problem::at("wall_ns", text));
-    }
-    match &usage.weights_sha256 {
+    let text = format!(
+        "{:.1} ms, but the samples took {:.1} ms; send the wall time of all measured requests together",
+        wall.as_secs_f64() * 1e3,
+        turns.told.as_secs_f64() * 1e3
+    );
+    found.extend(wrong(usage.wall_ns > 0 && wall + SLACK < turns.told, "wall_ns", text));
+    let text = match &usage.weights_sha256 {
         None => {
-            let text = "null, but the turn asked for it (`hash`: true); send the sha256 of the weights file";
-            found.push(Problem::at("weights_sha256", text));
+            "null, but the turn asked for it (`hash`: true); send the sha256 of the weights file".to_owned()
         }
-        Some(told) if told != hash => {
-            let text = format!("{told}, but the file's is {hash}; hash the file that `weights_file` names");
-            found.push(Problem::at("weights_sha256", text));
-        }
-        Some(_) => {}
-    }
-    let is_falling = |times: &Vec<u64>| times.windows(2).all(|pair| pair[0] >= pair[1]);
-    if usage.thread_cpu_ns.as_ref().is_some_and(|times| !is_falling(times)) {
-        found.push(Problem::at("thread_cpu_ns", "not in order; send the busiest thread first"));
-    }
-    if let (Some(peak), Some(own)) = (usage.peak_bytes, usage.memory.peak_bytes)
-        && peak < own
-    {
+        Some(told) => format!("{told}, but the file's is {hash}; hash the file that `weights_file` names"),
+    };
+    found.extend(wrong(usage.weights_sha256.as_deref() != Some(hash), "weights_sha256", text));
+    let is_falling = |times: &Vec<u64>| times.is_sorted_by(|one, next| one >= next);
+    let rises = usage.thread_cpu_ns.as_ref().is_some_and(|times| !is_falling(times));
+    found.extend(wrong(rises, "thread_cpu_ns", "not in order; send the busiest thread first"));
+    if let (Some(peak), Some(own)) = (usage.peak_bytes, usage.memory.peak_bytes) {
         let text = format!("{peak} is below `memory.peak_bytes`, {own}; send the highest of all phases");
-        found.push(Problem::at("peak_bytes", text));
+        found.extend(wrong(peak < own, "peak_bytes", text));
     }
     found
 }
@@ -284,28 +258,17 @@ pub(crate) fn probed(
     at_most: Duration,
 ) -> Vec<Problem> {
     let mut found: Vec<Problem> = time("compute_ns", probed.compute_ns, at_most).into_iter().collect();
-    if probed.sweeps_ns.is_empty() {
-        found.push(Problem::at("sweeps_ns", "empty; sweep the buffer once at least"));
-    }
-    if probed.multiply_adds_ns.len() != asked.repeats {
-        let text = format!(
-            "{} times; the job asked for {} (`repeats`)",
-            probed.multiply_adds_ns.len(),
-            asked.repeats
-        );
-        found.push(Problem::at("multiply_adds_ns", text));
-    }
+    let sweeps = probed.sweeps_ns.len();
+    found.extend(wrong(sweeps == 0, "sweeps_ns", "empty; sweep the buffer once at least"));
+    let (times, repeats) = (probed.multiply_adds_ns.len(), asked.repeats);
+    let text = format!("{times} times; the job asked for {repeats} (`repeats`)");
+    found.extend(wrong(times != repeats, "multiply_adds_ns", text));
     for (field, times) in [("sweeps_ns", &probed.sweeps_ns), ("multiply_adds_ns", &probed.multiply_adds_ns)] {
         found.extend(times.iter().max().and_then(|&ns| time(field, ns, at_most)));
     }
-    if probed.bytes < asked.bytes {
-        let text =
-            format!("{}, but {} were asked for; say how many one sweep reads", probed.bytes, asked.bytes);
-        found.push(Problem::at("bytes", text));
-    }
-    if probed.threads != threads {
-        let text = format!("{}, but the job gave {threads}; use that many at once", probed.threads);
-        found.push(Problem::at("threads", text));
-    }
+    let text = format!("{}, but {} were asked for; say how many one sweep reads", probed.bytes, asked.bytes);
+    found.extend(wrong(probed.bytes < asked.bytes, "bytes", text));
+    let text = format!("{}, but the job gave {threads}; use that many at once", probed.threads);
+    found.extend(wrong(probed.threads != threads, "threads", text));
     found
 }

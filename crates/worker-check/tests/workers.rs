@@ -170,186 +170,81 @@ fn the_worker_of_the_page_holds() {
     assert!(of_page().lines().count() < 100, "the page shows a short worker");
 }
 
-/// What is said of the worker when it is broken by these replacements: all of `said`, in one line.
-fn breaks(patches: &[(&str, &str)], said: &[&str]) {
-    let (held, phases) = patched(patches, Duration::from_secs(60));
-    assert!(!held.all());
-    let text = text(&phases);
-    let is_said = text.lines().any(|line| said.iter().all(|part| line.contains(part)));
-    assert!(is_said, "no line says {said:?}:\n{text}");
+/// What the page's worker sends, before and after it is broken.
+const BUILD: &str = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
+const STARTED: &str = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
+const COLD: &str = "    send(\"cold_start\", first_token_ns=cold[\"first_token_ns\"], gaps_ns=cold[\"gaps_ns\"], memory=memory())\n";
+const WARM: &str = "    send(\"warmup\", iterations=iterations, settled=False, memory=memory())\n";
+const FIRST: &str = r#"{"first_token_ns": first, "#;
+const SAMPLE: &str = r#"send("sample", case=turn["case"], **sample)"#;
+const TWICE: &str = "send(\"sample\", case=turn[\"case\"], **sample)\n        send(\"sample\", case=turn[\"case\"], **sample)";
+const LOADED: &str = "    weights = load_file(file)\n";
+const CHATTER: &str = "    weights = load_file(file)\n    print('Loading …', file=out)\n";
+const DONE: &str = "        send(\"done\")\n";
+const FAILED: &str =
+    "    send(\"failed\", kind=kind, reason=f\"{type(error).__name__}: {error}\")\n    sys.exit(1)\n";
+const MEASURED: &str = "    cases, count, wall_ns = ";
+
+/// A test for each way of breaking the page's worker: its name, the time limit in seconds, what is replaced in the
+/// worker's text, and what one line must say.
+macro_rules! broken {
+    ($($name:ident($seconds:literal) $patches:expr => $said:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            let (held, phases) = patched(&$patches, Duration::from_secs($seconds));
+            let text = text(&phases);
+            let is_said = text.lines().any(|line| $said.iter().all(|part| line.contains(part)));
+            assert!(!held.all() && is_said, "no line says {:?}:\n{text}", $said);
+        }
+    )* };
 }
 
-#[test]
-fn a_field_of_another_type_is_named() {
-    let build = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
-    breaks(
-        &[(build, r#""build": "release""#)],
-        &["line 1, `build`: expected an object", "send {\"profile\""],
-    );
-}
-
-#[test]
-fn seconds_in_the_place_of_nanoseconds_are_named() {
-    breaks(
-        &[("from time import monotonic_ns as now", "from time import monotonic as now")],
-        &["`runtime_ns`: expected a whole number, 0 or more, found the number"],
-    );
-}
-
-#[test]
-fn a_missing_field_is_named() {
-    breaks(
-        &[("memory=memory(), wall_ns=wall_ns,", "memory=memory(),")],
-        &["`wall_ns`: missing: expected a whole number"],
-    );
-}
-
-#[test]
-fn a_missing_event_is_named() {
-    let started = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
-    breaks(&[(started, "")], &["line 2: `loaded` comes before `started`, or `started` is missing"]);
-}
-
-#[test]
-fn a_wrong_order_is_named() {
-    let cold = "    send(\"cold_start\", first_token_ns=cold[\"first_token_ns\"], gaps_ns=cold[\"gaps_ns\"], memory=memory())\n";
-    let warm = "    send(\"warmup\", iterations=iterations, settled=False, memory=memory())\n";
-    breaks(&[(cold, ""), (warm, &format!("{warm}{cold}"))], &["line 4: `warmup` comes before `cold_start`"]);
-}
-
-#[test]
-fn an_answer_for_another_case_is_named() {
-    breaks(
-        &[(r#"send("sample", case=turn["case"], **sample)"#, r#"send("sample", case=0, **sample)"#)],
-        &["line 7, `case`: 0, but turn 2 asked for case 1"],
-    );
-}
-
-#[test]
-fn too_few_tokens_are_named() {
-    breaks(
-        &[(r#"np.transpose(tokens).tolist()"#, r#"np.transpose(tokens)[:, 1:].tolist()"#)],
-        &["`iterations[0].cases[0].tokens[0]`: 2 tokens, but 3 were asked for"],
-    );
-}
-
-#[test]
-fn a_count_of_gaps_that_does_not_fit_is_named() {
-    breaks(
-        &[("first, *gaps = ", "first, *gaps = [1] + ")],
-        &["gaps_ns`: 3 gaps for 3 new tokens", "2 in all"],
-    );
-}
-
-#[test]
-fn a_cold_start_that_ends_at_its_first_token_is_named() {
-    breaks(
-        &[("cold = request(cases[0], count)", "cold = request(cases[0], 1)")],
-        &["line 4, `gaps_ns`: 0 gaps for 3"],
-    );
-}
-
-#[test]
-fn a_time_of_zero_is_named() {
-    breaks(
-        &[(r#"{"first_token_ns": first, "#, r#"{"first_token_ns": 0, "#)],
-        &["line 4, `first_token_ns`: 0 ns is impossible", "time.monotonic_ns()"],
-    );
-}
-
-#[test]
-fn a_time_longer_than_what_passed_is_named() {
-    breaks(
-        &[(r#"{"first_token_ns": first, "#, r#"{"first_token_ns": first * 10**9, "#)],
-        &["`first_token_ns`:", "is impossible: the driver saw"],
-    );
-}
-
-#[test]
-fn two_answers_to_one_turn_are_named() {
-    let sample = r#"        send("sample", case=turn["case"], **sample)"#;
-    breaks(&[(sample, &format!("{sample}\n{sample}"))], &["line 7: a second answer to turn 1"]);
-}
-
-#[test]
-fn output_that_is_not_flushed_is_named() {
-    let (held, phases) = patched(&[("file=out, flush=True", "file=out")], Duration::from_secs(5));
-    let text = text(&phases);
-    assert!(
-        !held.all() && text.contains("the lines lay in a buffer; flush stdout after every line"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_worker_that_waits_for_something_else_is_named() {
-    let patch = ("    cases, count, wall_ns = ", "    sys.stdin.read()\n    cases, count, wall_ns = ");
-    let (held, phases) = patched(&[patch], Duration::from_secs(5));
-    let text = text(&phases);
-    assert!(!held.all() && text.contains("`cold_start` did not come within 5 s"), "{text}");
-}
-
-#[test]
-fn chatter_on_stdout_is_named() {
-    let patch = (
-        "    weights = load_file(file)\n",
-        "    weights = load_file(file)\n    print('Loading …', file=out)\n",
-    );
-    breaks(&[patch], &["line 3: not a JSON object: \"Loading …\"", "print everything else to stderr"]);
-}
-
-#[test]
-fn an_exit_code_is_named() {
-    let (held, phases) = patched(
-        &[("        send(\"done\")\n", "        send(\"done\")\n        os._exit(3)\n")],
-        Duration::from_secs(60),
-    );
-    let text = text(&phases);
-    assert!(!held.all() && text.contains("exit code 3 after `done`; exit with 0"), "{text}");
-}
-
-#[test]
-fn a_failure_that_is_not_told_is_named() {
-    let told =
-        "    send(\"failed\", kind=kind, reason=f\"{type(error).__name__}: {error}\")\n    sys.exit(1)\n";
-    breaks(
-        &[(told, "    raise\n")],
-        &[
-            "`hello` did not come: it ended with exit code 1",
-            "NotImplementedError",
-            "send {\"event\": \"failed\"",
-        ],
-    );
-}
-
-#[test]
-fn a_parity_file_of_another_shape_is_named() {
-    breaks(
-        &[("logits(ids)[:, kept:].copy()", "logits(ids)[:, kept + 1:].copy()")],
-        &["case.0 in the file has shape [1, 7, 256]", "here [1, 8, 256]"],
-    );
-}
-
-#[test]
-fn tokens_that_are_not_its_own_choice_are_named() {
-    breaks(
-        &[("logits(feed)[:, -1].argmax(-1)", "logits(feed)[:, -1].argmin(-1)")],
-        &["`file`: its logits choose token", "but request 0 answered"],
-    );
-}
-
-#[test]
-fn another_precision_than_asked_is_named() {
-    breaks(
-        &[(r#"IN_EFFECT = {"precision": "f32""#, r#"IN_EFFECT = {"precision": "f16""#)],
-        &["line 3, `in_effect.precision`: \"f16\", but the job asked for \"f32\""],
-    );
-}
-
-#[test]
-fn a_hash_that_was_asked_for_and_not_sent_is_named() {
-    breaks(
-        &[(r#".hexdigest() if turn["hash"] else None"#, r#".hexdigest() if False else None"#)],
-        &["`weights_sha256`: null, but the turn asked for it"],
-    );
+broken! {
+    a_field_of_another_type_is_named(60) [(BUILD, r#""build": "release""#)]
+        => ["line 1, `build`: expected an object", "send {\"profile\""];
+    seconds_in_the_place_of_nanoseconds_are_named(60)
+        [("from time import monotonic_ns as now", "from time import monotonic as now")]
+        => ["`runtime_ns`: expected a whole number, 0 or more, found the number"];
+    a_missing_field_is_named(60) [("memory=memory(), wall_ns=wall_ns,", "memory=memory(),")]
+        => ["`wall_ns`: missing: expected a whole number"];
+    a_missing_event_is_named(60) [(STARTED, "")]
+        => ["line 2: `loaded` comes before `started`, or `started` is missing"];
+    a_wrong_order_is_named(60) [(COLD, ""), (WARM, &format!("{WARM}{COLD}"))]
+        => ["line 4: `warmup` comes before `cold_start`"];
+    an_answer_for_another_case_is_named(60) [(SAMPLE, r#"send("sample", case=0, **sample)"#)]
+        => ["line 7, `case`: 0, but turn 2 asked for case 1"];
+    too_few_tokens_are_named(60) [("np.transpose(tokens).tolist()", "np.transpose(tokens)[:, 1:].tolist()")]
+        => ["`iterations[0].cases[0].tokens[0]`: 2 tokens, but 3 were asked for"];
+    a_count_of_gaps_that_does_not_fit_is_named(60) [("first, *gaps = ", "first, *gaps = [1] + ")]
+        => ["gaps_ns`: 3 gaps for 3 new tokens", "2 in all"];
+    a_cold_start_that_ends_at_its_first_token_is_named(60)
+        [("cold = request(cases[0], count)", "cold = request(cases[0], 1)")]
+        => ["line 4, `gaps_ns`: 0 gaps for 3"];
+    a_time_of_zero_is_named(60) [(FIRST, r#"{"first_token_ns": 0, "#)]
+        => ["line 4, `first_token_ns`: 0 ns is impossible", "time.monotonic_ns()"];
+    a_time_longer_than_what_passed_is_named(60) [(FIRST, r#"{"first_token_ns": first * 10**9, "#)]
+        => ["`first_token_ns`:", "is impossible: the driver saw"];
+    two_answers_to_one_turn_are_named(60) [(SAMPLE, TWICE)] => ["line 7: a second answer to turn 1"];
+    output_that_is_not_flushed_is_named(5) [("file=out, flush=True", "file=out")]
+        => ["the lines lay in a buffer; flush stdout after every line"];
+    a_worker_that_waits_for_something_else_is_named(5)
+        [(MEASURED, &format!("    sys.stdin.read()\n{MEASURED}"))] => ["`cold_start` did not come within 5 s"];
+    chatter_on_stdout_is_named(60) [(LOADED, CHATTER)]
+        => ["line 3: not a JSON object: \"Loading …\"", "print everything else to stderr"];
+    an_exit_code_is_named(60) [(DONE, &format!("{DONE}        os._exit(3)\n"))]
+        => ["exit code 3 after `done`; exit with 0"];
+    a_failure_that_is_not_told_is_named(60) [(FAILED, "    raise\n")]
+        => ["`hello` did not come: it ended with exit code 1", "NotImplementedError", "send {\"event\": \"failed\""];
+    a_parity_file_of_another_shape_is_named(60)
+        [("logits(ids)[:, kept:].copy()", "logits(ids)[:, kept + 1:].copy()")]
+        => ["case.0 in the file has shape [1, 7, 256]", "here [1, 8, 256]"];
+    tokens_that_are_not_its_own_choice_are_named(60)
+        [("logits(feed)[:, -1].argmax(-1)", "logits(feed)[:, -1].argmin(-1)")]
+        => ["`file`: its logits choose token", "but request 0 answered"];
+    another_precision_than_asked_is_named(60)
+        [(r#"IN_EFFECT = {"precision": "f32""#, r#"IN_EFFECT = {"precision": "f16""#)]
+        => ["line 3, `in_effect.precision`: \"f16\", but the job asked for \"f32\""];
+    a_hash_that_was_asked_for_and_not_sent_is_named(60)
+        [(r#".hexdigest() if turn["hash"] else None"#, r#".hexdigest() if False else None"#)]
+        => ["`weights_sha256`: null, but the turn asked for it"];
 }

@@ -1,4 +1,4 @@
-//! The container: GGUF version 3, little-endian (docs/gguf.md of the ggml project).
+//! The container: GGUF version 3, little-endian (gguf.md in the ggml project's docs).
 
 use std::io::{BufWriter, Error, Result, Write};
 

@@ -51,6 +51,9 @@ pub(crate) struct Cli {
     pub(crate) command: Option<Command>,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
+    /// Resolve the command and print its plan; nothing is built, fetched or measured
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) screen: ScreenArgs,
 }
@@ -326,3 +329,6 @@ pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bundle::Bundle;
+use bundle::{Bundle, Precision};
 use clap::Parser;
 use configs::Suite;
 use judge::Report;
@@ -18,20 +18,12 @@ use crate::output::{print, screen};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     interrupt::listen()?;
-    if args.show_text && !matches!(args.format, Format::Table | Format::Markdown) {
-        return Err(Failure::usage(
-            "--show-text writes text: take --format table or markdown; report.json has the tokens",
-        ));
-    }
+    check(args)?;
     prepare_export(args.export.as_deref())?;
     let places = args.here.places.find()?;
-    if let Some(name) = &args.request.suite {
-        let suite = configs::suite(&places.configs, name)?;
-        if !suite.command.is_empty() {
-            no_text(args)?;
-            let options = study::Options { can_resume: false, ..study::Options::new(args, None) };
-            return study::run(&suite_study(name, &suite, &args.request)?, &options);
-        }
+    if let Some(asked) = study_of_suite(args, &places)? {
+        let options = study::Options { can_resume: false, ..study::Options::new(args, None) };
+        return study::run(&asked, &options);
     }
     let request = args.request.request();
     if request.quantize.is_empty() {
@@ -42,6 +34,27 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
         return ended(&report, unsaved);
     }
     precisions(&request, args, &places)
+}
+
+/// Refuses flags that do not go together.
+pub(super) fn check(args: &CompareArgs) -> Result<()> {
+    if args.show_text && !matches!(args.format, Format::Table | Format::Markdown) {
+        return Err(Failure::usage(
+            "--show-text writes text: take --format table or markdown; report.json has the tokens",
+        ));
+    }
+    Ok(())
+}
+
+/// The study that --suite names, if its file has a command in place of prompts.
+pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Option<StudyRequest>> {
+    let Some(name) = &args.request.suite else { return Ok(None) };
+    let suite = configs::suite(&places.configs, name)?;
+    if suite.command.is_empty() {
+        return Ok(None);
+    }
+    no_text(args)?;
+    suite_study(name, &suite, &args.request).map(Some)
 }
 
 /// Shows the text that was asked for, and exports the records.
@@ -111,8 +124,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
     let mut reports = Vec::new();
     let mut worst = 0;
     let mut failure = None;
-    for &precision in &request.quantize {
-        let request = Request { precisions: vec![precision], quantize: Vec::new(), ..request.clone() };
+    for request in at_each_precision(request) {
         let destination = destination(args, places);
         let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
             // Tables are shown as they come. The other formats are one document.
@@ -137,6 +149,16 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         finish(&reports, args, &destination(args, places))?;
     }
     failure.map_or(Ok(worst), Err)
+}
+
+/// The comparisons that `--quantize` asks for: one at each precision.
+pub(super) fn at_each_precision(request: &Request) -> Vec<Request> {
+    let at = |&precision: &Precision| Request {
+        precisions: vec![precision],
+        quantize: Vec::new(),
+        ..request.clone()
+    };
+    request.quantize.iter().map(at).collect()
 }
 
 fn side_by_side(reports: &[Report], format: Format) -> String {

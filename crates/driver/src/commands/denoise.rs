@@ -11,16 +11,22 @@ use super::single::{Single, with_chat};
 use crate::cli::{DenoiseArgs, Format};
 use crate::output::print;
 
-pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
+/// The work that the flags ask for; refuses flags that do not go together.
+pub(super) fn task(args: &DenoiseArgs) -> Result<Denoise> {
     if matches!(args.format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage("denoise prints a table (the text alone) or json"));
     }
     args.chat.check(args.prompt.as_deref())?;
-    let (asked, new_tokens) = (args.asked(), args.new_tokens as usize);
+    let asked = args.asked();
     if asked.steps.len() > 1 {
         return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
     }
-    let mut task = asked.denoise(args.sampling(), new_tokens, args.seed.unwrap_or(0))?;
+    asked.denoise(args.sampling(), args.new_tokens as usize, args.seed.unwrap_or(0))
+}
+
+pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
+    let mut task = task(args)?;
+    let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
     let config = single.bundle.config();

@@ -10,11 +10,16 @@ use super::single::{Single, with_chat};
 use crate::cli::{Format, GenerateArgs};
 use crate::output::print;
 
-pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
+/// Refuses flags that do not go together.
+pub(super) fn check(args: &GenerateArgs) -> Result<()> {
     if matches!(args.format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage("generate prints a table (the text alone) or json"));
     }
-    args.chat.check(args.prompt.as_deref())?;
+    args.chat.check(args.prompt.as_deref())
+}
+
+pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
+    check(args)?;
     let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;

@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod denoise;
 mod diff;
+mod dry_run;
 mod generate;
 mod history;
 mod measured;
@@ -32,6 +33,9 @@ use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.
 pub(crate) fn run(cli: &Cli) -> Result<u8> {
+    if cli.dry_run {
+        return dry_run::dry_run(cli);
+    }
     match &cli.command {
         None => compare::compare(&cli.compare),
         Some(Command::Compare(args)) => compare::compare(args),

@@ -44,14 +44,17 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
     Outputs::new(files, render::page::run(report, &gaps_ms(evidence), &by_process(evidence)))
 }
 
-/// Every file of a study.
-pub(super) fn study_outputs(report: &StudyReport) -> Outputs {
+/// Every file of a study, whose cells' directories are in `directory`.
+pub(super) fn study_outputs(report: &StudyReport, directory: &Path) -> Outputs {
     let files = vec![
         (REPORT.to_owned(), saved::pretty(report).into_bytes()),
         ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
     ];
-    Outputs::new(files, render::page::study(report))
+    Outputs::new(
+        files,
+        render::page::study(report, &|cell| directory.join(cell).join("report.html").is_file()),
+    )
 }
 
 /// Saves the run's own files, then its records in the history, so that the history only names files that exist. Returns

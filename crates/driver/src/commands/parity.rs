@@ -18,13 +18,11 @@ use crate::output::{print, screen};
 const PROCESSES: u32 = 3;
 
 pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
-    if args.format == Format::Csv {
-        return Err(Failure::usage("parity prints a table, json or markdown"));
-    }
+    let request = request(args)?;
     interrupt::listen()?;
     let started = OffsetDateTime::now_utc();
     let places = args.here.places.find()?;
-    let (plan, bundle) = resolve::resolve(&request(args), &places, args.here.quiet)?;
+    let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
     if plan.denoise.is_some() {
         return Err(Failure::usage(
             "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks \
@@ -71,7 +69,10 @@ fn measured(
 }
 
 /// The request for a comparison of the same frameworks on the same prompts. Parity has no planning of its own.
-fn request(args: &ParityArgs) -> Request {
+pub(super) fn request(args: &ParityArgs) -> Result<Request> {
+    if args.format == Format::Csv {
+        return Err(Failure::usage("parity prints a table, json or markdown"));
+    }
     let mut request = args.model.request();
     request.frameworks.clone_from(&args.frameworks);
     request.prompts = match (args.tokens.as_slice(), args.prompt.as_slice(), &args.prompts) {
@@ -86,5 +87,5 @@ fn request(args: &ParityArgs) -> Request {
     request.rounds = Some(RoundsAsked::Fixed(PROCESSES));
     request.cold_load = Some(false);
     request.accept_noise = args.accept_noise;
-    request
+    Ok(request)
 }

@@ -13,6 +13,25 @@ use crate::cli::{Cli, Command, Places, PlanArgs, first_line};
 use crate::output::print;
 
 pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
+    let plan = made(args)?;
+    save(&args.out, &(pretty(&plan) + "\n"))?;
+    let last = plan.shards.len() - 1;
+    print(&format!(
+        "{}\nrun each of 0 to {last}: photofinish run --plan {} --shard I\n",
+        described(&plan, args),
+        args.out.display(),
+    ))?;
+    Ok(0)
+}
+
+/// What is planned, in a line.
+pub(super) fn described(plan: &PlanFile, args: &PlanArgs) -> String {
+    let (cells, shards) = (plan.planned.len(), plan.shards.len());
+    format!("{}: {cells} cells in {shards} shards: {}", plan.study, args.out.display())
+}
+
+/// The plan that is asked for. Nothing is written.
+pub(super) fn made(args: &PlanArgs) -> Result<PlanFile> {
     let (mut asked, places) = parse(&args.command)?;
     asked.request.seed.get_or_insert_with(drawn_seed);
     let places = places.find()?;
@@ -37,25 +56,14 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
         machine: machine.clone(),
         cells: cells.clone(),
     });
-    let plan = PlanFile {
+    Ok(PlanFile {
         schema: SCHEMA,
         study: study.name,
         view: study.view,
         asked,
         shards: jobs.collect(),
         planned,
-    };
-    save(&args.out, &(pretty(&plan) + "\n"))?;
-    let last = plan.shards.len() - 1;
-    print(&format!(
-        "{}: {} cells in {} shards: {}\nrun each of 0 to {last}: photofinish run --plan {} --shard I\n",
-        plan.study,
-        plan.planned.len(),
-        plan.shards.len(),
-        args.out.display(),
-        args.out.display(),
-    ))?;
-    Ok(0)
+    })
 }
 
 /// Cells of each shard, dealt back and forth. Neighbours cost about the same, and no shard gets all the larger values

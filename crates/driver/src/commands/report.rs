@@ -85,7 +85,7 @@ fn outputs(directory: &Path) -> Result<Outputs> {
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
     let Some(value) = saved::json(&path)? else { return unfinished(directory) };
     if value.get("study").is_some() {
-        return Ok(study_outputs(&judge::study::read(value).map_err(unreadable)?));
+        return Ok(study_outputs(&judge::study::read(value).map_err(unreadable)?, directory));
     }
     let report = judge::report::read(value).map_err(unreadable)?;
     // A page without samples has fewer charts, and is still useful.
@@ -108,7 +108,7 @@ fn unfinished(directory: &Path) -> Result<Outputs> {
         return Ok(Outputs { files, missing: None });
     }
     if let Some(report) = study::unfinished(directory)? {
-        return Ok(study_outputs(&report));
+        return Ok(study_outputs(&report, directory));
     }
     let (report, evidence) = measure::collection::judged(directory)?;
     Ok(report_outputs(&report, &evidence))

@@ -28,7 +28,8 @@ pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
     Ok(0)
 }
 
-fn read_sequences(args: &ScoreArgs) -> Result<Vec<Vec<u32>>> {
+/// The sequences of the file of tokens.
+pub(super) fn read_sequences(args: &ScoreArgs) -> Result<Vec<Vec<u32>>> {
     let path = args.tokens_file.display();
     let text = std::fs::read_to_string(&args.tokens_file)
         .map_err(|e| Failure::usage(format!("cannot read {path}: {e}")))?;

@@ -1,6 +1,7 @@
 //! One framework, one untimed job: the part that `generate` and `score` share.
 
 use bundle::Bundle;
+use configs::Engine;
 use judge::Outcome;
 use measure::device;
 use measure::provision::{self, Wanted};
@@ -31,12 +32,8 @@ impl Single {
         (batch, capacity): (usize, usize),
     ) -> Result<Single> {
         interrupt::listen()?;
-        let request = model.request();
-        if let Some(axis) = plan::axes::varied(&request).first() {
-            return Err(Failure::usage(format!("{} takes one value here", axis.flag())));
-        }
         let places = here.places.find()?;
-        let engine = configs::engine(&places.configs, framework)?;
+        let (request, engine) = asked(framework, model, &places)?;
         let (request, why) =
             device::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
         why.filter(|_| !here.quiet).into_iter().for_each(|why| eprintln!("{why}"));
@@ -101,6 +98,15 @@ impl Single {
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)
     }
+}
+
+/// What is asked of one framework: a request, with the engine.
+pub(super) fn asked(framework: &str, model: &ModelArgs, places: &Places) -> Result<(Request, Engine)> {
+    let request = model.request();
+    if let Some(axis) = plan::axes::varied(&request).first() {
+        return Err(Failure::usage(format!("{} takes one value here", axis.flag())));
+    }
+    Ok((request, configs::engine(&places.configs, framework)?))
 }
 
 /// The object that is printed, with the chat's text if the prompt was put through a template.

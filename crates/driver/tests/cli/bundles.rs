@@ -4,9 +4,9 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran};
+use crate::common::{Installation, Ran, array};
 
 struct Cache(Installation);
 
@@ -22,8 +22,7 @@ impl Cache {
     /// A bundle of this name that nobody has used for so many days.
     fn with(self, name: &str, days: u64) -> Cache {
         std::fs::create_dir_all(self.path(name)).unwrap();
-        for entry in std::fs::read_dir(self.0.path("model")).unwrap() {
-            let entry = entry.unwrap();
+        for entry in std::fs::read_dir(self.0.path("model")).unwrap().flatten() {
             std::fs::copy(entry.path(), self.path(name).join(entry.file_name())).unwrap();
         }
         let manifest = File::options().write(true).open(self.path(name).join("manifest.json")).unwrap();
@@ -31,129 +30,88 @@ impl Cache {
         self
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
-        let ran = self.0.run(&[&["bundles"], arguments].concat());
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        ran
+    fn run(&self, line: &str) -> Ran {
+        self.0.run(&format!("bundles {line}")).exits(0)
     }
 
-    fn listed(&self, arguments: &[&str]) -> Vec<Value> {
-        let listed = self.run(&[arguments, &["--format", "json"]].concat()).json();
-        listed["bundles"].as_array().unwrap().clone()
+    fn listed(&self, line: &str) -> Vec<Value> {
+        array(&self.0.json(0, &format!("bundles {line}"))["bundles"]).to_vec()
     }
 
     /// Names of the directories that are there.
     fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path("")).unwrap().map(|entry| entry.unwrap().path());
-        let directories = entries.filter(|path| path.is_dir());
-        let mut names: Vec<_> =
-            directories.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+        let entries = std::fs::read_dir(self.path("")).unwrap().flatten();
+        let directories = entries.filter(|entry| entry.path().is_dir());
+        let mut names: Vec<_> = directories.map(|entry| entry.file_name().into_string().unwrap()).collect();
         names.sort();
         names
-    }
-
-    /// As a process that uses the bundle has it.
-    fn used(&self, name: &str) -> File {
-        let path = self.path(&format!(".{name}.used"));
-        let file = File::options().create(true).truncate(false).write(true).open(path).unwrap();
-        file.lock_shared().unwrap();
-        file
     }
 }
 
 #[test]
 fn bundles_are_listed_with_what_they_hold_and_their_last_use() {
+    assert_eq!(Cache::new().listed(""), [Value::Null; 0]);
     let cache = Cache::new().with("old-1", 40).with("new-2", 0);
-    let listed = cache.listed(&[]);
+    let listed = cache.listed("");
     let [new, old] = listed.as_slice() else { panic!("{listed:?}") };
     assert_eq!((&old["bundle"], &old["model"]), (&"old-1".into(), &"nothing".into()));
-    assert_eq!(old["precisions"], serde_json::json!(["f32", "bf16", "f16", "int8"]));
+    assert_eq!(old["precisions"], json!(["f32", "bf16", "f16", "int8"]));
     assert!(old["bytes"].as_u64().unwrap() > 10_000 && new["in_use"] == false, "{listed:?}");
-    let ran = cache.run(&[]);
-    assert!(ran.stdout.contains("40 days ago") && ran.stdout.contains("today"), "{}", ran.stdout);
-    assert!(ran.stderr.starts_with("2 bundles, "), "{}", ran.stderr);
+    let table = cache.run("").stdout;
+    assert!(table.contains("40 days ago") && table.contains("today"), "{table}");
 }
 
 #[test]
-fn an_empty_cache_has_no_bundles() {
-    let ran = Cache::new().run(&[]);
-    assert_eq!(ran.stdout, "");
-    assert!(ran.stderr.starts_with("0 bundles, 0.0 MB, in "), "{}", ran.stderr);
-}
-
-#[test]
-fn without_yes_nothing_is_removed() {
-    let cache = Cache::new().with("old-1", 40).with("new-2", 0);
-    let ran = cache.run(&["prune"]);
-    assert!(ran.stderr.contains("nothing was removed; with --yes 1 bundle would go"), "{}", ran.stderr);
-    assert_eq!(cache.names(), ["new-2", "old-1"]);
-}
-
-#[test]
-fn what_was_not_used_for_long_goes_and_leaves_no_file_of_its_use() {
+fn what_was_not_used_for_long_goes_when_that_is_confirmed_and_leaves_no_file_of_its_use() {
     let cache = Cache::new().with("old-1", 40).with("new-2", 29);
-    let pruned = cache.listed(&["prune", "--yes"]);
-    assert_eq!((&pruned[0]["removed"], &pruned[1]["removed"]), (&false.into(), &true.into()));
+    let fates =
+        |line: &str| cache.listed(line).iter().map(|bundle| bundle["removed"] == true).collect::<Vec<_>>();
+    assert_eq!(fates("prune"), [false, false]);
+    assert_eq!(cache.names(), ["new-2", "old-1"]);
+    assert_eq!(fates("prune --yes"), [false, true]);
     assert_eq!(cache.names(), ["new-2"]);
     assert!(!cache.path(".old-1.used").exists());
-    assert!(cache.run(&["prune", "--yes"]).stderr.contains("there is nothing to remove"));
+    assert_eq!(fates("prune --yes"), [false]);
 }
 
 #[test]
-fn a_run_counts_as_a_use() {
+fn what_is_in_use_or_was_used_lately_stays() {
     let cache = Cache::new().with("old-1", 40);
-    let path = cache.path("old-1");
-    let arguments = ["--frameworks", "one", "--rounds", "1", "--model", path.to_str().unwrap()];
-    assert_eq!(cache.0.run(&arguments).code, Some(0));
-    assert!(cache.run(&["prune"]).stdout.contains("used lately"));
-}
-
-#[test]
-fn what_is_in_use_stays_whatever_is_asked_for() {
-    let cache = Cache::new().with("old-1", 40);
-    let use_of_it = cache.used("old-1");
-    let all = ["prune", "--unused-for", "0", "--yes"];
-    assert_eq!(cache.listed(&all)[0]["verdict"], "no: in use");
+    // As a process that uses the bundle has it.
+    let path = cache.path(".old-1.used");
+    let used = File::options().create(true).truncate(false).write(true).open(path).unwrap();
+    used.lock_shared().unwrap();
+    let all = "prune --unused-for 0 --yes";
+    assert_eq!(cache.listed(all)[0]["verdict"], "no: in use");
     assert_eq!(cache.names(), ["old-1"]);
-    drop(use_of_it);
-    assert_eq!(cache.listed(&all)[0]["verdict"], "yes");
+    drop(used);
+    let bundle = cache.path("old-1").display().to_string();
+    cache.0.run(&format!("--frameworks one --rounds 1 --model {bundle}")).exits(0);
+    assert_eq!(cache.listed("prune")[0]["verdict"], "no: used lately", "a run counts as a use");
+    assert_eq!(cache.listed(all)[0]["verdict"], "yes");
 }
 
 #[test]
 fn all_but_the_named_ones_go() {
     let cache = Cache::new().with("a-1", 0).with("b-2", 0).with("c-3", 0);
-    cache.run(&["prune", "--unused-for", "0", "--keep", "a-1,c-3", "--yes"]);
+    let unknown = "bundles prune --keep a-2 --yes";
+    cache.0.refuses(&[(unknown, &["--keep", "\"a-2\"", "a-1, b-2, c-3"])]);
+    cache.run("prune --unused-for 0 --keep a-1,c-3 --yes");
     assert_eq!(cache.names(), ["a-1", "c-3"]);
     // All three are of the model "nothing".
-    assert!(
-        cache.run(&["prune", "--unused-for", "0", "--keep", "nothing"]).stdout.contains("named by --keep")
-    );
+    assert_eq!(cache.listed("prune --unused-for 0 --keep nothing")[0]["verdict"], "no: named by --keep");
 }
 
 #[test]
-fn a_name_that_nobody_has_is_refused_before_anything_goes() {
-    let cache = Cache::new().with("a-1", 40);
-    let ran = cache.0.run(&["bundles", "prune", "--keep", "a-2", "--yes"]);
-    ran.refused(&["--keep: no bundle is called \"a-2\"; there are a-1"]);
-    assert_eq!(cache.names(), ["a-1"]);
-}
-
-#[test]
-fn the_litter_of_a_crash_goes_unless_someone_writes_there() {
-    let cache = Cache::new().with(".a-1.partial", 0);
-    let writer = File::create(cache.path(".a-1.lock")).unwrap();
-    writer.lock().unwrap();
-    assert_eq!(cache.listed(&["prune", "--yes"])[0]["verdict"], "no: in use");
-    drop(writer);
-    assert_eq!(cache.listed(&["prune", "--yes"])[0]["unfinished"], true);
-    assert_eq!(cache.names(), [""; 0]);
-}
-
-#[test]
-fn what_is_not_prepare_s_is_left_alone() {
-    let cache = Cache::new().with("a-1", 40);
+fn the_litter_of_a_crash_goes_unless_someone_writes_there_and_what_is_not_prepare_s_stays() {
+    let cache = Cache::new().with(".a-1.partial", 0).with("b-1", 40);
     std::fs::create_dir(cache.path("mine")).unwrap();
     std::fs::write(cache.path("mine/notes.txt"), "").unwrap();
-    cache.run(&["prune", "--unused-for", "0", "--yes"]);
+    let writer = File::create(cache.path(".a-1.lock")).unwrap();
+    writer.lock().unwrap();
+    let litter = |listed: Vec<Value>| listed.into_iter().find(|bundle| bundle["unfinished"] == true).unwrap();
+    assert_eq!(litter(cache.listed("prune --yes"))["verdict"], "no: in use");
+    drop(writer);
+    assert_eq!(litter(cache.listed("prune --yes"))["removed"], true);
     assert_eq!(cache.names(), ["mine"]);
 }

@@ -3,70 +3,51 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use serde_json::Value;
-
-use crate::common::{Installation, Ran, row};
+use crate::common::{Installation, Ran, outcome};
 use crate::pipeline::wait_for;
 
 /// What a run says whose cache is this.
-fn with_cache(installation: &Installation, cache: &Path, arguments: &[&str]) -> Ran {
-    let mut command = installation.driver(arguments);
-    Ran::from(command.env("XDG_CACHE_HOME", cache).output().unwrap())
+fn with_cache(installation: &Installation, cache: &Path, more: &str) -> Ran {
+    let mut command = installation.driver(&format!("--frameworks one --rounds 1 {more}"));
+    Ran::of(command.env("XDG_CACHE_HOME", cache))
 }
 
-/// Nobody can make anything below these, whoever they are: one is a file, the other is of the kernel.
-fn closed(installation: &Installation) -> [std::path::PathBuf; 2] {
+/// In one nothing can be made at all, and in the other no mark of a bundle's use.
+#[test]
+fn a_model_that_is_prepared_runs_whether_or_not_the_cache_can_be_written() {
+    let installation = Installation::new().timed("one", &[]);
+    // Nobody can make anything below these, whoever they are: one is a file, the other is of the kernel.
     let file = installation.path("no-directory");
     std::fs::write(&file, "").unwrap();
-    [file, "/proc".into()]
-}
-
-#[test]
-fn a_cache_that_cannot_be_written_is_told_in_a_sentence() {
-    let installation = Installation::new().timed("one", &[]);
-    let arguments = ["--frameworks", "one", "--rounds", "1", "--model", "synthetic:llama-tiny"];
-    for cache in closed(&installation) {
-        let ran = with_cache(&installation, &cache, &arguments);
+    for cache in [file, "/proc".into()] {
+        with_cache(&installation, &cache, "").exits(0);
+        let ran = with_cache(&installation, &cache, "--model synthetic:llama-tiny");
         assert!(matches!(ran.code, Some(1 | 2)), "{}", ran.stderr);
         let said: Vec<&str> = ran.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
         let [sentence] = said.as_slice() else { panic!("{}", ran.stderr) };
         assert!(sentence.contains(cache.to_str().unwrap()), "{sentence}");
     }
-}
-
-#[test]
-fn a_model_that_is_prepared_runs_whether_or_not_the_cache_can_be_written() {
-    let installation = Installation::new().timed("one", &[]);
-    let run = |cache: &Path, arguments: &[&str]| {
-        let ran = with_cache(
-            &installation,
-            cache,
-            &[&["--frameworks", "one", "--rounds", "1"], arguments].concat(),
-        );
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    };
-    for cache in closed(&installation) {
-        run(&cache, &[]);
-    }
-    // In the cache itself, where the mark of its use cannot be made.
     let bundles = installation.path("cache/photofinish/bundles");
     std::fs::create_dir_all(bundles.join(".a-1.used")).unwrap();
     std::fs::create_dir(bundles.join("a-1")).unwrap();
     for entry in std::fs::read_dir(installation.path("model")).unwrap().flatten() {
         std::fs::copy(entry.path(), bundles.join("a-1").join(entry.file_name())).unwrap();
     }
-    let bundle = bundles.join("a-1").display().to_string();
-    run(&installation.path("cache"), &["--model", &bundle]);
+    let model = format!("--model {}", bundles.join("a-1").display());
+    with_cache(&installation, &installation.path("cache"), &model).exits(0);
 }
 
 #[test]
-fn weights_that_were_cut_off_since_they_were_prepared_are_refused() {
+fn weights_that_were_cut_off_or_changed_since_they_were_prepared_are_refused() {
     let installation = Installation::new().timed("one", &[]);
     let weights = installation.path("model/f32.safetensors");
-    let whole = std::fs::metadata(&weights).unwrap().len();
-    for bytes in [0, 4, whole - 1] {
-        std::fs::File::options().write(true).open(&weights).unwrap().set_len(bytes).unwrap();
-        let ran = installation.run(&["--frameworks", "one"]);
+    let mut bytes = std::fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&weights, &bytes).unwrap();
+    installation.refuses(&[("--frameworks one", &["f32.safetensors", "sha256"])]);
+    for length in [bytes.len() - 1, 4, 0] {
+        std::fs::write(&weights, &bytes[..length]).unwrap();
+        let ran = installation.run("--frameworks one");
         ran.refused(&["f32.safetensors"]);
         assert_eq!(ran.stderr.trim().lines().count(), 1, "{}", ran.stderr);
     }
@@ -74,24 +55,18 @@ fn weights_that_were_cut_off_since_they_were_prepared_are_refused() {
 
 #[test]
 fn weights_that_another_process_replaces_during_a_run_strike_their_row() {
-    // Starts of three seconds: time to replace the weights between the driver's look at them and their load.
-    let installation = Installation::new().engine("one", &[("load_ms", "3000")]);
+    // Starts that take their time: enough to replace the weights between the driver's look at them and their load.
+    let installation = Installation::new().engine("one", &[("load_ms", "1500")]);
     let weights = installation.path("model/f32.safetensors");
-    let mut command = installation.driver(&["--frameworks", "one", "--rounds", "1", "--format", "json"]);
+    let mut command = installation.driver("--frameworks one --rounds 1 --cold-load off --format json");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for(|| {
-        let entries = std::fs::read_dir(installation.path("results")).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.path().join("plan.json").is_file())
-    });
+    wait_for(|| installation.all_results().iter().any(|results| results.join("plan.json").is_file()));
     let mut other = std::fs::read(&weights).unwrap();
     *other.last_mut().unwrap() ^= 1;
     let beside = installation.path("model/other");
     std::fs::write(&beside, other).unwrap();
     std::fs::rename(beside, &weights).unwrap();
-    let ran = Ran::from(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    let report: Value = ran.json();
-    let reasons = &row(&report, "one")["reasons"];
-    assert!(reasons[0].as_str().unwrap().contains("sha256"), "{reasons}");
-    assert_ne!(row(&report, "one")["state"], "measured");
+    let report = Ran::from(child.wait_with_output().unwrap()).exits(1).json();
+    let (state, reason) = outcome(&report, "one");
+    assert!(state != "measured" && reason.contains("sha256"), "{state}: {reason}");
 }

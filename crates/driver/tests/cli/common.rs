@@ -6,12 +6,12 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Commands that take the flags of a comparison.
-const MEASURING: [&str; 4] = ["compare", "sweep", "ab", "check"];
-/// Commands that are on their guard against noise.
-const GUARDED: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
+/// Commands that measure: they take the flags of a comparison, and are on their guard against noise.
+const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
 /// Commands that judge what was measured: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
+/// A plan says which model it is for, what is merged needs no installation, and bundles are of all models.
+const OF_NO_MODEL: [&str; 3] = ["run", "merge", "bundles"];
 
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,
@@ -77,54 +77,69 @@ impl Installation {
         self
     }
 
-    /// The driver, told where everything is, and to provision nothing. Tests run beside each other, so the
-    /// noise that they make for each other is accepted.
-    pub(crate) fn driver(&self, arguments: &[&str]) -> Command {
-        let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
-        let mut command = self.guarded(arguments);
-        if !named || GUARDED.contains(&arguments[0]) {
+    /// The driver with the words of this line, told where everything is, and to provision nothing. Tests run beside each
+    /// other, so the noise that they make for each other is accepted.
+    pub(crate) fn driver(&self, line: &str) -> Command {
+        let mut command = self.guarded(line);
+        if MEASURING.contains(&command_of(line)) {
             command.arg("--accept-noise");
         }
         command
     }
 
     /// As [`Self::driver`], on its guard against noise.
-    pub(crate) fn guarded(&self, arguments: &[&str]) -> Command {
-        let binary = assert_cmd::cargo::cargo_bin("photofinish");
-        let workers = binary.parent().unwrap().to_path_buf();
-        let mock = workers.join(format!("engine-mock{}", std::env::consts::EXE_SUFFIX));
-        assert!(mock.is_file(), "build the mock first: cargo build --release -p engine-mock");
-        let mut command = Command::new(binary);
-        command.args(arguments);
-        let named = arguments.first().is_some_and(|first| !first.starts_with('-'));
-        let measures = !named || MEASURING.contains(&arguments[0]);
-        let judges = arguments.first().is_some_and(|first| JUDGING.contains(first));
-        if measures || judges {
+    pub(crate) fn guarded(&self, line: &str) -> Command {
+        let workers = program("engine-mock").parent().unwrap().to_path_buf();
+        let (mut command, name) = (photofinish(line), command_of(line));
+        let judges = JUDGING.contains(&name);
+        if MEASURING.contains(&name) || judges {
             command.arg("--results-dir").arg(self.path("results"));
         }
-        // A plan says which model it is for, what is merged needs no installation, and bundles are of all models.
-        let has_none = ["run", "merge", "bundles"].contains(&arguments[0]);
-        if !arguments.contains(&"--model") && !judges && !has_none {
+        if !line.contains("--model ") && !judges && !OF_NO_MODEL.contains(&name) {
             command.arg("--model").arg(self.path("model"));
         }
-        if arguments[0] != "merge" {
-            command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(&workers);
+        if name != "merge" {
+            command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(workers);
         }
         command.env("XDG_CACHE_HOME", self.path("cache")).env("PHOTOFINISH_PROVISIONED", "1");
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::from(self.driver(arguments).output().unwrap())
+    pub(crate) fn run(&self, line: &str) -> Ran {
+        Ran::of(&mut self.driver(line))
+    }
+
+    /// What it prints as JSON when it ends with this code.
+    pub(crate) fn json(&self, code: i32, line: &str) -> Value {
+        self.run(&format!("{line} --format json")).exits(code).json()
+    }
+
+    /// Bad usage, each line with what is said of it.
+    pub(crate) fn refuses(&self, lines: &[(&str, &[&str])]) {
+        lines.iter().for_each(|(line, parts)| self.run(line).refused(parts));
+    }
+
+    /// The directories of all results, oldest first.
+    pub(crate) fn all_results(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.path("results")).unwrap().map(|entry| entry.unwrap().path());
+        let mut directories: Vec<_> = entries.filter(|entry| entry.is_dir()).collect();
+        directories.sort();
+        directories
     }
 
     /// The only results directory there is.
     pub(crate) fn results(&self) -> PathBuf {
-        let entries = std::fs::read_dir(self.path("results")).unwrap().map(|entry| entry.unwrap().path());
-        let mut directories = entries.filter(|entry| entry.is_dir());
-        let directory = directories.next().expect("a results directory");
-        assert!(directories.next().is_none(), "one results directory");
-        directory
+        <[PathBuf; 1]>::try_from(self.all_results()).expect("one results directory")[0].clone()
+    }
+
+    /// A file in it.
+    pub(crate) fn result(&self, name: &str) -> String {
+        std::fs::read_to_string(self.results().join(name)).unwrap()
+    }
+
+    /// The records of the history.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        lines(&std::fs::read_to_string(self.path("results/history.jsonl")).unwrap())
     }
 
     /// What the processes that were measured said up to the end of their warm-up.
@@ -136,15 +151,68 @@ impl Installation {
 
     /// Every fact of the journal.
     pub(crate) fn all_samples(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.results().join("samples.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        lines(&self.result("samples.jsonl"))
     }
+}
+
+/// Adds a file to a bundle and to its manifest.
+pub(crate) fn keep(installation: &Installation, name: &str, content: &str) {
+    let (path, manifest) = (installation.path("model").join(name), installation.path("model/manifest.json"));
+    std::fs::write(&path, content).unwrap();
+    let mut value = read(&manifest);
+    let sha256 = bundle::sha256_of(&path).unwrap();
+    value["files"][name] =
+        serde_json::json!({"sha256": sha256, "bytes": content.len(), "derived": "written"});
+    std::fs::write(manifest, value.to_string()).unwrap();
+}
+
+/// A program that cargo has built.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let program = assert_cmd::cargo::cargo_bin("photofinish");
+    let program = program.with_file_name(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(program.is_file(), "build it first: cargo build --release -p {name}");
+    program
+}
+
+/// The program with the words of this line alone.
+pub(crate) fn photofinish(line: &str) -> Command {
+    let mut command = Command::new(program("photofinish"));
+    command.args(shlex::split(line).unwrap());
+    command
+}
+
+fn command_of(line: &str) -> &str {
+    line.split_whitespace().next().filter(|first| !first.starts_with('-')).unwrap_or("compare")
+}
+
+pub(crate) fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// JSON, line by line.
+pub(crate) fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The elements of a list.
+pub(crate) fn array(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("no list: {value}"))
 }
 
 /// The row of a framework in a report.
 pub(crate) fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
-    let rows = report["rows"].as_array().unwrap();
-    rows.iter().find(|row| row["framework"] == framework).unwrap()
+    array(&report["rows"]).iter().find(|row| row["framework"] == framework).unwrap()
+}
+
+/// State and first reason of a row.
+pub(crate) fn outcome<'a>(report: &'a Value, framework: &str) -> (&'a str, &'a str) {
+    let row = row(report, framework);
+    (row["state"].as_str().unwrap(), row["reasons"][0].as_str().unwrap_or_default())
+}
+
+/// The text with its lines joined: where they break depends on the processor's name.
+pub(crate) fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 pub(crate) struct Ran {
@@ -155,15 +223,22 @@ pub(crate) struct Ran {
 
 impl From<Output> for Ran {
     fn from(output: Output) -> Ran {
-        Ran {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 }
 
 impl Ran {
+    pub(crate) fn of(command: &mut Command) -> Ran {
+        command.output().unwrap().into()
+    }
+
+    /// Asserts how it ended.
+    pub(crate) fn exits(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        self
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}\n{}", self.stdout, self.stderr))
     }

@@ -6,12 +6,11 @@ use insta::assert_snapshot;
 use nvml_fake::{Device, Process, Script};
 use serde_json::Value;
 
-use crate::common::{Installation, Ran, row};
+use crate::common::{Installation, Ran, array, row};
 
 /// What every mock here can do: 2,000 GB/s, with 10 GB in use.
 const GPU: [(&str, &str); 3] =
     [("gpu_bandwidth", "2000"), ("gpu_gflops", "100000"), ("gpu_memory_mb", "10000")];
-const QUIET: [&str; 4] = ["--device", "cuda", "--quiet", "--seed=1"];
 
 /// A step reads 13.65 MB, which takes 6.82 µs at 2,000 GB/s: so long are steps at 60 % of that, and at 1.4 times it.
 const AT_60_PERCENT: &str = "0.01137";
@@ -33,22 +32,16 @@ impl Machine {
         Machine::new(installation(contenders, &[]), &Script::default())
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
-        let mut command = self.installation.driver(arguments);
-        Ran::from(command.env("PHOTOFINISH_NVML", &self.library).output().unwrap())
+    fn run(&self, line: &str) -> Ran {
+        Ran::of(self.installation.driver(line).env("PHOTOFINISH_NVML", &self.library))
     }
 
-    fn compare(&self, frameworks: &str, more: &[&str]) -> Ran {
-        self.run(&[&["compare", "--frameworks", frameworks], &QUIET[..], more].concat())
+    fn compare(&self, frameworks: &str, more: &str) -> Ran {
+        self.run(&format!("--frameworks {frameworks} --device cuda --quiet --seed=1 {more}"))
     }
 
     fn report(&self) -> Value {
-        let text = std::fs::read_to_string(self.installation.results().join("report.json")).unwrap();
-        serde_json::from_str(&text).unwrap()
-    }
-
-    fn file(&self, name: &str) -> String {
-        std::fs::read_to_string(self.installation.results().join(name)).unwrap()
+        serde_json::from_str(&self.installation.result("report.json")).unwrap()
     }
 }
 
@@ -62,25 +55,18 @@ fn installation(contenders: &[(&str, &str)], more: &[(&str, &str)]) -> Installat
 
 /// The lines of the findings that speak of the GPU.
 fn of_gpu(report: &Value) -> String {
-    let details = report["summary"]["details"].as_array().unwrap();
-    let lines = details.iter().map(|line| line.as_str().unwrap());
+    let lines = array(&report["summary"]["details"]).iter().map(|line| line.as_str().unwrap());
     let told =
         lines.filter(|line| ["cuda:0", "against weights", "GPU"].iter().any(|word| line.contains(word)));
     told.collect::<Vec<_>>().join("\n")
 }
 
-fn impossible(report: &Value) -> Vec<&str> {
-    let flags = report["sanity"].as_array().unwrap();
-    flags.iter().map(|flag| flag["finding"].as_str().unwrap()).collect()
-}
-
 #[test]
 fn figures_on_a_gpu_are_the_gpu_s() {
     let machine = Machine::idle(&[("a", AT_60_PERCENT), ("b", "0.02")]);
-    let ran = machine.compare("a,b", &[]);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    let ran = machine.compare("a,b", "").exits(0);
     let report = machine.report();
-    assert_eq!(impossible(&report), [""; 0]);
+    assert_eq!(array(&report["sanity"]), [Value::Null; 0]);
     let table: Vec<&str> = ran.stdout.lines().filter(|line| line.contains("Peak Memory")).collect();
     assert!(table.first().is_some_and(|row| row.contains("10.0")), "{}", ran.stdout);
     assert_snapshot!(of_gpu(&report), @r"
@@ -92,11 +78,10 @@ fn figures_on_a_gpu_are_the_gpu_s() {
     cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most; b 1980 of 1980 MHz, 35 °C at most
     ");
     // The page and the history say the same.
-    let page = machine.file("report.html");
+    let page = machine.installation.result("report.html");
     assert!(page.contains("Memory of the host by part") && page.contains("2000 GB/s"));
     assert!(page.contains("NVIDIA Simulated 80GB"));
-    let history = std::fs::read_to_string(machine.installation.path("results/history.jsonl")).unwrap();
-    let records: Vec<Value> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = machine.installation.records();
     assert_eq!(records.len(), 2);
     for record in records {
         let bandwidth = record["machine"]["read_bandwidth"].as_f64().unwrap();
@@ -106,24 +91,32 @@ fn figures_on_a_gpu_are_the_gpu_s() {
     }
 }
 
+/// One has steps that outrun the GPU's memory, one does not wait for the GPU, and one reads nothing of its GPU.
 #[test]
-fn steps_that_outrun_the_gpu_s_memory_are_impossible() {
-    let machine = Machine::idle(&[("a", AT_1_4_TIMES)]);
-    let ran = machine.compare("a", &[]);
+fn what_a_worker_misreads_is_found_out_and_what_it_does_not_read_is_read_for_it() {
+    let unread = ["started", "loaded", "cold_start", "warmup", "usage"];
+    let unread = unread.map(|event| format!("{event}/memory/gpu=null")).join(";");
+    let all = installation(&[("fast", AT_1_4_TIMES)], &[]);
+    let common = [("token_ms", "1"), ("prefill_token_ms", "0.01"), ("load_ms", "100"), ("kv_cache", "true")];
+    let with = |more: &[(&'static str, &'static str)]| [&common[..], &GPU, more].concat();
+    let all = all.timed("early", &with(&[("synchronises", "false")]));
+    let options = with(&[("gpu_allocated_mb", "8000")]);
+    let all = all.timed("unread", &[&options[..], &[("say", unread.as_str())]].concat());
+    let machine = Machine::new(all, &Script::default());
+    let ran = machine.compare("fast,early,unread", "--rounds 2");
     let report = machine.report();
-    let [finding] = impossible(&report)[..] else { panic!("{}{}", ran.stdout, ran.stderr) };
-    assert!(finding.contains("but cuda:0 was measured to read 2000.0 GB/s"), "{finding}");
-}
-
-#[test]
-fn an_engine_that_does_not_wait_for_the_gpu_is_found_out() {
-    let installation = installation(&[("a", "1")], &[("synchronises", "false")]);
-    let machine = Machine::new(installation, &Script::default());
-    machine.compare("a", &[]);
-    let report = machine.report();
+    let flags = |name: &str| {
+        let flags = array(&report["sanity"]).iter().filter(|flag| flag["framework"] == name);
+        flags.map(|flag| flag["finding"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    let [finding] = flags("fast")[..] else { panic!("{}{}", ran.stdout, ran.stderr) };
+    assert!(finding.contains("cuda:0 was measured to read 2000.0 GB/s"), "{finding}");
     // It seems to take no time at all.
-    let found = format!("{}{}", report["sanity"], row(&report, "a")["reasons"]);
-    assert!(found.contains("above_bandwidth") || found.contains("impossible"), "{found}");
+    let reasons = row(&report, "early")["reasons"].to_string();
+    assert!(!flags("early").is_empty() || reasons.contains("impossible"), "{reasons}");
+    assert_eq!(row(&report, "unread")["memory"]["gpu"], 10e9, "{}{}", ran.stdout, ran.stderr);
+    let told = of_gpu(&report);
+    assert!(told.contains("allocators handed out at most: unread 8.00 GB"), "{told}");
 }
 
 #[test]
@@ -134,7 +127,7 @@ fn what_disturbs_a_gpu_is_complained_of() {
         ..Device::default()
     };
     let machine = Machine::new(installation(&[("a", "1")], &[]), &Script::one(busy));
-    machine.compare("a", &["--rounds", "2"]);
+    machine.compare("a", "--rounds 2");
     let complaints = machine.report()["machine"]["complaints"].to_string();
     assert!(complaints.contains("another process computed on the GPU"), "{complaints}");
     assert!(complaints.contains("the GPU was slowed down by heat"), "{complaints}");
@@ -145,8 +138,7 @@ fn what_a_gpu_does_not_tell_is_said_with_its_reason() {
     let silent = Device::default().failing("processes", "no_permission").failing("energy", "not_supported");
     let script = Script::one(Device { mig: Some(true), throttle: vec![0x4], ..silent });
     let machine = Machine::new(installation(&[("a", "1")], &[]), &script);
-    let ran = machine.compare("a", &["--rounds", "2"]);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    machine.compare("a", "--rounds 2").exits(0);
     let report = machine.report();
     assert_eq!(row(&report, "a")["memory"]["gpu"], Value::Null);
     assert_snapshot!(of_gpu(&report), @r"
@@ -165,65 +157,40 @@ fn what_a_gpu_does_not_tell_is_said_with_its_reason() {
 fn without_a_gpu_each_contender_has_a_sentence_and_auto_takes_the_cpu() {
     let none = Script { devices: Vec::new(), ..Script::default() };
     let machine = Machine::new(installation(&[("a", "1"), ("b", "1")], &[]), &none);
-    let ran = machine.compare("a,b", &[]);
-    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    let ran = machine.compare("a,b", "").exits(1);
     let sentence = "no device cuda:0 was found: NVIDIA's driver sees no GPU";
     assert_eq!(ran.stderr.trim_end(), format!("error: a: {sentence}; b: {sentence}"));
-    let ran = machine.run(&["compare", "--frameworks", "a", "--device", "auto", "--rounds", "2"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("--device auto: the CPU, since NVIDIA's driver sees no GPU"),
-        "{}",
-        ran.stderr
-    );
+    let ran = machine.run("--frameworks a --device auto --rounds 2").exits(0);
+    assert!(ran.stderr.contains("NVIDIA's driver sees no GPU"), "{}", ran.stderr);
     assert_eq!(machine.report()["plan"]["device"], "cpu");
 }
 
 #[test]
 fn auto_takes_a_gpu_that_every_worker_can_use() {
-    let machine = Machine::idle(&[("a", "1")]);
-    let machine = Machine { installation: machine.installation.timed("of_cpu", &[]), ..machine };
-    let auto = ["--device", "auto", "--rounds", "2"];
-    let ran = machine.run(&[&["compare", "--frameworks", "a,of_cpu"], &auto[..]].concat());
-    let why = "--device auto: the CPU, since of_cpu's worker cannot use the GPU: the mock plays no GPU";
-    assert!(ran.stderr.contains(why), "{}", ran.stderr);
-    std::fs::remove_dir_all(machine.installation.results()).unwrap();
-    machine.run(&[&["compare", "--frameworks", "a"], &auto[..]].concat());
-    assert_eq!(machine.report()["plan"]["device"], "cuda:0");
-}
-
-#[test]
-fn what_a_worker_does_not_read_of_its_gpu_is_read_for_it() {
-    let unread = ["started", "loaded", "cold_start", "warmup", "usage"];
-    let unread = unread.map(|event| format!("{event}/memory/gpu=null")).join(";");
-    let more = [("say", unread.as_str()), ("gpu_allocated_mb", "8000")];
-    let machine = Machine::new(installation(&[("a", "1")], &more), &Script::default());
-    let ran = machine.compare("a", &["--rounds", "2"]);
-    let report = machine.report();
-    assert_eq!(row(&report, "a")["memory"]["gpu"], 10e9, "{}{}", ran.stdout, ran.stderr);
-    let told = of_gpu(&report);
-    assert!(told.contains("the frameworks' own allocators handed out at most: a 8.00 GB"), "{told}");
+    let machine = Machine::new(installation(&[("a", "1")], &[]).timed("of_cpu", &[]), &Script::default());
+    for (frameworks, device) in [("a,of_cpu", "cpu"), ("a", "cuda:0")] {
+        let ran = machine.run(&format!("--frameworks {frameworks} --device auto --rounds 1"));
+        assert_eq!(machine.report()["plan"]["device"], device, "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("of_cpu's worker"), device == "cpu", "{}", ran.stderr);
+        std::fs::remove_dir_all(machine.installation.results()).unwrap();
+    }
 }
 
 #[test]
 fn several_gpus_share_the_weights_of_each_contender() {
     let two = Script { devices: vec![Device::default(), Device::default()], ..Script::default() };
     let machine = Machine::new(installation(&[("a", "1")], &[]), &two);
-    let run = |device: &str, more: &[&str]| {
-        machine.run(&[&["compare", "--frameworks", "a", "--rounds", "2", "--device", device], more].concat())
-    };
-    // No engine here divides its weights; references do.
-    let ran = run("cuda:0,cuda:1", &[]);
-    let said = format!("{}{}", ran.stdout, ran.stderr);
-    assert!(ran.code == Some(1) && said.contains("not divided over devices (2 were asked for)"), "{said}");
-    for (device, more, sentence) in [
-        ("cuda:0,cuda:2", &[][..], "NVIDIA's driver sees 2 GPUs, counted from 0, and no cuda:2"),
-        ("cuda:1,cuda:1", &[], "the same GPU twice: name each once"),
-        ("cuda:0", &["--shards", "2"], "--device cuda:0 names 1; leave --shards out"),
-        ("cuda:0,cpu", &[], "must be auto, cpu or cuda[:N]"),
+    for (device, said) in [
+        // No engine here divides its weights; references do.
+        ("cuda:0,cuda:1", "not divided over devices (2 were asked for)"),
+        ("cuda:0,cuda:2", "2 GPUs, counted from 0, and no cuda:2"),
+        ("cuda:1,cuda:1", "the same GPU twice"),
+        ("cuda:0 --shards 2", "--device cuda:0 names 1"),
+        ("cuda:0,cpu", "auto, cpu or cuda[:N]"),
     ] {
-        let ran = run(device, more);
-        assert!(ran.code != Some(0) && ran.stderr.contains(sentence), "{}", ran.stderr);
+        let ran = machine.run(&format!("--frameworks a --rounds 2 --device {device}"));
+        let told = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(ran.code != Some(0) && told.contains(said), "{device}: {told}");
     }
 }
 
@@ -234,10 +201,8 @@ fn two_comparisons_at_a_time_do_not_share_a_machine_s_gpus() {
     std::fs::create_dir_all(&cache).unwrap();
     let other = std::fs::File::create(cache.join("gpu.lock")).unwrap();
     other.lock().unwrap();
-    let ran = machine.compare("a", &["--rounds", "2"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(ran.stderr.contains("another comparison computes on a GPU of this machine"), "{}", ran.stderr);
-    assert_eq!(machine.compare("a", &["--rounds", "2", "--fair-comparison=false"]).code, Some(0));
+    machine.compare("a", "--rounds 1").refused(&["another comparison", "GPU"]);
+    machine.compare("a", "--rounds 1 --fair-comparison=false").exits(0);
     other.unlock().unwrap();
-    assert_eq!(machine.compare("a", &["--rounds", "2"]).code, Some(0));
+    machine.compare("a", "--rounds 1").exits(0);
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bundle::Bundle;
 use judge::Fact;
 
-use crate::common::Installation;
+use crate::common::{Installation, Ran, photofinish, program};
 use crate::pipeline::{children, wait_for};
 use crate::set_up::Wheel;
 
@@ -102,13 +102,11 @@ impl Campaign {
     }
 
     fn compare(&self) -> Child {
-        let arguments = ["--frameworks", "one,two", "--rounds", "2", "--iterations", "4"];
-        self.spawn(self.installation.driver(&arguments))
+        self.spawn(self.installation.driver("--frameworks one,two --rounds 2 --iterations 4"))
     }
 
     fn prepare(&self) -> Child {
-        let binary = assert_cmd::cargo::cargo_bin("photofinish").with_file_name("prepare");
-        let mut command = Command::new(binary);
+        let mut command = Command::new(program("prepare"));
         command.args([MODEL, "--quiet", "--precision", "f32,bf16,int8", "--bundles"]).arg(self.bundles());
         self.spawn(command)
     }
@@ -139,12 +137,8 @@ impl Campaign {
                 let workers = children(&driver.id().to_string());
                 let chosen = self.random.below(workers.len().max(1) as u64) as usize;
                 let hit = workers.get(chosen).is_some_and(|worker| {
-                    Command::new("kill")
-                        .args(["-KILL", worker])
-                        .stderr(Stdio::null())
-                        .status()
-                        .unwrap()
-                        .success()
+                    let mut kill = Command::new("kill");
+                    kill.args(["-KILL", worker]).stderr(Stdio::null()).status().unwrap().success()
                 });
                 let code = driver.wait().unwrap().code();
                 assert!(matches!(code, Some(0 | 1)), "a killed worker is a row: {code:?}");
@@ -219,9 +213,7 @@ impl Campaign {
             }
         }
         if directory.join("plan.json").is_file() {
-            let mut command = Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
-            let output = command.arg("report").arg(directory).output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+            Ran::of(photofinish("report").arg(directory)).exits(0);
         }
     }
 

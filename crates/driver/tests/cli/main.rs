@@ -9,6 +9,7 @@ mod check;
 mod claims;
 mod common;
 mod denoise;
+mod dry_run;
 #[cfg(unix)]
 mod foreign_text;
 #[cfg(unix)]
@@ -18,8 +19,6 @@ mod hostile;
 mod input;
 mod kills;
 mod kv_precision;
-#[cfg(target_os = "linux")]
-mod memory;
 mod optimised;
 mod page;
 mod parity;

@@ -2,60 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Installation, Ran};
-
-const MADE: [&str; 3] = ["report.html", "comparison.png", "comparison.svg"];
+use crate::common::{Installation, Ran, photofinish};
 
 fn two() -> Installation {
     Installation::new().timed("one", &[("token_ms", "2")]).timed("two", &[("token_ms", "4")])
 }
 
-fn report(installation: &Installation, what: &[&str]) -> Ran {
-    let binary = assert_cmd::cargo::cargo_bin("photofinish");
+fn report(installation: &Installation, what: &str) -> Ran {
     let results = installation.path("results");
-    let mut command = std::process::Command::new(binary);
-    command.arg("report").args(what).arg("--results-dir").arg(results);
-    Ran::from(command.output().unwrap())
+    Ran::of(photofinish(&format!("report {what}")).arg("--results-dir").arg(results))
 }
 
-/// The only one beside the history.
-fn directory(installation: &Installation) -> PathBuf {
-    let entries = std::fs::read_dir(installation.path("results")).unwrap().flatten();
-    let directories: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    assert_eq!(directories.len(), 1, "{directories:?}");
-    directories[0].clone()
-}
-
-fn contents(directory: &Path) -> Vec<Vec<u8>> {
-    MADE.iter()
-        .map(|name| std::fs::read(directory.join(name)).unwrap_or_else(|e| panic!("{name}: {e}")))
-        .collect()
-}
-
-#[test]
-fn a_run_leaves_a_page_that_can_be_made_again_to_the_byte() {
-    let installation = two();
-    let ran = installation.run(&["--frameworks", "one,two", "--rounds", "6"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let results = directory(&installation);
-    let made = contents(&results);
-    for name in MADE {
-        std::fs::remove_file(results.join(name)).unwrap();
-    }
-    let again = report(&installation, &["latest"]);
-    assert_eq!(again.code, Some(0), "{}", again.stderr);
-    assert!(MADE.iter().all(|name| again.stdout.contains(name)), "{}", again.stdout);
-    assert!(contents(&results) == made, "the same page and pictures");
-}
-
+/// Who failed is there with the reason.
 #[test]
 fn a_page_has_figures_and_verdicts_and_asks_nobody_for_anything() {
-    let installation = two();
-    installation.run(&["--frameworks", "one,two", "--rounds", "6", "--prompt-tokens", "4"]);
-    let page = std::fs::read_to_string(directory(&installation).join("report.html")).unwrap();
-    for told in
-        ["one decodes", "Peak memory by part", "R11", "Gaps between tokens", "data:application/json;base64,"]
-    {
+    let installation = two().engine("gone", &[("fault", "crash")]);
+    installation.run("--frameworks one,two,gone --rounds 6 --prompt-tokens 4").exits(1);
+    let page = installation.result("report.html");
+    let figures = ["Peak memory by part", "R11", "Gaps between tokens", "data:application/json;base64,"];
+    for told in figures.iter().chain(&["gone failed: ", "scope=\"col\">gone"]) {
         assert!(page.contains(told), "{told:?} is not in the page");
     }
     for asking in ["src=", "@import", "url(", "<script", "href=\"http"] {
@@ -64,37 +29,23 @@ fn a_page_has_figures_and_verdicts_and_asks_nobody_for_anything() {
 }
 
 #[test]
-fn who_failed_is_there_with_the_reason_and_nothing_of_the_prompt_is_markup() {
-    let installation = two().engine("gone", &[("fault", "crash")]);
-    let ran = installation.run(&["--frameworks", "one,gone", "--rounds", "1", "--prompt-tokens", "4"]);
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    let page = std::fs::read_to_string(directory(&installation).join("report.html")).unwrap();
-    assert!(page.contains("gone failed: "), "{page}");
-    assert!(page.contains("scope=\"col\">gone"), "its column is there");
-}
-
-#[test]
 fn a_study_has_a_page_that_leads_to_those_of_its_cells() {
     let installation = two();
-    let sweep = ["sweep", "generate", "--frameworks", "one,two", "--prompt-tokens", "4,8", "--rounds", "1"];
-    let ran = installation.run(&sweep);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let study = directory(&installation);
-    let page = std::fs::read_to_string(study.join("report.html")).unwrap();
+    installation.run("sweep generate --frameworks one,two --prompt-tokens 4,8 --rounds 1").exits(0);
+    let (study, page) = (installation.results(), installation.result("report.html"));
     assert!(page.contains("sweep generate") && page.contains("prompt 8"), "{page}");
     let link = page.split("<a href=\"").find(|link| link.contains("/report.html")).unwrap();
     assert!(study.join(link.split('"').next().unwrap()).is_file(), "{link}");
-    assert_eq!(report(&installation, &[study.to_str().unwrap()]).code, Some(0));
+    report(&installation, study.to_str().unwrap()).exits(0);
 }
 
 #[test]
 fn the_history_has_a_page_too() {
     let installation = two();
     for _ in 0..2 {
-        installation.run(&["--frameworks", "one", "--rounds", "1"]);
+        installation.run("--frameworks one --rounds 1");
     }
-    let made = report(&installation, &["history"]);
-    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    report(&installation, "history").exits(0);
     let page = std::fs::read_to_string(installation.path("results/history.html")).unwrap();
     // Other tests make noise, which is accepted: such runs are on the page, too, but kept apart.
     assert!(page.matches(">one</").count() >= 2 && page.contains("over time"), "{page}");
@@ -104,20 +55,70 @@ fn the_history_has_a_page_too() {
 #[test]
 fn what_is_no_report_is_told_in_a_sentence() {
     let installation = two();
-    report(&installation, &[]).refused(&["no results in", "measure something first"]);
-    report(&installation, &["history"]).refused(&["no history in"]);
+    report(&installation, "").refused(&["no results in"]);
+    report(&installation, "history").refused(&["no history in"]);
     let directory = installation.path("results/old");
     std::fs::create_dir(&directory).unwrap();
     let path = directory.to_str().unwrap();
-    report(&installation, &[path]).refused(&["not the results directory"]);
+    report(&installation, path).refused(&["not the results directory"]);
     for (text, told) in [
         ("{\"schema\": 3}", "its schema is 3, and this program reads 4"),
-        ("{}", "it names no schema"),
+        ("{}", "no schema"),
         ("[1", "is not JSON"),
         ("{\"schema\": 4}", "missing field `environment`"),
         ("{\"schema\": 4, \"rows\": 7}", "invalid type"),
     ] {
         std::fs::write(directory.join("report.json"), text).unwrap();
-        report(&installation, &[path]).refused(&[told]);
+        report(&installation, path).refused(&[told]);
     }
+}
+
+/// Pages below a directory.
+fn pages(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let here = files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "html"));
+    here.chain(directories.iter().flat_map(|directory| pages(directory))).collect()
+}
+
+/// Relative links of a page, with whether each leads to a file.
+fn links(page: &Path) -> Vec<(String, bool)> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let targets = ["href=\"", "src=\""].map(|start| text.split(start).skip(1).collect::<Vec<_>>()).concat();
+    let targets = targets.into_iter().filter_map(|rest| rest.split(['"', '#']).next());
+    let relative = targets.filter(|target| !target.is_empty() && !target.contains(':'));
+    relative.map(|target| (target.to_owned(), page.parent().unwrap().join(target).is_file())).collect()
+}
+
+fn dead(directory: &Path) -> Vec<String> {
+    let of_page = |page: &PathBuf| -> Vec<String> {
+        let dead = links(page).into_iter().filter(|(_, is_there)| !is_there);
+        dead.map(|(target, _)| format!("{} links to {target}", page.display())).collect()
+    };
+    pages(directory).iter().flat_map(of_page).collect()
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file() {
+    let installation = two();
+    installation.run("sweep generate --frameworks one,two --prompt-tokens 4,6 --rounds 1").exits(0);
+    let results = installation.results();
+    assert_eq!(pages(&results).len(), 3, "the study's and its cells'");
+    let count = |page: &Path| links(page).len();
+    let before = count(&results.join("report.html"));
+    assert!(before >= 5, "{before}");
+    assert_eq!(dead(&results), [""; 0]);
+    // Written again without the cells' pages, as where only a part was kept.
+    for page in pages(&results).iter().filter(|page| page.parent() != Some(&results)) {
+        std::fs::remove_file(page).unwrap();
+    }
+    report(&installation, "latest").exits(0);
+    assert_eq!((dead(&results), count(&results.join("report.html"))), (vec![], before - 2));
+}
+
+#[test]
+fn every_link_of_a_published_page_leads_to_a_file() {
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
+    assert!(pages(&published).len() > 1);
+    assert_eq!(dead(&published), [""; 0]);
 }

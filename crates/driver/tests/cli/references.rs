@@ -4,7 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::Installation;
+use serde_json::Value;
+
+use crate::common::{Installation, array, outcome, row};
 
 fn python_sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python").canonicalize().unwrap()
@@ -31,35 +33,26 @@ fn reference(installation: &Installation, framework: &str, launcher: &str, more:
     std::fs::write(installation.path("configs/engines/theirs.toml"), text).unwrap();
 }
 
-const COMPARE: [&str; 6] = ["--frameworks", "ours,theirs", "--rounds", "2", "--format", "json"];
+const COMPARE: &str = "--frameworks ours,theirs --rounds 2";
+
+fn rule<'a>(report: &'a Value, id: &str) -> &'a Value {
+    array(&report["rules"]).iter().find(|rule| rule["id"] == id).unwrap()
+}
 
 #[test]
 fn a_reference_takes_part_and_its_own_ways_are_noted() {
-    let ran = installation("").run(&COMPARE);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    let report = ran.json();
-    let row = report["rows"].as_array().unwrap().iter().find(|row| row["framework"] == "theirs").unwrap();
-    assert_eq!(
-        row["agreement"]["max_abs"], 0.0,
-        "the whole protocol gives what the worker in Rust gives: {row}"
-    );
-    let notes: Vec<_> = report["rules"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|rule| rule["notes"] != serde_json::json!([]))
-        .collect();
-    let ids: Vec<_> = notes.iter().map(|rule| rule["id"].as_str().unwrap()).collect();
-    assert!(ids.contains(&"R10") && ids.contains(&"R13"), "{notes:?}");
+    let report = installation("").json(0, COMPARE);
+    let difference = &row(&report, "theirs")["agreement"]["max_abs"];
+    assert_eq!(*difference, 0.0, "the whole protocol gives what the worker in Rust gives");
+    for id in ["R10", "R13"] {
+        assert_ne!(array(&rule(&report, id)["notes"]), [Value::Null; 0], "{id}");
+    }
 }
 
 #[test]
 fn a_reference_that_computes_something_else_is_struck() {
-    let ran = installation("[options]\nperturb = \"2\"\n").run(&COMPARE);
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    let broken =
-        ran.json()["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == "R11").unwrap().clone();
-    assert_eq!(broken["broken_by"][0]["framework"], "theirs", "{broken}");
+    let report = installation("[options]\nperturb = \"2\"\n").json(1, COMPARE);
+    assert_eq!(rule(&report, "R11")["broken_by"][0]["framework"], "theirs", "{report}");
 }
 
 #[test]
@@ -70,8 +63,9 @@ fn a_reference_that_is_not_set_up_is_a_row_with_the_command() {
     let environment =
         "[env]\nPHOTOFINISH_REFERENCE = \"genai\"\nPHOTOFINISH_REFERENCES = \"{cache}/references\"\n";
     reference(&installation, "genai", "python/worker", environment);
-    let ran = installation.run(&COMPARE);
-    assert!(ran.stdout.contains("cargo xtask setup --references=genai"), "{}{}", ran.stdout, ran.stderr);
+    let report = installation.json(1, COMPARE);
+    let (_, reason) = outcome(&report, "theirs");
+    assert!(reason.contains("cargo xtask setup --references=genai"), "{reason}");
 }
 
 /// Its rules one by one, in its own language.

@@ -6,60 +6,239 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran, row};
+use crate::common::{Installation, Ran, array, lines, outcome, photofinish, read};
 
 fn two() -> Installation {
     Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
 }
 
-/// A comparison of six rounds, and its directory.
-fn measured(installation: &Installation) -> PathBuf {
-    let ran = installation.run(&["--frameworks", "quick,slow", "--seed", "7"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    installation.results()
-}
-
-fn report(installation: &Installation, arguments: &[&str]) -> Ran {
-    let binary = assert_cmd::cargo::cargo_bin("photofinish");
-    let mut command = std::process::Command::new(binary);
-    command.arg("report").args(arguments).arg("--configs").arg(installation.path("configs"));
-    Ran::from(command.output().unwrap())
-}
-
-fn read(path: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+fn report(installation: &Installation, directory: &Path, more: &str) -> Ran {
+    let mut command = photofinish(&format!("report {} {more}", directory.display()));
+    Ran::of(command.arg("--configs").arg(installation.path("configs")))
 }
 
 fn write(path: &Path, value: &Value) {
     std::fs::write(path, serde_json::to_string(value).unwrap()).unwrap();
 }
 
+fn change(path: &Path, change: impl Fn(&mut Value)) {
+    let mut value = read(path);
+    change(&mut value);
+    write(path, &value);
+}
+
+/// Changes every fact of a journal.
+fn forge(directory: &Path, change: impl Fn(&mut Value)) {
+    let journal = directory.join("samples.jsonl");
+    let mut facts = lines(&std::fs::read_to_string(&journal).unwrap());
+    facts.iter_mut().for_each(change);
+    std::fs::write(journal, facts.iter().map(|fact| format!("{fact}\n")).collect::<String>()).unwrap();
+}
+
+/// Copies the files of a results directory.
+fn copied(from: &Path, to: PathBuf) -> PathBuf {
+    std::fs::create_dir_all(&to).unwrap();
+    let files = std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path());
+    for path in files.filter(|path| path.is_file()) {
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+    to
+}
+
 const OUTPUTS: [&str; 6] =
     ["report.json", "report.md", "report.csv", "report.html", "comparison.png", "comparison.svg"];
 
+/// One comparison of six rounds, which each of these changes in its own way.
 #[test]
-fn every_output_is_made_again_and_is_the_same_to_the_byte() {
+fn what_a_run_has_written_can_be_read_and_decided_again() {
     let installation = two();
-    let directory = measured(&installation);
+    installation.run("--frameworks quick,slow --seed 7").exits(0);
+    let directory = installation.results();
+    every_output_is_made_again_and_is_the_same_to_the_byte(&installation, &directory);
+    deciding_again_on_an_untouched_run_changes_nothing(&installation, &directory);
+    let rules: [fn(&Installation, &Path); 7] = [
+        deciding_again_says_what_changed_and_writes_beside_unless_told,
+        what_cannot_be_read_is_one_sentence,
+        a_baseline_of_nobody_and_rounds_of_nowhere_are_refused,
+        half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off,
+        readings_of_others_are_held_against_the_rule_that_holds_while_measuring,
+        a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round,
+        results_of_many_machines_are_one_page_and_one_table,
+    ];
+    for (number, rule) in rules.iter().enumerate() {
+        rule(&installation, &copied(&directory, installation.path(&format!("copies/{number}"))));
+    }
+}
+
+fn every_output_is_made_again_and_is_the_same_to_the_byte(installation: &Installation, directory: &Path) {
     let before = OUTPUTS.map(|name| std::fs::read(directory.join(name)).unwrap());
     for name in &OUTPUTS[1..] {
         std::fs::remove_file(directory.join(name)).unwrap();
     }
-    let ran = report(&installation, &[directory.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let mut latest = photofinish("report latest --results-dir");
+    let ran = Ran::of(latest.arg(installation.path("results"))).exits(0);
     for (name, before) in OUTPUTS.iter().zip(before) {
         assert!(std::fs::read(directory.join(name)).unwrap() == before, "{name}");
     }
+    assert!(OUTPUTS[3..].iter().all(|name| ran.stdout.contains(name)), "{}", ran.stdout);
+}
+
+fn deciding_again_on_an_untouched_run_changes_nothing(installation: &Installation, directory: &Path) {
+    let ran = report(installation, directory, "--rejudge").exits(0);
+    assert!(ran.stdout.starts_with("no verdict changed\n"), "{}", ran.stdout);
+    assert_eq!(read(&directory.join("rejudged/report.json")), read(&directory.join("report.json")));
+}
+
+fn deciding_again_says_what_changed_and_writes_beside_unless_told(
+    installation: &Installation,
+    directory: &Path,
+) {
+    let file = |name: &str| std::fs::read(directory.join(name)).unwrap();
+    let recorded = file("report.json");
+    // As if quick had taken three times as long for every token.
+    forge(directory, |fact| {
+        let turns = fact.get_mut("turns").and_then(Value::as_array_mut).into_iter().flatten();
+        for turn in turns.filter(|turn| turn[0] == "quick") {
+            for gap in turn[1]["sample"]["gaps_ns"].as_array_mut().unwrap() {
+                *gap = json!(gap.as_u64().unwrap() * 3);
+            }
+        }
+    });
+    let ran = report(installation, directory, "--rejudge").exits(0);
+    assert!(!ran.stdout.starts_with("no verdict changed"), "{}", ran.stdout);
+    assert!(file("report.json") == recorded, "written beside");
+    let again = read(&directory.join("rejudged/report.json"));
+    let throughput = array(&again["comparisons"]).iter().find(|one| one["metric"] == "throughput").unwrap();
+    let told = [&throughput["a"], &throughput["verdict"]].map(|word| word.as_str().unwrap());
+    assert!([["slow", "faster"], ["quick", "slower"]].contains(&told), "{throughput}");
+    report(installation, directory, "--rejudge --in-place").exits(0);
+    assert!(file("report.json") != recorded, "in place when told");
+}
+
+fn what_cannot_be_read_is_one_sentence(installation: &Installation, directory: &Path) {
+    let plan = directory.join("plan.json");
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    change(&plan, |plan| plan["request"]["from_the_future"] = json!(1));
+    report(installation, directory, "").refused(&["plan.json", "unknown field `from_the_future`"]);
+    change(&plan, |plan| plan["schema"] = json!(99));
+    report(installation, directory, "").refused(&["plan.json", "its schema is 99"]);
+    std::fs::remove_file(&plan).unwrap();
+    report(installation, directory, "").refused(&["no plan.json"]);
+    report(installation, directory, "--in-place").refused(&["--rejudge"]);
+}
+
+fn a_baseline_of_nobody_and_rounds_of_nowhere_are_refused(installation: &Installation, directory: &Path) {
+    let journal = directory.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replace("\"round\":1,", "\"round\":1000000000000000000,")).unwrap();
+    report(installation, directory, "--rejudge").refused(&["samples.jsonl has a process of round"]);
+    change(&directory.join("report.json"), |report| report["rows"] = json!([]));
+    let path = directory.display();
+    installation.refuses(&[(&format!("diff {path} {path}"), &["no framework at all"])]);
+}
+
+fn half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off(
+    installation: &Installation,
+    directory: &Path,
+) {
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    let mut journal = std::fs::read(directory.join("samples.jsonl")).unwrap();
+    journal.extend(b"{\"reason\": \"\xc3");
+    std::fs::write(directory.join("samples.jsonl"), journal).unwrap();
+    report(installation, directory, "").exits(0);
+}
+
+fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring(
+    installation: &Installation,
+    directory: &Path,
+) {
+    change(&directory.join("report.json"), |report| {
+        report["rows"][0]["metrics"][4]["median"] = json!(18_446_744_073.709_55);
+    });
+    report(installation, directory, "").refused(&["peak memory of", "18446744073.70955 GB"]);
+    // From the samples alone, with the reading that would give such a figure.
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    // Not the one that hashed the weights for both: without its hash the other is struck.
+    let hashed = |fact: &&Value| {
+        let mut events = fact["events"].as_array().into_iter().flatten();
+        events.any(|event| event["event"] == "usage" && event["weights_sha256"].is_string())
+    };
+    let facts = installation.all_samples();
+    let hashing = &facts.iter().find(hashed).unwrap()["process"]["framework"];
+    let (liar, other) = if hashing == "quick" { ("slow", "quick") } else { ("quick", "slow") };
+    forge(directory, |fact| {
+        if fact["process"]["framework"] == liar {
+            let events = fact.get_mut("events").and_then(Value::as_array_mut).into_iter().flatten();
+            for usage in events.filter(|event| event["event"] == "usage") {
+                usage["peak_bytes"] = json!(u64::MAX);
+            }
+        }
+    });
+    report(installation, directory, "").exits(0);
+    let shown = read(&directory.join("report.json"));
+    let (state, reason) = outcome(&shown, liar);
+    assert!(state == "failed" && reason.contains("`usage`"), "{state}: {reason}");
+    assert!(reason.ends_with("peak_bytes is 18446744073709551615"), "{reason}");
+    assert_eq!(outcome(&shown, other).0, "measured");
+    let table = std::fs::read_to_string(directory.join("report.md")).unwrap();
+    assert!(table.contains(reason) && !table.contains("18446744074"), "{table}");
+}
+
+fn a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round(
+    installation: &Installation,
+    directory: &Path,
+) {
+    std::fs::remove_file(directory.join("report.json")).unwrap();
+    change(&directory.join("plan.json"), |plan| plan["rounds"] = json!({"fixed": 1u64 << 62}));
+    let journal = directory.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replace("\"round\":5,", "\"round\":1152921504606846976,")).unwrap();
+    report(installation, directory, "").refused(&[
+        "samples.jsonl",
+        "1152921504606846977",
+        "at most 100000 rounds",
+    ]);
+}
+
+fn results_of_many_machines_are_one_page_and_one_table(installation: &Installation, directory: &Path) {
+    let all = installation.path("all");
+    let machine = |name: &str, cpu: &str| {
+        let report = copied(directory, all.join(name)).join("report.json");
+        change(&report, |report| report["environment"]["cpu"] = json!(cpu));
+        report
+    };
+    machine("a/run", "Processor A");
+    machine("b/run", "Processor <b>");
+    write(&machine("c/run", "Processor C"), &json!({"schema": 99}));
+    let forged = |report: &mut Value| report["rows"][0]["metrics"][0]["values"][0] = json!(-1e308);
+    change(&machine("d/run", "Processor D"), forged);
+    let collection = |line: &str| {
+        let mut command = photofinish(&format!("report collection {line}"));
+        Ran::of(command.current_dir(installation.directory.path()))
+    };
+    let (all, out) = (all.to_str().unwrap(), installation.path("new/page"));
+    collection(&format!("{all} --out {}", out.display())).exits(0);
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    for told in ["Processor A", "Processor &lt;b&gt;", "2 runs on 2 machines", "its schema is 99", "-1e308 s"]
+    {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    let csv = std::fs::read_to_string(out.join("collection.csv")).unwrap();
+    let records = csv::Reader::from_reader(csv.as_bytes()).records().count();
+    assert_eq!(records, 6, "two runs of two, and two unreadable");
+    assert!(!page.contains(all) && !csv.contains(all), "no path of this machine");
+    collection("all").exits(0);
+    assert!(installation.path("collection/index.html").is_file(), "the default place");
+    collection("configs").refused(&["configs holds no results"]);
 }
 
 #[test]
 fn a_run_that_was_killed_is_shown_as_far_as_it_got() {
     let installation = two();
-    let mut command = installation.driver(&["--frameworks", "quick,slow", "--rounds", "5000", "--seed", "7"]);
+    let mut command = installation.driver("--frameworks quick,slow --rounds 5000 --seed 7");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let rounds = || {
-        let entries = std::fs::read_dir(installation.path("results")).into_iter().flatten();
-        let journals = entries.map(|entry| entry.unwrap().path().join("samples.jsonl"));
+        let journals = installation.all_results().into_iter().map(|path| path.join("samples.jsonl"));
         let text: String = journals.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
         text.matches("\"fact\":\"round_done\"").count()
     };
@@ -72,283 +251,60 @@ fn a_run_that_was_killed_is_shown_as_far_as_it_got() {
     let directory = installation.results();
     assert!(!directory.join("report.json").exists());
     std::fs::remove_file(directory.join("environment.json")).unwrap();
-    let ran = report(&installation, &[directory.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    report(&installation, &directory, "").exits(0);
     for name in OUTPUTS {
         assert!(directory.join(name).is_file(), "{name}");
     }
     let shown = read(&directory.join("report.json"));
     assert_eq!(shown["end"]["kind"], "killed");
     assert!(shown["rounds"].as_u64().unwrap() >= 2, "{}", shown["rounds"]);
-    let markdown = std::fs::read_to_string(directory.join("report.md")).unwrap();
-    assert!(markdown.contains("ended before it could save its report"), "{markdown}");
+    let markdown = installation.result("report.md");
     assert!(markdown.contains("environment.json") && markdown.contains("| Average Throughput"), "{markdown}");
 }
 
 #[test]
-fn deciding_again_on_an_untouched_run_changes_nothing() {
+fn a_study_is_shown_as_far_as_it_got_and_resumes_unless_it_was_begun_otherwise() {
     let installation = two();
-    let directory = measured(&installation);
-    let ran = report(&installation, &[directory.to_str().unwrap(), "--rejudge"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stdout.starts_with("no verdict changed\n"), "{}", ran.stdout);
-    let again = read(&directory.join("rejudged/report.json"));
-    assert_eq!(again, read(&directory.join("report.json")));
-}
-
-#[test]
-fn deciding_again_says_what_changed_and_writes_beside_unless_told() {
-    let installation = two();
-    let directory = measured(&installation);
-    let recorded = std::fs::read(directory.join("report.json")).unwrap();
-    // As if quick had taken three times as long for every token.
-    let journal = directory.join("samples.jsonl");
-    let text = std::fs::read_to_string(&journal).unwrap();
-    let edited = text.lines().map(|line| {
-        let mut fact: Value = serde_json::from_str(line).unwrap();
-        let turns = fact.get_mut("turns").and_then(Value::as_array_mut).into_iter().flatten();
-        for turn in turns.filter(|turn| turn[0] == "quick") {
-            for gap in turn[1]["sample"]["gaps_ns"].as_array_mut().unwrap() {
-                *gap = json!(gap.as_u64().unwrap() * 3);
-            }
-        }
-        fact.to_string() + "\n"
-    });
-    let edited: String = edited.collect();
-    std::fs::write(&journal, edited).unwrap();
-    let path = directory.to_str().unwrap();
-    let ran = report(&installation, &[path, "--rejudge"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stdout.contains("slow decodes 50 % faster than quick"), "{}", ran.stdout);
-    assert_eq!(std::fs::read(directory.join("report.json")).unwrap(), recorded, "written beside");
-    assert_ne!(std::fs::read(directory.join("rejudged/report.json")).unwrap(), recorded);
-    assert_eq!(report(&installation, &[path, "--rejudge", "--in-place"]).code, Some(0));
-    assert_ne!(std::fs::read(directory.join("report.json")).unwrap(), recorded, "in place when told");
-}
-
-#[test]
-fn what_cannot_be_read_is_one_sentence() {
-    let installation = two();
-    let directory = measured(&installation);
-    let path = directory.to_str().unwrap();
-    let plan = directory.join("plan.json");
-    std::fs::remove_file(directory.join("report.json")).unwrap();
-    let mut value = read(&plan);
-    value["request"]["from_the_future"] = json!(1);
-    write(&plan, &value);
-    report(&installation, &[path]).refused(&["plan.json", "unknown field `from_the_future`"]);
-    value["schema"] = json!(99);
-    write(&plan, &value);
-    report(&installation, &[path]).refused(&["plan.json", "its schema is 99"]);
-    std::fs::remove_file(&plan).unwrap();
-    report(&installation, &[path]).refused(&["holds no plan.json"]);
-    report(&installation, &[path, "--in-place"]).refused(&["--rejudge"]);
-}
-
-#[test]
-fn a_study_that_was_killed_is_shown_as_far_as_it_got() {
-    let installation = two();
-    let sweep = ["sweep", "generate", "--frameworks", "quick", "--prompt-tokens", "4,8", "--rounds", "1"];
-    let ran = installation.run(&sweep);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let sweep = "sweep generate --frameworks quick --prompt-tokens 4,8 --rounds 1";
+    installation.run(sweep).exits(0);
     let directory = installation.results();
     std::fs::remove_file(directory.join("report.json")).unwrap();
-    let cells = std::fs::read_to_string(directory.join("cells.jsonl")).unwrap();
+    let cells = installation.result("cells.jsonl");
     std::fs::write(directory.join("cells.jsonl"), &cells[..cells.len() - 9]).unwrap();
-    let ran = report(&installation, &[directory.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    report(&installation, &directory, "").exits(0);
     let shown = read(&directory.join("report.json"));
-    assert_eq!((shown["cells"].as_array().unwrap().len(), &shown["interrupted"]), (1, &json!(true)));
-}
+    assert_eq!((array(&shown["cells"]).len(), &shown["interrupted"]), (1, &json!(true)));
+    std::fs::write(directory.join("cells.jsonl"), cells).unwrap();
 
-#[test]
-fn a_study_begun_before_a_field_was_added_resumes_and_one_with_a_field_of_later_is_refused() {
-    let installation = two();
-    let sweep = ["sweep", "generate", "--frameworks", "quick", "--prompt-tokens", "4,8", "--rounds", "1"];
-    assert_eq!(installation.run(&sweep).code, Some(0));
-    let directory = installation.results();
+    // It was begun before a field was added.
     let asked = directory.join("study.json");
-    let mut value = read(&asked);
-    value["asked"]["request"].as_object_mut().unwrap().remove("delay_s").unwrap();
-    write(&asked, &value);
-    let resumed = [&sweep[..], &["--resume", directory.to_str().unwrap()]].concat();
-    let ran = installation.run(&resumed);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    change(&asked, |study| {
+        drop(study["asked"]["request"].as_object_mut().unwrap().remove("delay_s").unwrap())
+    });
+    let resumed = format!("{sweep} --resume {}", directory.display());
+    let ran = installation.run(&resumed).exits(0);
     assert!(!ran.stderr.contains("cell 1 of"), "nothing is measured again: {}", ran.stderr);
-    let workers = value["workers"].take();
-    value["workers"] = json!("/elsewhere");
-    write(&asked, &value);
-    installation.run(&resumed).refused(&["it was begun with other workers"]);
-    value["workers"] = workers;
-    value["asked"]["request"]["of_later"] = json!(true);
-    write(&asked, &value);
-    installation.run(&resumed).refused(&["unknown field `of_later`"]);
-}
-
-#[test]
-fn a_baseline_of_nobody_and_rounds_of_nowhere_are_refused() {
-    let installation = two();
-    let directory = measured(&installation);
-    let path = directory.to_str().unwrap();
-    let journal = directory.join("samples.jsonl");
-    let text = std::fs::read_to_string(&journal).unwrap();
-    std::fs::write(&journal, text.replace("\"round\":1,", "\"round\":1000000000000000000,")).unwrap();
-    report(&installation, &[path, "--rejudge"]).refused(&["samples.jsonl has a process of round"]);
-    let mut value = read(&directory.join("report.json"));
-    value["rows"] = json!([]);
-    write(&directory.join("report.json"), &value);
-    installation.run(&["diff", path, path]).refused(&["it is the report of no framework at all"]);
-}
-
-#[test]
-fn half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off() {
-    let installation = two();
-    let directory = measured(&installation);
-    std::fs::remove_file(directory.join("report.json")).unwrap();
-    let mut journal = std::fs::read(directory.join("samples.jsonl")).unwrap();
-    journal.extend(b"{\"reason\": \"\xc3");
-    std::fs::write(directory.join("samples.jsonl"), journal).unwrap();
-    let ran = report(&installation, &[directory.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-}
-
-#[test]
-fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring() {
-    let installation = two();
-    let directory = measured(&installation);
-    let path = directory.to_str().unwrap();
-    let mut forged = read(&directory.join("report.json"));
-    forged["rows"][0]["metrics"][4]["median"] = json!(18_446_744_073.709_55);
-    write(&directory.join("report.json"), &forged);
-    report(&installation, &[path]).refused(&["peak memory of", "18446744073.70955 GB, which cannot be"]);
-    // From the samples alone, with the reading that would give such a figure.
-    std::fs::remove_file(directory.join("report.json")).unwrap();
-    let journal = directory.join("samples.jsonl");
-    let text = std::fs::read_to_string(&journal).unwrap();
-    // Not the one that hashed the weights for both: without its hash the other is struck.
-    let hashed = |fact: &Value| {
-        let mut events = fact["events"].as_array().into_iter().flatten();
-        events.any(|event| event["event"] == "usage" && event["weights_sha256"].is_string())
-    };
-    let mut facts = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let hashing = facts.find(hashed).unwrap()["process"]["framework"].clone();
-    let (liar, other) = if hashing == "quick" { ("slow", "quick") } else { ("quick", "slow") };
-    let forge = |line: &str| {
-        let mut fact: Value = serde_json::from_str(line).unwrap();
-        if fact["process"]["framework"] == liar {
-            let events = fact.get_mut("events").and_then(Value::as_array_mut).into_iter().flatten();
-            for usage in events.filter(|event| event["event"] == "usage") {
-                usage["peak_bytes"] = json!(u64::MAX);
-            }
-        }
-        fact.to_string() + "\n"
-    };
-    std::fs::write(&journal, text.lines().map(forge).collect::<String>()).unwrap();
-    let ran = report(&installation, &[path]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let shown = read(&directory.join("report.json"));
-    let struck = row(&shown, liar);
-    assert_eq!(struck["state"], "failed", "{struck}");
-    let reason = "its event `usage` has an impossible reading: peak_bytes is 18446744073709551615";
-    assert_eq!(struck["reasons"][0], reason);
-    assert_eq!(row(&shown, other)["state"], "measured");
-    let table = std::fs::read_to_string(directory.join("report.md")).unwrap();
-    assert!(table.contains(reason) && !table.contains("18446744074"), "{table}");
-}
-
-#[test]
-fn a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round() {
-    let installation = two();
-    let directory = measured(&installation);
-    std::fs::remove_file(directory.join("report.json")).unwrap();
-    let mut plan = read(&directory.join("plan.json"));
-    plan["rounds"] = json!({"fixed": 1u64 << 62});
-    write(&directory.join("plan.json"), &plan);
-    let journal = directory.join("samples.jsonl");
-    let text = std::fs::read_to_string(&journal).unwrap();
-    std::fs::write(&journal, text.replace("\"round\":5,", "\"round\":1152921504606846976,")).unwrap();
-    let ran = report(&installation, &[directory.to_str().unwrap()]);
-    ran.refused(&[
-        "samples.jsonl has a process of round 1152921504606846977, and there are at most 100000 rounds",
-    ]);
-}
-
-/// Copies a results directory, as one that came from another machine.
-fn copied(from: &Path, to: &Path, cpu: &str) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
-    let mut report = read(&to.join("report.json"));
-    report["environment"]["cpu"] = json!(cpu);
-    write(&to.join("report.json"), &report);
-}
-
-#[test]
-fn results_of_many_machines_are_one_page_and_one_table() {
-    let installation = two();
-    let directory = measured(&installation);
-    let all = installation.path("all");
-    copied(&directory, &all.join("a/run"), "Processor A");
-    copied(&directory, &all.join("b/run"), "Processor <b>");
-    copied(&directory, &all.join("c/run"), "Processor C");
-    write(&all.join("c/run/report.json"), &json!({"schema": 99}));
-    copied(&directory, &all.join("d/run"), "Processor D");
-    let mut forged = read(&all.join("d/run/report.json"));
-    forged["rows"][0]["metrics"][0]["values"][0] = json!(-1e308);
-    write(&all.join("d/run/report.json"), &forged);
-    let out = installation.path("new/page");
-    let collection = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
-        command.args(["report", "collection"]).args(arguments).current_dir(installation.directory.path());
-        Ran::from(command.output().unwrap())
-    };
-    let ran = collection(&[all.to_str().unwrap(), "--out", out.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(
-        ran.stdout.contains("new/page/index.html") && ran.stdout.contains("collection.csv"),
-        "{}",
-        ran.stdout
-    );
-    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
-    for told in [
-        "Processor A",
-        "Processor &lt;b&gt;",
-        "2 runs on 2 machines",
-        "quick decodes",
-        "its schema is 99",
-        "-1e308 s, which cannot be",
-    ] {
-        assert!(page.contains(told), "{told}: {page}");
-    }
-    let csv = std::fs::read_to_string(out.join("collection.csv")).unwrap();
-    assert_eq!(
-        csv::Reader::from_reader(csv.as_bytes()).records().count(),
-        6,
-        "two runs of two, and two unreadable"
-    );
-    assert!(
-        !page.contains(all.to_str().unwrap()) && !csv.contains(all.to_str().unwrap()),
-        "no path of this machine"
-    );
-    assert_eq!(collection(&["all"]).code, Some(0));
-    assert!(installation.path("collection/index.html").is_file(), "the default place");
-    collection(&["configs"]).refused(&["configs holds no results"]);
+    let workers = read(&asked)["workers"].take();
+    change(&asked, |study| study["workers"] = json!("/elsewhere"));
+    installation.refuses(&[(&resumed, &["other workers"])]);
+    change(&asked, |study| {
+        study["workers"] = workers.clone();
+        study["asked"]["request"]["of_later"] = json!(true);
+    });
+    installation.refuses(&[(&resumed, &["unknown field `of_later`"])]);
 }
 
 #[test]
 fn text_is_shown_when_asked_for_and_only_where_it_can_be() {
     let installation = two();
-    let show = |more: &[&str]| {
-        installation.run(&[&["--frameworks", "quick,slow", "--rounds", "1", "--show-text"], more].concat())
-    };
-    let ids = show(&[]);
-    assert!(ids.stdout.contains("quick, slow:\n    tokens "), "the model has no tokenizer: {}", ids.stdout);
+    let show =
+        |more: &str| installation.run(&format!("--frameworks quick,slow --rounds 1 --show-text {more}"));
+    let ids = show("").stdout;
+    assert!(ids.contains("quick, slow:\n    tokens "), "the model has no tokenizer: {ids}");
     crate::parity::add_tokenizer(&installation);
-    let text = show(&["--format", "markdown"]);
-    assert!(text.stdout.contains("quick, slow:\n\n~~~text\n\""), "{}", text.stdout);
-    show(&["--format", "json"]).refused(&["--format table or markdown"]);
-    let sweep = ["sweep", "forward", "--frameworks", "quick", "--batch", "1", "--seq", "4", "--show-text"];
-    installation.run(&sweep).refused(&["not for a study"]);
+    let text = show("--format markdown").stdout;
+    assert!(text.contains("quick, slow:\n\n~~~text\n\""), "{text}");
+    show("--format json").refused(&["--format table or markdown"]);
+    let sweep = "sweep forward --frameworks quick --batch 1 --seq 4 --show-text";
+    installation.refuses(&[(sweep, &["not for a study"])]);
 }

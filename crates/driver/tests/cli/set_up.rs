@@ -7,7 +7,7 @@ use std::process::Command;
 
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-use crate::common::Installation;
+use crate::common::{Installation, Ran, photofinish};
 
 /// Enough that unpacking takes a while.
 const MEMBERS: usize = 200;
@@ -47,8 +47,8 @@ impl Wheel {
     /// Sets the piece up, or finds that it is there.
     pub(crate) fn set_up(&self) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("photofinish"));
-        command.args(["setup", "--only", "model", "--quiet", "--configs"]).arg(&self.configs);
+        let mut command = photofinish("setup --only model --quiet --configs");
+        command.arg(&self.configs);
         command.env("XDG_CACHE_HOME", &self.cache).env_remove("PHOTOFINISH_MODEL_GGUF");
         command.env("PATH", format!("{}:{path}", self.programs.display()));
         command
@@ -134,8 +134,7 @@ fn a_piece_is_set_up_once_and_again_when_it_was_damaged() {
     let installation = Installation::new();
     let wheel = Wheel::new(&installation);
     let run = || {
-        let output = wheel.set_up().output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ran::of(&mut wheel.set_up()).exits(0);
         assert!(wheel.is_whole());
     };
     run();

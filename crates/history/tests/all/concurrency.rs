@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,17 +13,11 @@ use crate::common;
 /// Records that one run appends together: enough for a kill to fall within a write.
 const TOGETHER: usize = 20;
 
-fn appender() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let directory = test.ancestors().nth(2).unwrap();
-    let example = directory.join(format!("examples/append{}", std::env::consts::EXE_SUFFIX));
-    assert!(example.is_file(), "build it first: cargo build --release -p history --examples");
-    example
-}
+const APPENDER: &str = env!("CARGO_BIN_EXE_history-append");
 
 /// Appends runs of this name until it is killed.
 fn start(history: &Path, run: &str, out: impl Into<Stdio>) -> Child {
-    let mut child = Command::new(appender())
+    let mut child = Command::new(APPENDER)
         .arg(history)
         .args([run, &TOGETHER.to_string()])
         .stdin(Stdio::piped())
@@ -114,8 +108,11 @@ fn what_does_not_fit_on_the_disk_is_taken_back() {
     // A limit on the size of files fails writes as a full disk does, in the middle of one. Signal 25 is SIGXFSZ:
     // ignored, the write fails with an error instead.
     let script = "trap '' XFSZ 2>/dev/null || trap '' 25; ulimit -f 16; exec \"$0\" \"$1\" big 50 < \"$2\"";
-    let output =
-        Command::new("sh").args(["-c", script]).args([&appender(), &history, &record]).output().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .args([APPENDER.as_ref(), history.as_path(), &record])
+        .output()
+        .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("File too large"), "{stderr}");
     assert_eq!(output.status.code(), Some(1), "{stderr}");

@@ -5,8 +5,9 @@ use std::path::Path;
 use assert_cmd::Command;
 use serde_json::{Value, json};
 
-use crate::server::{COMMIT, Hub};
-use crate::{content, entries, snapshot};
+use crate::entries;
+use crate::repository::{COMMIT, content, snapshot};
+use crate::server::Hub;
 
 fn hub(home: &Path, endpoint: &str) -> Command {
     let mut command = Command::cargo_bin("hub").unwrap();

@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
-use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::server::{COMMIT, Hub};
-use crate::{content, entries, snapshot};
+use crate::entries;
+use crate::repository::{COMMIT, content, failure, snapshot, success};
+use crate::server::Hub;
 
 /// `prepare`, where cargo builds. Tests of this package alone do not build it.
 static PREPARE: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -32,18 +32,6 @@ fn bare(home: &Path, endpoint: Option<&str>) -> Command {
     command.env_remove("HF_HUB_CACHE").env_remove("HF_HUB_OFFLINE").env_remove("HF_TOKEN");
     command.env("HF_ENDPOINT", endpoint.unwrap_or("http://127.0.0.1:9"));
     command
-}
-
-fn success(command: &mut Command) -> Value {
-    let output = command.assert().success().get_output().stdout.clone();
-    serde_json::from_slice(&output).unwrap()
-}
-
-fn failure(command: &mut Command) -> String {
-    let output = command.assert().code(2).stdout("").get_output().stderr.clone();
-    let error = String::from_utf8(output).unwrap();
-    assert!(error.starts_with("error: hf:owner/tiny: ") && error.lines().count() == 1, "{error}");
-    error
 }
 
 fn home() -> TempDir {

@@ -6,9 +6,7 @@ use std::net::{TcpListener, TcpStream};
 
 use serde_json::json;
 
-use crate::content;
-
-pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+use crate::repository::{COMMIT, content};
 
 pub(crate) struct Hub {
     pub(crate) endpoint: String,

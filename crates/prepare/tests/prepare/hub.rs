@@ -4,12 +4,9 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
-use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::tiny;
-
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+use crate::repository::{COMMIT, content, failure, snapshot, success};
 
 /// A directory with `prepare` alone: there may be a `hub` where cargo builds.
 fn alone() -> TempDir {
@@ -37,7 +34,7 @@ fn prepare(programs: &Path, home: &Path) -> Command {
 fn cache(files: &[&str]) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     let repository = home.path().join("hub/models--owner--tiny");
-    let snapshot = repository.join("snapshots").join(COMMIT);
+    let snapshot = snapshot(home.path());
     std::fs::create_dir_all(&snapshot).unwrap();
     std::fs::create_dir_all(repository.join("refs")).unwrap();
     std::fs::write(repository.join("refs/main"), COMMIT).unwrap();
@@ -45,25 +42,6 @@ fn cache(files: &[&str]) -> TempDir {
         std::fs::write(snapshot.join(file), content(file)).unwrap();
     }
     home
-}
-
-fn content(file: &str) -> Vec<u8> {
-    match file {
-        "tokenizer.json" => b"{}".to_vec(),
-        file => std::fs::read(tiny("qwen2-bias").join(file)).unwrap(),
-    }
-}
-
-fn success(command: &mut Command) -> Value {
-    let output = command.assert().success().get_output().stdout.clone();
-    serde_json::from_slice(&output).unwrap()
-}
-
-fn failure(command: &mut Command) -> String {
-    let output = command.assert().code(2).stdout("").get_output().stderr.clone();
-    let error = String::from_utf8(output).unwrap();
-    assert!(error.starts_with("error: hf:owner/tiny: ") && error.lines().count() == 1, "{error}");
-    error
 }
 
 #[test]
@@ -130,7 +108,7 @@ fn a_program_that_says_nothing_is_told() {
 fn a_commit_in_the_cache_joins_a_path_only_as_forty_hexadecimal_digits() {
     let (programs, home) = (alone(), cache(&["config.json", "model.safetensors", "tokenizer.json"]));
     let elsewhere = home.path().join("hub/models--owner--tiny");
-    std::fs::rename(elsewhere.join("snapshots").join(COMMIT), home.path().join("elsewhere")).unwrap();
+    std::fs::rename(snapshot(home.path()), home.path().join("elsewhere")).unwrap();
     std::fs::write(elsewhere.join("refs/main"), "../../../elsewhere").unwrap();
     let error = failure(prepare(programs.path(), home.path()).env("HF_HUB_OFFLINE", "1"));
     assert!(error.contains("is not in the local cache"), "{error}");
@@ -143,7 +121,7 @@ fn the_links_of_the_hub_s_cache_are_followed() {
     let repository = home.path().join("hub/models--owner--tiny");
     std::fs::create_dir(repository.join("blobs")).unwrap();
     for (number, file) in ["config.json", "model.safetensors", "tokenizer.json"].iter().enumerate() {
-        let snapshot = repository.join("snapshots").join(COMMIT).join(file);
+        let snapshot = snapshot(home.path()).join(file);
         std::fs::rename(&snapshot, repository.join(format!("blobs/{number}"))).unwrap();
         std::os::unix::fs::symlink(format!("../../blobs/{number}"), &snapshot).unwrap();
     }

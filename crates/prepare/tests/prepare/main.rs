@@ -11,6 +11,7 @@ mod hub;
 #[cfg(target_os = "linux")]
 mod memory;
 mod refusals;
+mod repository;
 mod store;
 mod synthetic;
 mod tokenizer;

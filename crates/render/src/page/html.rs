@@ -156,9 +156,10 @@ pub(super) fn warnings(lines: &[String]) -> Markup {
 /// Largest report in bytes that is embedded; a larger one is only linked to.
 const EMBEDDED: usize = 2_000_000;
 
-/// A link that saves `report`, which is part of the page, and links to the files beside it.
-pub(super) fn data(report: &str) -> Markup {
-    let beside = ["report.json", "report.csv", "report.md", "comparison.png", "comparison.svg"];
+/// A link that saves `report`, which is part of the page, and links to the files that are written beside it.
+pub(super) fn data(report: &str, has_picture: bool) -> Markup {
+    let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
+    let beside = ["report.json", "report.csv", "report.md"].iter().chain(pictures);
     html! {
         @if report.len() <= EMBEDDED {
             p {
@@ -170,7 +171,7 @@ pub(super) fn data(report: &str) -> Markup {
         }
         p {
             "Files beside this page, if it was not moved: "
-            @for (index, name) in beside.iter().enumerate() {
+            @for (index, name) in beside.enumerate() {
                 @if index > 0 { ", " }
                 a href=(name) { (name) }
             }

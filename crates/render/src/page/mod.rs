@@ -36,10 +36,13 @@ pub fn run(
     Ok(files)
 }
 
-/// The page `report.html` of a study, and its picture if it has figures.
-pub fn study(report: &StudyReport) -> Result<Files, String> {
-    let mut files = vec![("report.html".to_owned(), study::html(report)?.into_bytes())];
-    if let Some(figure) = pictures::study::comparison(report) {
+/// The page `report.html` of a study, and its picture if it has figures. `has_page` is whether the directory of a cell,
+/// by its name, has a page to link to.
+pub fn study(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Result<Files, String> {
+    let figure = pictures::study::comparison(report);
+    let page = study::html(report, figure.is_some(), has_page)?;
+    let mut files = vec![("report.html".to_owned(), page.into_bytes())];
+    if let Some(figure) = figure {
         files.extend(pictures::files("comparison", &figure)?);
     }
     Ok(files)

@@ -52,7 +52,7 @@ pub(super) fn html(
             }))
         }))
         (html::section("To repeat it", &repeat::section(&environment.command, source)))
-        (html::section("Raw data", &html::data(&json)))
+        (html::section("Raw data", &html::data(&json, true)))
     };
     Ok(html::document(&title(report), &body))
 }

@@ -14,7 +14,13 @@ use crate::pictures::study::{panels, subtitle, title};
 use crate::study;
 use crate::words;
 
-pub(super) fn html(report: &StudyReport) -> Result<String, String> {
+/// The page; `has_picture` is whether there are pictures beside it, and `has_page` whether a cell's directory of this
+/// name has a page.
+pub(super) fn html(
+    report: &StudyReport,
+    has_picture: bool,
+    has_page: &dyn Fn(&str) -> bool,
+) -> Result<String, String> {
     let title = title(report);
     let json = serde_json::to_string(report).expect("a report has string keys and no failing serialiser");
     let table = match report.view {
@@ -38,10 +44,10 @@ pub(super) fn html(report: &StudyReport) -> Result<String, String> {
             @if let Some((title, more)) = study::more(report) {
                 (html::details(title, &html! { (more) }))
             }
-            (cells(report))
+            (cells(report, has_page))
         }))
         (html::section("To repeat it", &repetition(report)))
-        (html::section("Raw data", &html::data(&json)))
+        (html::section("Raw data", &html::data(&json, has_picture)))
     };
     Ok(html::document(&title, &body))
 }
@@ -125,7 +131,7 @@ fn panel_title(panel: &Panel) -> &str {
     }
 }
 
-fn cells(report: &StudyReport) -> Markup {
+fn cells(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Markup {
     let axes = varied(&report.planned);
     // The directory of a cell is in that of its study.
     let directory = |cell: &Cell| Some(cell.results.as_deref()?.rsplit(['/', '\\']).next()?.to_owned());
@@ -134,13 +140,15 @@ fn cells(report: &StudyReport) -> Markup {
             li {
                 (cell::name(&cell.settings, &axes)) ": "
                 @if let Some(reason) = &cell.refused { "not run: " (reason) }
-                @else if let Some(name) = directory(cell) { a href={ (name) "/report.html" } { (name) } }
+                @else if let Some(name) = directory(cell) {
+                    @if has_page(&name) { a href={ (name) "/report.html" } { (name) } } @else { (name) }
+                }
             }
         }
     };
     html! {
         @if !report.cells.is_empty() {
-            (html::details("Each cell is a whole comparison with a page of its own", &html! { ul { (items) } }))
+            (html::details("Each cell is a whole comparison", &html! { ul { (items) } }))
         }
     }
 }

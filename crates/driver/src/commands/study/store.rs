@@ -128,7 +128,7 @@ impl Store {
 
     /// Saves the outcome. Returns the reason if something could not be saved.
     pub(super) fn finish(&mut self, report: &StudyReport) -> Option<String> {
-        let outputs = study_outputs(report);
+        let outputs = study_outputs(report, self.directory());
         for (name, contents) in &outputs.files {
             self.results.write(name, contents);
         }

@@ -1,0 +1,92 @@
+//! `--dry-run`: the plan of a command, and nothing else.
+
+use serde_json::{Value, json};
+
+use crate::common::{Installation, array, read};
+
+/// With an engine whose worker does not exist: a plan starts none.
+fn installation() -> Installation {
+    let installation = Installation::new().timed("quick", &[("token_ms", "1")]);
+    let absent = "framework = \"mock\"\nworker = \"engine-absent\"\nsummary = \"\"\n";
+    std::fs::write(installation.path("configs/engines/absent.toml"), absent).unwrap();
+    installation
+}
+
+fn planned(installation: &Installation, line: &str) -> Value {
+    let plan = installation.json(0, &format!("{line} --dry-run"));
+    assert!(installation.all_results().is_empty(), "nothing was measured");
+    plan
+}
+
+#[test]
+fn a_plan_has_the_values_of_the_run() {
+    let installation = installation();
+    let asked = "compare --frameworks quick --rounds 2 --precision bf16 --threads 1";
+    let planned = planned(&installation, asked);
+    installation.run(&format!("{asked} --quiet")).exits(0);
+    let ran = read(&installation.results().join("plan.json"));
+    let plan = &planned["comparisons"][0]["plan"];
+    for value in
+        ["contenders", "threads", "batch", "context", "new_tokens", "rounds", "iterations", "device", "suite"]
+    {
+        assert_eq!(plan[value], ran[value], "{value}");
+    }
+    assert_eq!(planned["request"], ran["request"]);
+    assert_eq!(plan["prompts"][0]["tokens"], array(&ran["prompts"][0]["tokens"]).len());
+}
+
+#[test]
+fn a_study_is_planned_cell_by_cell() {
+    let installation = installation();
+    let sweep = "sweep generate --frameworks quick,absent --prompt-tokens 4,6 --new-tokens 4,8";
+    let cells = planned(&installation, sweep)["comparisons"].take();
+    let lengths: Vec<_> = array(&cells).iter().map(|cell| &cell["settings"]["prompt_tokens"]).collect();
+    assert_eq!(lengths, [&json!(4), &json!(4), &json!(6), &json!(6)]);
+    assert_eq!(cells[3]["plan"]["contenders"][1]["label"], "absent");
+    assert_eq!(cells[3]["plan"]["prompts"][0]["tokens"], 6);
+    let study = planned(&installation, "ab kv-cache --frameworks quick");
+    let arms = &study["comparisons"][0]["plan"]["contenders"];
+    assert_eq!((&arms[0]["kv_cache"], &arms[1]["kv_cache"]), (&json!("on"), &json!("off")));
+    let each = planned(&installation, "compare --frameworks quick --quantize int8,int4");
+    let precision = |index: usize| &each["comparisons"][index]["plan"]["contenders"][0]["precision"];
+    assert_eq!([precision(0), precision(1)], ["int8", "int4"]);
+}
+
+#[test]
+fn what_is_known_only_with_the_model_is_said() {
+    let installation = installation();
+    let is_open = |line: &str| {
+        let told = installation.run(&format!("{line} --dry-run")).exits(0).stdout;
+        told.contains("prompts are counted once the model is prepared")
+    };
+    assert!(is_open("compare --frameworks quick --prompt a"));
+    assert!(!is_open("compare --frameworks quick --prompt a --prompt-tokens 3"));
+    assert!(is_open("generate --framework absent --prompt a"));
+}
+
+#[test]
+fn a_mistake_is_one_sentence() {
+    installation().refuses(&[
+        ("compare --frameworks none --dry-run", &["unknown framework \"none\""]),
+        ("compare --suite none --dry-run", &["unknown suite \"none\""]),
+        ("compare --model no/such.gguf --dry-run", &["no/such.gguf"]),
+        ("compare --batch 1,2 --dry-run", &["--batch takes one value"]),
+        ("sweep forward --frameworks quick --reference absent --dry-run", &["--reference"]),
+        ("ab jit --frameworks quick --dry-run", &["neither a JIT"]),
+        ("generate --framework none --tokens 1 --dry-run", &["none"]),
+        ("run --plan absent.json --dry-run", &["absent.json"]),
+        ("bundles prune --unused-for x --dry-run", &["invalid value"]),
+    ]);
+}
+
+#[test]
+fn what_measures_nothing_does_nothing() {
+    let installation = installation();
+    let out = installation.path("plan.json");
+    installation.run(&format!("plan --shards 1 --out {} --dry-run -- sweep memory", out.display())).exits(0);
+    assert!(!out.exists());
+    let cached = installation.path("cache/photofinish/bundles/x");
+    std::fs::create_dir_all(&cached).unwrap();
+    installation.run("bundles prune --unused-for 0 --yes --dry-run").exits(0);
+    assert!(cached.exists());
+}
