@@ -126,9 +126,8 @@ fn what_is_no_report_is_told_in_a_sentence() {
 fn pages(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-    let pages =
-        files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "html"));
-    pages.chain(directories.iter().flat_map(|directory| pages(directory))).collect()
+    let own = files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "html"));
+    own.chain(directories.iter().flat_map(|directory| pages(directory))).collect()
 }
 
 /// Relative links of a page, with whether each leads to a file.
