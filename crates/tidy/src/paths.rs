@@ -128,8 +128,10 @@ fn lacks_name(code: &str, identifiers: &Identifiers<'_>) -> Vec<String> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let Some((first, rest)) = code.split_once("::") else { return Vec::new() };
     let Some(known) = identifiers.get(first) else { return Vec::new() };
+    // Arguments are not names of the crate.
+    let rest = rest.split('(').next().unwrap_or_default();
     let parts = rest.split(|c: char| !is_name(c)).filter(|part| !part.is_empty());
-    let is_plain = rest.chars().all(|c| is_name(c) || ":{}, ()".contains(c));
+    let is_plain = rest.chars().all(|c| is_name(c) || ":{}, ".contains(c));
     parts.filter(|part| is_plain && !known.contains(part)).map(|part| format!("{first}::{part}")).collect()
 }
 
