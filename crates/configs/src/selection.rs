@@ -6,12 +6,15 @@ use crate::{ConfigError, Engine, Result};
 pub const ENGINES: &str = "engines";
 /// Everybody's own implementations, each framework as it comes.
 pub const REFERENCES: &str = "references";
-/// Both.
+/// The frameworks' own implementations that are compared most.
+pub const STOCK: &str = "stock";
+const STOCK_NAMES: [&str; 5] = ["transformers", "candle-transformers", "genai", "llamacpp", "openvino"];
+/// Engines and references.
 pub const ALL: &str = "all";
 /// The default order of the engines.
 const USUAL: [&str; 3] = ["candle", "tch", "ort"];
 
-/// The columns that `names` ask for, in their order: names of `known`, the sets [`ENGINES`], [`REFERENCES`] and [`ALL`],
+/// The columns that `names` ask for, in their order: names of `known`, the sets [`ENGINES`], [`REFERENCES`], [`STOCK`] and [`ALL`],
 /// and with a dash before it a name or a set that is left out. A set adds what is not there yet; a name that is given
 /// twice is a column twice. Without a name, and where names are only left out, it is the engines.
 pub fn selected(known: &[Engine], names: &[String]) -> Result<Vec<Engine>> {
@@ -52,6 +55,7 @@ fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
     match name {
         ENGINES => Some(engines),
         REFERENCES => Some(references.collect()),
+        STOCK => Some(references.filter(|engine| STOCK_NAMES.contains(&engine.name.as_str())).collect()),
         ALL => Some(engines.into_iter().chain(references).collect()),
         _ => None,
     }
@@ -60,7 +64,7 @@ fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
 fn named<'a>(known: &'a [Engine], name: &str) -> Result<&'a Engine> {
     known.iter().find(|engine| engine.name == name).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|engine| engine.name.as_str()).collect();
-        let sets = [ENGINES, REFERENCES, ALL].join(", ");
+        let sets = [ENGINES, REFERENCES, STOCK, ALL].join(", ");
         ConfigError(format!(
             "unknown framework {name:?}; there are {}, and the sets {sets}; a dash before a name leaves it out",
             names.join(", ")

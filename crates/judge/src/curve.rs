@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::Iteration;
+use protocol::{CaseSample, Iteration};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -25,8 +25,8 @@ pub struct Point {
     pub ratio: Option<f64>,
 }
 
-/// The result of 5 tokens of warm-up and a test of the next 15, beside that of the same tokens in the measured
-/// iterations. Medians over processes.
+/// The result of a benchmark that generates 5 tokens to warm up and then times 15 tokens of the same prompt, beside that
+/// of the same 15 tokens in the measured iterations. Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortWarmup {
     /// Number of tokens of warm-up.
@@ -94,7 +94,7 @@ pub fn iterations(run: &Run) -> Vec<Iteration> {
 
 fn whole_ns(iteration: &Iteration) -> f64 {
     let cases = iteration.cases.iter();
-    cases.map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>()).sum::<u64>() as f64
+    cases.map(CaseSample::request_ns).sum::<u64>() as f64
 }
 
 fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
@@ -147,28 +147,31 @@ pub fn settled_at(curve: &[Point]) -> Option<usize> {
     Some(curve.iter().rev().take_while(settled).last()?.iteration)
 }
 
-/// Extra time of the first iteration over a steady one, in milliseconds; median over processes. The cold start came
-/// before and is not part of it.
-pub fn first_iteration_cost_ms(runs: &[&Run]) -> Option<f64> {
+/// Extra time of the first request after loading over a steady one of the same prompt, in milliseconds; median over
+/// processes.
+pub fn first_request_cost_ms(runs: &[&Run]) -> Option<f64> {
     let cost = |run: &&Run| {
-        let series = Series::new(run);
-        let first = series.iterations.first().filter(|_| series.warmup > 0)?;
-        Some((whole_ns(first) - series.steady_ns()?) / 1e6)
+        let first = run.cold_start().filter(|cold| !cold.gaps_ns.is_empty())?.request_ns() as f64;
+        let steady = run.requests().filter(|(case, _)| *case == 0);
+        let steady: Vec<f64> = steady.map(|(_, sample)| sample.request_ns() as f64).collect();
+        Some((first - median(&steady)?) / 1e6)
     };
     median(&runs.iter().filter_map(cost).collect::<Vec<_>>())
 }
 
-/// Figures of a short warm-up, from the first request after loading; the cold start computed only its first token
-/// before. `batch` is the number of sequences that each step continues. `None` for requests of fewer than 21 tokens,
-/// because prefill computes the first.
+/// Figures of a short warm-up. The warm-up computes the first 5 gaps of the first request after loading, so that the
+/// test's first 5 gaps are a second request's: what they compile for was compiled. Its other 10 are the first request's.
+/// `batch` is the number of sequences that each step continues. `None` for requests of fewer than 16 tokens, because
+/// prefill computes the first.
 pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
-    let test_ns = |iteration: &Iteration| {
-        let gaps = &iteration.cases.first()?.gaps_ns;
-        Some(gaps.get(WARMUP_TOKENS..WARMUP_TOKENS + TEST_TOKENS)?.iter().sum::<u64>())
-    };
+    let sum = |gaps: &[u64], from: usize, to: usize| Some(gaps.get(from..to)?.iter().sum::<u64>());
     let speeds = |run: &&Run| {
-        let first = test_ns(run.warmup()?.iterations.first()?)?;
-        let measured: Vec<u64> = run.iterations().iter().filter_map(test_ns).collect();
+        let second = &run.warmup()?.iterations.first()?.cases.first()?.gaps_ns;
+        let first =
+            sum(second, 0, WARMUP_TOKENS)? + sum(&run.cold_start()?.gaps_ns, WARMUP_TOKENS, TEST_TOKENS)?;
+        let measured = run.requests().filter(|(case, _)| *case == 0);
+        let measured: Vec<u64> =
+            measured.filter_map(|(_, sample)| sum(&sample.gaps_ns, 0, TEST_TOKENS)).collect();
         let speed = |ns: u64, times: usize| {
             (ns > 0).then(|| (batch * TEST_TOKENS * times) as f64 / (ns as f64 / 1e9))
         };
@@ -189,7 +192,7 @@ pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, WarmupDone};
+    use protocol::{ColdStart, Event, WarmupDone};
 
     use super::*;
     use crate::testing;
@@ -208,16 +211,23 @@ mod tests {
         }
     }
 
-    fn process(warmup: &[Iteration], measured: &[Iteration]) -> Run {
+    fn process(cold: &[Iteration], warmup: &[Iteration], measured: &[Iteration]) -> Run {
+        let cold = cold.first().map(|iteration| {
+            let CaseSample { first_token_ns, gaps_ns, .. } = iteration.cases[0].clone();
+            Event::ColdStart(ColdStart { first_token_ns, gaps_ns, ..ColdStart::default() })
+        });
         let done = WarmupDone { iterations: warmup.to_vec(), settled: true, memory: Default::default() };
         let measured = measured.iter().map(|iteration| iteration.cases.clone()).collect();
-        testing::measured("a", 0, vec![Event::Warmup(done)], measured)
+        testing::measured("a", 0, cold.into_iter().chain([Event::Warmup(done)]).collect(), measured)
     }
 
     #[test]
     fn the_curve_tells_every_iteration_from_the_first() {
         let even = |us: u64| iteration(&[us; 20]);
-        let runs = [process(&[even(2000), even(1000)], &[even(1000)]), process(&[even(3000)], &[even(1000)])];
+        let runs = [
+            process(&[], &[even(2000), even(1000)], &[even(1000)]),
+            process(&[], &[even(3000)], &[even(1000)]),
+        ];
         let curve = curve(&runs.iter().collect::<Vec<_>>());
         let counts: Vec<_> = curve.iter().map(|p| (p.iteration, p.processes, p.warmup)).collect();
         assert_eq!(counts, [(1, 2, 2), (2, 2, 1), (3, 1, 0)]);
@@ -230,8 +240,10 @@ mod tests {
     #[test]
     fn every_process_has_a_curve_that_ends_where_it_ended() {
         let even = |us: u64| iteration(&[us; 20]);
-        let runs =
-            vec![process(&[even(2000), even(1000)], &[even(1000)]), process(&[even(3000)], &[even(1000)])];
+        let runs = vec![
+            process(&[], &[even(2000), even(1000)], &[even(1000)]),
+            process(&[], &[even(3000)], &[even(1000)]),
+        ];
         let curves = by_process(&Evidence { runs, ..Evidence::default() });
         let told = |curve: &ProcessCurve| {
             (curve.warmup, curve.iterations.iter().filter_map(|times| times.gap_ms).collect::<Vec<_>>())
@@ -242,40 +254,43 @@ mod tests {
     }
 
     #[test]
-    fn the_first_iteration_is_held_against_the_median_of_the_measured() {
+    fn the_first_request_is_compared_with_the_median_of_the_measured() {
         let even = |us: u64| iteration(&[us; 10]);
-        let one = process(&[even(4000), even(1000)], &[even(1000), even(1000), even(9000)]);
-        assert_eq!(first_iteration_cost_ms(&[&one]), Some(30.0));
-        let without_warmup = process(&[], &[even(1000)]);
-        assert_eq!(first_iteration_cost_ms(&[&without_warmup]), None);
+        let measured = [even(1000), even(1000), even(9000)];
+        let one = process(&[even(4000)], &[even(1000)], &measured);
+        assert_eq!(first_request_cost_ms(&[&one]), Some(30.0));
+        let without_cold_start = process(&[], &[even(1000)], &measured);
+        assert_eq!(first_request_cost_ms(&[&without_cold_start]), None);
     }
 
     #[test]
     fn what_never_settles_has_no_iteration_at_which_it_did() {
-        let slowing = process(&[iteration(&[1000; 20])], &[iteration(&[1000; 20]), iteration(&[2000; 20])]);
+        let slowing =
+            process(&[], &[iteration(&[1000; 20])], &[iteration(&[1000; 20]), iteration(&[2000; 20])]);
         assert_eq!(settled_at(&curve(&[&slowing])), None);
     }
 
     #[test]
-    fn a_short_warm_up_is_tested_on_the_fifteen_tokens_after_five() {
-        // Five slow tokens are warm-up; of the next fifteen five are slow still. The twenty-first is neither's.
-        let first: Vec<u64> = [vec![9000; 5], vec![3000; 5], vec![1000; 10], vec![70_000]].concat();
-        let later: Vec<u64> = [vec![2000; 5], vec![1000; 15], vec![70_000]].concat();
-        let one = process(&[iteration(&first)], &[iteration(&later), iteration(&later)]);
+    fn a_short_warm_up_has_compiled_what_the_test_computes_first() {
+        // Ten gaps of the first request count, the sixth to the fifteenth, and five of the second.
+        let first: Vec<u64> = [vec![90_000; 5], vec![3000; 10], vec![70_000]].concat();
+        let later: Vec<u64> = [vec![2000; 5], vec![1000; 10], vec![70_000]].concat();
+        let measured = [iteration(&later), iteration(&later)];
+        let one = process(&[iteration(&first)], &[iteration(&later)], &measured);
         let found = short_warmup(&[&one], 2).unwrap();
-        assert_eq!(found.tokens_per_second, 2.0 * 15.0 / 0.025);
-        assert_eq!(found.steady_tokens_per_second, 2.0 * 15.0 / 0.015);
-        assert!((found.error + 0.4).abs() < 1e-12, "{found:?}");
+        assert_eq!(found.tokens_per_second, 2.0 * 15.0 / 0.04);
+        assert_eq!(found.steady_tokens_per_second, 2.0 * 15.0 / 0.02);
+        assert!((found.error + 0.5).abs() < 1e-12, "{found:?}");
     }
 
     #[test]
-    fn twenty_one_tokens_are_the_fewest() {
+    fn sixteen_tokens_are_the_fewest() {
         let of = |gaps: usize| {
             let same = iteration(&vec![1000; gaps]);
             let same = std::slice::from_ref(&same);
-            short_warmup(&[&process(same, same)], 1)
+            short_warmup(&[&process(same, same, same)], 1)
         };
-        assert_eq!(of(19), None);
-        assert_eq!(of(20).map(|found| found.error), Some(0.0));
+        assert_eq!(of(14), None);
+        assert_eq!(of(15).map(|found| found.error), Some(0.0));
     }
 }

@@ -2,7 +2,7 @@
 //! where a framework compiles, compiling. `docs/measures.md` defines each figure.
 
 use plan::Plan;
-use protocol::Iteration;
+use protocol::{CaseSample, ColdStart, Iteration};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -65,7 +65,7 @@ pub fn first_runs(runs: &[&Run], plan: &Plan) -> Option<FirstRuns> {
 
 /// The requests of a process: the cold start's, those of warm-up, and the measured ones. Times are in nanoseconds.
 struct Process {
-    cold: f64,
+    cold: ColdStart,
     warmup: Vec<Iteration>,
     measured: Vec<Iteration>,
 }
@@ -74,7 +74,7 @@ impl Process {
     fn new(run: &Run) -> Option<Process> {
         let measured = run.iterations();
         Some(Process {
-            cold: run.cold_start()?.first_token_ns as f64,
+            cold: run.cold_start()?.clone(),
             warmup: run.warmup()?.iterations.clone(),
             measured: Some(measured).filter(|measured| !measured.is_empty())?,
         })
@@ -86,33 +86,45 @@ impl Process {
         median(&times.map(|sample| sample.first_token_ns as f64).collect::<Vec<_>>())
     }
 
+    /// Median time of measured requests of the first case, as far as the cold start went.
+    fn steady_request(&self) -> Option<f64> {
+        let gaps = self.cold.gaps_ns.len();
+        let first = self.measured.iter().filter_map(|iteration| iteration.cases.first());
+        let times = first.map(|sample| sample.first_token_ns + sample.gaps_ns.iter().take(gaps).sum::<u64>());
+        median(&times.map(|ns| ns as f64).collect::<Vec<_>>())
+    }
+
     /// Time to first token of the first request of a case. The cold start computes the first case alone.
     fn first_of(&self, case: usize) -> Option<f64> {
         let first = self.warmup.first().and_then(|iteration| iteration.cases.get(case));
-        if case == 0 { Some(self.cold) } else { first.map(|sample| sample.first_token_ns as f64) }
+        if case == 0 {
+            Some(self.cold.first_token_ns as f64)
+        } else {
+            first.map(|sample| sample.first_token_ns as f64)
+        }
     }
 
     fn cost(&self) -> Option<f64> {
         let steady = median(&self.measured.iter().map(whole).collect::<Vec<_>>())?;
         let warmup: f64 = self.warmup.iter().map(|iteration| whole(iteration) - steady).sum();
-        Some(self.cold - self.steady_prompt(0)? + warmup)
+        Some(self.cold.request_ns() as f64 - self.steady_request()? + warmup)
     }
 
     /// New tokens and nanoseconds since loading, after the cold start and after each iteration.
     fn elapsed(&self) -> Vec<(usize, f64)> {
-        let mut at = (1, self.cold);
+        let cold = (1 + self.cold.gaps_ns.len(), self.cold.request_ns() as f64);
+        let mut at = cold;
         let after = self.warmup.iter().chain(&self.measured).map(|iteration| {
             let tokens: usize = iteration.cases.iter().map(|case| 1 + case.gaps_ns.len()).sum();
             at = (at.0 + tokens, at.1 + whole(iteration));
             at
         });
-        std::iter::once((1, self.cold)).chain(after.collect::<Vec<_>>()).collect()
+        std::iter::once(cold).chain(after.collect::<Vec<_>>()).collect()
     }
 }
 
 fn whole(iteration: &Iteration) -> f64 {
-    let times = iteration.cases.iter().map(|case| case.first_token_ns + case.gaps_ns.iter().sum::<u64>());
-    times.sum::<u64>() as f64
+    iteration.cases.iter().map(CaseSample::request_ns).sum::<u64>() as f64
 }
 
 #[cfg(test)]

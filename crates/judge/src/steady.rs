@@ -30,7 +30,7 @@ pub struct Steadiness {
     /// Iteration 1, 2, 3 … of each process, medians over processes.
     pub curve: Vec<Point>,
     /// Extra time of iteration 1 over a steady one.
-    pub first_iteration_cost_ms: Option<f64>,
+    pub first_request_cost_ms: Option<f64>,
     /// The first iteration from which on all are as a steady one; `None` where the last is not.
     pub settled_at: Option<usize>,
     pub short_warmup: Option<ShortWarmup>,
@@ -45,7 +45,7 @@ pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
     let mut steadiness = Steadiness {
         settled_at: curve::settled_at(&curve),
         curve,
-        first_iteration_cost_ms: curve::first_iteration_cost_ms(runs),
+        first_request_cost_ms: curve::first_request_cost_ms(runs),
         short_warmup: curve::short_warmup(runs, plan.batch),
         first_runs: first_runs(runs, plan),
         ..Steadiness::default()
@@ -63,7 +63,7 @@ pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
             SteadyState::Slowdown => steadiness.slowdown += 1,
             SteadyState::NoSteadyState => steadiness.no_steady_state += 1,
         }
-        let cold = run.cold_start().map_or(0, |cold| cold.first_token_ns);
+        let cold = run.cold_start().map_or(0, |cold| cold.request_ns());
         times.extend(class.steady_from.map(|from| (cold + series.begins_at(from)) as f64 / 1e6));
     }
     steadiness.time_to_steady_ms = median(&times);

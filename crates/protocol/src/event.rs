@@ -185,6 +185,25 @@ pub struct ColdStart {
     pub memory: Memory,
 }
 
+impl ColdStart {
+    /// From its start to its last token that was timed.
+    pub fn request_ns(&self) -> u64 {
+        self.first_token_ns.saturating_add(sum(&self.gaps_ns))
+    }
+}
+
+impl CaseSample {
+    /// From its start to its last token.
+    pub fn request_ns(&self) -> u64 {
+        self.first_token_ns.saturating_add(sum(&self.gaps_ns))
+    }
+}
+
+/// Workers may say anything: a sum of gaps that cannot be must not end the driver.
+fn sum(gaps_ns: &[u64]) -> u64 {
+    gaps_ns.iter().fold(0, |sum, &gap| sum.saturating_add(gap))
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WarmupDone {
     /// Every warm-up iteration's samples; `index` counts from 0.

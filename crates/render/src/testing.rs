@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bundle::Precision;
 use judge::crossed::{Contribution, Crossed, Effect};
-use judge::report::{Figure, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
+use judge::report::{Figure, Kind, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
 use judge::steady::Steadiness;
 use judge::study::report::summary;
 use judge::study::{Cell, StudyReport, ab, scaling};
@@ -19,6 +19,7 @@ pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
 pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str]) -> Row {
     Row {
         framework: framework.into(),
+        kind: Kind::Tuned,
         state,
         reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
         precision: Requested { requested: Precision::F32, observed: Some("f32".into()) },
@@ -39,6 +40,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         memory: None,
         threads: None,
         steadiness: Steadiness::default(),
+        first_request_excess: None,
         components: None,
         energy: None,
         gpu: None,

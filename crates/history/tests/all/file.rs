@@ -63,7 +63,7 @@ fn lines_that_are_no_records_are_told() {
     let skipped = history::read(&path).unwrap().skipped;
     assert_eq!(skipped.iter().map(|line| line.line).collect::<Vec<_>>(), [4, 5, 6, 7]);
     assert!(skipped[0].reason.contains("missing field"), "{skipped:?}");
-    assert!(skipped[3].reason.starts_with("of schema 9, newer than 1"), "{skipped:?}");
+    assert!(skipped[3].reason.starts_with("of schema 9, newer than 2"), "{skipped:?}");
 }
 
 #[test]

@@ -110,10 +110,6 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn total_ns(&self) -> u64 {
-        self.sample.first_token_ns + self.sample.gaps_ns.iter().sum::<u64>()
-    }
-
     /// Mean gap in nanoseconds; `None` without gaps.
     fn mean_gap_ns(&self) -> Option<f64> {
         let gaps = &self.sample.gaps_ns;

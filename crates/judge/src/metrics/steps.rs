@@ -16,7 +16,7 @@ impl Steps {
     pub(super) fn new(request: &Request<'_>) -> Option<Steps> {
         let sampler_ns = &request.sample.sampler_ns;
         (!sampler_ns.is_empty()).then(|| Steps {
-            ns: request.total_ns() as f64,
+            ns: request.sample.request_ns() as f64,
             sampler_ns: sampler_ns.iter().sum::<u64>() as f64,
             count: sampler_ns.len() as f64,
             tokens: request.sample.tokens.iter().map(Vec::len).sum::<usize>() as f64,

@@ -291,7 +291,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "completes whole requests soonest",
             equal: "complete whole requests equally soon",
         }),
-        ..of(Metric::Total, Source::Mean(|request| Some(ms(request.total_ns()))))
+        ..of(Metric::Total, Source::Mean(|request| Some(ms(request.sample.request_ns()))))
     },
     Entry {
         key: "peak_throughput",

@@ -1,37 +1,97 @@
+use proptest::prelude::*;
 use protocol::Event;
 
 use super::*;
 use crate::testing;
 use plan::Generation::{Denoising, OneToken, TokenByToken};
 
-fn run(cases: Vec<CaseSample>) -> Run {
-    testing::measured("x", 0, Vec::new(), vec![cases])
-}
-
 fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {
     let gaps_ns = gaps_ms.iter().map(|ms| ms * 1_000_000).collect();
     CaseSample { first_token_ns: first_ms * 1_000_000, gaps_ns, tokens: Vec::new(), ..CaseSample::default() }
 }
 
+/// The figures of `a`, by round, whose processes had these requests of one prompt.
+fn figures(metric: Metric, processes: Vec<Vec<CaseSample>>) -> Vec<Option<f64>> {
+    let process = |(round, requests): (usize, Vec<CaseSample>)| {
+        testing::measured("a", round, Vec::new(), requests.into_iter().map(|request| vec![request]).collect())
+    };
+    let runs = processes.into_iter().enumerate().map(process).collect();
+    by_round(metric, &testing::plan(&["a"]), &Evidence { runs, ..Evidence::default() }, "a")
+}
+
+fn figure(metric: Metric, requests: Vec<CaseSample>) -> Option<f64> {
+    figures(metric, vec![requests])[0]
+}
+
 #[test]
-fn throughput_is_work_over_time_and_latency_its_reciprocal() {
-    let run = run(vec![case(50, &[10, 10, 10]), case(30, &[10, 50, 10])]);
-    let work = Work { batch: 2, prompt_tokens: 40 };
-    assert_eq!(Metric::Latency.of_process(&run, work), Some(100.0 / 6.0));
-    assert_eq!(Metric::LatencyP50.of_process(&run, work), Some(10.0));
-    assert_eq!(Metric::Throughput.of_process(&run, work), Some(6.0 * 2.0 / 0.1));
-    assert_eq!(Metric::PeakThroughput.of_process(&run, work), Some(3.0 * 2.0 / 0.03));
-    assert_eq!(Metric::FirstToken.of_process(&run, work), Some(40.0));
-    assert_eq!(Metric::PrefillThroughput.of_process(&run, work), Some(40.0 / 0.08));
+fn a_mean_is_of_requests_a_percentile_of_gaps_and_a_peak_the_highest() {
+    let requests = || vec![case(50, &[10, 10, 10]), case(30, &[10, 60, 20])];
+    let close = |metric: Metric, expected: f64| {
+        let found = figure(metric, requests()).unwrap();
+        assert!((found / expected - 1.0).abs() < 1e-12, "{metric:?}: {found} and {expected}");
+    };
+    close(Metric::Latency, (10.0_f64 * 30.0).sqrt());
+    close(Metric::Throughput, 1000.0 / (10.0_f64 * 30.0).sqrt());
+    close(Metric::FirstToken, (50.0_f64 * 30.0).sqrt());
+    close(Metric::Total, (80.0_f64 * 120.0).sqrt());
+    close(Metric::PeakThroughput, 100.0);
+    close(Metric::LatencyP50, 10.0);
+    // Type 7: the sixth of six values and the one before, by 0.75 of their distance.
+    close(Metric::LatencyP95, 20.0 + 0.75 * 40.0);
 }
 
 #[test]
 fn what_was_not_measured_is_absent_and_not_zero() {
-    let run = run(vec![case(50, &[])]);
-    let work = Work { batch: 1, prompt_tokens: 4 };
-    assert_eq!(Metric::Throughput.of_process(&run, work), None);
-    assert_eq!(Metric::PeakMemory.of_process(&run, work), None);
-    assert_eq!(Metric::Load.of_process(&run, work), None);
+    for metric in [Metric::Throughput, Metric::LatencyP99, Metric::PeakThroughput, Metric::PeakMemory] {
+        assert_eq!(figure(metric, vec![case(50, &[])]), None, "{metric:?}");
+    }
+}
+
+fn requests() -> impl Strategy<Value = Vec<CaseSample>> {
+    let request = (1..9_000_000_u64, prop::collection::vec(1..900_000_000_u64, 1..40));
+    let request = request.prop_map(|(first_token_ns, gaps_ns)| CaseSample {
+        first_token_ns,
+        gaps_ns,
+        ..CaseSample::default()
+    });
+    prop::collection::vec(request, 1..9)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+
+    #[test]
+    fn figures_are_in_order_whatever_was_measured(
+        a in requests(), b in requests(), c in prop::collection::vec(requests(), 3), together in any::<bool>(),
+    ) {
+        // Contenders that take turns influence each other's figures.
+        let mut plan = testing::plan(&["a", "b"]);
+        plan.schedule = if together { plan::Schedule::Interleaved } else { plan::Schedule::Sequential };
+        let process = |label: &str, round: usize, requests: &[CaseSample]| {
+            let iterations = requests.iter().map(|request| vec![request.clone()]).collect();
+            testing::measured(label, round, Vec::new(), iterations)
+        };
+        let a: Vec<Run> =
+            [&a].into_iter().chain(&c).enumerate().map(|(round, of)| process("a", round, of)).collect();
+        let b = (0..a.len()).map(|round| process("b", round, &b));
+        let evidence = Evidence { runs: a.into_iter().chain(b).collect(), ..Evidence::default() };
+        for label in ["a", "b"] {
+            let of = |metric| crate::report::Figure::new(metric, by_round(metric, &plan, &evidence, label), Vec::new());
+            for metric in Metric::ALL {
+                let found = of(metric);
+                if let (Some(min), Some(typical), Some(max)) = (found.min, found.typical, found.max) {
+                    prop_assert!(min <= typical * 1.000_001 && typical <= max * 1.000_001, "{:?}", found);
+                }
+            }
+            let percentiles = [Metric::LatencyP50, Metric::LatencyP90, Metric::LatencyP95, Metric::LatencyP99];
+            let percentiles = percentiles.map(|metric| of(metric).typical.unwrap());
+            prop_assert!(percentiles.is_sorted_by(|a, b| *a <= b * 1.000_001), "{:?}", percentiles);
+            let [average, peak, latency] =
+                [Metric::Throughput, Metric::PeakThroughput, Metric::Latency].map(|metric| of(metric).typical.unwrap());
+            prop_assert!(peak * 1.000_001 >= average, "{} {}", peak, average);
+            prop_assert!((latency * average / 1000.0 - 1.0).abs() < 1e-9);
+        }
+    }
 }
 
 #[test]
@@ -43,17 +103,6 @@ fn a_round_that_was_interrupted_keeps_what_it_had() {
     let plan = testing::plan(&["a", "b"]);
     assert_eq!(by_round(Metric::Load, &plan, &evidence, "a"), [Some(0.001), None]);
     assert_eq!(by_round(Metric::Load, &plan, &evidence, "b"), [Some(0.001), Some(0.001)]);
-}
-
-#[test]
-fn a_request_is_computed_by_the_formula_of_a_process() {
-    let work = Work { batch: 2, prompt_tokens: 40 };
-    let request = case(50, &[10, 20, 30]);
-    assert_eq!(Metric::Throughput.of_request(&request, work), Some(6.0 / 0.06));
-    assert_eq!(Metric::Latency.of_request(&request, work), Some(20.0));
-    assert_eq!(Metric::Total.of_request(&request, work), Some(110.0));
-    assert_eq!(Metric::PrefillThroughput.of_request(&request, work), Some(40.0 / 0.05));
-    assert_eq!(Metric::Load.of_request(&request, work), None, "what is a process's alone");
 }
 
 #[test]
@@ -69,16 +118,24 @@ fn a_metric_is_known_by_its_key_and_by_its_words_however_they_are_joined() {
 }
 
 #[test]
-fn one_token_is_tested_by_what_prefill_gives() {
-    assert_eq!(Metric::tested(TokenByToken), Metric::TABLE);
-    let one = [Metric::Load, Metric::ColdStart, Metric::FirstToken, Metric::PrefillThroughput];
-    assert_eq!(Metric::tested(OneToken)[..4], one);
-    assert_eq!(
-        (Metric::deciding(TokenByToken), Metric::deciding(OneToken)),
-        (Metric::Throughput, Metric::PrefillThroughput)
-    );
-    let decide = Metric::ALL.iter().filter(|metric| metric.entry().decides);
-    assert_eq!(decide.count(), 1);
+fn what_is_tested_depends_on_what_requests_do() {
+    use Metric::{ColdStart, FirstToken, Load, PeakMemory, PrefillThroughput, Throughput, Total};
+    let by_itself = |generation| {
+        let mut tested = Metric::tested(generation);
+        tested.retain(|metric| metric.follows(generation).is_none());
+        tested
+    };
+    assert_eq!(by_itself(TokenByToken), [Load, ColdStart, Throughput, PeakMemory, FirstToken, Total]);
+    assert_eq!(by_itself(OneToken), [Load, ColdStart, PeakMemory, PrefillThroughput]);
+    assert_eq!(by_itself(Denoising), [Load, ColdStart, PeakMemory, Metric::DenoisingThroughput]);
+    for generation in [TokenByToken, OneToken, Denoising] {
+        let deciding = Metric::deciding(generation);
+        assert_eq!(Metric::questions(generation)[0], deciding);
+        let shares = Metric::tested(generation).into_iter().map(|metric| metric.error_share(generation));
+        assert!(shares.fold(0.0, f64::max) == deciding.error_share(generation), "{generation:?}");
+    }
+    assert_eq!(Metric::questions(TokenByToken), [Throughput, FirstToken, Total]);
+    assert_eq!(Metric::ALL.iter().filter(|metric| metric.entry().decides).count(), 1);
 }
 
 /// Three steps of 30, 20 and 40 ms, of which the sampler took 9 ms, for two sequences of six tokens.
@@ -100,6 +157,7 @@ fn a_request_of_masked_diffusion_has_steps_in_place_of_gaps() {
     assert!((of(Metric::StepsPerSecond).unwrap() - 3.0 / 0.09).abs() < 1e-9);
     assert!((of(Metric::SamplerShare).unwrap() - 10.0).abs() < 1e-9);
     assert_eq!(Metric::StepTime.of_request(&case(30, &[20, 40]), work), None, "it went token by token");
+    assert_eq!(Metric::Load.of_request(&denoised(), work), None, "a process has it once");
 }
 
 #[test]

@@ -45,8 +45,9 @@ fn hybrids(report: &Report) -> impl Iterator<Item = String> {
 
 /// Shapes that are named of those a contender compiled for.
 const SHOWN_SHAPES: usize = 3;
-/// Share from which on a page cache counts as warm: the missing part is read in a millisecond or two.
-const WARM: f64 = 0.98;
+/// Share from which on a page cache counts as warm, rounded as it is shown: the missing part is read in a millisecond or
+/// two.
+const WARM_PERCENT: f64 = 98.0;
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -57,11 +58,11 @@ fn loads(report: &Report) -> Vec<String> {
     let warm = measured.iter().filter_map(|row| row.load.warm_resident_before).reduce(f64::min);
     let load = Metric::Load.plain_title();
     let table = match warm {
-        Some(share) if share >= WARM => {
+        Some(share) if (100.0 * share).round() >= WARM_PERCENT => {
             format!("{load} is from a warm page cache ({} of the weights resident before)", percent(share))
         }
         Some(share) => format!(
-            "{load} is not from a warm page cache: as little as {} of the weights were resident before",
+            "{load}: the page cache was not fully warm (at least {} of the weights were resident before)",
             percent(share)
         ),
         None => format!("{load}: what the page cache held before is not available"),
@@ -264,11 +265,16 @@ pub(super) fn heading(report: &Report) -> String {
     };
     let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let why = match (&report.end, plan.rounds) {
-        (End::Clear, _) => " (automatic: enough)",
-        (End::Budget, _) => " (automatic: the time budget was used up)",
-        (End::Noisy { .. }, _) => " before the machine was too noisy",
-        (End::Planned, Rounds::Auto { .. }) => " (automatic: the most there are)",
-        _ => "",
+        (End::Clear, _) => " (the evidence is clear)".to_owned(),
+        (End::Budget, Rounds::Auto { budget_s, .. }) => {
+            format!(
+                " in {} minutes",
+                super::number(budget_s / 60.0).trim_end_matches('0').trim_end_matches('.')
+            )
+        }
+        (End::Noisy { .. }, _) => " before the machine was too noisy".to_owned(),
+        (End::Planned, Rounds::Auto { .. }) => " (the most there are)".to_owned(),
+        _ => String::new(),
     };
     let schedule = effort::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     format!(

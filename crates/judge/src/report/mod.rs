@@ -25,6 +25,7 @@ use crate::evidence::{BlocksChosen, End, Evidence, Probe, Stages};
 use crate::fairness::{self, Breach, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
+use crate::metrics::Metric;
 use crate::noise::Noise;
 use crate::reading;
 use crate::sanity::{self, Flag};
@@ -36,7 +37,7 @@ pub use facts::{Facts, Prepared};
 pub use figure::Figure;
 pub use findings::summary;
 pub use hybrid::Hybrid;
-pub use row::{Energy, Loads, Requested, Row, State, titled};
+pub use row::{Energy, Kind, Loads, Requested, Row, State, titled};
 
 use prompts::PromptFigures;
 
@@ -169,7 +170,22 @@ impl Machine {
     }
 }
 
+/// Share by which a first request exceeds a steady one from where on the table shows it.
+const SHOWN_EXCESS: f64 = 0.10;
+
 impl Report {
+    /// The metrics of the table, in its order: the first request too where it took noticeably longer than later ones.
+    pub fn table_metrics(&self) -> Vec<Metric> {
+        let mut metrics = Metric::in_table(self.plan.generation()).to_vec();
+        let is_shown = |row: &Row| row.first_request_excess.is_some_and(|excess| excess > SHOWN_EXCESS);
+        if self.rows.iter().any(is_shown)
+            && let Some(cold) = metrics.iter().position(|&metric| metric == Metric::ColdStart)
+        {
+            metrics.insert(cold + 1, Metric::FirstRequest);
+        }
+        metrics
+    }
+
     /// Refuses figures that cannot be: this program strikes whoever reports such readings, and writes none.
     fn check(&self) -> Result<(), String> {
         let of_rows = self.rows.iter().map(|row| (&row.framework, &row.metrics));

@@ -13,7 +13,7 @@ use crate::fairness::RuleState;
 use crate::gpu_work;
 use crate::limit::Limit;
 use crate::memory::{self, Parts};
-use crate::metrics::Metric;
+use crate::metrics::{self, Metric};
 use crate::run::{FailureKind, Run};
 use crate::steady::{self, Steadiness};
 use crate::text::TextScore;
@@ -24,6 +24,9 @@ use plan::{Contender, Plan};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub framework: String,
+    /// Whose code it is.
+    #[serde(default)]
+    pub kind: Kind,
     pub state: State,
     /// The reasons for its state, if that is not simply "measured".
     pub reasons: Vec<String>,
@@ -37,6 +40,9 @@ pub struct Row {
     pub memory: Option<Parts>,
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
+    /// How much longer its first request took than a steady one of the same prompt, as a share; median over processes.
+    #[serde(default)]
+    pub first_request_excess: Option<f64>,
     /// How its throughput varies from request to request and from process to process.
     #[serde(default)]
     pub components: Option<Components>,
@@ -55,6 +61,18 @@ pub struct Row {
     /// The shapes that its last process compiled for; `None` where it compiles for none, or does not tell.
     #[serde(default)]
     pub compiled: Option<foreign::Foreigns>,
+}
+
+/// Whose code a contender is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Kind {
+    /// This project's own engine on the framework's public operations.
+    #[default]
+    Tuned,
+    /// The framework's own implementation, or a common one.
+    Stock,
 }
 
 /// The state of a contender.
@@ -119,6 +137,7 @@ impl Row {
         let loaded = runs.iter().rev().find_map(|run| run.loaded());
         Row {
             framework: label.clone(),
+            kind: if contender.engine.reference { Kind::Stock } else { Kind::Tuned },
             state,
             reasons,
             precision: Requested {
@@ -135,6 +154,7 @@ impl Row {
             memory: memory::parts(plan, &model.config, &complete, |run| run.usage()?.kv_cache_bytes),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan),
+            first_request_excess: first_request_excess(plan, evidence, label),
             components: components::of_throughput(plan, &complete),
             energy: energy(plan, &complete),
             gpu: gpu_work::work(&complete),
@@ -249,6 +269,14 @@ fn state(
         None if plan.fair_comparison => (State::Struck, broken),
         None => (State::Labelled, broken),
     }
+}
+
+fn first_request_excess(plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
+    let first = metrics::by_round(Metric::FirstRequest, plan, evidence, label);
+    let steady_ms = metrics::by_round_of(Metric::Total, 0..1, plan, evidence, label);
+    let excess =
+        first.iter().zip(&steady_ms).map(|(first, steady_ms)| Some(1e3 * (*first)? / (*steady_ms)? - 1.0));
+    median(&excess.flatten().collect::<Vec<_>>())
 }
 
 fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {

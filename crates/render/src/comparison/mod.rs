@@ -10,7 +10,7 @@ mod texts;
 
 use foreign::markdown as plain;
 use judge::metrics::Metric;
-use judge::report::{Figure, Report, Row, State, Summary, number};
+use judge::report::{Figure, Kind, Report, Row, State, Summary, number};
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
@@ -27,6 +27,7 @@ pub fn table(report: &Report, screen: &Screen) -> String {
     let mut text = answer(&report.summary, screen);
     text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &report.summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
+    text += &format!("{}\n", screen.paragraph(Tone::Plain, &kinds(report)));
     text += &verdicts(&report.summary, screen);
     let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
     for warning in report.warnings.iter().take(shown) {
@@ -125,7 +126,26 @@ pub fn short_markdown(report: &Report) -> String {
     if let Some(next) = next {
         text += &format!(" {}", plain(next));
     }
-    format!("{text}\n\n{}\n\n{}\n", plain(heading), grid(report, false).markdown())
+    format!(
+        "{text}\n\n{}\n\n{}\n\n{}\n",
+        plain(heading),
+        grid(report, false).markdown(),
+        plain(&kinds(report))
+    )
+}
+
+/// Whose code each contender is: "tuned: candle, ort; stock: transformers".
+pub(crate) fn kinds(report: &Report) -> String {
+    let of = |kind: Kind, meaning: &str| {
+        let rows = report.rows.iter().filter(|row| row.kind == kind);
+        let names: Vec<&str> = rows.map(|row| row.framework.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{} ({meaning}): {}", <&str>::from(kind), names.join(", ")))
+    };
+    let kinds = [
+        of(Kind::Tuned, "this project's engine on the framework's operations"),
+        of(Kind::Stock, "the framework's own implementation"),
+    ];
+    kinds.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// The analysis by the suite, or by the file of prompts.
@@ -144,7 +164,7 @@ pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
         let cells = report.rows.iter().map(|row| cell(row).toned(struck(row)));
         table.add([title].into_iter().chain(cells));
     };
-    for metric in Metric::in_table(report.plan.generation()) {
+    for metric in report.table_metrics() {
         let title = Cell::from(metric.title()).short(metric.short_title());
         add(title, &|row| with_interval(row, metric, intervals));
     }
@@ -162,9 +182,8 @@ fn by_row(report: &Report) -> Table {
 /// The metrics that the main table has no room for, one row each.
 pub(crate) fn further_metrics(report: &Report) -> Table {
     let mut table = by_row(report);
-    let generation = report.plan.generation();
-    let shown = Metric::in_table(generation);
-    for metric in Metric::all(generation).into_iter().filter(|metric| !shown.contains(metric)) {
+    let shown = report.table_metrics();
+    for metric in Metric::all(report.plan.generation()).into_iter().filter(|metric| !shown.contains(metric)) {
         let figures = report.rows.iter().map(|row| with_interval(row, metric, true));
         table.add([Cell::from(metric.title())].into_iter().chain(figures));
     }

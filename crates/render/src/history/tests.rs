@@ -223,7 +223,7 @@ fn the_export_is_what_scripts_of_this_field_read() {
     let mut header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
     header.sort_unstable();
     assert_eq!(header, keys, "the same in both");
-    let metric = |name: &str| records[0].metrics[name].median;
+    let metric = |name: &str| records[0].metrics[name].typical;
     for (column, expected) in [
         ("total_time", metric("total") / 1e3),
         ("tokens_per_second", metric("throughput")),

@@ -103,6 +103,7 @@ fn result(report: &Report) -> Markup {
     };
     html! {
         (shown(comparison::grid(report, true)))
+        p { (comparison::kinds(report)) }
         (html::details("Further metrics", &shown(comparison::further_metrics(report))))
     }
 }

@@ -177,7 +177,7 @@ fn a_study_leads_to_the_pages_of_its_cells() {
     let refused = Cell::refused(at(64), EVIL.into());
     let cells = cells.into_iter().chain([refused]).collect();
     let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells);
-    let page = study::html(&report).unwrap();
+    let page = study::html(&report, true, &|_| true).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     assert!(page.contains("<a href=\"prompt-8/report.html\">prompt-8</a>"), "{page}");
     assert!(page.contains("prompt 64: not run: &lt;/td&gt;") && !page.contains("<script"), "{page}");
@@ -188,7 +188,7 @@ fn what_an_optimisation_is_worth_is_answered() {
     let place = Settings::from([(Axis::Framework, Setting::Name("ort".into()))]);
     let arms = ["fused".to_owned(), "base".to_owned()];
     let report = crate::testing::study("ab fused", StudyView::Ab(arms), vec![cell(place, [40.0, 50.0])]);
-    let page = study::html(&report).unwrap();
+    let page = study::html(&report, true, &|_| true).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     assert!(page.contains("<h2>With and without</h2>") && page.contains("fused (tok/s)"), "{page}");
     assert!(
@@ -200,7 +200,7 @@ fn what_an_optimisation_is_worth_is_answered() {
 #[test]
 fn what_crossed_switches_give_is_drawn_and_answered() {
     let report = crate::testing::study("ab optimised", StudyView::Crossed, vec![crate::testing::crossed()]);
-    let page = study::html(&report).unwrap();
+    let page = study::html(&report, true, &|_| true).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     for told in
         ["<h2>What each switch gives</h2>", "Every combination", "cache, left out", "jax: all on is 12.0x"]
@@ -269,7 +269,7 @@ fn a_sweep_groups_its_rows_and_begins_with_its_headline_and_its_warnings() {
     let at = |tokens: u32| Settings::from([(Axis::PromptTokens, Setting::Number(tokens))]);
     let cells = [4, 8].map(|tokens| cell(at(tokens), [50.0, 40.0]));
     let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells.into());
-    let page = study::html(&report).unwrap();
+    let page = study::html(&report, true, &|_| true).unwrap();
     let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     assert!(place("ort is fastest in 2 of 2 cells.") < place("<h2>Warnings</h2>"));
     assert!(place("<h2>Warnings</h2>") < place("<h2>Figures</h2>"));
@@ -287,9 +287,8 @@ fn no_directory_of_a_machine_is_in_the_title_of_a_study() {
     let mut place = Settings::from([(Axis::PromptTokens, Setting::Number(4))]);
     place.insert(Axis::Model, Setting::Name("~/models/tiny".into()));
     let cells = vec![cell(place, [50.0, 40.0])];
-    let page =
-        study::html(&crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells));
-    let page = page.unwrap();
+    let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells);
+    let page = study::html(&report, true, &|_| true).unwrap();
     let (header, _) = page.split_once("</header>").unwrap();
     assert!(header.contains("<h1>sweep generate on tiny</h1>") && !header.contains("~/models"), "{header}");
 }

@@ -114,13 +114,13 @@ impl<'a> Group<'a> {
         let line = |trend: &Trend| {
             let points = trend.points.iter().filter_map(|point| {
                 let x = place(point.record)? as f64;
-                Some(Point { x, y: point.figure.median, interval: point.figure.interval })
+                Some(Point { x, y: point.figure.typical, interval: point.figure.interval })
             });
             let name = &trend.last().framework;
             Line { label: name.clone(), colour: colours[name], points: points.collect() }
         };
         let drawn = self.drawn(metric);
-        let figures = || drawn.iter().flat_map(|trend| &trend.points).map(|point| point.figure.median);
+        let figures = || drawn.iter().flat_map(|trend| &trend.points).map(|point| point.figure.typical);
         let mut marks: Vec<(f64, String)> = Vec::new();
         for (index, event) in self.events().into_iter().enumerate() {
             let (place, number) = (event.place as f64, (index + 1).to_string());
