@@ -74,7 +74,7 @@ fn comparison(count: usize, rounds: usize) -> Figure {
         title: format!("{} on smollm2-135m", NAMES[..count].join(", ")),
         subtitle: "smollm2-135m on AMD EPYC with 2 threads: prompts of 5 and 12 and 40 tokens, 32 new tokens each, 12 rounds".into(),
         answer: vec![
-            "candle is fastest: 6 % faster than tch (4–8 %) and 7 % faster than ort (5–9 %).".into(),
+            "candle decodes 6 % faster than tch (4–8 %) and 7 % faster than ort (5–9 %).".into(),
             "candle needs least memory; ort starts first.".into(),
         ],
         panels: (count > 1)

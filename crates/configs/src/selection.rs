@@ -125,7 +125,7 @@ mod tests {
         let error = names("all,-candel");
         assert!(error.starts_with("unknown framework \"candel\"; there are candle, jax"), "{error}");
         assert!(
-            error.ends_with("the sets engines, references, all; a dash before a name leaves it out"),
+            error.ends_with("the sets engines, references, stock, all; a dash before a name leaves it out"),
             "{error}"
         );
     }

@@ -40,6 +40,7 @@ fn speed(report: &Report) -> String {
     let questions: Vec<Standing<'_>> = Metric::questions(report.plan.generation())
         .into_iter()
         .map(|metric| Standing::new(report, metric))
+        .filter(|asked| !asked.compared.is_empty())
         .collect();
     let best: Option<Vec<&str>> = questions.iter().map(Standing::best).collect();
     if let (Some(best), [first, ..]) = (best, questions.as_slice())
@@ -50,7 +51,11 @@ fn speed(report: &Report) -> String {
         return format!("{} {}: it {} {than}.", best[0], listed(&superlatives), first.metric.does());
     }
     let clauses: Vec<String> = questions.iter().map(|asked| asked.clause(report)).collect();
-    format!("{}.", clauses.join("; "))
+    let sentence = format!("{}.", clauses.join("; "));
+    match sentence.strip_prefix("no ") {
+        Some(rest) => format!("No {rest}"),
+        None => sentence,
+    }
 }
 
 /// What would settle an open answer.

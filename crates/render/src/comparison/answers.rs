@@ -1,5 +1,7 @@
 //! The first lines of every kind of outcome, as people read them.
 
+use std::cell::RefCell;
+
 use insta::assert_snapshot;
 use judge::report::{Report, State, summary};
 use judge::verdicts::{Comparison, Verdict};
@@ -42,7 +44,39 @@ fn one_is_fastest() {
         ("candle", "ort", Verdict::Faster, 1.9),
         ("tch", "ort", Verdict::Inconclusive, 1.01),
     ];
-    assert_snapshot!(told(&verdicts, |_| {}), @"candle is fastest: it decodes 8 % faster than tch (5–11 %) and 1.9x faster than ort (1.8–2.0x).");
+    assert_snapshot!(told(&verdicts, |_| {}), @"candle decodes fastest: it decodes 8 % faster than tch (5–11 %) and 1.9x faster than ort (1.8–2.0x).");
+}
+
+/// The same verdicts on another metric.
+fn on(metric: Metric, verdicts: &[(&str, &str, Verdict, f64)]) -> Vec<Comparison> {
+    let all = RefCell::new(Vec::new());
+    told(verdicts, |report| *all.borrow_mut() = report.comparisons.clone());
+    all.into_inner().into_iter().map(|found| Comparison { metric, ..found }).collect()
+}
+
+#[test]
+fn decoding_the_first_token_and_whole_requests_are_three_questions() {
+    let decode = [("candle", "tch", Verdict::Faster, 1.08), ("candle", "ort", Verdict::Faster, 1.17)];
+    let first = on(
+        Metric::FirstToken,
+        &[("ort", "candle", Verdict::Faster, 2.4), ("ort", "tch", Verdict::Faster, 1.4)],
+    );
+    let alike =
+        [("candle", "tch", Verdict::Equivalent, 1.001), ("candle", "ort", Verdict::Equivalent, 1.001)];
+    let total = on(Metric::Total, &alike);
+    let more = |report: &mut Report| report.comparisons.extend(first.into_iter().chain(total));
+    assert_snapshot!(told(&decode, more), @"candle decodes 8 % faster than tch (5–11 %) and 17 % faster than ort (14–21 %); ort returns the first token 1.4x sooner than tch (1.4–1.4x) and 2.4x sooner than candle (2.3–2.5x); candle, tch and ort complete whole requests equally soon (within 2 %).");
+}
+
+#[test]
+fn one_that_is_best_in_all_is_named_once() {
+    let verdicts = [("candle", "tch", Verdict::Faster, 1.08), ("candle", "ort", Verdict::Faster, 1.9)];
+    let more = |report: &mut Report| {
+        for metric in [Metric::FirstToken, Metric::Total] {
+            report.comparisons.extend(on(metric, &verdicts));
+        }
+    };
+    assert_snapshot!(told(&verdicts, more), @"candle decodes fastest, returns the first token soonest and completes whole requests soonest: it decodes 8 % faster than tch (5–11 %) and 1.9x faster than ort (1.8–2.0x).");
 }
 
 #[test]
@@ -53,7 +87,7 @@ fn two_lead_and_are_open_between_them() {
         ("tch", "ort", Verdict::Faster, 1.10),
     ];
     assert_snapshot!(told(&verdicts, |_| {}), @r"
-    Nobody is fastest for certain between candle and tch; tch decodes 10 % faster than ort (7–13 %).
+    No clear winner in throughput between candle and tch, and tch decodes 10 % faster than ort (7–13 %).
     To settle candle and tch: `--rounds 31`.
     ");
 }
@@ -62,7 +96,7 @@ fn two_lead_and_are_open_between_them() {
 fn all_are_alike() {
     let pairs = [("candle", "tch"), ("candle", "ort"), ("tch", "ort")];
     let verdicts = pairs.map(|(a, b)| (a, b, Verdict::Equivalent, 1.001));
-    assert_snapshot!(told(&verdicts, |_| {}), @"candle, tch and ort are equally fast: throughput is equivalent within 2 %.");
+    assert_snapshot!(told(&verdicts, |_| {}), @"candle, tch and ort decode equally fast (within 2 %).");
 }
 
 #[test]
@@ -70,7 +104,7 @@ fn nothing_is_certain() {
     let pairs = [("candle", "tch"), ("candle", "ort"), ("tch", "ort")];
     let verdicts = pairs.map(|(a, b)| (a, b, Verdict::Inconclusive, 1.02));
     assert_snapshot!(told(&verdicts, |_| {}), @r"
-    Nobody is fastest for certain between candle, tch and ort.
+    No clear winner in throughput between candle, tch and ort.
     To settle tch and ort: `--rounds 31`.
     ");
 }
@@ -81,7 +115,7 @@ fn one_was_struck() {
         report.rows[2].state = State::Struck;
         report.rows[2].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; remedy".into()];
     };
-    assert_snapshot!(told(&[("candle", "tch", Verdict::Faster, 1.08)], struck), @"candle is fastest: it decodes 8 % faster than tch (5–11 %). ort ✗ R5 was struck: figures without part in any verdict.");
+    assert_snapshot!(told(&[("candle", "tch", Verdict::Faster, 1.08)], struck), @"candle decodes fastest: it decodes 8 % faster than tch (5–11 %). ort ✗ R5 was struck: figures without part in any verdict.");
 }
 
 #[test]

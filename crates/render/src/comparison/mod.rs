@@ -27,7 +27,7 @@ pub fn table(report: &Report, screen: &Screen) -> String {
     let mut text = answer(&report.summary, screen);
     text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &report.summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
-    text += &format!("{}\n", screen.paragraph(Tone::Plain, &kinds(report)));
+    text += &screen.paragraph(Tone::Faint, &kinds(report));
     text += &verdicts(&report.summary, screen);
     let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
     for warning in report.warnings.iter().take(shown) {

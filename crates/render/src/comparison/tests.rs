@@ -12,7 +12,7 @@ use crate::testing::{figure, report};
 #[test]
 fn the_table_has_the_rows_people_rely_on() {
     assert_snapshot!(table(&report(), &WIDE), @r"
-    ort is fastest: it decodes 1.9x faster than candle (1.8–2.0x). tch failed; odd cannot run this.
+    ort decodes fastest: it decodes 1.9x faster than candle (1.8–2.0x). tch failed; odd cannot run this.
 
     a-model on A Processor with 2 threads: prompts of 16 tokens, 32 new tokens each, 6 rounds
 
@@ -27,6 +27,7 @@ fn the_table_has_the_rows_people_rely_on() {
     │ Precision                  ┆           f32 ┆         f32 ┆    f32 ┆         f32 │
     │ Parity                     ┆   not checked ┆ not checked ┆ failed ┆ unsupported │
     └────────────────────────────┴───────────────┴─────────────┴────────┴─────────────┘
+    tuned (this project's engine on the framework's operations): candle, ort, tch, odd
     tch failed: it was ended by signal 9
     odd unsupported: no bf16 kernels
     ort decodes 1.9x faster than candle
@@ -41,7 +42,7 @@ fn the_table_has_the_rows_people_rely_on() {
 #[test]
 fn markdown_is_the_same_table() {
     assert_snapshot!(markdown(&report()), @r"
-    **ort is fastest: it decodes 1.9x faster than candle (1.8–2.0x). tch failed; odd cannot run this.**
+    **ort decodes fastest: it decodes 1.9x faster than candle (1.8–2.0x). tch failed; odd cannot run this.**
 
     a-model on A Processor with 2 threads: prompts of 16 tokens, 32 new tokens each, 6 rounds
 
@@ -54,6 +55,8 @@ fn markdown_is_the_same_table() {
     | Peak Memory (GB)           | not available |       0.690 |      – |           – |
     | Precision                  |           f32 |         f32 |    f32 |         f32 |
     | Parity                     |   not checked | not checked | failed | unsupported |
+
+    tuned (this project's engine on the framework's operations): candle, ort, tch, odd
 
     - tch failed: it was ended by signal 9
     - odd unsupported: no bf16 kernels
@@ -75,10 +78,13 @@ fn markdown_is_the_same_table() {
     | Peak Memory (GB)              |                     – | 0.690 ± 0.000 (0.0 %) |   – |   – |
     | Start-up (ms)                 |                     – |                     – |   – |   – |
     | Spawn to First Token (ms)     |                     – |                     – |   – |   – |
+    | First Request (s)             |                     – |                     – |   – |   – |
+    | First Answer (s)              |                     – |                     – |   – |   – |
     | Time to First Token (ms)      |                     – |                     – |   – |   – |
     | Prefill Throughput (tok/s)    |                     – |                     – |   – |   – |
     | Latency p50 (ms)              |                     – |                     – |   – |   – |
     | Latency p90 (ms)              |                     – |                     – |   – |   – |
+    | Latency p95 (ms)              |                     – |                     – |   – |   – |
     | Latency p99 (ms)              |                     – |                     – |   – |   – |
     | Total Time (ms)               |                     – |                     – |   – |   – |
     | Peak Throughput (tok/s)       |                     – |                     – |   – |   – |

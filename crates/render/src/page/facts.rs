@@ -42,7 +42,7 @@ pub(super) fn rules(report: &Report) -> Markup {
         let (state, why) = match (broken_by.is_empty(), unverified, notes.is_empty()) {
             (false, _, _) => ("✗ broken", findings(broken_by)),
             (true, Some(reason), _) => ("? not verified", reason.clone()),
-            (true, None, false) => ("✓ holds, noted", findings(notes)),
+            (true, None, false) => ("• noted", findings(notes)),
             (true, None, true) => ("✓ holds", String::new()),
         };
         table.add([format!("{id} {sentence}"), state.to_owned(), why]);

@@ -98,10 +98,13 @@ fn the_answer_claims_what_the_verdict_does() {
         report.summary = summary(&report);
         html(&report)
     };
-    let answer = "<p class=\"answer\">ort is fastest: it decodes 1.9x faster than candle (1.8–2.0x).</p>";
+    let answer =
+        "<p class=\"answer\">ort decodes fastest: it decodes 1.9x faster than candle (1.8–2.0x).</p>";
     assert!(with(Verdict::Faster).contains(answer));
     let inconclusive = with(Verdict::Inconclusive);
-    assert!(!inconclusive.contains(answer) && inconclusive.contains("Nobody is fastest for certain"));
+    assert!(
+        !inconclusive.contains(answer) && inconclusive.contains("No clear winner in throughput between ")
+    );
     assert!(inconclusive.contains("To settle ort and candle"), "{inconclusive}");
     assert!(with(Verdict::NotMeasurable).contains("No verdict on throughput"));
 }
@@ -249,9 +252,9 @@ fn only_what_is_decided_has_a_colour() {
 #[test]
 fn a_picture_that_is_pasted_alone_has_the_answer_the_versions_and_the_date() {
     let mut report = report();
-    report.summary.answer = vec!["ort is fastest.".into()];
+    report.summary.answer = vec!["ort decodes fastest.".into()];
     let figure = pictures::run::Pictures::new(&report).comparison();
-    assert_eq!(figure.answer, ["ort is fastest."]);
+    assert_eq!(figure.answer, ["ort decodes fastest."]);
     assert!(figure.note.contains("Photofinish 0 · 2026-01-01"), "{}", figure.note);
 }
 
@@ -271,7 +274,7 @@ fn a_sweep_groups_its_rows_and_begins_with_its_headline_and_its_warnings() {
     let report = crate::testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells.into());
     let page = study::html(&report, true, &|_| true).unwrap();
     let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
-    assert!(place("ort is fastest in 2 of 2 cells.") < place("<h2>Warnings</h2>"));
+    assert!(place("ort decodes fastest in 2 of 2 cells.") < place("<h2>Warnings</h2>"));
     assert!(place("<h2>Warnings</h2>") < place("<h2>Figures</h2>"));
     assert_eq!(page.matches("<tr class=\"group\">").count(), 2, "{page}");
     assert!(

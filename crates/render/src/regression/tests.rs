@@ -140,6 +140,6 @@ fn a_spreadsheet_has_a_line_for_each_finding() {
     let start: Vec<&str> = text.lines().take(2).collect();
     assert_snapshot!(start.join("\n"), @r#"
     framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
-    one,"a-model f32, 16 → 32, 2 threads",load,s,0.4999962499766872,0.4999962499766872,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
+    one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
     "#);
 }

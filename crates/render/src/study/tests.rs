@@ -24,7 +24,7 @@ fn sweep() -> StudyReport {
 #[test]
 fn a_sweep_has_a_row_for_each_cell_and_framework() {
     assert_snapshot!(table(&sweep(), &WIDE), @r"
-    ort is fastest in 2 of 2 cells.
+    ort decodes fastest in 2 of 2 cells.
 
     sweep generate: 3 cells, 6 rounds each
 
