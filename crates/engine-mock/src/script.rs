@@ -126,7 +126,7 @@ pub struct Script {
     stopped_clock: bool,
     pub load: Duration,
     pub cold: Duration,
-    /// Of the first decode step.
+    /// Time of the first decode step.
     pub cold_step: Duration,
     pub token: Duration,
     pub prefill_token: Duration,

@@ -9,7 +9,7 @@ use crate::pipeline::wait_for;
 /// What a run says whose cache is this.
 fn with_cache(installation: &Installation, cache: &Path, more: &str) -> Ran {
     let mut command = installation.driver(&format!("--frameworks one --rounds 1 {more}"));
-    Ran::of(command.env("XDG_CACHE_HOME", cache))
+    Ran::output_of(command.env("XDG_CACHE_HOME", cache))
 }
 
 /// In one nothing can be made at all, and in the other no mark of a bundle's use.

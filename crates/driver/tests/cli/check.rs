@@ -42,7 +42,13 @@ fn regressions(document: &Value) -> Vec<(&str, &str)> {
 }
 
 /// The first token after loading is a step like any other.
-const SLOWER: [(&str, &str); 3] = [("one", "cold_start"), ("one", "latency"), ("one", "throughput")];
+const SLOWER: [(&str, &str); 5] = [
+    ("one", "cold_start"),
+    ("one", "latency"),
+    ("one", "throughput"),
+    ("one", "first_token"),
+    ("one", "total"),
+];
 
 #[test]
 fn a_slowdown_of_eight_percent_is_a_regression_wherever_the_two_runs_are_read_from() {
@@ -64,13 +70,14 @@ fn a_slowdown_of_eight_percent_is_a_regression_wherever_the_two_runs_are_read_fr
         ("latest".into(), second),
     ] {
         let line = format!("check --baseline {baseline} --current {current} --allow-different machine");
-        let found = Ran::of(&mut installation.guarded(&format!("{line} --format json"))).exits(4).json();
+        let found =
+            Ran::output_of(&mut installation.guarded(&format!("{line} --format json"))).exits(4).json();
         assert_eq!(found["findings"], ran.json()["findings"], "{line}");
     }
     let table = installation.run("check --baseline latest --current latest --allow-different machine");
     assert!(table.exits(4).stdout.starts_with("regression: "), "the answer first");
     let line = format!("diff {} {} --format csv", after.display(), before.display());
-    let improved = Ran::of(&mut installation.guarded(&line)).exits(0).stdout;
+    let improved = Ran::output_of(&mut installation.guarded(&line)).exits(0).stdout;
     assert!(
         improved.lines().any(|line| line.contains("throughput") && line.ends_with("better")),
         "{improved}"
@@ -98,7 +105,7 @@ fn a_job_summary_is_added_to(installation: &Installation) {
     let summary = installation.path("summary.md");
     std::fs::write(&summary, "before\n").unwrap();
     let line = "check --baseline latest --current latest --allow-different machine --format github";
-    let ran = Ran::of(installation.driver(line).env("GITHUB_STEP_SUMMARY", &summary)).exits(4);
+    let ran = Ran::output_of(installation.driver(line).env("GITHUB_STEP_SUMMARY", &summary)).exits(4);
     let annotates = |line: &str| line.starts_with("::error title=") && line.contains("throughput of one");
     assert!(ran.stdout.lines().any(annotates), "{}", ran.stdout);
     let text = std::fs::read_to_string(&summary).unwrap();
@@ -173,7 +180,7 @@ fn a_noisy_machine_is_not_measurable() {
     installation.run("--frameworks one --rounds 6 --cold-load off");
     let burner = crate::trust::Burner::new();
     let line = "check --baseline latest --patience 0 --allow-different machine";
-    let ran = Ran::of(&mut installation.guarded(line));
+    let ran = Ran::output_of(&mut installation.guarded(line));
     drop(burner);
     let told = ran.exits(3).stdout;
     assert!(told.contains("not measurable: the machine was too noisy in the current run"), "{told}");

@@ -13,7 +13,7 @@ fn every_command_of_a_claim_is_a_study_that_can_be_planned() {
         for run in &claim.runs {
             let mut plan = photofinish("plan --shards 1 --out");
             plan.arg(scratch.path().join("plan.json")).arg("--").args(run.words().unwrap());
-            let ran = Ran::of(plan.arg("--configs").arg(root.join("configs")));
+            let ran = Ran::output_of(plan.arg("--configs").arg(root.join("configs")));
             assert_eq!(ran.code, Some(0), "claim {}, {}: {}", claim.number, run.command, ran.stderr);
         }
     }

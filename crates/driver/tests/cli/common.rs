@@ -106,7 +106,7 @@ impl Installation {
     }
 
     pub(crate) fn run(&self, line: &str) -> Ran {
-        Ran::of(&mut self.driver(line))
+        Ran::output_of(&mut self.driver(line))
     }
 
     /// What it prints as JSON when it ends with this code.
@@ -229,7 +229,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    pub(crate) fn of(command: &mut Command) -> Ran {
+    pub(crate) fn output_of(command: &mut Command) -> Ran {
         command.output().unwrap().into()
     }
 

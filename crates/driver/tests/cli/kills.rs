@@ -213,7 +213,7 @@ impl Campaign {
             }
         }
         if directory.join("plan.json").is_file() {
-            Ran::of(photofinish("report").arg(directory)).exits(0);
+            Ran::output_of(photofinish("report").arg(directory)).exits(0);
         }
     }
 

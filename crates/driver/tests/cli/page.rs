@@ -10,7 +10,7 @@ fn two() -> Installation {
 
 fn report(installation: &Installation, what: &str) -> Ran {
     let results = installation.path("results");
-    Ran::of(photofinish(&format!("report {what}")).arg("--results-dir").arg(results))
+    Ran::output_of(photofinish(&format!("report {what}")).arg("--results-dir").arg(results))
 }
 
 /// Who failed is there with the reason.

@@ -14,7 +14,7 @@ fn two() -> Installation {
 
 fn report(installation: &Installation, directory: &Path, more: &str) -> Ran {
     let mut command = photofinish(&format!("report {} {more}", directory.display()));
-    Ran::of(command.arg("--configs").arg(installation.path("configs")))
+    Ran::output_of(command.arg("--configs").arg(installation.path("configs")))
 }
 
 fn write(path: &Path, value: &Value) {
@@ -76,7 +76,7 @@ fn every_output_is_made_again_and_is_the_same_to_the_byte(installation: &Install
         std::fs::remove_file(directory.join(name)).unwrap();
     }
     let mut latest = photofinish("report latest --results-dir");
-    let ran = Ran::of(latest.arg(installation.path("results"))).exits(0);
+    let ran = Ran::output_of(latest.arg(installation.path("results"))).exits(0);
     for (name, before) in OUTPUTS.iter().zip(before) {
         assert!(std::fs::read(directory.join(name)).unwrap() == before, "{name}");
     }
@@ -214,7 +214,7 @@ fn results_of_many_machines_are_one_page_and_one_table(installation: &Installati
     change(&machine("d/run", "Processor D"), forged);
     let collection = |line: &str| {
         let mut command = photofinish(&format!("report collection {line}"));
-        Ran::of(command.current_dir(installation.directory.path()))
+        Ran::output_of(command.current_dir(installation.directory.path()))
     };
     let (all, out) = (all.to_str().unwrap(), installation.path("new/page"));
     collection(&format!("{all} --out {}", out.display())).exits(0);

@@ -134,7 +134,7 @@ fn a_piece_is_set_up_once_and_again_when_it_was_damaged() {
     let installation = Installation::new();
     let wheel = Wheel::new(&installation);
     let run = || {
-        Ran::of(&mut wheel.set_up()).exits(0);
+        Ran::output_of(&mut wheel.set_up()).exits(0);
         assert!(wheel.is_whole());
     };
     run();

@@ -93,5 +93,5 @@ fn mistakes_are_told_in_a_sentence_before_anything_is_run() {
 
 #[test]
 fn the_help_says_what_it_writes() {
-    insta::assert_snapshot!(Ran::of(&mut photofinish("trace -h")).stdout);
+    insta::assert_snapshot!(Ran::output_of(&mut photofinish("trace -h")).stdout);
 }

@@ -118,7 +118,7 @@ fn on_a_busy_machine_a_start_is_done_again_and_no_speed_is_measurable_unless_noi
     let installation = Installation::new().engine("one", &[("load_ms", "900")]);
     let line = "--frameworks one,one --patience 0 --rounds 1 --cold-load off --format json";
     let burner = Burner::new();
-    let ran = Ran::of(&mut installation.guarded(line));
+    let ran = Ran::output_of(&mut installation.guarded(line));
     let samples = installation.samples();
     let accepted = installation.run(line);
     drop(burner);

@@ -64,7 +64,7 @@ pub enum Metric {
 }
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
-const fn of(metric: Metric, source: Source) -> Entry {
+const fn entry(metric: Metric, source: Source) -> Entry {
     Entry {
         metric,
         source,
@@ -102,7 +102,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "load equally fast",
         }),
         error_share: 0.1 / 3.0,
-        ..of(Metric::Load, Source::Reading(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)))
+        ..entry(Metric::Load, Source::Reading(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)))
     },
     Entry {
         key: "cold_start",
@@ -118,7 +118,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "give their first token after loading equally soon",
         }),
         error_share: 0.1 / 3.0,
-        ..of(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.first_token_ns))))
+        ..entry(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.first_token_ns))))
     },
     Entry {
         key: "latency",
@@ -129,7 +129,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         without_decoding: Some(Metric::FirstToken),
         place_of_prompt: Some(1),
         when_denoising: Denoising::Replaced(Metric::StepTime),
-        ..of(Metric::Latency, Source::Mean(|request| Some(request.mean_gap_ns()? / 1e6)))
+        ..entry(Metric::Latency, Source::Mean(|request| Some(request.mean_gap_ns()? / 1e6)))
     },
     Entry {
         key: "throughput",
@@ -151,7 +151,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
         when_denoising: Denoising::Replaced(Metric::DenoisingThroughput),
         error_share: 0.7,
-        ..of(Metric::Throughput, Source::Mean(decoded_a_second))
+        ..entry(Metric::Throughput, Source::Mean(decoded_a_second))
     },
     Entry {
         key: "peak_memory",
@@ -170,26 +170,29 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "need equally much memory",
         }),
         error_share: 0.1 / 3.0,
-        ..of(Metric::PeakMemory, Source::Reading(|run, _| Some(run.peak_bytes()? as f64 / 1e9)))
+        ..entry(Metric::PeakMemory, Source::Reading(|run, _| Some(run.peak_bytes()? as f64 / 1e9)))
     },
     Entry {
         key: "startup",
         title: "Start-up (ms)",
         words: "start-up",
-        ..of(Metric::Startup, Source::Reading(|run, _| Some(ms(run.started()?.startup_ns?))))
+        ..entry(Metric::Startup, Source::Reading(|run, _| Some(ms(run.started()?.startup_ns?))))
     },
     Entry {
         key: "spawn_to_first_token",
         title: "Spawn to First Token (ms)",
         words: "spawn to first token",
-        ..of(Metric::SpawnToFirstToken, Source::Reading(|run, _| Some(ms(run.cold_start()?.since_spawn_ns?))))
+        ..entry(
+            Metric::SpawnToFirstToken,
+            Source::Reading(|run, _| Some(ms(run.cold_start()?.since_spawn_ns?))),
+        )
     },
     Entry {
         key: "first_request",
         title: "First Request (s)",
         words: "first request",
         unit: "s",
-        ..of(
+        ..entry(
             Metric::FirstRequest,
             Source::Reading(|run, _| {
                 let cold = run.cold_start()?;
@@ -202,7 +205,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "First Answer (s)",
         words: "first answer",
         unit: "s",
-        ..of(
+        ..entry(
             Metric::FirstAnswer,
             Source::Reading(|run, _| {
                 let cold = run.cold_start()?;
@@ -225,7 +228,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "returns the first token soonest",
             equal: "return the first token equally soon",
         }),
-        ..of(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.first_token_ns))))
+        ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.first_token_ns))))
     },
     Entry {
         key: "prefill_throughput",
@@ -243,7 +246,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "read prompts equally fast",
         }),
         when_denoising: Denoising::Replaced(Metric::StepsPerSecond),
-        ..of(
+        ..entry(
             Metric::PrefillThroughput,
             Source::Mean(|request| {
                 let seconds = request.sample.first_token_ns as f64 / 1e9;
@@ -256,28 +259,28 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Latency p50 (ms)",
         words: "latency p50",
         when_denoising: Denoising::Never,
-        ..of(Metric::LatencyP50, Source::Percentile(0.5))
+        ..entry(Metric::LatencyP50, Source::Percentile(0.5))
     },
     Entry {
         key: "latency_p90",
         title: "Latency p90 (ms)",
         words: "latency p90",
         when_denoising: Denoising::Never,
-        ..of(Metric::LatencyP90, Source::Percentile(0.9))
+        ..entry(Metric::LatencyP90, Source::Percentile(0.9))
     },
     Entry {
         key: "latency_p95",
         title: "Latency p95 (ms)",
         words: "latency p95",
         when_denoising: Denoising::Never,
-        ..of(Metric::LatencyP95, Source::Percentile(0.95))
+        ..entry(Metric::LatencyP95, Source::Percentile(0.95))
     },
     Entry {
         key: "latency_p99",
         title: "Latency p99 (ms)",
         words: "latency p99",
         when_denoising: Denoising::Never,
-        ..of(Metric::LatencyP99, Source::Percentile(0.99))
+        ..entry(Metric::LatencyP99, Source::Percentile(0.99))
     },
     Entry {
         key: "total",
@@ -291,7 +294,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "completes whole requests soonest",
             equal: "complete whole requests equally soon",
         }),
-        ..of(Metric::Total, Source::Mean(|request| Some(ms(request.sample.request_ns()))))
+        ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.request_ns()))))
     },
     Entry {
         key: "peak_throughput",
@@ -301,7 +304,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "tok/s",
         higher_is_better: true,
         when_denoising: Denoising::Never,
-        ..of(Metric::PeakThroughput, Source::Peak(decoded_a_second))
+        ..entry(Metric::PeakThroughput, Source::Peak(decoded_a_second))
     },
     Entry {
         key: "efficiency",
@@ -311,7 +314,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "tok/s per GB",
         higher_is_better: true,
         when_denoising: Denoising::Never,
-        ..of(Metric::Efficiency, Source::Quotient(Metric::Throughput, Metric::PeakMemory))
+        ..entry(Metric::Efficiency, Source::Quotient(Metric::Throughput, Metric::PeakMemory))
     },
     Entry {
         key: "memory_per_sequence",
@@ -321,7 +324,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "MB",
         depends_on_speed: false,
         amount: Amount::Less,
-        ..of(
+        ..entry(
             Metric::MemoryPerSequence,
             Source::Reading(|run, work| Some(run.peak_bytes()? as f64 / 1e6 / work.batch.max(1) as f64)),
         )
@@ -332,7 +335,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Step (ms)"),
         words: "time per step",
         when_denoising: Denoising::Alone,
-        ..of(
+        ..entry(
             Metric::StepTime,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.ns / steps.count / 1e6)),
         )
@@ -352,7 +355,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "denoises fastest",
             equal: "denoise equally fast",
         }),
-        ..of(
+        ..entry(
             Metric::DenoisingThroughput,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),
         )
@@ -364,7 +367,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "1/s",
         higher_is_better: true,
         when_denoising: Denoising::Alone,
-        ..of(
+        ..entry(
             Metric::StepsPerSecond,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.count / steps.ns * 1e9)),
         )
@@ -375,7 +378,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "sampler's share",
         unit: "%",
         when_denoising: Denoising::Alone,
-        ..of(
+        ..entry(
             Metric::SamplerShare,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)),
         )
