@@ -13,6 +13,9 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor, as it calls itself.
     pub cpu: String,
+    /// Whether the processor says that a hypervisor runs below the system; `null` where the system does not tell.
+    #[serde(default)]
+    pub is_virtual: Option<bool>,
     /// Physical cores of the machine.
     pub physical_cores: Option<usize>,
     /// Cores that this process may use, by affinity and quota.
@@ -39,9 +42,13 @@ pub struct Environment {
 
 impl Environment {
     /// The hardware that computes, in words.
-    pub fn processor(&self, device: &str) -> &str {
+    pub fn processor(&self, device: &str) -> String {
         let number = protocol::gpus(device).first().copied();
-        number.and_then(|number| self.gpus.get(number)).map_or(&self.cpu, |gpu| &gpu.name)
+        match number.and_then(|number| self.gpus.get(number)) {
+            Some(gpu) => gpu.name.clone(),
+            None if self.is_virtual == Some(true) => format!("{} (virtual machine)", self.cpu),
+            None => self.cpu.clone(),
+        }
     }
 }
 

@@ -27,6 +27,7 @@ pub fn read(places: &Places, started: String) -> Environment {
         os: System::long_os_version(),
         kernel: System::kernel_version(),
         cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
+        is_virtual: is_virtual(),
         physical_cores: System::physical_core_count(),
         available_cores: std::thread::available_parallelism().map_or(1, usize::from),
         governor: machine::governor(&machine::allowed().unwrap_or_default()),
@@ -77,6 +78,13 @@ fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     let output = command.arg("-C").arg(checkout).args(arguments).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Linux lists "hypervisor" among the flags of an x86 processor that one announces itself to.
+fn is_virtual() -> Option<bool> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'))?.1;
+    Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ pub(crate) fn environment() -> Environment {
     Environment {
         host: "host".into(),
         cpu: "A Processor".into(),
+        is_virtual: None,
         physical_cores: Some(2),
         available_cores: 2,
         memory_bytes: 1 << 34,

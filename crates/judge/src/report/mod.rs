@@ -54,9 +54,7 @@ pub fn read(value: Value) -> Result<Report, String> {
     check_schema(&value)?;
     let report: Report = reading::typed(value, "the report of a comparison")?;
     report.check()?;
-    // An older version had no answer in words. Its facts are enough for one.
-    let summary = if report.summary.answer.is_empty() { summary(&report) } else { report.summary.clone() };
-    Ok(Report { summary, ..report })
+    Ok(report)
 }
 
 /// The outcome of a comparison.

@@ -25,7 +25,7 @@ pub(super) fn html(
     curves: &Curves,
 ) -> Result<String, String> {
     let pictures = Pictures::new(report);
-    let Report { environment, summary, .. } = report;
+    let Report { environment, .. } = report;
     let json = serde_json::to_string(report).expect("a report has string keys and no failing serialiser");
     let source = Source {
         commit: environment.git_commit.as_deref(),
@@ -42,7 +42,7 @@ pub(super) fn html(
         (html::section("What it rests on", &html! {
             (html::paragraph(&report.plan.analysis))
             (html::details("Memory by part", &memory(report, &pictures)?))
-            (html::details("Every verdict", &html::list(&summary.verdicts)))
+            (html::details("Every verdict", &html::list(&sentences(report))))
             (facts::rules(report))
             (facts::prompts(report))
             (html::details("What else was measured", &html::list(facts::further_findings(report))))
@@ -55,6 +55,13 @@ pub(super) fn html(
         (html::section("Raw data", &html::data(&json, true)))
     };
     Ok(html::document(&title(report), &body))
+}
+
+/// Why rows have no part in verdicts, and the verdict on every metric of every pair.
+fn sentences(report: &Report) -> Vec<String> {
+    let comparisons: Vec<String> = report.comparisons.iter().map(|found| found.sentence.clone()).collect();
+    let others = report.summary.verdicts.iter().filter(|line| !comparisons.contains(line)).cloned();
+    others.chain(comparisons.iter().cloned()).collect()
 }
 
 /// Up to this number of pairs, the pairs of every metric are shown; beyond, those of the deciding metric alone.
