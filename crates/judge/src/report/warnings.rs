@@ -19,7 +19,7 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     warnings.extend(accepted_noise(plan, rules));
     warnings.extend(disturbed(plan, evidence));
     warnings.extend(varies(rows));
-    warnings.extend(rows.iter().filter_map(unsteady));
+    warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
     for (label, score) in &evidence.texts {
         warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
@@ -120,13 +120,20 @@ fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
     plan.contenders.iter().filter_map(warning).collect()
 }
 
-/// The reason why most processes of a row show no steady state, if that is so.
-fn unsteady(row: &Row) -> Option<String> {
-    let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
-    (2 * unsteady > row.rounds).then(|| {
+/// Contenders most of whose processes never settled: their latency is that of a speed that was still changing.
+fn unsteady(rows: &[Row]) -> Option<String> {
+    let of_row = |row: &Row| {
+        let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
+        (2 * unsteady > row.rounds)
+            .then(|| format!("{} ({unsteady} of {} processes)", row.framework, row.rounds))
+    };
+    let known: Vec<String> = rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| {
         format!(
-            "{}: {unsteady} of {} processes slowed down or reached no steady state; look at its curve in report.html, or measure longer with --new-tokens",
-            row.framework, row.rounds
+            "still changing: {}; their {} is of processes that slowed down or never settled; measure longer with \
+             --new-tokens",
+            known.join(", "),
+            Metric::Latency.plain_title()
         )
     })
 }
