@@ -76,7 +76,6 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("claims"),
     plain("measure"),
     plain("render"),
-    plain("onnx"),
     plain("reference-gguf"),
     // Its page's worker needs numpy, which the readers' environment has.
     usual("worker-check", COMPARING),
@@ -85,6 +84,8 @@ pub(super) const PACKAGES: &[Package] = &[
     usual("hub", &["prepare"]),
     usual("fuzz", COMPARING),
     usual("conformance", &[]),
+    // Its tests prepare models, which compiles candle.
+    usual("onnx", &[]),
     usual("engine-candle", &[]),
     usual("engine-ort", &["prepare"]),
     usual("engine-tch", &["prepare"]),
