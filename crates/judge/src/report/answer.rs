@@ -37,11 +37,12 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
 /// The verdicts on every question of speed, in one sentence. Where one contender is the best in all of them it says so,
 /// with the differences in the first.
 fn speed(report: &Report) -> String {
-    let questions: Vec<Standing<'_>> = Metric::questions(report.plan.generation())
-        .into_iter()
-        .map(|metric| Standing::new(report, metric))
-        .filter(|asked| !asked.compared.is_empty())
-        .collect();
+    let generation = report.plan.generation();
+    // The deciding question is always answered: without a comparison it has no verdict, and says so.
+    let is_asked =
+        |asked: &Standing<'_>| asked.metric == Metric::deciding(generation) || !asked.compared.is_empty();
+    let questions = Metric::questions(generation).into_iter().map(|metric| Standing::new(report, metric));
+    let questions: Vec<Standing<'_>> = questions.filter(is_asked).collect();
     let best: Option<Vec<&str>> = questions.iter().map(Standing::best).collect();
     if let (Some(best), [first, ..]) = (best, questions.as_slice())
         && best.iter().all(|label| *label == best[0])

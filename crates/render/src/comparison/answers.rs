@@ -122,6 +122,11 @@ fn one_was_struck() {
 }
 
 #[test]
+fn nothing_was_compared() {
+    assert_snapshot!(told(&[], |_| {}), @"No verdict on throughput, because figures are missing.");
+}
+
+#[test]
 fn one_is_alone_and_one_failed() {
     let alone = |report: &mut Report| {
         report.rows.truncate(2);
