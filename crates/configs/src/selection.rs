@@ -74,7 +74,10 @@ fn named<'a>(known: &'a [Engine], name: &str) -> Result<&'a Engine> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::Layers;
 
     fn known() -> Vec<Engine> {
         let engine = |name: &str, framework: &str, reference, own_column| Engine {
@@ -118,6 +121,18 @@ mod tests {
         assert_eq!(names("all,-references,-ort"), "candle");
         assert_eq!(names("-candle"), "ort");
         assert_eq!(names("candle,-engines"), "-engines leaves no framework to compare");
+    }
+
+    #[test]
+    fn every_name_of_the_set_stock_is_a_reference_of_this_project() {
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let known = crate::engines(&Layers::single(configs)).unwrap();
+        let stock = selected(&known, &[STOCK.to_owned()]).unwrap();
+        let mut names: Vec<&str> = stock.iter().map(|engine| engine.name.as_str()).collect();
+        let mut expected = STOCK_NAMES;
+        names.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
     }
 
     #[test]
