@@ -27,7 +27,7 @@ struct Finished {
     /// The directory of what it wrote.
     study: Option<PathBuf>,
     record: RunRecord,
-    /// Paths of this machine, and what stands for each in what is kept.
+    /// Paths of this machine, and their replacements in the files that are kept.
     paths: Vec<(String, String)>,
 }
 
@@ -105,7 +105,7 @@ impl Runner {
         Ok(Some(Finished { kept, study, record, paths: self.paths(&place) }))
     }
 
-    /// Paths of this machine, and what stands for each in what is kept.
+    /// Paths of this machine, and their replacements in the files that are kept.
     fn paths(&self, place: &Path) -> Vec<(String, String)> {
         let mut paths = vec![
             (self.photofinish.display().to_string(), "photofinish".to_owned()),

@@ -126,7 +126,7 @@ pub struct Script {
     stopped_clock: bool,
     pub load: Duration,
     pub cold: Duration,
-    /// Time of the first decode step.
+    /// Extra time of the first decode step.
     pub cold_step: Duration,
     pub token: Duration,
     pub prefill_token: Duration,

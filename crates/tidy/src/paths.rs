@@ -46,7 +46,7 @@ pub(crate) fn check(texts: &[(String, String)], tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What stands in backticks in a page, or in the comments of a source.
+/// The texts in backticks in a page, or in the comments of a source.
 fn spans(name: &str, text: &str) -> Vec<pages::Code> {
     let code = match name.rsplit_once('.') {
         Some((_, "rs")) => pages::split(&pages::comments(text)).0,

@@ -16,7 +16,7 @@ fn with_cache(installation: &Installation, cache: &Path, more: &str) -> Ran {
 #[test]
 fn a_model_that_is_prepared_runs_whether_or_not_the_cache_can_be_written() {
     let installation = Installation::new().timed("one", &[]);
-    // Nobody can make anything below these, whoever they are: one is a file, the other is of the kernel.
+    // No user can create anything below these: one is a file, the other belongs to the kernel.
     let file = installation.path("no-directory");
     std::fs::write(&file, "").unwrap();
     for cache in [file, "/proc".into()] {

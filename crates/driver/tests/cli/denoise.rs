@@ -25,7 +25,7 @@ fn every_state_is_printed_and_the_last_holds_no_mask() {
         assert_eq!(serde_json::to_value(&states[3][3..]).unwrap(), told["tokens"]);
     }
     let ran = installation.run(&format!("{DENOISE} --temperature 0.7")).exits(0);
-    assert!(ran.stderr.contains("--seed "), "a seed that is drawn is told: {}", ran.stderr);
+    assert!(ran.stderr.contains("--seed "), "a drawn seed is printed: {}", ran.stderr);
 }
 
 #[test]

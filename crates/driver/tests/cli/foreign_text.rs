@@ -45,7 +45,7 @@ fn no_text_of_a_worker_forges_a_line_or_reaches_the_terminal_as_it_came() {
         assert!(!text.lines().any(|line| line.starts_with("verdict:")), "{text}");
     }
     assert!(!files[..3].iter().any(|text| text.contains("<img")));
-    assert!(files[0].contains(r"\\u{1b}[2J"), "it is told: {}", files[0]);
+    assert!(files[0].contains(r"\\u{1b}[2J"), "it is reported: {}", files[0]);
     assert!(ran.stdout.contains(r"\u{1b}[2J"), "{}", ran.stdout);
 }
 

@@ -54,7 +54,7 @@ const HOSTILE: &[Bad<'_>] = &[
 
 #[test]
 fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
-    // Whoever hangs would do so until long after the test was given up.
+    // A worker that hangs would outlast the test.
     let (_, ran) = beside_a_good_one(HOSTILE, "--rounds 1 --timeout 3600");
     let report = ran.json();
     // What was not observed is not shown.

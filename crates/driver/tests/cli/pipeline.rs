@@ -243,7 +243,7 @@ fn a_full_disk_costs_the_files_but_not_the_table() {
     shell.arg("-c").arg(format!("{limits}; exec {}", line.join(" ")));
     shell.envs(command.get_envs().map(|(name, value)| (name, value.unwrap())));
     let ran = Ran::output_of(&mut shell).exits(1);
-    assert!(ran.stdout.contains("Average Throughput"), "the table is printed all the same: {}", ran.stdout);
+    assert!(ran.stdout.contains("Average Throughput"), "the table is still printed: {}", ran.stdout);
     assert!(!ran.stdout.contains("failed"), "measuring went on: {}", ran.stdout);
     assert!(ran.stderr.contains("cannot save to"), "{}", ran.stderr);
     assert!(!installation.results().join("report.json").exists(), "no half-written report");

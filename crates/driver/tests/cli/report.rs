@@ -59,7 +59,7 @@ fn what_a_run_has_written_can_be_read_and_decided_again() {
     let rules: [fn(&Installation, &Path); 7] = [
         deciding_again_says_what_changed_and_writes_beside_unless_told,
         what_cannot_be_read_is_one_sentence,
-        a_baseline_of_nobody_and_rounds_of_nowhere_are_refused,
+        an_unknown_baseline_and_rounds_that_no_run_has_are_refused,
         half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off,
         readings_of_others_are_held_against_the_rule_that_holds_while_measuring,
         a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round,
@@ -127,7 +127,7 @@ fn what_cannot_be_read_is_one_sentence(installation: &Installation, directory: &
     report(installation, directory, "--in-place").refused(&["--rejudge"]);
 }
 
-fn a_baseline_of_nobody_and_rounds_of_nowhere_are_refused(installation: &Installation, directory: &Path) {
+fn an_unknown_baseline_and_rounds_that_no_run_has_are_refused(installation: &Installation, directory: &Path) {
     let journal = directory.join("samples.jsonl");
     let text = std::fs::read_to_string(&journal).unwrap();
     std::fs::write(&journal, text.replace("\"round\":1,", "\"round\":1000000000000000000,")).unwrap();

@@ -76,8 +76,8 @@ impl Figure {
         self.metric.check(framework, whole.into_iter().chain(values.iter().chain(compared).copied()))
     }
 
-    /// By round, what is compared with another contender's figure. A figure of which nothing can be compared is shown
-    /// all the same.
+    /// By round, what is compared with another contender's figure. A figure of which nothing can be compared is still
+    /// shown.
     pub fn compared(&self) -> &[Option<f64>] {
         if self.compared.iter().all(Option::is_none) { &self.values } else { &self.compared }
     }

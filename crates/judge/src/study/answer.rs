@@ -46,7 +46,7 @@ fn counted(count: usize) -> String {
     if count == 1 { "1 cell".into() } else { format!("{count} cells") }
 }
 
-/// "ort decodes fastest in 5 of 8 cells, candle in 1. In 2 nobody is for certain."
+/// "ort decodes fastest in 5 of 8 cells, candle in 1. In 2 no framework is a clear winner."
 fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     let compared: Vec<&&Cell> = measured.iter().filter(|cell| cell.rows.len() > 1).collect();
     if compared.is_empty() {
@@ -76,7 +76,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     }
     let mut answer = vec![format!("{}.", told.join(", "))];
     if open > 0 {
-        answer.push(format!("In {open} nobody is for certain."));
+        answer.push(format!("In {open} no framework is a clear winner."));
     }
     answer
 }

@@ -20,7 +20,7 @@ pub(crate) fn content(file: &str) -> Vec<u8> {
     }
 }
 
-/// Where its commit lies in the cache under `home`.
+/// The directory of its commit in the cache under `home`.
 pub(crate) fn snapshot(home: &Path) -> PathBuf {
     home.join("hub/models--owner--tiny/snapshots").join(COMMIT)
 }
