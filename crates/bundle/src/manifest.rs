@@ -29,6 +29,9 @@ pub struct Source {
     /// The seed of weights that were drawn at random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// The type that the source stores most of its weights in, as `Q4_1` or `bf16`. `None` for weights that were drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
     /// sha256 by name of every source file that was read.
     pub sha256: BTreeMap<String, String>,
 }

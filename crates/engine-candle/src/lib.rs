@@ -150,8 +150,8 @@ fn device(device: Device) -> Result<CandleDevice, EngineError> {
     let Device::Cuda(index) = device else { return Ok(CandleDevice::Cpu) };
     if !utils::cuda_is_available() {
         return Err(EngineError::Unsupported(
-            "this engine is built without candle's CUDA kernels: build it by `cargo build --release -p engine-candle \
-             --features cuda`, which needs NVIDIA's nvcc, or leave out --device"
+            "this engine is built without candle's CUDA kernels: run `photofinish setup --device cuda` (in a \
+             checkout: `cargo xtask build --device cuda`), or leave out --device"
                 .into(),
         ));
     }

@@ -110,12 +110,23 @@ impl Evidence {
     }
 
     fn note_end(&mut self, ended: Ended) {
-        let Ended { process, events, failure, waited, agreement, no_agreement, tokens, derived, left_behind } =
-            ended;
+        let Ended {
+            process,
+            events,
+            failure,
+            waited,
+            agreement,
+            no_agreement,
+            tokens,
+            derived,
+            left_behind,
+            unused_caches,
+        } = ended;
         if let Some(run) = self.runs.iter_mut().find(|run| process.is(run)) {
             run.events.extend(events);
             (run.failure, run.waited, run.agreement) = (failure, waited, agreement);
             (run.tokens, run.derived, run.left_behind) = (tokens, derived, left_behind);
+            run.unused_caches = unused_caches;
             run.no_agreement = no_agreement;
         }
     }

@@ -106,6 +106,9 @@ pub struct Ended {
     /// Processes that outlived it and were killed, each by number and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<String>,
+    /// Variables that named a fresh kernel cache for it, if it wrote nothing there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_caches: Vec<String>,
 }
 
 /// The number of blocks of a round, chosen from a pilot (Kalibera & Jones 2013).

@@ -22,6 +22,17 @@ pub enum Ending {
     Interrupted,
 }
 
+/// The sentence about fresh kernel caches that a process left empty; `None` if there are none.
+pub fn unused_caches(variables: &[String]) -> Option<String> {
+    (!variables.is_empty()).then(|| {
+        format!(
+            "it wrote nothing into its fresh kernel cache ({}): it compiled nothing, or it reads another variable than \
+             `kernel_cache` in configs/engines names",
+            variables.join(", ")
+        )
+    })
+}
+
 /// What a worker left behind, in words; `None` if that is nothing.
 pub fn left_behind(processes: &[String]) -> Option<String> {
     (!processes.is_empty())
@@ -85,6 +96,9 @@ pub struct Run {
     /// Processes that outlived it and were killed, each by number and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<String>,
+    /// Variables that named a fresh kernel cache for it, if it wrote nothing there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_caches: Vec<String>,
     /// Other activity of the machine while the process started, up to the end of its warm-up.
     pub noise: Option<Noise>,
 }
@@ -239,6 +253,7 @@ impl Run {
             tokens: None,
             derived: None,
             left_behind: Vec::new(),
+            unused_caches: Vec::new(),
             noise: None,
         }
     }

@@ -121,6 +121,7 @@ impl Session<'_> {
             tokens: None,
             derived: None,
             left_behind: outcome.left_behind,
+            unused_caches: if has_no_kernels { contender.engine.kernel_cache.clone() } else { Vec::new() },
         };
         if let Some(run) = self.evidence.run(&ended.process) {
             if ended.failure.is_none() {
@@ -139,13 +140,10 @@ impl Session<'_> {
             failure.repeat = Some(self.workers[index].shell_line(&self.results.directory().join(name)));
         }
         self.say_left_behind(&contender.label, &ended.left_behind);
-        if has_no_kernels && ended.failure.is_none() && ended.process.round == 0 {
-            let named = contender.engine.kernel_cache.join(", ");
-            self.progress.say(&format!(
-                "{}: it put nothing into its fresh kernel cache: it compiled nothing, or `kernel_cache` in configs/engines \
-                 names other variables than the framework reads ({named})",
-                contender.label
-            ));
+        if ended.failure.is_none() && ended.process.round == 0 {
+            if let Some(text) = run::unused_caches(&ended.unused_caches) {
+                self.progress.say(&format!("{}: {text}", contender.label));
+            }
         }
         let failure = ended.failure.clone();
         let round = ended.process.round + 1;

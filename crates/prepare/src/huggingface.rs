@@ -12,7 +12,9 @@ use serde_json::Value;
 use crate::chat::{self, TEMPLATE, TOKENIZER_CONFIG};
 use crate::encode::{decode, transpose};
 use crate::error::PrepareError;
-use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers, matrix};
+use crate::model::{
+    CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers, matrix, most_common,
+};
 use crate::safetensors::{Entry, Header};
 
 pub(crate) use files::{INDEX, WEIGHTS, indexed_files};
@@ -246,6 +248,14 @@ impl Place {
 }
 
 impl Tensors for Weights {
+    fn stored(&self) -> Option<String> {
+        most_common(
+            self.places.values().map(|Place { entry, stored, .. }| {
+                (stored.name().to_lowercase(), entry.shape.iter().product())
+            }),
+        )
+    }
+
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
         let Place { shard, entry, stored, transposed } = &self.places[&spec.name];
         let shard = &self.shards[*shard];

@@ -1,5 +1,6 @@
 //! A source, opened and checked: what is common to every kind of them.
 
+use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,11 @@ pub(crate) struct Document {
 pub(crate) trait Tensors {
     /// These rows of the bundle's tensor called `spec.name`, row-major, in the bundle's layout. A vector is one row.
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError>;
+
+    /// The type that most weights are stored in, as `Q4_1` or `bf16`; `None` if they are stored nowhere.
+    fn stored(&self) -> Option<String> {
+        None
+    }
 
     /// The file that holds it, for errors.
     fn path_of(&self, name: &str) -> &Path;
@@ -158,4 +164,13 @@ pub(crate) fn check_layers(config: &ModelConfig, path: &Path, held: usize) -> Re
         return Err(PrepareError::damaged(path, reason));
     }
     Ok(())
+}
+
+/// The type of most elements, given each tensor's type and number of elements.
+pub(crate) fn most_common(tensors: impl Iterator<Item = (String, usize)>) -> Option<String> {
+    let mut elements = BTreeMap::new();
+    for (stored, count) in tensors {
+        *elements.entry(stored).or_insert(0) += count;
+    }
+    elements.into_iter().max_by_key(|(_, count)| *count).map(|(stored, _)| stored)
 }

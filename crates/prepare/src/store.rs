@@ -50,7 +50,8 @@ pub(crate) fn store(
     room::check(&model.config, &weights_in(&missing), &request.bundles)?;
     let mut files = write_files(model, &missing, &staging.0, reporter)?;
     files.extend(intact);
-    let source = bundle::Source { kind: model.kind.into(), seed: model.seed, sha256 };
+    let source =
+        bundle::Source { kind: model.kind.into(), seed: model.seed, stored: model.tensors.stored(), sha256 };
     let manifest = Manifest { format: MANIFEST_FORMAT, name, source, files };
     let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
     json.push(b'\n');

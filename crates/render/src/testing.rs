@@ -22,7 +22,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         kind: Kind::Tuned,
         state,
         reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
-        precision: Requested { requested: Precision::F32, observed: Some("f32".into()) },
+        precision: Requested { requested: Precision::F32, observed: Some("f32".into()), stored: None },
         rounds: if medians[0].is_some() { 6 } else { 0 },
         metrics: Metric::TABLE
             .into_iter()
@@ -76,7 +76,7 @@ pub(crate) fn model() -> Prepared {
         manifest: bundle::Manifest {
             format: 1,
             name: "a-model".into(),
-            source: bundle::Source { kind: "gguf".into(), seed: None, sha256: BTreeMap::new() },
+            source: bundle::Source { kind: "gguf".into(), seed: None, stored: None, sha256: BTreeMap::new() },
             files: BTreeMap::new(),
         },
         config: testing::config(),

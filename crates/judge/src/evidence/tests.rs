@@ -35,6 +35,7 @@ fn ended() -> Ended {
         tokens: Some(TokenAgreement { timed: 3, mismatches: 0, misplaced: 0 }),
         derived: None,
         left_behind: Vec::new(),
+        unused_caches: Vec::new(),
         no_agreement: None,
     }
 }

@@ -109,6 +109,11 @@ pub(super) fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
     shared.map(|run| format!("process {} served two frameworks in round {}", run.pid, run.round + 1))
 }
 
+/// A process's own kernel cache that it did not use: its cold start may not contain its compilation.
+pub(super) fn unused_caches(judged: &Judged<'_>, label: &str) -> Option<String> {
+    judged.runs_of(label).find_map(|run| run::unused_caches(&run.unused_caches))
+}
+
 /// What processes of it left behind. It was killed before anybody else was measured, so it gave nobody an advantage.
 pub(super) fn survivors(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| run::left_behind(&run.left_behind))

@@ -184,7 +184,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
     match rule.id {
         "R1" => derived::note(judged, label),
         "R5" => checks::fewer_threads(judged, label),
-        "R7" => checks::survivors(judged, label),
+        "R7" => checks::survivors(judged, label).or_else(|| checks::unused_caches(judged, label)),
         "R10" => checks::other_build(judged, label),
         "R16" => checks::other_pages(judged, label),
         _ => None,

@@ -69,7 +69,7 @@ pub(super) const RULES: [Rule; 17] = [
     Rule {
         id: "R7",
         sentence: "A process of its own, in a scrubbed environment",
-        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also where libtorch lies. From the user's environment pass PATH, TMPDIR and SYSTEMROOT, and the value of a variable that configs/engines names. `PHOTOFINISH_WORKER` marks it and what it starts: what outlives it by more than a moment is killed and noted.",
+        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also the directory of libtorch; the memory policy (GLIBC_TUNABLES, R16); and CUDA_DEVICE_ORDER, so that the driver and the workers number GPUs alike. From the user's environment pass PATH, TMPDIR, SYSTEMROOT, CUDA_VISIBLE_DEVICES and PHOTOFINISH_NVML, and the value of a variable that configs/engines names. With `--kernel-cache fresh` each process gets an empty kernel cache; a cache that stays empty is noted. `PHOTOFINISH_WORKER` marks it and what it starts: what outlives it by more than a moment is killed and noted.",
         remedy: "report a bug of photofinish",
         check: OfEach(own_process),
     },

@@ -27,7 +27,7 @@ fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> 
 }
 
 fn state(id: &str, plan: &Plan, evidence: &Evidence) -> RuleState {
-    let source = bundle::Source { kind: "test".into(), seed: None, sha256: BTreeMap::new() };
+    let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };
     let manifest = Manifest { format: 1, name: "m".into(), source, files: BTreeMap::new() };
     let judged = Judged { plan, manifest: &manifest, evidence, runs: evidence.runs.iter().collect() };
     judge(&judged).into_iter().find(|state| state.id == id).unwrap()
@@ -307,7 +307,7 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
     // The process that hashed was put aside with its round.
     let repeated = vec![runs.remove(0)];
     let evidence = Evidence { runs, repeated, ..evidence };
-    let source = bundle::Source { kind: "test".into(), seed: None, sha256: BTreeMap::new() };
+    let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };
     let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
     let files = BTreeMap::from([("f32.safetensors".into(), record)]);
     let manifest = Manifest { format: 1, name: "m".into(), source, files };

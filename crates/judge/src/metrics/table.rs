@@ -2,7 +2,7 @@
 //! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its definition
 //! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
-use protocol::ColdStart;
+use crate::run::Run;
 use serde::{Deserialize, Serialize};
 
 use super::steps::Steps;
@@ -196,7 +196,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             Metric::FirstRequest,
             Source::Reading(|run, _| {
                 let cold = run.cold_start()?;
-                whole_s(cold, cold.first_token_ns)
+                whole_s(run, cold.first_token_ns)
             }),
         )
     },
@@ -207,10 +207,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "s",
         ..entry(
             Metric::FirstAnswer,
-            Source::Reading(|run, _| {
-                let cold = run.cold_start()?;
-                whole_s(cold, cold.since_spawn_ns?)
-            }),
+            Source::Reading(|run, _| whole_s(run, run.cold_start()?.since_spawn_ns?)),
         )
     },
     Entry {
@@ -391,10 +388,11 @@ fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
 }
 
 /// Seconds to the last token of the first request, of which the first came after so many nanoseconds; `None` where the
-/// worker did not time the others.
-fn whole_s(cold: &ColdStart, first_token_ns: u64) -> Option<f64> {
-    let gaps = &cold.gaps_ns;
-    (!gaps.is_empty()).then(|| (first_token_ns + gaps.iter().sum::<u64>()) as f64 / 1e9)
+/// worker did not time as many as in its turns.
+fn whole_s(run: &Run, first_token_ns: u64) -> Option<f64> {
+    let gaps = &run.cold_start()?.gaps_ns;
+    let is_whole = gaps.len() == run.turns.first()?.sample.gaps_ns.len();
+    is_whole.then(|| (first_token_ns + gaps.iter().sum::<u64>()) as f64 / 1e9)
 }
 
 fn ms(ns: u64) -> f64 {

@@ -94,11 +94,14 @@ pub enum State {
     NotRun,
 }
 
-/// The precision that was asked for, and the one that was observed.
+/// The precision that was asked for, the one that was observed, and that of the model's source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
     pub requested: Precision,
     pub observed: Option<foreign::Foreign>,
+    /// The type that the model's source stores most of its weights in, as `Q4_1`, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
 }
 
 /// Loading, by what the page cache held before.
@@ -143,6 +146,12 @@ impl Row {
             precision: Requested {
                 requested: contender.precision,
                 observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
+                stored: model
+                    .manifest
+                    .source
+                    .stored
+                    .clone()
+                    .filter(|stored| !stored.eq_ignore_ascii_case(contender.precision.name())),
             },
             rounds: complete.len(),
             metrics: Metric::all(plan.generation())
@@ -178,7 +187,15 @@ impl Row {
 }
 
 impl Row {
-    /// For people: what it ran in, and what was asked for if that is something else.
+    /// For people: the precision it ran in, and the type of the source's weights if that is another.
+    pub fn precision_and_source(&self) -> String {
+        match &self.precision.stored {
+            Some(stored) => format!("{} (weights from {stored})", self.precision_words()),
+            None => self.precision_words(),
+        }
+    }
+
+    /// For people: the precision it ran in, and the one that was asked for if that is another.
     pub fn precision_words(&self) -> String {
         let requested = self.precision.requested.name();
         match &self.precision.observed {

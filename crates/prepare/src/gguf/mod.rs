@@ -20,7 +20,7 @@ use candle_core::quantized::GgmlDType;
 
 use crate::encode::decode;
 use crate::error::PrepareError;
-use crate::model::{Document, Model, SourceFile, Tensors, check_layers, matrix};
+use crate::model::{Document, Model, SourceFile, Tensors, check_layers, matrix, most_common};
 use config::{Refusal, RopeFactors};
 use metadata::Metadata;
 use reader::{Header, TensorInfo};
@@ -144,6 +144,15 @@ impl Weights {
 }
 
 impl Tensors for Weights {
+    fn stored(&self) -> Option<String> {
+        most_common(self.places.values().filter_map(|Place { info, .. }| {
+            // candle calls them Q4K, everyone else Q4_K.
+            let name = format!("{:?}", info.dtype.ok()?);
+            let name = name.strip_suffix('K').map_or(name.clone(), |bits| format!("{bits}_K"));
+            Some((name, info.shape.iter().product()))
+        }))
+    }
+
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
         let Place { info, permuted_heads, offset } = &self.places[&spec.name];
         let (all, columns) = matrix(spec);

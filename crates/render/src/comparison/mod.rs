@@ -168,7 +168,7 @@ pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
         let title = Cell::from(metric.title()).short(metric.short_title());
         add(title, &|row| with_interval(row, metric, intervals));
     }
-    add("Precision".into(), &|row| row.precision_words().into());
+    add("Precision".into(), &|row| Cell::from(row.precision_and_source()).short(row.precision_words()));
     add("Parity".into(), &|row| row.parity_words().into());
     table
 }
