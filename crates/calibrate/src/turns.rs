@@ -35,15 +35,19 @@ pub enum Schedule {
     /// Each process from start to end before the next.
     Sequential,
     /// All processes start, one after another; then come blocks of one request of each, in an order drawn anew for each
-    /// block; then all finish.
-    Interleaved { blocks: usize },
+    /// block; then all finish. With more than one slice, the requests of a block are interleaved, too: the prompt pass
+    /// of each, then so many slices of decoding, in an order drawn anew for each.
+    Interleaved { blocks: usize, slices: usize },
 }
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Schedule::Sequential => f.write_str("sequential"),
-            Schedule::Interleaved { blocks } => write!(f, "interleaved, {blocks} blocks"),
+            Schedule::Interleaved { blocks, slices: 1 } => write!(f, "interleaved, {blocks} blocks"),
+            Schedule::Interleaved { blocks, slices } => {
+                write!(f, "interleaved, {blocks} blocks in slices, {slices} a request")
+            }
         }
     }
 }
@@ -95,7 +99,7 @@ impl<'a> Turns<'a> {
     pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
         let processes = match self.schedule {
             Schedule::Sequential => order.iter().map(|&contender| self.alone(contender)).collect(),
-            Schedule::Interleaved { blocks } => self.together(order, blocks),
+            Schedule::Interleaved { blocks, slices } => self.together(order, blocks, slices),
         };
         let [throughputs, firsts, totals] = FIGURES.map(|figure| self.means(&processes, figure));
         let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
@@ -116,20 +120,38 @@ impl<'a> Turns<'a> {
     }
 
     /// The processes of a round whose requests are interleaved.
-    fn together(&mut self, order: &[usize], blocks: usize) -> Vec<Process> {
+    fn together(&mut self, order: &[usize], blocks: usize, slices: usize) -> Vec<Process> {
         let mut processes: Vec<Process> = order.iter().map(|&contender| self.start(contender)).collect();
         for _ in 0..blocks {
-            // The order of a block. Nothing else depends on the order in which processes stand.
-            processes.shuffle(&mut self.random);
-            for process in &mut processes {
-                self.run(LEAD_IN_S, 1.0);
-                self.request(process);
-            }
+            self.block(&mut processes, slices);
         }
         processes.iter().for_each(|_| {
             self.run(FINISH_S, 1.0);
         });
         processes
+    }
+
+    /// A request of each process. Nothing but the order of turns depends on the order in which processes stand.
+    fn block(&mut self, processes: &mut [Process], slices: usize) {
+        processes.shuffle(&mut self.random);
+        for process in &mut *processes {
+            self.run(LEAD_IN_S, 1.0);
+            if slices == 1 {
+                self.request(process);
+            } else {
+                let first = self.part(process, PROMPT);
+                process.requests.push(Request { first, decode: 0.0 });
+            }
+        }
+        for _ in 0..if slices == 1 { 0 } else { slices } {
+            processes.shuffle(&mut self.random);
+            for process in &mut *processes {
+                let took = self.part(process, (1.0 - PROMPT) / slices as f64);
+                if let Some(request) = process.requests.last_mut() {
+                    request.decode += took;
+                }
+            }
+        }
     }
 
     fn start(&mut self, contender: usize) -> Process {
@@ -144,12 +166,14 @@ impl<'a> Turns<'a> {
     }
 
     fn request(&mut self, process: &mut Process) {
-        let mut part = |share: f64| {
-            let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
-            self.run(REQUEST_S * share, factor)
-        };
-        let (first, decode) = (part(PROMPT), part(1.0 - PROMPT));
+        let (first, decode) = (self.part(process, PROMPT), self.part(process, 1.0 - PROMPT));
         process.requests.push(Request { first, decode });
+    }
+
+    /// A share of a request's work. Returns the seconds it took.
+    fn part(&mut self, process: &mut Process, share: f64) -> f64 {
+        let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
+        self.run(REQUEST_S * share, factor)
     }
 
     /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.

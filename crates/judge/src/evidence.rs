@@ -176,6 +176,13 @@ impl Evidence {
         self.blocks.map_or(plan.iterations, |chosen| chosen.blocks / cases)
     }
 
+    /// Tokens of a slice that count for decoding, where contenders took turns within requests: those between the steps
+    /// behind two pauses.
+    pub fn slice_tokens(&self) -> Option<usize> {
+        let places = self.runs.iter().flat_map(|run| &run.turns).map(|turn| &turn.sample.lead_in);
+        places.filter_map(|places| Some(places.get(1)? - places.first()? - 1)).max()
+    }
+
     /// The complete measuring processes of one contender.
     pub fn complete<'a>(&'a self, label: &'a str) -> impl Iterator<Item = &'a Run> {
         self.runs.iter().filter(move |run| run.framework == label && run.is_complete())

@@ -8,7 +8,7 @@ use crate::evidence::Evidence;
 pub fn gaps_ms(evidence: &Evidence) -> BTreeMap<String, Vec<f64>> {
     let mut gaps: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for run in evidence.runs.iter().filter(|run| run.is_complete()) {
-        let each = run.requests().flat_map(|(_, case)| &case.gaps_ns).map(|&ns| ns as f64 / 1e6);
+        let each = run.requests().flat_map(|(_, case)| case.timed_gaps()).map(|ns| ns as f64 / 1e6);
         gaps.entry(run.framework.clone()).or_default().extend(each);
     }
     gaps

@@ -47,6 +47,7 @@ pub fn hello(framework: &str) -> Hello {
         library: format!("{framework} 1").into(),
         library_path: None,
         cpu_capability: None,
+        slices: true,
         build: Build {
             profile: "release".into(),
             rustc: Some("rustc 1.95.0".into()),
@@ -174,6 +175,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         groups: Vec::new(),
         schedule_reason: None,
         expected_memory: Default::default(),
+        slice: plan::SliceAsked::Auto,
         iterations: 2,
         has_pilot: false,
         huge_pages: HugePages::On,

@@ -35,6 +35,7 @@ mod round;
 mod rounds;
 pub mod saved;
 mod session;
+mod slices;
 pub mod text;
 mod work;
 pub mod worker;

@@ -35,6 +35,15 @@ pub(crate) struct Live {
     waited: Option<Waited>,
 }
 
+/// The answer to a turn.
+enum Answer {
+    Sample(CaseSample),
+    /// The request goes on, and has so many tokens of each sequence.
+    Slice {
+        tokens: usize,
+    },
+}
+
 enum Over {
     Ended,
     GivenUp(String),
@@ -120,13 +129,35 @@ impl Live {
 
     /// Lets the worker take its turn at a case: one request. `None` if it can no more.
     pub(crate) fn request(&mut self, case: usize) -> Option<CaseSample> {
-        self.ask(Turn::Request { case });
+        match self.turn(Turn::Request { case }, case)? {
+            Answer::Sample(sample) => Some(sample),
+            Answer::Slice { .. } => self.give_up("it answered a whole request with a slice".to_owned()),
+        }
+    }
+
+    /// Lets the worker compute the next slice of a request, of so many steps behind the prompt pass. `tokens`: those that
+    /// the request then has, unless it is complete. `None` if it can no more, `Some(None)` while the request goes on.
+    pub(crate) fn slice(&mut self, case: usize, steps: usize, tokens: usize) -> Option<Option<CaseSample>> {
+        match self.turn(Turn::Slice { case, steps }, case)? {
+            Answer::Sample(sample) => Some(Some(sample)),
+            Answer::Slice { tokens: made } if made == tokens => Some(None),
+            Answer::Slice { tokens: made } => {
+                self.give_up(format!("after a slice its request has to have {tokens} tokens, and has {made}"))
+            }
+        }
+    }
+
+    fn turn(&mut self, turn: Turn, case: usize) -> Option<Answer> {
+        self.ask(turn);
+        let other_case = |answered: usize| {
+            format!("asked for a request of case {case}, it answered with one of case {answered}")
+        };
         match self.hear()? {
-            Event::Sample(answer) if answer.case == case => Some(answer.sample),
-            Event::Sample(answer) => self.give_up(format!(
-                "asked for a request of case {case}, it answered with one of case {}",
-                answer.case
-            )),
+            Event::Sample(answer) if answer.case == case => Some(Answer::Sample(answer.sample)),
+            Event::Slice(answer) if answer.case == case => Some(Answer::Slice { tokens: answer.tokens }),
+            Event::Sample(protocol::Sample { case, .. }) | Event::Slice(protocol::Slice { case, .. }) => {
+                self.give_up(other_case(case))
+            }
             failed @ Event::Failed(_) => {
                 self.events.push(failed);
                 self.finish();
@@ -149,7 +180,7 @@ impl Live {
         }
         while let Some(event) = self.hear() {
             match event {
-                Event::Sample(_) => {
+                Event::Sample(_) | Event::Slice(_) => {
                     self.give_up::<()>("it sent a sample that it was not asked for".to_owned());
                 }
                 event => self.events.push(event),

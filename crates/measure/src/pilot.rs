@@ -19,14 +19,13 @@ use crate::work::{Interrupted, Round, RoundWork};
 const ITERATIONS: usize = 2;
 /// Fewest and most blocks of a round.
 const BLOCKS: (usize, usize) = (4, 32);
-/// Share of a round's time that timed requests are to take, where the time budget has room for so many blocks: somewhat
-/// more than 60 %, because probes and the deciding after a round, which the pilot does not see, come on top. The
-/// interval is hardly wider than at the best number, and does not depend on how well a short pilot shows the variance.
-const TIMED: f64 = 0.65;
 /// Standard deviation of a pair's log ratio from round to round that more blocks do not lessen. One round cannot show
 /// it, so it is assumed, as it was found on a shared machine: 2.6 % from process to process, for two
 /// (`docs/methodology.md`).
 const BETWEEN: f64 = 0.037;
+/// The same from block to block, before the pilot's blocks, and the number of blocks that this guess is worth: two
+/// blocks may resemble each other by luck.
+const WITHIN: (f64, usize) = (0.03, 4);
 
 impl Session<'_> {
     /// Deals the pilot's blocks and tells the number of all others. `begun`: when the processes were started. Returns
@@ -57,7 +56,6 @@ impl Session<'_> {
         let block_s = spent_s.iter().sum::<f64>() / spent_s.len().max(1) as f64;
         let costs = Costs { process_s, block_s: block_s.max(1e-6) };
         let within = self.within(&blocks);
-        let busy = busy(&costs, timed_s(&blocks) / count as f64);
         for mut block in blocks {
             block.turns.iter_mut().for_each(|(_, turn)| turn.stands = false);
             self.tell(Fact::Block(block));
@@ -74,7 +72,7 @@ impl Session<'_> {
         let most = whole(most.min(BLOCKS.1), cases).max(fewest);
         let components = Components { within, between: BETWEEN };
         let best = statistics::blocks(&costs, &components, fewest..=most);
-        let blocks = whole(best.max(busy).next_multiple_of(cases).min(most), cases);
+        let blocks = whole(best.next_multiple_of(cases).min(most), cases);
         let Costs { process_s, block_s } = costs;
         self.tell(Fact::Blocks(BlocksChosen { blocks, process_s, block_s, within, between: BETWEEN, most }));
         self.spend(Stage::Pilot, dealing);
@@ -103,20 +101,9 @@ impl Session<'_> {
                 }
             }
         }
-        (squares / freedom.max(1) as f64).sqrt()
+        let (guess, worth) = WITHIN;
+        ((squares + worth as f64 * guess.powi(2)) / (freedom + worth) as f64).sqrt()
     }
-}
-
-/// Seconds of timed requests.
-fn timed_s(blocks: &[Block]) -> f64 {
-    let samples = blocks.iter().flat_map(|block| &block.turns).map(|(_, turn)| &turn.sample);
-    samples.map(|sample| sample.first_token_ns + sample.gaps_ns.iter().sum::<u64>()).sum::<u64>() as f64 / 1e9
-}
-
-/// The fewest blocks, of `timed_s` seconds of requests each, that make up the share of a round's time.
-fn busy(costs: &Costs, timed_s: f64) -> usize {
-    let gained = timed_s - TIMED * costs.block_s;
-    if gained > 0.0 { (TIMED * costs.process_s / gained).ceil().min(BLOCKS.1 as f64) as usize } else { 0 }
 }
 
 /// The most blocks up to `count` that have all cases equally often.
@@ -127,16 +114,6 @@ fn whole(count: usize, cases: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_are_added_until_requests_take_their_share_of_a_round() {
-        let costs = Costs { process_s: 9.0, block_s: 2.2 };
-        let blocks = busy(&costs, 2.0);
-        let share = |blocks: f64| 2.0 * blocks / (9.0 + 2.2 * blocks);
-        assert!(share(blocks as f64) >= TIMED && share(blocks as f64 - 1.0) < TIMED, "{blocks}");
-        assert_eq!(busy(&costs, 1.0), 0, "no number of blocks does that");
-        assert_eq!(busy(&Costs { process_s: 1e9, block_s: 1.0 }, 1.0), BLOCKS.1);
-    }
 
     #[test]
     fn all_cases_come_equally_often() {

@@ -3,6 +3,7 @@
 //!
 //! The machine is watched. A start or a block that was disturbed is repeated, not its round.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use judge::evidence::{Block, Fact, Process, Stage};
@@ -15,6 +16,7 @@ use crate::groups;
 use crate::interrupt;
 use crate::live::Live;
 use crate::session::Session;
+use crate::slices::Sliced;
 use crate::work::{Interrupted, Round, RoundWork};
 
 /// Number of times that a start is repeated.
@@ -269,7 +271,8 @@ impl Session<'_> {
         Ok((dealt, watch.end(&self.guard)))
     }
 
-    /// One turn for each member, in an order drawn anew.
+    /// One turn for each member, in an order drawn anew: a request, whole or slice by slice, each pass over the members
+    /// in another order.
     pub(crate) fn block(
         &mut self,
         round: Round,
@@ -279,32 +282,47 @@ impl Session<'_> {
     ) -> Result<Vec<(String, Turn)>, Interrupted> {
         self.pause_between_blocks();
         let case = number % self.plan.prompts.len();
-        let order = self.block_orders.next().expect("orders have no end");
-        let mut turns = Vec::new();
-        for index in order {
-            if interrupt::requested() {
-                return Err(Interrupted);
-            }
-            let Some(member) = members.iter_mut().find(|member| member.index == index && !member.is_over)
-            else {
-                continue;
-            };
-            let label = &member.process.framework;
-            self.progress.turn(round, self.plan.rounds.max(), number, label);
-            member.live.resume();
-            match member.live.request(case) {
-                None => member.is_over = true,
-                Some(sample) => {
-                    let position = turns.len();
-                    let turn = Turn { block: number, repeat, position, case, stands: true, sample };
-                    turns.push((label.clone(), turn));
+        let slice = self.slice(members);
+        let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
+        let (mut turns, mut places) = (Vec::new(), Vec::new());
+        let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
+        loop {
+            for index in orders.next().expect("orders have no end") {
+                if interrupt::requested() {
+                    return Err(Interrupted);
+                }
+                if turns.iter().any(|(_, done, _)| *done == index) {
+                    continue;
+                }
+                let mut open = members.iter_mut().filter(|member| !member.is_over);
+                let Some(member) = open.find(|member| member.index == index) else { continue };
+                self.progress.turn(round, self.plan.rounds.max(), number, &member.process.framework);
+                member.live.resume();
+                let request = requests.entry(index).or_insert_with(|| Sliced::of(places.len()));
+                if !places.contains(&index) {
+                    places.push(index);
+                }
+                match request.next(&mut member.live, case, slice) {
+                    None => member.is_over = true,
+                    Some(None) => {}
+                    Some(Some(sample)) => turns.push((request.position, index, sample)),
+                }
+                if self.plan.schedule.has_turns() {
+                    member.live.pause();
                 }
             }
-            if self.plan.schedule.has_turns() {
-                member.live.pause();
+            let is_done = |index: usize| turns.iter().any(|(_, done, _)| *done == index);
+            if members.iter().all(|member| member.is_over || is_done(member.index)) {
+                break;
             }
         }
-        Ok(turns)
+        turns.sort_by_key(|(position, ..)| *position);
+        let turn = |(position, index, sample)| {
+            let member = members.iter().find(|member| member.index == index)?;
+            let turn = Turn { block: number, repeat, position, case, stands: true, sample };
+            Some((member.process.framework.clone(), turn))
+        };
+        Ok(turns.into_iter().filter_map(turn).collect())
     }
 
     /// The pause that was asked for, in slices, so that an interrupt ends it.

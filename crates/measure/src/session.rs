@@ -41,6 +41,10 @@ pub struct Session<'a> {
     pub(crate) evidence: Evidence,
     /// The orders of turns within blocks.
     pub(crate) block_orders: BalancedOrder,
+    /// The orders of slices behind the first of a block.
+    pub(crate) slice_orders: BalancedOrder,
+    /// Timed tokens of a slice, once they are chosen.
+    pub(crate) slice: Option<usize>,
     /// Files that a worker has hashed.
     pub(crate) hashed: BTreeSet<FileIdentity>,
     /// Whether turns of this round were too short to be watched.
@@ -83,6 +87,8 @@ impl<'a> Session<'a> {
             evidence: Evidence::default(),
             // Not the seed of the rounds' own orders.
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
+            slice_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(16)),
+            slice: None,
             hashed: BTreeSet::new(),
             unwatched: false,
             stays_disturbed: false,

@@ -266,6 +266,7 @@ impl Draft {
             groups,
             schedule_reason,
             expected_memory,
+            slice: request.slice,
             iterations: iterations as usize,
             has_pilot,
             huge_pages: request.huge_pages,

@@ -36,7 +36,7 @@ pub use plan::{Contender, Generation, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
 pub use request::{
     DecodeAsked, DenoiseAsked, HugePages, KernelCache, PromptSource, Request, RoundsAsked, SamplingAsked,
-    ScheduleAsked,
+    ScheduleAsked, SliceAsked,
 };
 pub use study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use switch::Switch;

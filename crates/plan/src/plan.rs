@@ -8,7 +8,7 @@ use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{HugePages, KernelCache, KvPrecision, Prompt, Request};
+use crate::{HugePages, KernelCache, KvPrecision, Prompt, Request, SliceAsked};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -151,6 +151,8 @@ pub struct Plan {
     /// The reason for that schedule, if it is not the usual one.
     #[serde(default)]
     pub schedule_reason: Option<String>,
+    #[serde(default)]
+    pub slice: SliceAsked,
     /// Measured iterations in each process; those of the pilot where that chooses how many there are.
     pub iterations: usize,
     /// Whether a pilot chooses the number of iterations.
@@ -271,6 +273,15 @@ impl Plan {
             return 0;
         }
         LEAD_IN
+    }
+
+    /// Whether contenders take turns within a request. A GPU's clock falls while others have their turns, so there each
+    /// turn is a whole request behind an untimed one, and so it is of masked diffusion, which cannot pause.
+    pub fn has_slices(&self) -> bool {
+        self.slice != SliceAsked::Off
+            && self.schedule.has_turns()
+            && self.device == "cpu"
+            && self.denoise.is_none()
     }
 
     /// Number of positions of a case whose logits parity compares.

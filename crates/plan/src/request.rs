@@ -61,6 +61,8 @@ pub struct Request {
     /// Number of measured iterations in each process; `None` lets a pilot choose it where rounds are automatic.
     pub iterations: Option<u32>,
     pub schedule: ScheduleAsked,
+    #[serde(skip_serializing_if = "SliceAsked::is_auto")]
+    pub slice: SliceAsked,
     /// Memory that all workers of a round may take together, in gigabytes; `None` for what is free.
     pub memory_gb: Option<f64>,
     pub huge_pages: HugePages,
@@ -117,6 +119,7 @@ impl Default for Request {
             cold_load: None,
             iterations: None,
             schedule: ScheduleAsked::Auto,
+            slice: SliceAsked::Auto,
             memory_gb: None,
             huge_pages: HugePages::On,
             kernel_cache: KernelCache::Keep,
@@ -170,6 +173,26 @@ pub enum ScheduleAsked {
     Auto,
     Interleaved,
     Sequential,
+}
+
+/// How far a request goes before the next contender has its turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SliceAsked {
+    /// So many tokens that a slice lasts 50 to 200 ms.
+    #[default]
+    Auto,
+    /// To its end.
+    Off,
+    /// So many timed tokens.
+    #[serde(untagged)]
+    Tokens(u32),
+}
+
+impl SliceAsked {
+    pub fn is_auto(&self) -> bool {
+        *self == SliceAsked::Auto
+    }
 }
 
 /// Whether large allocations ask for huge pages: the same for every worker.

@@ -18,6 +18,9 @@ pub struct Hello {
     pub library_path: Option<ForeignPath>,
     /// What the framework says it uses of the CPU, for example `AVX512`.
     pub cpu_capability: Option<Foreign>,
+    /// Whether it can pause within a request ([`Turn::Slice`](crate::Turn::Slice)).
+    #[serde(default)]
+    pub slices: bool,
     pub build: Build,
 }
 
@@ -41,7 +44,7 @@ pub struct Build {
 }
 
 /// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start, warmup,
-/// sample…, usage, parity, done. After `warmup` the worker waits for its turns. A run that cannot go on ends in
+/// sample…, usage, parity, done, and before a sample a slice for each pause of its request. After `warmup` the worker waits for its turns. A run that cannot go on ends in
 /// `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -51,6 +54,7 @@ pub enum Event {
     Loaded(Loaded),
     ColdStart(ColdStart),
     Warmup(WarmupDone),
+    Slice(Slice),
     Sample(Sample),
     Parity(Parity),
     Usage(Usage),
@@ -193,6 +197,12 @@ impl ColdStart {
 }
 
 impl CaseSample {
+    /// The gaps that count for decoding: all but those just after a pause.
+    pub fn timed_gaps(&self) -> impl Iterator<Item = u64> {
+        let gaps = self.gaps_ns.iter().enumerate();
+        gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, &ns)| ns)
+    }
+
     /// From its start to its last token.
     pub fn request_ns(&self) -> u64 {
         self.first_token_ns.saturating_add(sum(&self.gaps_ns))
@@ -222,6 +232,15 @@ pub struct Sample {
     pub sample: CaseSample,
 }
 
+/// The answer to a slice that does not complete its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Number of the case.
+    pub case: usize,
+    /// New tokens of each sequence so far.
+    pub tokens: usize,
+}
+
 /// One pass over all cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
@@ -237,6 +256,10 @@ pub struct CaseSample {
     pub first_token_ns: u64,
     /// Gaps between successive tokens; one fewer than the new tokens.
     pub gaps_ns: Vec<u64>,
+    /// Places, in `gaps_ns`, of steps that a process computed just after a pause within the request: its caches were
+    /// cold. They are part of the request's time, and of no figure of its decoding. The driver notes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lead_in: Vec<usize>,
     /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed
     /// loop.
     pub tokens: Vec<Vec<u32>>,

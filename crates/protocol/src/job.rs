@@ -104,6 +104,10 @@ pub struct Measure {
 pub enum Turn {
     /// One request of a case, by its number from 0. The answer is one [`Event::Sample`](crate::Event::Sample).
     Request { case: usize },
+    /// The next slice of a request of a case: its prompt pass if no request is under way, else so many steps of it, of
+    /// one token each, or as many as it still has. The answer is a [`Event::Slice`](crate::Event::Slice), and to the
+    /// last slice of a request the [`Event::Sample`](crate::Event::Sample). The time between two slices is in no gap.
+    Slice { case: usize, steps: usize },
     /// No more requests: say what they used, and end.
     Finish(Finish),
 }

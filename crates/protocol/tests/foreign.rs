@@ -41,6 +41,7 @@ fn hello() -> Hello {
         library: "a".into(),
         library_path: Some("a".into()),
         cpu_capability: Some("a".into()),
+        slices: true,
         build: Build {
             profile: "a".into(),
             rustc: Some("a".into()),

@@ -146,27 +146,58 @@ impl<'a> Runner<'a> {
         index: usize,
         new_tokens: usize,
     ) -> Result<(u64, CaseSample), ServeError> {
+        let mut request = self.begin(engine, index)?;
+        self.advance(engine, &mut request, new_tokens - 1)?;
+        Ok((request.start_ns, self.complete(request)))
+    }
+
+    /// The prompt pass of a request, up to its first token. Its context is in the cache ([`Self::fill_context`]).
+    pub(crate) fn begin<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        index: usize,
+    ) -> Result<UnderWay, ServeError> {
         let case = &self.cases[index];
         let request = Request::new(case, self.new_tokens, self.kv_cache);
         let Request { batch, capacity, .. } = request;
-        let mut gaps_ns = Vec::with_capacity(self.new_tokens);
-        let mut prefixes = self.prefixes(case);
-        let mut flat = Vec::with_capacity(batch * capacity);
-        let mut feed = Vec::with_capacity(batch);
+        let mut under_way = UnderWay {
+            case: index,
+            batch,
+            capacity,
+            start_ns: 0,
+            first_token_ns: 0,
+            gaps_ns: Vec::with_capacity(self.new_tokens),
+            prefixes: self.prefixes(case),
+            flat: Vec::with_capacity(batch * capacity),
+            feed: Vec::with_capacity(batch),
+        };
         self.chosen.begin(index, batch * self.new_tokens);
 
-        let start = clock::now_ns();
+        under_way.start_ns = clock::now_ns();
         if request.context.is_empty() {
             engine.begin(batch, capacity)?;
         }
         self.chosen.push(engine.append(&request.prompt, Want::Last)?);
+        under_way.first_token_ns = clock::now_ns() - under_way.start_ns;
+        Ok(under_way)
+    }
+
+    /// So many more steps of a request, or as many as it still has.
+    pub(crate) fn advance<E: InferenceEngine>(
+        &mut self,
+        engine: &mut E,
+        request: &mut UnderWay,
+        steps: usize,
+    ) -> Result<(), ServeError> {
+        let (case, batch) = (&self.cases[request.case], request.batch);
+        let made = request.tokens();
         let mut last = clock::now_ns();
-        let first_token_ns = last - start;
-        if new_tokens > 1 && self.kv_cache == KvCache::On {
+        if made == 1 && steps > 0 && self.kv_cache == KvCache::On {
             // Part of the first gap.
             self.handed_over = engine.hand_over()?.map(|handed| Timed { handed, ns: clock::now_ns() - last });
         }
-        for step in 1..new_tokens {
+        for step in made..(made + steps).min(self.new_tokens) {
+            let feed = &mut request.feed;
             feed.clear();
             match self.decode {
                 Decode::Forced => feed.extend(case.trace.iter().map(|row| row[step - 1])),
@@ -175,28 +206,36 @@ impl<'a> Runner<'a> {
                 }
             }
             let logits = match self.kv_cache {
-                KvCache::On => engine.append(&feed, Want::Last)?,
+                KvCache::On => engine.append(feed, Want::Last)?,
                 KvCache::Off => {
-                    flat.clear();
-                    for (prefix, token) in prefixes.iter_mut().zip(&feed) {
+                    request.flat.clear();
+                    for (prefix, token) in request.prefixes.iter_mut().zip(feed.iter()) {
                         prefix.push(*token);
-                        flat.extend_from_slice(prefix);
+                        request.flat.extend_from_slice(prefix);
                     }
-                    engine.begin(batch, capacity)?;
-                    engine.append(&flat, Want::Last)?
+                    engine.begin(batch, request.capacity)?;
+                    engine.append(&request.flat, Want::Last)?
                 }
             };
             self.chosen.push(logits);
             let now = clock::now_ns();
-            gaps_ns.push(now - last);
+            request.gaps_ns.push(now - last);
             last = now;
         }
+        Ok(())
+    }
 
+    /// Whether a request has all its tokens.
+    pub(crate) fn is_complete(&self, request: &UnderWay) -> bool {
+        request.tokens() >= self.new_tokens
+    }
+
+    /// What a request took and made.
+    pub(crate) fn complete(&self, request: UnderWay) -> CaseSample {
+        let UnderWay { batch, first_token_ns, gaps_ns, .. } = request;
         let tokens = &self.chosen.tokens;
         let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
-        let sample =
-            CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect(), ..CaseSample::default() };
-        Ok((start, sample))
+        CaseSample { first_token_ns, gaps_ns, tokens: tokens.collect(), ..CaseSample::default() }
     }
 
     /// With the cache off, each sequence's prefix as far as it has come, with room for what is still to come.
@@ -207,6 +246,26 @@ impl<'a> Runner<'a> {
         let mut prefixes = case.prefixes();
         prefixes.iter_mut().for_each(|prefix| prefix.reserve(self.new_tokens));
         prefixes
+    }
+}
+
+/// A request between two of its steps, with room for all of them.
+pub(crate) struct UnderWay {
+    pub(crate) case: usize,
+    batch: usize,
+    capacity: usize,
+    start_ns: u64,
+    first_token_ns: u64,
+    gaps_ns: Vec<u64>,
+    prefixes: Vec<Vec<u32>>,
+    flat: Vec<u32>,
+    feed: Vec<u32>,
+}
+
+impl UnderWay {
+    /// New tokens of each sequence so far.
+    pub(crate) fn tokens(&self) -> usize {
+        1 + self.gaps_ns.len()
     }
 }
 

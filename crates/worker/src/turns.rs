@@ -1,5 +1,5 @@
-//! The turns of a measurement: a worker that is warm waits for lines on stdin, and answers each with a request's
-//! samples.
+//! The turns of a measurement: a worker that is warm waits for lines on stdin. A turn is a request, answered with its
+//! sample, or a slice of one: the request keeps its state while others have their turns.
 //!
 //! Within a turn there is no I/O, no logging and no allocation for results. What is used counts from the first sample
 //! of a turn to its last: neither the wait nor the untimed lead-in nor the context belongs to anybody's figures.
@@ -7,7 +7,7 @@
 use std::io::BufRead;
 
 use engine::InferenceEngine;
-use protocol::{Energy, Event, Finish, HandOver, Measure, Sample, Turn, Usage};
+use protocol::{Energy, Event, Finish, HandOver, Measure, Sample, Slice, Turn, Usage};
 
 use crate::clock;
 use crate::energy::Meter;
@@ -15,7 +15,7 @@ use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
-use crate::runner::{Runner, Timed};
+use crate::runner::{Runner, Timed, UnderWay};
 use crate::threads::{self, CpuTimes, Used};
 
 /// Takes turns until the last. Returns what the requests used, and what is asked for after them. The peak of all phases
@@ -29,22 +29,38 @@ pub(crate) fn take<E: InferenceEngine>(
 ) -> Result<(Usage, Finish), ServeError> {
     let phase = Phase::begin(gpu);
     let mut spent = Spent::default();
+    let mut under_way: Option<UnderWay> = None;
     let finish = loop {
-        match next(input)? {
+        let turn = next(input)?;
+        check(&turn, task, under_way.as_ref())?;
+        let (case, sample) = match turn {
             Turn::Finish(finish) => break finish,
-            Turn::Request { case } if case < task.cases.len() => {
-                settle(gpu, || runner.lead_in(engine, case, task.lead_in))?;
-                runner.fill_context(engine, case)?;
-                let sample = spent.during(gpu, || runner.request(engine, case))?;
-                gpu.into_iter().for_each(Gpu::look);
-                spent.add_hand_over(runner.handed_over);
-                events.send(Event::Sample(Sample { case, sample }))?;
-            }
             Turn::Request { case } => {
-                let count = task.cases.len();
-                return Err(ServeError::Job(format!("a turn asks for case {case}, and there are {count}")));
+                prepare(engine, runner, (case, task.lead_in), gpu)?;
+                (case, spent.during(gpu, || runner.request(engine, case))?)
             }
-        }
+            Turn::Slice { case, steps } => {
+                let request = match under_way.take() {
+                    None => {
+                        prepare(engine, runner, (case, task.lead_in), gpu)?;
+                        spent.during(gpu, || runner.begin(engine, case))?
+                    }
+                    Some(mut request) => {
+                        spent.during(gpu, || runner.advance(engine, &mut request, steps))?;
+                        request
+                    }
+                };
+                if !runner.is_complete(&request) {
+                    events.send(Event::Slice(Slice { case, tokens: request.tokens() }))?;
+                    under_way = Some(request);
+                    continue;
+                }
+                (case, runner.complete(request))
+            }
+        };
+        gpu.into_iter().for_each(Gpu::look);
+        spent.add_hand_over(runner.handed_over);
+        events.send(Event::Sample(Sample { case, sample }))?;
     };
     let usage = Usage {
         memory: phase.end(),
@@ -68,6 +84,37 @@ pub(crate) fn take<E: InferenceEngine>(
         weights_identity: None,
     };
     Ok((usage, finish))
+}
+
+/// What comes before a request, untimed.
+fn prepare<E: InferenceEngine>(
+    engine: &mut E,
+    runner: &mut Runner<'_>,
+    (case, lead_in): (usize, usize),
+    gpu: Option<&Gpu>,
+) -> Result<(), ServeError> {
+    settle(gpu, || runner.lead_in(engine, case, lead_in))?;
+    runner.fill_context(engine, case)
+}
+
+/// Refuses a turn that cannot be taken.
+fn check(turn: &Turn, task: &Measure, under_way: Option<&UnderWay>) -> Result<(), ServeError> {
+    let (Turn::Request { case } | Turn::Slice { case, .. }) = turn else { return Ok(()) };
+    let count = task.cases.len();
+    let refuse = |reason: String| Err(ServeError::Job(reason));
+    match (turn, under_way) {
+        _ if *case >= count => refuse(format!("a turn asks for case {case}, and there are {count}")),
+        (Turn::Slice { .. }, _) if task.denoise.is_some() => {
+            refuse("a request of masked diffusion has no slices: ask for whole requests".into())
+        }
+        (Turn::Slice { steps: 0, .. }, _) => refuse("a slice has at least one step".into()),
+        (Turn::Slice { .. }, Some(request)) if request.case == *case => Ok(()),
+        (_, Some(request)) => {
+            let under_way = request.case;
+            refuse(format!("a turn asks for case {case} while a request of case {under_way} is under way"))
+        }
+        (_, None) => Ok(()),
+    }
 }
 
 /// Most untimed beginnings of a request before a turn.

@@ -75,34 +75,62 @@ class Runner:
 
         Its context is in the cache.
         """
+        request = self.begin(case)
+        self.advance(request, new_tokens - 1)
+        return request.start, request.sample()
+
+    def begin(self, case):
+        """The prompt pass of a request, up to its first token. Its context is in the cache."""
         adapter, now_ns = self._adapter, clock.now_ns
         context, prompt, capacity = self._parts(case)
-        batch = len(prompt)
-        trace = [[[row[step]] for row in case["trace"]] for step in range(new_tokens)] if self._forced else None
-        prefixes = rows_of(case)
-        gaps, tokens = [], []
-
-        start = now_ns()
+        request = UnderWay(case, len(prompt), capacity)
+        request.start = now_ns()
         if not context:
-            adapter.begin(batch, capacity)
-        tokens.append(adapter.argmax(adapter.append(prompt, False)))
+            adapter.begin(request.batch, capacity)
+        request.tokens.append(adapter.argmax(adapter.append(prompt, False)))
+        request.first_token_ns = now_ns() - request.start
+        return request
+
+    def advance(self, request, steps):
+        """So many more steps of a request, or as many as it still has."""
+        adapter, now_ns = self._adapter, clock.now_ns
+        gaps, tokens, prefixes = request.gaps, request.tokens, request.prefixes
+        made = len(tokens)
+        after = min(made + steps, self._new_tokens)
+        trace = None
+        if self._forced:
+            trace = [[[row[step]] for row in request.case["trace"]] for step in range(made - 1, after - 1)]
         last = now_ns()
-        first_token_ns = last - start
-        for step in range(1, new_tokens):
-            feed = trace[step - 1] if self._forced else [[token] for token in tokens[-1]]
+        for step in range(made, after):
+            feed = trace[step - made] if self._forced else [[token] for token in tokens[-1]]
             if self._cached:
                 logits = adapter.append(feed, False)
             else:
                 for prefix, token in zip(prefixes, feed):
                     prefix.extend(token)
-                adapter.begin(batch, capacity)
+                adapter.begin(request.batch, request.capacity)
                 logits = adapter.append(prefixes, False)
             tokens.append(adapter.argmax(logits))
             now = now_ns()
             gaps.append(now - last)
             last = now
-        rows = [list(row) for row in zip(*tokens)]
-        return start, {"first_token_ns": first_token_ns, "gaps_ns": gaps, "tokens": rows}
+
+    def is_complete(self, request):
+        return len(request.tokens) >= self._new_tokens
+
+
+class UnderWay:
+    """A request between two of its steps."""
+
+    def __init__(self, case, batch, capacity):
+        self.case, self.batch, self.capacity = case, batch, capacity
+        self.prefixes = rows_of(case)
+        self.start = self.first_token_ns = 0
+        self.gaps, self.tokens = [], []
+
+    def sample(self):
+        rows = [list(row) for row in zip(*self.tokens)]
+        return {"first_token_ns": self.first_token_ns, "gaps_ns": self.gaps, "tokens": rows}
 
 
 def rows_of(case):

@@ -25,7 +25,7 @@ def hello(runtime, framework):
         "target": f"{platform.machine()}-{platform.system().lower()}",
         "toolchain": f"{platform.python_implementation()} {platform.python_version()}",
     }
-    return {"protocol": VERSION, "framework": framework, **runtime, "build": build}
+    return {"protocol": VERSION, "framework": framework, **runtime, "slices": True, "build": build}
 
 
 def serve(load_adapter, stream, start_ns, output):

@@ -1,4 +1,6 @@
-"""The turns of a measurement: a worker that is warm waits for lines on stdin, and answers each with a request's sample.
+"""The turns of a measurement: a worker that is warm waits for lines on stdin.
+
+A turn is a request, answered with its sample, or a slice of one: the request keeps its state while others have turns.
 
 Within a request there is no I/O and no logging. Neither the wait nor the untimed lead-in nor the context counts as used.
 """
@@ -12,13 +14,24 @@ from .memory import Phase
 
 def take(runner, task, stream, send):
     """Takes turns until the last. What the requests used, and what is asked for after them."""
-    phase, spent = Phase(), Spent()
-    while (turn := _next(stream, len(task["cases"])))["turn"] != "finish":
+    phase, spent, under_way = Phase(), Spent(), None
+    while (turn := _next(stream, task, under_way))["turn"] != "finish":
         case = turn["case"]
-        runner.lead_in(case, task.get("lead_in", 0))
-        runner.fill_context(case)
-        sample = spent.during(lambda: runner.request(case))
-        send("sample", case=case, **sample)
+        if under_way is None:
+            runner.lead_in(case, task.get("lead_in", 0))
+            runner.fill_context(case)
+        if turn["turn"] == "request":
+            send("sample", case=case, **spent.during(lambda: runner.request(case)))
+            continue
+        if under_way is None:
+            under_way = spent.during(lambda: runner.begin(task["cases"][case]))
+        else:
+            spent.during(lambda: runner.advance(under_way, turn["steps"]))
+        if runner.is_complete(under_way):
+            send("sample", case=case, **under_way.sample())
+            under_way = None
+        else:
+            send("slice", case=case, tokens=len(under_way.tokens))
     usage = {
         "compiled": runner.compiled(),
         "memory": phase.end(), "cpu_ns": spent.cpu_ns, "wall_ns": spent.wall_ns,
@@ -30,8 +43,9 @@ def take(runner, task, stream, send):
     return usage, turn
 
 
-def _next(stream, cases):
+def _next(stream, task, under_way):
     """Waits for the next turn."""
+    cases = len(task["cases"])
     line = stream.readline()
     if not line:
         raise bad_input("the turns ended without a finish")
@@ -40,10 +54,18 @@ def _next(stream, cases):
     except ValueError as error:
         raise bad_input(f"a turn does not parse: {error}") from None
     kind, case = turn.get("turn"), turn.get("case")
-    if kind not in ("request", "finish"):
+    if kind not in ("request", "slice", "finish"):
         raise bad_input(f"unknown turn {kind!r}")
-    if kind == "request" and case not in range(cases):
+    if kind != "finish" and case not in range(cases):
         raise bad_input(f"a turn asks for case {case}, and there are {cases}")
+    if kind == "slice":
+        if task.get("denoise"):
+            raise bad_input("a request of masked diffusion has no slices: ask for whole requests")
+        if not isinstance(turn.get("steps"), int) or turn["steps"] < 1:
+            raise bad_input("a slice has at least one step")
+    if kind != "finish" and under_way is not None:
+        if kind == "request" or task["cases"][case] is not under_way.case:
+            raise bad_input(f"a turn asks for case {case} while another request is under way")
     return turn
 
 

@@ -304,6 +304,15 @@ class Jobs(unittest.TestCase):
         for lead_in, before in [(0, []), (1, [3]), (2, [3, 1]), (9, request)]:
             self.assertEqual(self.lengths(lead_in, 2)[0], 2 * (before + request))
 
+    def test_a_request_in_slices_is_the_request_and_its_pauses_are_in_no_gap(self):
+        slices = [{"turn": "slice", "case": 0, "steps": steps} for steps in (1, 1, 9)]
+        whole, _ = self.serve(self.measure(), [REQUEST, FINISH])
+        sliced, _ = self.serve(self.measure(), slices + [FINISH])
+        self.assertEqual([event["tokens"] for event in sliced[5:7]], [1, 2])
+        self.assertEqual([event["event"] for event in sliced[5:8]], ["slice", "slice", "sample"])
+        self.assertEqual(sliced[7]["tokens"], whole[5]["tokens"])
+        self.assertEqual(len(sliced[7]["gaps_ns"]), 3)
+
     def test_what_is_used_is_used_by_the_requests_alone(self):
         usage = self.lengths(2, 3)[1]
         self.assertEqual((usage["cpu_ns"], usage["wall_ns"]), (12, 12))

@@ -11,10 +11,12 @@ use crate::weather::{HOLDS_S, SPEEDS};
 /// Simulated seconds that a comparison may take.
 pub const BUDGET_S: f64 = 180.0;
 /// All processes of a round at once, with as many blocks as are usual.
-pub const INTERLEAVED: Schedule = Schedule::Interleaved { blocks: 8 };
+pub const INTERLEAVED: Schedule = Schedule::Interleaved { blocks: 8, slices: 1 };
+/// The same with turns within requests, as many as 31 tokens in slices of 8 make.
+pub const SLICED: Schedule = Schedule::Interleaved { blocks: 8, slices: 4 };
 /// σ between processes: as measured of candle, and of tch without huge pages.
 pub const PROCESSES: [f64; 2] = [0.015, 0.03];
-/// The difference that interleaved requests have to find.
+/// The difference that interleaved slices have to find.
 const JUDGED_RATIO: f64 = 1.10;
 
 /// Contenders of which the last takes `ratio` times as long for a request as the others; `process` is σ between
@@ -29,8 +31,8 @@ pub(super) fn false_positives(options: &Options) -> Table {
          {}. A state holds for {} to {} s, drawn log-uniformly. What differs between processes and the 2 % between the \
          requests of one come on top. A comparison ends before {BUDGET_S} simulated seconds have passed, after six \
          rounds at the least. Under the sequential schedule each process of a round runs from start to end before the \
-         next; under the interleaved one all start, and then answer one request each in every block. Here contenders \
-         do not differ; a comparison counts if any hypothesis of its table is decided as *different*.",
+         next; under the interleaved one all start, and then answer one request each in every block, or alternate \
+         within these requests, slice by slice. Here contenders do not differ; a comparison counts if any hypothesis of its table is decided as *different*.",
         SPEEDS[0], SPEEDS[1], HOLDS_S.0, HOLDS_S.1,
     );
     let mut table = Table::new(
@@ -48,7 +50,7 @@ pub(super) fn false_positives(options: &Options) -> Table {
     );
     let mut index = 0;
     for process in PROCESSES {
-        for schedule in [INTERLEAVED, Schedule::Sequential] {
+        for schedule in [SLICED, INTERLEAVED, Schedule::Sequential] {
             for contenders in [2, 3] {
                 let scenario = scenario(contenders, 1.0, process, schedule);
                 let outcomes = options.fork(index).simulate(&scenario);
@@ -72,12 +74,12 @@ pub(super) fn intervals(options: &Options) -> Table {
     );
     let mut index = 0;
     for process in PROCESSES {
-        for ratio in [1.0, 1.03] {
-            let outcomes = options.fork(index).simulate(&scenario(2, ratio, process, INTERLEAVED));
+        for (schedule, ratio) in [(SLICED, 1.0), (SLICED, 1.03), (INTERLEAVED, 1.0), (INTERLEAVED, 1.03)] {
+            let outcomes = options.fork(index).simulate(&scenario(2, ratio, process, schedule));
             index += 1;
             let (bias, held) = coverage(&outcomes, ratio);
             table.row(
-                setting(process, INTERLEAVED)
+                setting(process, schedule)
                     .into_iter()
                     .chain([ratio.to_string()])
                     .chain(taken(&outcomes))
@@ -101,12 +103,12 @@ pub(super) fn power(options: &Options) -> Table {
     );
     let mut index = 0;
     for process in PROCESSES {
-        for schedule in [INTERLEAVED, Schedule::Sequential] {
+        for schedule in [SLICED, INTERLEAVED, Schedule::Sequential] {
             for ratio in [1.03, 1.05, JUDGED_RATIO] {
                 let scenario = scenario(2, ratio, process, schedule);
                 let outcomes = options.fork(index).simulate(&scenario);
                 index += 1;
-                let judged = (process, schedule, ratio) == (PROCESSES[0], INTERLEAVED, JUDGED_RATIO);
+                let judged = (process, schedule, ratio) == (PROCESSES[0], SLICED, JUDGED_RATIO);
                 table.row(
                     setting(process, schedule)
                         .into_iter()

@@ -7,7 +7,7 @@ use bundle::Precision;
 use clap::{Args, ValueEnum};
 use plan::{
     DecodeAsked, HugePages, KernelCache, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked,
-    ScheduleAsked,
+    ScheduleAsked, SliceAsked,
 };
 use protocol::KvCache;
 
@@ -15,7 +15,7 @@ use super::help::WORK;
 use super::masked::DenoiseFlags;
 use super::values::{
     kv_precision, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
-    parse_rounds, parse_schedule, parse_seconds, precisions, set, set_list,
+    parse_rounds, parse_schedule, parse_seconds, parse_slice, precisions, set, set_list,
 };
 use super::{ChatFlag, SamplingArgs};
 
@@ -131,6 +131,10 @@ pub(crate) struct RequestArgs {
     /// first framework [default: auto]
     #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential", help_heading = EXPERT, hide_short_help = true)]
     schedule: Option<ScheduleAsked>,
+    /// Tokens that a framework decodes before the next has its turn: auto chooses as many as take 50 to 200 ms; off
+    /// alternates whole requests [default: auto]
+    #[arg(long, value_parser = parse_slice, value_name = "auto|off|N", help_heading = EXPERT, hide_short_help = true)]
+    slice: Option<SliceAsked>,
     /// Memory that all workers of a round may take together, in GB [default: what is free]
     #[arg(long, value_parser = parse_gigabytes, value_name = "GB", help_heading = EXPERT, hide_short_help = true)]
     memory: Option<f64>,
@@ -280,6 +284,7 @@ impl RequestArgs {
         request.cold_load = self.cold_load.map(|on| on == OnOff::On).or(request.cold_load);
         request.iterations = self.iterations.or(request.iterations);
         set(&mut request.schedule, self.schedule.as_ref());
+        set(&mut request.slice, self.slice.as_ref());
         request.memory_gb = self.memory.or(request.memory_gb);
         if let Some(huge_pages) = self.huge_pages {
             request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };

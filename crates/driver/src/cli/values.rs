@@ -3,7 +3,7 @@
 use bundle::Precision;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use plan::{KernelCache, KvPrecision, RoundsAsked, ScheduleAsked, Switch};
+use plan::{KernelCache, KvPrecision, RoundsAsked, ScheduleAsked, SliceAsked, Switch};
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
@@ -45,6 +45,15 @@ pub(super) fn parse_rounds(text: &str) -> Result<RoundsAsked, String> {
 
 pub(super) fn parse_schedule(text: &str) -> Result<ScheduleAsked, String> {
     serde_json::from_value(text.into()).map_err(|_| "auto, interleaved or sequential".into())
+}
+
+pub(super) fn parse_slice(text: &str) -> Result<SliceAsked, String> {
+    match text.parse::<u32>() {
+        _ if text == "auto" => Ok(SliceAsked::Auto),
+        _ if text == "off" => Ok(SliceAsked::Off),
+        Ok(tokens @ 1..=100_000) => Ok(SliceAsked::Tokens(tokens)),
+        _ => Err("auto, off, or a number of tokens from 1 to 100000".into()),
+    }
 }
 
 pub(super) fn parse_kernel_cache(text: &str) -> Result<KernelCache, String> {

@@ -55,6 +55,32 @@ fn what_does_not_fit_together_takes_turns_in_groups_that_share_the_first() {
     assert_eq!(processes, 6, "the first lives through both groups of a round");
 }
 
+/// Each turn's gaps and the places of those just after a pause.
+fn pauses(installation: &Installation) -> BTreeSet<(usize, Vec<u64>)> {
+    let facts = installation.all_samples();
+    let blocks = facts.iter().filter(|fact| fact["fact"] == "block");
+    let of_turn = |turn: &Value| {
+        let sample = &turn[1]["sample"];
+        let places = sample["lead_in"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        (array(&sample["gaps_ns"]).len(), places.collect())
+    };
+    blocks.flat_map(|block| array(&block["turns"])).map(of_turn).collect()
+}
+
+#[test]
+fn contenders_alternate_within_requests_unless_that_is_off_or_a_turn_has_nobody_to_alternate_with() {
+    let installation = Installation::new().timed("a", &[]).timed("b", &[]);
+    let of = |flags: &str| {
+        let report = installation.json(0, &format!("--rounds 1 --iterations 2 --new-tokens 8 {flags}"));
+        (pauses(&installation), report["slice_tokens"].clone())
+    };
+    let whole = (BTreeSet::from([(7, vec![])]), Value::Null);
+    assert_eq!(of("--frameworks a,b --slice 2"), (BTreeSet::from([(7, vec![0, 3, 6])]), 2.into()));
+    assert_eq!(of("--frameworks a,b --slice off"), whole);
+    assert_eq!(of("--frameworks a --slice 2"), whole);
+    assert_eq!(of("--frameworks a,b --slice 2 --schedule sequential"), whole);
+}
+
 #[test]
 fn one_after_another_where_that_is_asked_for() {
     let installation = Installation::new().timed("a", &[]).timed("b", &[]);

@@ -112,8 +112,8 @@ struct Request<'a> {
 impl Request<'_> {
     /// Mean gap in nanoseconds; `None` without gaps.
     fn mean_gap_ns(&self) -> Option<f64> {
-        let gaps = &self.sample.gaps_ns;
-        (!gaps.is_empty()).then(|| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64)
+        let (sum, count) = self.sample.timed_gaps().fold((0, 0), |(sum, count), ns| (sum + ns, count + 1));
+        (count > 0).then(|| sum as f64 / count as f64)
     }
 }
 

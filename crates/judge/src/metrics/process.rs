@@ -34,7 +34,7 @@ pub(super) fn figure(
         Source::Percentile(share) => {
             let requests = run.requests().filter(|(case, _)| cases.contains(case));
             let gaps: Vec<f64> =
-                requests.flat_map(|(_, sample)| &sample.gaps_ns).map(|&ns| ns as f64 / 1e6).collect();
+                requests.flat_map(|(_, sample)| sample.timed_gaps()).map(|ns| ns as f64 / 1e6).collect();
             Some(quantile(&gaps, share)? * round(|request| request.mean_gap_ns())?.shift())
         }
     }

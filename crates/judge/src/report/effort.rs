@@ -14,7 +14,7 @@ const OF_ROUNDS: [Stage; 6] =
 
 /// The lines for people.
 pub(super) fn details(report: &Report) -> Vec<String> {
-    let lines = [blocks(report), components(report), time(&report.time)];
+    let lines = [blocks(report), slices(report), components(report), time(&report.time)];
     lines.into_iter().flatten().collect()
 }
 
@@ -47,6 +47,14 @@ fn blocks(report: &Report) -> Option<String> {
         chosen.block_s,
         percent(chosen.within),
         percent(chosen.between)
+    ))
+}
+
+fn slices(report: &Report) -> Option<String> {
+    let tokens = report.slice_tokens?;
+    Some(format!(
+        "frameworks alternate within requests, after {tokens} tokens each; the first token after a pause counts for the \
+         whole request, and not for decoding"
     ))
 }
 

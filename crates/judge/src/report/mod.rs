@@ -69,6 +69,9 @@ pub struct Report {
     /// The number of blocks of a round, where a pilot chose it, and what it was chosen from.
     #[serde(default)]
     pub blocks: Option<BlocksChosen>,
+    /// Tokens of a slice, where contenders took turns within requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_tokens: Option<usize>,
     /// Where the wall time went, in seconds by stage.
     #[serde(default)]
     pub time: Stages,
@@ -223,6 +226,7 @@ impl Report {
             model: model.clone(),
             rounds: evidence.rounds,
             blocks: evidence.blocks,
+            slice_tokens: evidence.slice_tokens(),
             time: evidence.time.clone(),
             end: evidence.end.clone(),
             floor: floor::floors(plan, &comparisons),

@@ -379,6 +379,33 @@ fn turns_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn a_request_in_slices_is_the_request_and_its_pauses_are_in_no_gap() {
+    let directory = directory();
+    let job = job(directory.path(), Task::Measure(measure()));
+    let slice = |steps| line(&Turn::Slice { case: 0, steps });
+    let finish = line(&Turn::Finish(Finish::default()));
+    let whole = serve_lines(&job, &(line(&Turn::Request { case: 0 }) + &finish));
+    let sliced = serve_lines(&job, &(slice(1) + &slice(1) + &slice(9) + &finish));
+    let going: Vec<usize> = sliced
+        .iter()
+        .filter_map(|event| match event {
+            Event::Slice(slice) => Some(slice.tokens),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(going, [1, 2]);
+    let (whole, sliced) = (samples(&whole)[0], samples(&sliced)[0]);
+    assert_eq!((&whole.tokens, whole.gaps_ns.len()), (&sliced.tokens, sliced.gaps_ns.len()));
+    for (lines, reason) in
+        [(slice(0), "at least one step"), (slice(1) + &line(&Turn::Request { case: 0 }), "is under way")]
+    {
+        let events = serve_lines(&job, &lines);
+        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
+        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
+    }
+}
+
+#[test]
 fn a_lead_in_is_not_timed() {
     let directory = directory();
     let used = |lead_in| {

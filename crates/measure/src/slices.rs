@@ -1,0 +1,114 @@
+//! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few
+//! tokens meet the same machine, those that alternate whole requests do not.
+
+use plan::SliceAsked;
+use protocol::{CaseSample, Event};
+
+use crate::live::Live;
+use crate::round::Member;
+use crate::session::Session;
+
+/// Timed tokens of a slice.
+const TOKENS: usize = 8;
+/// Fewest: with fewer, most steps would be those just after a pause.
+const FEWEST: usize = 2;
+/// Shortest and longest duration of a slice, in seconds.
+const SECONDS: (f64, f64) = (0.05, 0.2);
+/// Steps just after a pause, which count for no figure of decoding.
+const LEAD_IN: usize = 1;
+
+impl Session<'_> {
+    /// Timed tokens of a slice; `None` if each turn is a whole request.
+    pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
+        let can_pause = |member: &Member| {
+            let mut events = member.live.events().iter();
+            events.any(|event| matches!(event, Event::Hello(hello) if hello.slices))
+        };
+        if members.len() < 2 || !self.plan.has_slices() || !members.iter().all(can_pause) {
+            return None;
+        }
+        let gaps = self.plan.new_tokens.saturating_sub(1);
+        let tokens = match (self.plan.slice, self.slice) {
+            (SliceAsked::Tokens(tokens), _) => tokens as usize,
+            (_, Some(tokens)) => tokens,
+            (..) => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps)?,
+        };
+        self.slice = Some(tokens);
+        (gaps > LEAD_IN).then_some(tokens)
+    }
+}
+
+/// Seconds of a token in the last iteration of warm-up.
+fn token_s(events: &[Event]) -> Option<f64> {
+    let warm = events.iter().find_map(|event| match event {
+        Event::Warmup(warm) => warm.iterations.last(),
+        _ => None,
+    })?;
+    let gaps = warm.cases.iter().flat_map(|case| &case.gaps_ns).map(|&ns| ns as f64 / 1e9);
+    statistics::median(&gaps.collect::<Vec<_>>())
+}
+
+/// Timed tokens of a slice that is neither too short for the fastest contender nor too long for the slowest, and of
+/// which a request has two at least; `None` if requests are too short for that.
+fn tokens(each_s: impl Iterator<Item = f64>, gaps: usize) -> Option<usize> {
+    let (least, most) = each_s.fold((f64::INFINITY, 0.0_f64), |(least, most), s| (least.min(s), most.max(s)));
+    let within = |seconds: f64, each: f64| (seconds / each).clamp(1.0, gaps as f64);
+    let long_enough = TOKENS.max(within(SECONDS.0, least).ceil() as usize);
+    let tokens = long_enough.min(within(SECONDS.1, most).floor() as usize).max(FEWEST);
+    let tokens = tokens.min((gaps / 2).saturating_sub(LEAD_IN));
+    (tokens >= FEWEST).then_some(tokens)
+}
+
+/// A request as far as its slices have come.
+pub(crate) struct Sliced {
+    /// Its place within the block.
+    pub(crate) position: usize,
+    tokens: usize,
+    lead_in: Vec<usize>,
+}
+
+impl Sliced {
+    pub(crate) fn of(position: usize) -> Sliced {
+        Sliced { position, tokens: 0, lead_in: Vec::new() }
+    }
+
+    /// The next slice, of so many timed tokens, or the whole request. `None` if the worker can no more, `Some(None)`
+    /// while the request goes on.
+    pub(crate) fn next(
+        &mut self,
+        live: &mut Live,
+        case: usize,
+        slice: Option<usize>,
+    ) -> Option<Option<CaseSample>> {
+        let Some(timed) = slice else { return live.request(case).map(Some) };
+        let steps = timed + LEAD_IN;
+        let tokens = match self.tokens {
+            0 => 1,
+            made => {
+                self.lead_in.extend((0..LEAD_IN).map(|step| made - 1 + step));
+                made + steps
+            }
+        };
+        let answer = live.slice(case, steps, tokens)?;
+        self.tokens = tokens;
+        Some(answer.map(|sample| {
+            let places = self.lead_in.iter().copied().filter(|&place| place < sample.gaps_ns.len());
+            CaseSample { lead_in: places.collect(), ..sample }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_neither_too_short_for_the_fastest_nor_too_long_for_the_slowest() {
+        let of = |each_ms: &[f64], gaps| tokens(each_ms.iter().map(|ms| ms / 1e3), gaps);
+        assert_eq!(of(&[15.0, 20.0], 31), Some(8));
+        assert_eq!(of(&[1.0, 2.0], 255), Some(50), "50 ms of the fastest");
+        assert_eq!(of(&[1.0, 100.0], 255), Some(2), "200 ms of the slowest");
+        assert_eq!(of(&[15.0], 15), Some(6), "two slices at least");
+        assert_eq!(of(&[15.0], 5), None);
+    }
+}
