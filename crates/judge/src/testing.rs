@@ -47,7 +47,7 @@ pub fn hello(framework: &str) -> Hello {
         library: format!("{framework} 1").into(),
         library_path: None,
         cpu_capability: None,
-        slices: true,
+        slices: Some(true),
         build: Build {
             profile: "release".into(),
             rustc: Some("rustc 1.95.0".into()),

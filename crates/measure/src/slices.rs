@@ -22,7 +22,7 @@ impl Session<'_> {
     pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
         let can_pause = |member: &Member| {
             let mut events = member.live.events().iter();
-            events.any(|event| matches!(event, Event::Hello(hello) if hello.slices))
+            events.any(|event| matches!(event, Event::Hello(hello) if hello.slices == Some(true)))
         };
         if members.len() < 2 || !self.plan.has_slices() || !members.iter().all(can_pause) {
             return None;

@@ -18,9 +18,9 @@ pub struct Hello {
     pub library_path: Option<ForeignPath>,
     /// What the framework says it uses of the CPU, for example `AVX512`.
     pub cpu_capability: Option<Foreign>,
-    /// Whether it can pause within a request ([`Turn::Slice`](crate::Turn::Slice)).
-    #[serde(default)]
-    pub slices: bool,
+    /// Whether it can pause within a request ([`Turn::Slice`](crate::Turn::Slice)); not, if it is `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slices: Option<bool>,
     pub build: Build,
 }
 

@@ -41,7 +41,7 @@ fn hello() -> Hello {
         library: "a".into(),
         library_path: Some("a".into()),
         cpu_capability: Some("a".into()),
-        slices: true,
+        slices: Some(true),
         build: Build {
             profile: "a".into(),
             rustc: Some("a".into()),

@@ -23,6 +23,7 @@ const HELLO: &[Field] = &[
     must("library", Text("OpenBLAS 0.3.30")),
     may("library_path", Text("lib/libopenblas.so")),
     may("cpu_capability", Text("AVX2")),
+    may("slices", Bool(true)),
     must("build", Object(BUILD)),
 ];
 
@@ -109,6 +110,8 @@ const SAMPLE: &[Field] = &[
     must("tokens", TOKENS),
 ];
 
+const SLICE: &[Field] = &[must("case", Whole(0)), must("tokens", Whole(9))];
+
 const USAGE: &[Field] = &[
     must("memory", Object(MEMORY)),
     may("peak_bytes", Whole(5_836_800)),
@@ -187,6 +190,7 @@ pub(crate) const EVENTS: &[(&str, &[Field])] = &[
     ("loaded", LOADED),
     ("cold_start", COLD_START),
     ("warmup", WARMUP),
+    ("slice", SLICE),
     ("sample", SAMPLE),
     ("usage", USAGE),
     ("parity", FILE),

@@ -49,7 +49,7 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
         library: runtime.library.into(),
         library_path: runtime.library_path.map(|path| path.display().to_string().into()),
         cpu_capability: runtime.cpu_capability.map(Into::into),
-        slices: true,
+        slices: Some(true),
         build: Build {
             profile: env!("BUILD_PROFILE").into(),
             rustc: Some(env!("BUILD_RUSTC").into()),

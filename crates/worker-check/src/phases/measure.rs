@@ -4,8 +4,8 @@ use std::path::Path;
 
 use judge::parity::Tolerance;
 use protocol::{
-    Case, CaseSample, ColdStart, Decode, Finish, KvCache, Measure, Parity, ParityTask, Sample, Task, Turn,
-    Usage, Warmup, WarmupDone,
+    Case, CaseSample, ColdStart, Decode, Finish, KvCache, Measure, Parity, ParityTask, Sample, Slice, Task,
+    Turn, Usage, Warmup, WarmupDone,
 };
 
 use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds};
@@ -16,7 +16,7 @@ use crate::talk::{Stop, Talk};
 use crate::{Interrupted, Subject};
 
 const ORDER: &[&str] =
-    &["hello", "started", "loaded", "cold_start", "warmup", "sample", "usage", "parity", "done"];
+    &["hello", "started", "loaded", "cold_start", "warmup", "slice", "sample", "usage", "parity", "done"];
 const NEW_TOKENS: usize = 3;
 const MAX_ITERATIONS: usize = 2;
 
@@ -84,7 +84,7 @@ fn hold(
     prompt_last_only: bool,
 ) -> Result<String, Stop> {
     let job = subject.job(Task::Measure(task.clone()));
-    begin(talk, &job, task.kv_cache)?;
+    let has_slices = begin(talk, &job, task.kv_cache)?;
     let vocabulary = subject.vocabulary();
     let asked: Vec<Asked<'_>> =
         task.cases.iter().map(|case| Asked { case, new_tokens: task.new_tokens, vocabulary }).collect();
@@ -98,7 +98,7 @@ fn hold(
         talk.note_all(warm.line, rules::warmup(event, &asked, MAX_ITERATIONS, warm.since_start));
     }
 
-    let (answers, spent) = take_turns(talk, &asked, turns)?;
+    let (answers, spent) = take_turns(talk, &asked, turns, has_slices)?;
     let scratch = match scratch() {
         Ok(scratch) => scratch,
         Err(problem) => {
@@ -140,16 +140,29 @@ fn hold(
 /// The tokens of each case's requests, and what the requests took.
 type Answers = (Vec<Vec<Vec<Vec<u32>>>>, Turns);
 
-/// Deals out turns as the driver does. In between the worker is stopped for a moment.
-fn take_turns(talk: &mut Talk, asked: &[Asked<'_>], turns: &[usize]) -> Result<Answers, Stop> {
+/// Deals out turns as the driver does, the last of several in slices if the worker can pause within a request. In between
+/// the worker is stopped for a moment.
+fn take_turns(
+    talk: &mut Talk,
+    asked: &[Asked<'_>],
+    turns: &[usize],
+    has_slices: bool,
+) -> Result<Answers, Stop> {
     let mut answers = vec![Vec::new(); asked.len()];
     let mut spent = Turns::default();
     talk.unasked("a line before the first turn")?;
     for (number, &case) in turns.iter().enumerate() {
         talk.pause();
-        talk.send(&Turn::Request { case });
+        let mut seen = std::time::Duration::ZERO;
+        if has_slices && number > 0 && number + 1 == turns.len() {
+            seen += slices(talk, case)?;
+            talk.send(&Turn::Slice { case, steps: NEW_TOKENS });
+        } else {
+            talk.send(&Turn::Request { case });
+        }
         let heard = talk.event::<Sample>("sample")?;
-        spent.seen += heard.since_asked;
+        seen += heard.since_asked;
+        spent.seen += seen;
         if let Some(Sample { case: answered, sample }) = heard.event {
             if answered != case {
                 let text = format!(
@@ -161,12 +174,30 @@ fn take_turns(talk: &mut Talk, asked: &[Asked<'_>], turns: &[usize]) -> Result<A
             let CaseSample { first_token_ns, gaps_ns, tokens, .. } = &sample;
             let ns = gaps_ns.iter().fold(*first_token_ns, |sum, gap| sum.saturating_add(*gap));
             spent.told += std::time::Duration::from_nanos(ns);
-            talk.note_all(heard.line, rules::case_sample(&sample, asked[case], "", heard.since_asked));
+            talk.note_all(heard.line, rules::case_sample(&sample, asked[case], "", seen));
             answers[case].push(tokens.clone());
         }
         talk.unasked(&format!("a second answer to turn {}", number + 1))?;
     }
     Ok((answers, spent))
+}
+
+/// All slices of a request but the last. Returns what they took.
+fn slices(talk: &mut Talk, case: usize) -> Result<std::time::Duration, Stop> {
+    let mut seen = std::time::Duration::ZERO;
+    for tokens in 1..NEW_TOKENS {
+        talk.send(&Turn::Slice { case, steps: 1 });
+        let heard = talk.event::<Slice>("slice")?;
+        seen += heard.since_asked;
+        let expected = Slice { case, tokens };
+        if let Some(slice) = heard.event.filter(|slice| *slice != expected) {
+            let text =
+                format!("{slice:?}, but this slice ends with {expected:?}; make one step in each slice");
+            talk.note_all(heard.line, vec![Problem::at("tokens", text)]);
+        }
+        talk.pause();
+    }
+    Ok(seen)
 }
 
 fn logits(file: &Path, parity: Option<&Parity>, expected: &[Expected<'_>]) -> Vec<Problem> {

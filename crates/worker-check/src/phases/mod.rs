@@ -92,8 +92,9 @@ fn send_job(talk: &mut Talk, job: &Job) {
     talk.send(&job);
 }
 
-/// The events that every task but the probe begins with: `hello`, `started`, `loaded`.
-fn begin(talk: &mut Talk, job: &Job, kv_cache: KvCache) -> Result<(), Stop> {
+/// The events that every task but the probe begins with: `hello`, `started`, `loaded`. Returns whether the worker can
+/// pause within a request.
+fn begin(talk: &mut Talk, job: &Job, kv_cache: KvCache) -> Result<bool, Stop> {
     send_job(talk, job);
     let hello = talk.event::<Hello>("hello")?;
     if let Some(event) = &hello.event {
@@ -109,7 +110,7 @@ fn begin(talk: &mut Talk, job: &Job, kv_cache: KvCache) -> Result<(), Stop> {
         let asked = LoadAsked { precision, device, evict: job.evict, kv_cache };
         talk.note_all(loaded.line, rules::loaded(event, &asked, loaded.since_start));
     }
-    Ok(())
+    Ok(hello.event.is_some_and(|hello| hello.slices == Some(true)))
 }
 
 /// The event `done`, and the end of the process.
