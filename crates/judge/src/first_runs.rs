@@ -49,10 +49,10 @@ pub fn first_runs(runs: &[&Run], plan: &Plan) -> Option<FirstRuns> {
             steady_ms: over(&|process| process.steady_prompt(case))? / 1e6,
         })
     };
-    let longest = processes.iter().map(|process| process.elapsed().len()).max()?;
+    let elapsed: Vec<Vec<(usize, f64)>> = processes.iter().map(Process::elapsed).collect();
+    let longest = elapsed.iter().map(Vec::len).max()?;
     let point = |index: usize| {
-        let at: Vec<(usize, f64)> =
-            processes.iter().filter_map(|process| process.elapsed().get(index).copied()).collect();
+        let at: Vec<(usize, f64)> = elapsed.iter().filter_map(|points| points.get(index).copied()).collect();
         let ms = median(&at.iter().map(|(_, ns)| ns / 1e6).collect::<Vec<_>>())?;
         Some(Elapsed { tokens: at.first()?.0, ms })
     };

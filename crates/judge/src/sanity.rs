@@ -34,6 +34,17 @@ pub enum Kind {
     BelowWeights,
 }
 
+impl Flag {
+    /// Whether figures of this metric cannot be believed either. A format of half the bytes may have slower kernels.
+    pub fn spoils(&self, metric: Metric) -> bool {
+        match self.kind {
+            Kind::AboveBandwidth | Kind::SamplesDisagree => metric.depends_on_speed(),
+            Kind::BelowWeights => metric == Metric::PeakMemory,
+            Kind::WiderIsFaster => false,
+        }
+    }
+}
+
 /// Two sweeps of the same buffer differ by a few percent, and by more where huge pages are had only now and
 /// then; a claim must be beyond that to be called impossible.
 const BANDWIDTH_SLACK: f64 = 1.25;
@@ -186,6 +197,26 @@ mod tests {
         assert_eq!(kinds(&evidence(25, 2_000_000, 60e6)), [Kind::AboveBandwidth]);
         assert_eq!(kinds(&evidence(50, 2_000_000, 1e9)), [Kind::SamplesDisagree]);
         assert_eq!(kinds(&evidence(25, 900_000, 1e9)), [Kind::BelowWeights]);
+    }
+
+    #[test]
+    fn what_depends_on_an_impossible_result_has_no_verdict() {
+        let spoilt = |kind| {
+            let flag = Flag { framework: "a".into(), kind, finding: "it cannot be".into() };
+            [Metric::Throughput, Metric::Total, Metric::PeakMemory].map(|metric| flag.spoils(metric))
+        };
+        assert_eq!(spoilt(Kind::AboveBandwidth), [true, true, false]);
+        assert_eq!(spoilt(Kind::BelowWeights), [false, false, true]);
+        let plan = testing::plan(&["a", "b"]);
+        let mut slower = evidence(25, 2_000_000, 1e9);
+        slower.runs[0].framework = "b".into();
+        let mut both = evidence(25, 2_000_000, 1e9);
+        both.runs.extend(slower.runs);
+        let compared = crate::verdicts::compare(&plan, &both, vec!["a".into(), "b".into()], None);
+        let flag = Flag { framework: "b".into(), kind: Kind::BelowWeights, finding: "it cannot be".into() };
+        let judged = crate::verdicts::without_impossible(compared, &[flag]);
+        let reasons = judged.iter().filter(|one| one.sentence.ends_with("b: it cannot be"));
+        assert_eq!(reasons.map(|one| one.metric).collect::<Vec<_>>(), [Metric::PeakMemory]);
     }
 
     #[test]

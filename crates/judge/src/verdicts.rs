@@ -7,6 +7,7 @@ use statistics::{Decision, Series, Settings};
 
 use super::metrics::{self, Metric};
 use crate::evidence::Evidence;
+use crate::sanity::Flag;
 use comparison::{comparison, inverted};
 
 pub use comparison::{Comparison, Verdict};
@@ -130,6 +131,17 @@ pub fn compare(
     unmeasurable: Option<&str>,
 ) -> Vec<Comparison> {
     Table::new(plan, evidence, labels).judged(plan, evidence, unmeasurable)
+}
+
+/// Takes the verdict from every comparison whose figures depend on an impossible result.
+pub fn without_impossible(mut comparisons: Vec<Comparison>, flags: &[Flag]) -> Vec<Comparison> {
+    for one in &mut comparisons {
+        let concerns = |flag: &&Flag| [&one.a, &one.b].contains(&&flag.framework) && flag.spoils(one.metric);
+        if let Some(flag) = flags.iter().find(concerns) {
+            one.take_verdict(&format!("{}: {}", flag.framework, flag.finding));
+        }
+    }
+    comparisons
 }
 
 /// Compares one pair of labels on any metric, as a question of its own. `unmeasurable` as in [`compare`].

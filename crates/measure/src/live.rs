@@ -115,12 +115,19 @@ impl Live {
         self.waited
     }
 
-    /// Listens until the worker is warm. Returns whether it is.
-    pub(crate) fn warm_up(&mut self) -> bool {
+    /// Listens until the worker is warm, after so many iterations at most. Returns whether it is.
+    pub(crate) fn warm_up(&mut self, most: usize) -> bool {
         while let Some(event) = self.hear() {
-            let is_warm = matches!(event, Event::Warmup(_));
+            let iterations = match &event {
+                Event::Warmup(warm) => Some(warm.iterations.len()),
+                _ => None,
+            };
+            if let Some(made) = iterations.filter(|&made| made > most) {
+                let reason = format!("its warm-up has {made} iterations, and {most} at most were asked for");
+                return self.give_up::<()>(reason).is_some();
+            }
             self.events.push(event);
-            if is_warm {
+            if iterations.is_some() {
                 return true;
             }
         }

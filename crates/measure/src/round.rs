@@ -170,7 +170,7 @@ impl Session<'_> {
             let watch = self.guard.watch();
             let mut live = self.workers[index].start(&job);
             self.guard.add(live.pid());
-            let is_warm = live.warm_up();
+            let is_warm = live.warm_up(self.plan.warmup.max_iterations);
             let noise = watch.end(&self.guard);
             self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();

@@ -61,6 +61,14 @@ impl<'a> Fields<'a> {
         Ok(self.optional_number(name)?.unwrap_or(default))
     }
 
+    /// What a norm adds before its root: no less than 0.
+    pub(super) fn epsilon(&self, name: &str, default: f64) -> Result<f64, BundleError> {
+        match self.number(name, default)? {
+            epsilon if epsilon >= 0.0 => Ok(epsilon),
+            _ => Err(Self::wrong(name, &self.0[name], "a number that is not below 0")),
+        }
+    }
+
     /// As [`Fields::optional_number`], but a field that is absent means `default`, and one that is null means none.
     pub(super) fn number_unless_null(
         &self,

@@ -140,6 +140,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ("llama", json!({ "partial_rotary_factor": 0.5 }), ["partial_rotary_factor", "0.5"]),
         ("llama", json!({ "attn_logit_softcapping": 30.0 }), ["attn_logit_softcapping", "30"]),
         ("llama", json!({ "residual_multiplier": 0.5 }), ["residual_multiplier", "0.5"]),
+        ("llama", json!({ "rms_norm_eps": -1.0 }), ["rms_norm_eps", "-1"]),
         (
             "llama",
             json!({ "layer_types": vec!["sliding_attention"; 6] }),

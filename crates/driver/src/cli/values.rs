@@ -73,8 +73,8 @@ pub(super) fn parse_minutes(text: &str) -> Result<f64, String> {
 
 pub(super) fn parse_gigabytes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(gigabytes) if gigabytes > 0.0 && gigabytes <= 1e6 => Ok(gigabytes),
-        _ => Err("a number of gigabytes above 0, up to 1000000".into()),
+        Ok(gigabytes) if (0.001..=1e6).contains(&gigabytes) => Ok(gigabytes),
+        _ => Err("a number of gigabytes from 0.001 to 1000000".into()),
     }
 }
 

@@ -219,6 +219,7 @@ impl Report {
         let (compared, noise): (Vec<String>, _) = (compared.collect(), noise(plan, &rules));
         let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
         let comparisons = verdicts::compare(plan, evidence, compared, noise.as_deref());
+        let comparisons = verdicts::without_impossible(comparisons, &sanity);
         let mut report = Report {
             schema: SCHEMA,
             environment: environment.clone(),

@@ -53,6 +53,18 @@ pub struct Comparison {
     pub statistics: Option<Decision>,
 }
 
+impl Comparison {
+    /// Leaves the figures, and says why there is no verdict on them.
+    pub(super) fn take_verdict(&mut self, reason: &str) {
+        (self.verdict, self.verdict_of_b) = (Verdict::NotMeasurable, Verdict::NotMeasurable);
+        self.sentence = not_measurable(self.metric, &self.a, &self.b, reason);
+    }
+}
+
+fn not_measurable(metric: Metric, a: &str, b: &str, reason: &str) -> String {
+    format!("{a} and {b}: {} is not measurable: {reason}", metric.words())
+}
+
 /// The same decision on b/a.
 pub(super) fn inverted(decision: Decision) -> Decision {
     let (low, high) = decision.interval;
@@ -75,8 +87,8 @@ pub(super) fn comparison(
         Some(Outcome::Inconclusive) => (Verdict::Inconclusive, Verdict::Inconclusive),
     };
     let sentence = match (&decision, unmeasurable) {
-        (_, Some(reason)) => format!("{a} and {b}: {} is not measurable: {reason}", metric.words()),
-        (None, None) => format!("{a} and {b}: {} is not measurable: figures are missing", metric.words()),
+        (_, Some(reason)) => not_measurable(metric, a, b, reason),
+        (None, None) => not_measurable(metric, a, b, "figures are missing"),
         (Some(decision), None) => sentence(metric, a, b, decision, plan.margin),
     };
     Comparison {
