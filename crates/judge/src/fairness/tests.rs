@@ -246,6 +246,7 @@ fn r1_of_derived(reference: bool, record: Option<DerivedWeights>) -> RuleState {
     }
     let source = bundle::Source {
         kind: "test".into(),
+        stored: None,
         seed: None,
         sha256: BTreeMap::from([("s.gguf".into(), "s".into())]),
     };
