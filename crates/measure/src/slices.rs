@@ -51,12 +51,15 @@ fn token_s(events: &[Event]) -> Option<f64> {
 /// Timed tokens of a slice that is neither too short for the fastest contender nor too long for the slowest, and of
 /// which a request has two at least; `None` if requests are too short for that.
 fn tokens(each_s: impl Iterator<Item = f64>, gaps: usize) -> Option<usize> {
+    let longest = (gaps / 2).saturating_sub(LEAD_IN);
+    if longest < FEWEST {
+        return None;
+    }
     let (least, most) = each_s.fold((f64::INFINITY, 0.0_f64), |(least, most), s| (least.min(s), most.max(s)));
     let within = |seconds: f64, each: f64| (seconds / each).clamp(1.0, gaps as f64);
     let long_enough = TOKENS.max(within(SECONDS.0, least).ceil() as usize);
     let tokens = long_enough.min(within(SECONDS.1, most).floor() as usize).max(FEWEST);
-    let tokens = tokens.min((gaps / 2).saturating_sub(LEAD_IN));
-    (tokens >= FEWEST).then_some(tokens)
+    Some(tokens.min(longest))
 }
 
 /// A request as far as its slices have come.
@@ -109,6 +112,6 @@ mod tests {
         assert_eq!(of(&[1.0, 2.0], 255), Some(50), "50 ms of the fastest");
         assert_eq!(of(&[1.0, 100.0], 255), Some(2), "200 ms of the slowest");
         assert_eq!(of(&[15.0], 15), Some(6), "two slices at least");
-        assert_eq!(of(&[15.0], 5), None);
+        assert_eq!([0, 5].map(|gaps| of(&[15.0], gaps)), [None; 2]);
     }
 }

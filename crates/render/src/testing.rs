@@ -125,6 +125,7 @@ fn facts() -> Report {
         crossed: None,
         rounds: 6,
         blocks: None,
+        slice_tokens: None,
         time: Default::default(),
         end: End::Planned,
         prompts: Vec::new(),

@@ -124,7 +124,7 @@ fn fresh_kernel_caches_are_named_and_recorded() {
     let (asked, is_said, stderr) = run("one,other --kernel-cache fresh");
     assert_eq!((asked.as_str(), is_said), ("fresh", true));
     // The mock compiles nothing.
-    assert_eq!(stderr.matches("put nothing into its fresh kernel cache").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("it wrote nothing into its fresh kernel cache").count(), 1, "{stderr}");
     let records = installation.records();
     let is_fresh = |record: &Value| record["settings"]["kernel_cache"] == "fresh";
     assert!(records.len() == 2 && records.iter().all(is_fresh), "{records:?}");

@@ -69,8 +69,8 @@ fn pauses(installation: &Installation) -> BTreeSet<(usize, Vec<u64>)> {
 
 #[test]
 fn contenders_alternate_within_requests_unless_that_is_off_or_a_turn_has_nobody_to_alternate_with() {
-    let installation = Installation::new().timed("a", &[]).timed("b", &[]);
     let of = |flags: &str| {
+        let installation = Installation::new().timed("a", &[]).timed("b", &[]);
         let report = installation.json(0, &format!("--rounds 1 --iterations 2 --new-tokens 8 {flags}"));
         (pauses(&installation), report["slice_tokens"].clone())
     };
