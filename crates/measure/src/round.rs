@@ -282,7 +282,7 @@ impl Session<'_> {
     ) -> Result<Vec<(String, Turn)>, Interrupted> {
         self.pause_between_blocks();
         let case = number % self.plan.prompts.len();
-        let slice = self.slice(members);
+        let slice = self.slice(&members.iter().map(|member| member.live.events()).collect::<Vec<_>>());
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
         let (mut turns, mut places) = (Vec::new(), Vec::new());
         let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
@@ -298,7 +298,7 @@ impl Session<'_> {
                 let Some(member) = open.find(|member| member.index == index) else { continue };
                 self.progress.turn(round, self.plan.rounds.max(), number, &member.process.framework);
                 member.live.resume();
-                let request = requests.entry(index).or_insert_with(|| Sliced::of(places.len()));
+                let request = requests.entry(index).or_insert_with(|| Sliced::new(places.len()));
                 if !places.contains(&index) {
                     places.push(index);
                 }

@@ -5,7 +5,6 @@ use plan::SliceAsked;
 use protocol::{CaseSample, Event};
 
 use crate::live::Live;
-use crate::round::Member;
 use crate::session::Session;
 
 /// Timed tokens of a slice.
@@ -18,11 +17,10 @@ const SECONDS: (f64, f64) = (0.05, 0.2);
 const LEAD_IN: usize = 1;
 
 impl Session<'_> {
-    /// Timed tokens of a slice; `None` if each turn is a whole request.
-    pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
-        let can_pause = |member: &Member| {
-            let mut events = member.live.events().iter();
-            events.any(|event| matches!(event, Event::Hello(hello) if hello.slices == Some(true)))
+    /// Timed tokens of a slice; `None` if each turn is a whole request. `members`: what each process has sent.
+    pub(crate) fn slice(&mut self, members: &[&[Event]]) -> Option<usize> {
+        let can_pause = |events: &&[Event]| {
+            events.iter().any(|event| matches!(event, Event::Hello(hello) if hello.slices == Some(true)))
         };
         if members.len() < 2 || !self.plan.has_slices() || !members.iter().all(can_pause) {
             return None;
@@ -31,7 +29,7 @@ impl Session<'_> {
         let tokens = match (self.plan.slice, self.slice) {
             (SliceAsked::Tokens(tokens), _) => tokens as usize,
             (_, Some(tokens)) => tokens,
-            (..) => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps)?,
+            (..) => tokens(members.iter().filter_map(|events| token_s(events)), gaps)?,
         };
         self.slice = Some(tokens);
         (gaps > LEAD_IN).then_some(tokens)
@@ -71,7 +69,7 @@ pub(crate) struct Sliced {
 }
 
 impl Sliced {
-    pub(crate) fn of(position: usize) -> Sliced {
+    pub(crate) fn new(position: usize) -> Sliced {
         Sliced { position, tokens: 0, lead_in: Vec::new() }
     }
 
