@@ -151,6 +151,18 @@ fn quantised_tensors_are_dequantised() {
 }
 
 #[test]
+fn the_manifest_names_the_type_of_most_weights() {
+    let mut gguf = Gguf::from_tiny("llama-gqa-tied");
+    let stored = |gguf: &Gguf| gguf.prepared().1.manifest().source.stored.clone();
+    assert_eq!(stored(&gguf).as_deref(), Some("F32"));
+    gguf.tensors
+        .values_mut()
+        .filter(|tensor| tensor.1.len() == 2)
+        .for_each(|tensor| tensor.0 = GgmlDType::Q4_0);
+    assert_eq!(stored(&gguf).as_deref(), Some("Q4_0"));
+}
+
+#[test]
 fn what_would_change_the_computation_is_refused() {
     let with = |key: &str, value: Value| {
         let mut gguf = Gguf::from_tiny("llama-gqa-tied");
