@@ -51,7 +51,14 @@ fn blocks(report: &Report) -> Option<String> {
 }
 
 fn slices(report: &Report) -> Option<String> {
-    let tokens = report.slice_tokens?;
+    let Some(tokens) = report.slice_tokens else {
+        let is_asked = matches!(report.plan.slice, plan::SliceAsked::Tokens(_));
+        return is_asked.then(|| {
+            "--slice had no effect: each turn was a whole request, as it is with one framework, one after another, on a \
+             GPU, for masked diffusion, for the shortest requests, and beside a worker that cannot pause"
+                .into()
+        });
+    };
     Some(format!(
         "frameworks alternate within requests, after {tokens} tokens each; the first token after a pause counts for the \
          whole request, and not for decoding"
