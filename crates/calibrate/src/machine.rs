@@ -5,6 +5,7 @@ use engine_mock::Noise;
 use crate::figures::Figures;
 use crate::processes::{Order, Processes};
 use crate::turns::{Schedule, Turns};
+use crate::weather::Climate;
 
 /// Where the noise comes from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,8 +13,9 @@ pub enum Machine {
     /// Processes vary as those of the mock do, and time does not matter but for drift. There is no clock.
     Even { noise: Noise, order: Order },
     /// Memory bandwidth changes with time, and processes vary on top of that: `process` is σ of log-normal noise
-    /// between processes.
-    Changing { process: f64, schedule: Schedule },
+    /// between processes. `last_depends`: how much the last contender's requests depend on bandwidth, as a power of the
+    /// state's speed; those of the others do so fully.
+    Changing { climate: Climate, last_depends: f64, process: f64, schedule: Schedule },
 }
 
 /// A machine in the course of one comparison.
@@ -30,9 +32,9 @@ impl Machine {
             Machine::Even { noise, order } => {
                 Running::Even(Box::new(Processes::new(decode, noise, order, most, seed)))
             }
-            Machine::Changing { process, schedule } => {
-                Running::Changing(Box::new(Turns::new(decode, process, schedule, seed)))
-            }
+            Machine::Changing { climate, last_depends, process, schedule } => Running::Changing(Box::new(
+                Turns::new(decode, (climate, last_depends), process, schedule, seed),
+            )),
         }
     }
 }

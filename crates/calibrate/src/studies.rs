@@ -2,6 +2,7 @@
 
 pub mod bandwidth;
 pub mod noise;
+mod played;
 
 use crate::page::Table;
 use crate::steady;
@@ -18,6 +19,9 @@ pub fn all(options: &Options) -> Vec<Table> {
         bandwidth::false_positives,
         bandwidth::intervals,
         bandwidth::power,
+        played::false_positives,
+        played::intervals,
+        played::power,
     ];
     (0..).zip(studies).map(|(index, study)| study(&options.fork(index))).collect()
 }

@@ -12,18 +12,19 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::figures::{Figures, METRICS, PROMPT, memory};
 use crate::study::seed_of;
-use crate::weather::Weather;
+use crate::weather::{Climate, Weather};
 
-/// Seconds at full bandwidth that a process takes before its first request: start and warm-up, load, cold start.
-const START_S: f64 = 1.5;
-const LOAD_S: f64 = 1.0;
+/// Seconds at full bandwidth that a process takes before its first request: start and warm-up, load, cold start. These
+/// and the next are as long as on the machine whose weather is played.
+const START_S: f64 = 1.4;
+const LOAD_S: f64 = 0.4;
 const COLD_S: f64 = 0.5;
 /// Seconds at full bandwidth of a request.
 const REQUEST_S: f64 = 0.5;
 /// Seconds at full bandwidth of the untimed request that a turn begins with, where others ran in between.
 const LEAD_IN_S: f64 = 0.05;
 /// Seconds at full bandwidth that a process takes to finish.
-const FINISH_S: f64 = 1.0;
+const FINISH_S: f64 = 0.5;
 /// Requests of a process that has the machine to itself.
 const REQUESTS: usize = 4;
 /// σ of log-normal noise on each request.
@@ -55,6 +56,8 @@ impl fmt::Display for Schedule {
 /// The machine in the course of one comparison.
 pub(crate) struct Turns<'a> {
     decode: &'a [f64],
+    /// How much the last contender's requests depend on bandwidth; those of the others do so fully.
+    last_depends: f64,
     noise: Noise,
     schedule: Schedule,
     weather: Weather,
@@ -85,11 +88,18 @@ const FIGURES: [fn(&Request) -> f64; 3] =
     [|request| request.decode.recip(), |request| request.first, |request| request.first + request.decode];
 
 impl<'a> Turns<'a> {
-    pub(crate) fn new(decode: &'a [f64], process: f64, schedule: Schedule, seed: u64) -> Self {
+    pub(crate) fn new(
+        decode: &'a [f64],
+        (climate, last_depends): (Climate, f64),
+        process: f64,
+        schedule: Schedule,
+        seed: u64,
+    ) -> Self {
         let noise = Noise { process, step: WITHIN, ..Noise::default() };
         // The weather has random numbers of its own, so that it does not depend on what runs.
-        let weather = Weather::new(seed_of(seed, 0));
-        Self { decode, noise, schedule, weather, now: 0.0, random: ChaCha8Rng::seed_from_u64(seed) }
+        let weather = Weather::new(climate, seed_of(seed, 0));
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        Self { decode, last_depends, noise, schedule, weather, now: 0.0, random }
     }
 
     pub(crate) fn seconds(&self) -> f64 {
@@ -173,12 +183,17 @@ impl<'a> Turns<'a> {
     /// A share of a request's work. Returns the seconds it took.
     fn part(&mut self, process: &mut Process, share: f64) -> f64 {
         let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
-        self.run(REQUEST_S * share, factor)
+        let is_last = process.contender + 1 == self.decode.len();
+        self.run_with(REQUEST_S * share, factor, if is_last { self.last_depends } else { 1.0 })
     }
 
     /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.
     fn run(&mut self, work: f64, factor: f64) -> f64 {
-        let took = factor * self.weather.takes(self.now, work);
+        self.run_with(work, factor, 1.0)
+    }
+
+    fn run_with(&mut self, work: f64, factor: f64, sensitivity: f64) -> f64 {
+        let took = factor * self.weather.takes(self.now, work, sensitivity);
         self.now += took;
         took
     }

@@ -6,7 +6,7 @@ use crate::outcomes::{any_different, coverage, last_is_slower, rounds_taken, sec
 use crate::page::{Limit, Table, percent};
 use crate::study::{Options, Share};
 use crate::turns::Schedule;
-use crate::weather::{HOLDS_S, SPEEDS};
+use crate::weather::{Climate, HARSH};
 
 /// Simulated seconds that a comparison may take.
 pub const BUDGET_S: f64 = 180.0;
@@ -22,18 +22,36 @@ const JUDGED_RATIO: f64 = 1.10;
 /// Contenders of which the last takes `ratio` times as long for a request as the others; `process` is σ between
 /// processes.
 pub fn scenario(contenders: usize, ratio: f64, process: f64, schedule: Schedule) -> Scenario {
-    Scenario::new(contenders, ratio, Machine::Changing { process, schedule }, Rounds::Within(BUDGET_S))
+    let machine = Machine::Changing { climate: HARSH, last_depends: 1.0, process, schedule };
+    Scenario::new(contenders, ratio, machine, Rounds::Within(BUDGET_S))
+}
+
+/// What the states of a climate are, in words.
+pub(super) fn states(climate: Climate) -> String {
+    let Climate { speeds: [first, second], holds_s: [of_first, of_second] } = climate;
+    let holds = if of_first == of_second {
+        format!("A state holds for {} to {} s", of_first.0, of_first.1)
+    } else {
+        format!(
+            "The first holds for {} to {} s and the second for {} to {} s",
+            of_first.0, of_first.1, of_second.0, of_second.1
+        )
+    };
+    format!(
+        "two states of memory bandwidth that take turns: work is done at a speed of {first} or {second}. {holds}, drawn \
+         log-uniformly"
+    )
 }
 
 pub(super) fn false_positives(options: &Options) -> Table {
     let text = format!(
-        "The machine has a clock, and two states of memory bandwidth that take turns: work is done at a speed of {} or \
-         {}. A state holds for {} to {} s, drawn log-uniformly. What differs between processes and the 2 % between the \
+        "The machine has a clock, and {}. What differs between processes and the 2 % between the \
          requests of one come on top. A comparison ends before {BUDGET_S} simulated seconds have passed, after six \
          rounds at the least. Under the sequential schedule each process of a round runs from start to end before the \
          next; under the interleaved one all start, and then answer one request each in every block, or alternate \
-         within these requests, slice by slice. Here contenders do not differ; a comparison counts if any hypothesis of its table is decided as *different*.",
-        SPEEDS[0], SPEEDS[1], HOLDS_S.0, HOLDS_S.1,
+         within these requests, slice by slice. Here contenders do not differ; a comparison counts if any hypothesis of its \
+         table is decided as *different*.",
+        states(HARSH),
     );
     let mut table = Table::new(
         "Bandwidth that changes: differences that are not there",
@@ -123,11 +141,11 @@ pub(super) fn power(options: &Options) -> Table {
     table
 }
 
-fn setting(process: f64, schedule: Schedule) -> [String; 2] {
+pub(super) fn setting(process: f64, schedule: Schedule) -> [String; 2] {
     [percent(process, 1), schedule.to_string()]
 }
 
 /// Rounds and seconds taken.
-fn taken(outcomes: &[Comparison]) -> [String; 2] {
+pub(super) fn taken(outcomes: &[Comparison]) -> [String; 2] {
     [rounds_taken(outcomes), seconds_taken(outcomes)]
 }
