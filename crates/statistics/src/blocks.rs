@@ -48,6 +48,44 @@ pub fn components(rounds: &[Vec<f64>]) -> Option<Components> {
     Some(Components { within: within.sqrt(), between: between.sqrt() })
 }
 
+/// What is assumed of components before anything is known, and what that is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    pub components: Components,
+    /// Degrees of freedom of the guess within rounds, and of the guess between them.
+    pub worth: (usize, usize),
+}
+
+/// The components of all pairs together, pooled with what is assumed: the mean of the squares, each weighted by its
+/// degrees of freedom. `pairs`: log ratios as `[pair][round][block]`. `fitted`: means that each pair's values have lost
+/// beside those of their rounds.
+///
+/// Pairs of the same contenders depend on each other, so that between rounds all pairs together count as one.
+pub fn pooled(pairs: &[Vec<Vec<f64>>], fitted: usize, prior: &Prior) -> Components {
+    let (mut squares, mut freedom) = (0.0, 0);
+    let (mut between, mut groups) = (Vec::new(), 0);
+    for rounds in pairs {
+        let rounds: Vec<&Vec<f64>> = rounds.iter().filter(|round| !round.is_empty()).collect();
+        for round in &rounds {
+            squares += variance(round, mean(round)) * (round.len() as f64 - 1.0);
+        }
+        let count: usize = rounds.iter().map(|round| round.len()).sum();
+        freedom += count.saturating_sub(rounds.len() + fitted);
+        groups = groups.max(rounds.len().saturating_sub(1));
+        let plain: Vec<Vec<f64>> = rounds.into_iter().cloned().collect();
+        between.extend(components(&plain).map(|found| found.between.powi(2)));
+    }
+    let Prior { components: guess, worth } = prior;
+    let pool = |square: f64, freedom: usize, guess: f64, worth: usize| {
+        ((square * freedom as f64 + guess.powi(2) * worth as f64) / (freedom + worth) as f64).sqrt()
+    };
+    let (between, groups) = if between.is_empty() { (0.0, 0) } else { (mean(&between), groups) };
+    Components {
+        within: pool(squares / freedom.max(1) as f64, freedom, guess.within, worth.0),
+        between: pool(between, groups, guess.between, worth.1),
+    }
+}
+
 /// The time that a round takes.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
@@ -108,6 +146,24 @@ mod tests {
         assert_eq!(components(&[vec![1.0, 2.0], vec![]]), None);
         assert_eq!(components(&[vec![1.0], vec![2.0]]), None);
         assert_eq!(components(&[vec![1.0, f64::NAN], vec![2.0, 3.0]]), None);
+    }
+
+    #[test]
+    fn components_are_pooled_with_a_guess_by_degrees_of_freedom() {
+        let guess = Components { within: 3.0, between: 5.0 };
+        let prior = Prior { components: guess, worth: (2, 3) };
+        assert_eq!(pooled(&[], 0, &prior), guess);
+        let close = |found: Components, within: f64, between: f64| {
+            let is_close = |x: f64, squared: f64| (x * x - squared).abs() < 1e-12;
+            assert!(is_close(found.within, within) && is_close(found.between, between), "{found:?}");
+        };
+        // One round of two pairs: squares 2 and 8 with a degree of freedom each.
+        let pilot = [vec![vec![1.0, 3.0]], vec![vec![1.0, 5.0]]];
+        close(pooled(&pilot, 0, &prior), (2.0 + 8.0 + 2.0 * 9.0) / 4.0, 25.0);
+        // Two rounds: 2 + 2 within with 2 degrees of freedom, of which one is lost; 7 between with one.
+        let rounds = [vec![vec![1.0, 3.0], vec![5.0, 7.0]]];
+        close(pooled(&rounds, 0, &prior), (4.0 + 18.0) / 4.0, (7.0 + 75.0) / 4.0);
+        close(pooled(&rounds, 1, &prior), (4.0 + 18.0) / 3.0, (7.0 + 75.0) / 4.0);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub mod steady;
 mod turns;
 mod unpaired;
 
-pub use blocks::{Components, Costs, blocks, components};
+pub use blocks::{Components, Costs, Prior, blocks, components, pooled};
 pub use bootstrap::{RESAMPLES, Resamples};
 pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
