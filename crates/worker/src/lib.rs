@@ -15,6 +15,7 @@ mod engine_io;
 mod error;
 mod events;
 mod gpu;
+mod huge_pages;
 mod logits;
 mod measure;
 mod memory;
@@ -51,6 +52,7 @@ pub fn main<E: InferenceEngine>() -> ExitCode {
 pub fn main_through<E: InferenceEngine>(
     wrap: impl FnOnce(&str, Box<dyn Write>) -> Box<dyn Write>,
 ) -> ExitCode {
+    huge_pages::insist();
     let start_ns = clock::now_ns();
     std::panic::set_hook(Box::new(|panic| {
         // One line, no backtrace: the driver shows the last line of stderr as the cause.

@@ -9,12 +9,13 @@ import importlib
 import os
 import sys
 
-from . import serve
+from . import huge_pages, serve
 
 
 def main(arguments):
     if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--hello"]):
         return fail("usage: python -m reference_worker ADAPTER [--hello], a Job on stdin")
+    huge_pages.insist()
     _die_with_the_driver()
     output = _claim_stdout()
     load = lambda: importlib.import_module(f".adapters.{arguments[0]}", __package__).Adapter
