@@ -1,9 +1,10 @@
 //! Text that others wrote: workers, models, libraries, results of other machines.
 //!
-//! It passes two doors. Where it enters, it becomes a [`Foreign`]: one line of bounded length, in which no character is
+//! Files that hold it are opened by [`file`]. It passes two doors. Where it enters, it becomes a [`Foreign`]: one line of bounded length, in which no character is
 //! hidden. Where it is shown, it is made harmless for that place: a terminal ([`line`], [`lines`]), Markdown
 //! ([`markdown`], [`cell`]), a spreadsheet ([`spreadsheet`]). HTML escapes by itself (`maud`), and so does JSON.
 
+pub mod file;
 mod list;
 mod places;
 mod visible;
@@ -14,6 +15,7 @@ pub use visible::{line, lines, shortened};
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
+use std::io::Write;
 use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Visitor};
@@ -25,6 +27,19 @@ pub const SENTENCE: usize = 400;
 pub const TEXT: usize = 2000;
 /// Most characters of a path, and of a compiler's flags.
 pub const PATH: usize = 4096;
+
+/// Prints a line on stderr. Where stderr is closed, or the disk that it goes to is full, the program goes on: what it has
+/// measured is worth more than the message.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => { $crate::say_on_stderr(::std::format_args!($($text)*)) };
+}
+
+#[doc(hidden)]
+pub fn say_on_stderr(text: fmt::Arguments<'_>) {
+    // One call, so that lines of several threads do not mix.
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+}
 
 /// Text that somebody else wrote: one line of at most `MOST` characters, in which every character can be seen. Reading
 /// it cuts it, so a longer one is never held.

@@ -2,11 +2,11 @@
 
 /// Our crates, and which of ours each may depend on.
 pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
-    ("bundle", &[]),
+    ("bundle", &["foreign"]),
     ("calibrate", &["engine-mock", "judge", "statistics"]),
     ("charts", &[]),
     ("claims", &["judge", "plan", "statistics", "tooling"]),
-    ("configs", &["bundle"]),
+    ("configs", &["bundle", "foreign"]),
     (
         "driver",
         &[
@@ -65,7 +65,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("nvml-fake", &[]),
     ("onnx", &["bundle"]),
-    ("plan", &["bundle", "configs", "protocol", "statistics"]),
+    ("plan", &["bundle", "configs", "foreign", "protocol", "statistics"]),
     ("prepare", &["bundle", "foreign"]),
     ("profile", &["bundle", "configs", "protocol", "tooling"]),
     ("protocol", &["foreign"]),
