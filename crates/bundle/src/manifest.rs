@@ -47,7 +47,7 @@ pub struct FileRecord {
 impl Manifest {
     pub fn read(directory: &Path) -> Result<Manifest, BundleError> {
         let path = directory.join(MANIFEST);
-        let text = std::fs::read_to_string(&path).map_err(BundleError::io(&path))?;
+        let text = foreign::file::read_text(&path, foreign::file::CONFIG).map_err(BundleError::io(&path))?;
         Manifest::parse(directory, &text)
     }
 

@@ -23,8 +23,11 @@ pub type Result<T> = std::result::Result<T, ConfigError>;
 /// glibc's variable for its memory policy. It is a setting of a run, the same for every worker, and no configuration
 /// sets it: rule R16.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
-/// With this value, glibc asks for huge pages under large allocations, where the system leaves that to programs.
-pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+/// With this value, glibc asks for huge pages under large allocations, where the system leaves that to programs. Memory
+/// comes in pieces of 64 MiB at the least and is kept: a tensor of a few MiB in a mapping of its own would have huge pages
+/// only between its first and its last multiple of 2 MiB.
+pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:\
+    glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864";
 /// With this one, it leaves them to the system.
 pub const USUAL_PAGES: &str = "glibc.malloc.hugetlb=0";
 
@@ -248,7 +251,8 @@ fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) ->
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    let text =
+        foreign::file::read_text(path, foreign::file::CONFIG).map_err(|error| unreadable(path, &error))?;
     parse(path, &text)
 }
 

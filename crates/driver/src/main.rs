@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !matches!(failure, Failure::Spoken(_)) {
-                eprintln!("error: {}", foreign::line(&failure.to_string()));
+                foreign::say!("error: {}", foreign::line(&failure.to_string()));
             }
             ExitCode::from(failure.exit_code())
         }

@@ -9,17 +9,26 @@ use engine::{Bundle, EngineError, Precision};
 
 use crate::script::Fault;
 
-/// Starts a child that lives for an hour. Unless it is detached it holds the worker's stdout and stderr; a detached one
-/// is in a session of its own and holds neither.
-pub(crate) fn leave_child(detached: bool) -> io::Result<()> {
+/// Starts a child that lives for an hour. An orphan holds the worker's stdout and stderr; one that is detached is in a
+/// session of its own and holds neither; one that vanishes has not even the worker's environment, and another parent.
+pub(crate) fn leave_child(fault: Fault) -> io::Result<()> {
+    let words: &[&str] = match fault {
+        Fault::Vanish => &["env", "-i", "setsid", "--fork", "sleep", "3600"],
+        Fault::Detach => &["setsid", "sleep", "3600"],
+        _ => &["sleep", "3600"],
+    };
     #[expect(clippy::disallowed_methods, reason = "a child that its worker does not wait for")]
-    let mut command = Command::new(if detached { "setsid" } else { "sleep" });
-    if detached {
-        command.args(["sleep", "3600"]).stdout(Stdio::null()).stderr(Stdio::null());
-    } else {
-        command.arg("3600").stdout(protocol_pipe()?);
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    match fault {
+        Fault::Orphan => drop(command.stdout(protocol_pipe()?)),
+        _ => drop(command.stdout(Stdio::null()).stderr(Stdio::null())),
     }
-    command.stdin(Stdio::null()).spawn().map(|_| ())
+    let mut child = command.spawn()?;
+    if fault == Fault::Vanish {
+        child.wait()?;
+    }
+    Ok(())
 }
 
 /// The pipe to the driver once more. The worker's own stdout was pointed at stderr.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `load_ms`, `token_ms`, `prefill_token_ms` | time of load, of a decode step, of a prompt token |
 //! | `cold_ms`, `cold_step_ms` | extra time of the first prompt, and of the first decode step: as if it compiled them |
-//! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times and nobody waits, so that figures are the same on a loaded machine |
+//! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times and nobody waits, so that figures are the same on a loaded machine; `half`: it shows half of the scripted times, which pass all the same |
 //! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
 //! | `bimodal`, `bimodal_factor` | share of processes that are slower by this factor (default 1.2) |
 //! | `spike_share`, `spike` | share of steps that are slower by this factor (default 3) |

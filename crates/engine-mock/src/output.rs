@@ -15,6 +15,7 @@ pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
         fault: option("fault").and_then(|name| name.parse().ok()),
         leave_out: option("leave_out").map(str::to_owned),
         say: option("say").map(readings).unwrap_or_default(),
+        cases: job.pointer("/task/cases").cloned().unwrap_or_default(),
     };
     if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
 }
@@ -27,6 +28,8 @@ struct Changes {
     leave_out: Option<String>,
     /// Readings in place of the true ones: JSON pointers whose first part is the event, and the values.
     say: Vec<(String, Value)>,
+    /// Those of the job, with the tokens that are fed.
+    cases: Value,
 }
 
 impl Changes {
@@ -50,14 +53,19 @@ struct Changed {
 impl Changed {
     /// The event as it is sent; `None` if it is left out.
     fn told(&self, line: &[u8]) -> Option<Vec<u8>> {
-        let Changes { leave_out, say, .. } = &self.changes;
-        if leave_out.is_none() && say.is_empty() {
+        let Changes { leave_out, say, fault, cases } = &self.changes;
+        let echoes = *fault == Some(Fault::Echo);
+        if leave_out.is_none() && say.is_empty() && !echoes {
             return Some(line.to_vec());
         }
         let mut event: Value = serde_json::from_slice(line).ok()?;
         let kind = event["event"].as_str().unwrap_or_default().to_owned();
         if leave_out.as_deref() == Some(&kind) {
             return None;
+        }
+        if echoes && kind == "sample" {
+            let case = event["case"].as_u64().unwrap_or_default() as usize;
+            event["tokens"] = cases[case]["trace"].clone();
         }
         for (place, value) in say {
             let Some(pointer) = place.strip_prefix(&kind).filter(|rest| rest.starts_with('/')) else {
@@ -92,11 +100,13 @@ impl Write for Changed {
             Some(Fault::Flood) if self.lines == 3 => loop {
                 self.output.write_all(&[b'x'; 4096])?;
             },
-            Some(fault @ (Fault::Orphan | Fault::Detach | Fault::Leave)) if self.lines == 3 => {
+            Some(fault @ (Fault::Orphan | Fault::Detach | Fault::Vanish | Fault::Leave))
+                if self.lines == 3 =>
+            {
                 if fault != Fault::Leave {
-                    hostile::leave_child(fault == Fault::Detach)?;
+                    hostile::leave_child(fault)?;
                 }
-                if fault != Fault::Detach {
+                if matches!(fault, Fault::Orphan | Fault::Leave) {
                     self.output.flush()?;
                     std::process::exit(0);
                 }

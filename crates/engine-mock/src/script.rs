@@ -36,17 +36,31 @@ pub enum Fault {
     Orphan,
     /// A child that detached itself outlives the worker, which does its job.
     Detach,
+    /// A child without the worker's environment, session and pipes outlives the worker, which does its job.
+    Vanish,
     /// In place of the parity file, a named pipe that nobody writes to.
     ParityPipe,
     /// In its place, a link to a file without end.
     ParityLink,
     /// In its place, a file of a terabyte.
     ParityHuge,
+    /// Answers requests with the tokens that it is fed, and not with those that it computes.
+    Echo,
     /// Its weights are cut off while it has them mapped, and it reads them. At load alone.
     CutOff,
 }
 
-const FAULTS: [(&str, Fault); 16] = [
+/// What the worker's clock shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    Real,
+    /// The scripted times, and nobody waits.
+    Scripted,
+    /// Half of the scripted times, which pass all the same: a worker that lies.
+    Half,
+}
+
+const FAULTS: [(&str, Fault); 18] = [
     ("crash", Fault::Crash),
     ("panic", Fault::Panic),
     ("hang", Fault::Hang),
@@ -59,9 +73,11 @@ const FAULTS: [(&str, Fault); 16] = [
     ("memory", Fault::Memory),
     ("orphan", Fault::Orphan),
     ("detach", Fault::Detach),
+    ("vanish", Fault::Vanish),
     ("parity_pipe", Fault::ParityPipe),
     ("parity_link", Fault::ParityLink),
     ("parity_huge", Fault::ParityHuge),
+    ("echo", Fault::Echo),
     ("cut_off", Fault::CutOff),
 ];
 
@@ -123,7 +139,7 @@ const OPTIONS: [&str; 41] = [
 
 pub struct Script {
     /// Whether time passes by the script alone.
-    stopped_clock: bool,
+    clock: Clock,
     pub load: Duration,
     pub cold: Duration,
     /// Extra time of the first decode step.
@@ -184,16 +200,17 @@ impl Script {
         };
         let now = unix_time().as_secs_f64();
         let started = (now - options.number("drift_since", now)?).max(0.0);
-        let stopped_clock = match options.text("clock") {
-            None | Some("real") => false,
-            Some("scripted") => true,
+        let clock = match options.text("clock") {
+            None | Some("real") => Clock::Real,
+            Some("scripted") => Clock::Scripted,
+            Some("half") => Clock::Half,
             Some(other) => {
-                let message = format!("option clock is {other:?}, not real or scripted");
+                let message = format!("option clock is {other:?}, not real, scripted or half");
                 return Err(EngineError::Input(message));
             }
         };
         Ok(Script {
-            stopped_clock,
+            clock,
             load: options.milliseconds("load_ms", 1.0)?,
             cold: options.milliseconds("cold_ms", 0.0)?,
             cold_step: options.milliseconds("cold_step_ms", 0.0)?,
@@ -227,12 +244,12 @@ impl Script {
     }
 
     pub fn kernel(&self) -> &'static str {
-        if self.stopped_clock { "none: the clock is scripted" } else { "waiting" }
+        if self.clock == Clock::Scripted { "none: the clock is scripted" } else { "waiting" }
     }
 
     /// Begins what the script asks of the clock. A job loads once.
     pub fn begin(&self) {
-        if self.stopped_clock {
+        if self.clock != Clock::Real {
             worker::stop_clock();
         }
     }
@@ -240,8 +257,10 @@ impl Script {
     /// Waits exactly so long: sleeping alone overshoots by more than the noise that is scripted. With a
     /// scripted clock, nobody waits.
     pub fn wait(&self, time: Duration) {
-        if self.stopped_clock {
-            return worker::advance_clock(time);
+        match self.clock {
+            Clock::Real => {}
+            Clock::Scripted => return worker::advance_clock(time),
+            Clock::Half => worker::advance_clock(time / 2),
         }
         #[expect(clippy::disallowed_methods, reason = "the mock's work is to take a known time")]
         let start = Instant::now();

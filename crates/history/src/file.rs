@@ -59,6 +59,9 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     }
     let mut file =
         OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")));
+    }
     file.lock().map_err(|cause| failed(lock_failure(cause)))?;
     let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
     let torn = end > 0 && last_byte(&mut file).map_err(failed)? != b'\n';
@@ -85,7 +88,7 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
 /// The file is there and cannot be read.
 pub fn read(path: &Path) -> Result<History, Error> {
     let failed = |cause| Error { verb: "read", path: path.to_path_buf(), cause };
-    let mut file = match File::open(path) {
+    let file = match foreign::file::open(path) {
         Ok(file) => file,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(History::default()),
         Err(cause) => return Err(failed(cause)),
@@ -95,7 +98,7 @@ pub fn read(path: &Path) -> Result<History, Error> {
         file.lock_shared().map_err(failed)?;
     }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    file.take(foreign::file::RESULTS).read_to_end(&mut bytes).map_err(failed)?;
     Ok(History::parse(&bytes))
 }
 

@@ -147,6 +147,9 @@ pub struct Settings {
     /// `interleaved` or `sequential`; older records were sequential and do not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
+    /// What a turn is: `slice` or `request`; older records had whole requests and do not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
     /// `on` or `off`; older records do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<String>,

@@ -1,13 +1,14 @@
 //! How throughput varies within and between processes.
 
+use std::collections::BTreeMap;
+
 use plan::Plan;
 use statistics::Components;
 
 use crate::metrics::{Metric, Work};
-use crate::run::Run;
+use crate::run::{Run, Turn};
 
-/// Logarithms of throughput vary by so much from request to request of a process, and from process to process. Each
-/// prompt is held against its own mean: that prompts differ is no variation.
+/// Logarithms of throughput vary by so much from request to request of a process, and from process to process.
 pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
     let metric = Metric::deciding(plan.generation());
     let figures = |run: &&Run| -> Vec<(usize, f64)> {
@@ -15,14 +16,74 @@ pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
             |(case, sample)| Some((case, metric.of_request(sample, Work::request(plan, case))?.ln()));
         run.requests().filter_map(figure).collect()
     };
-    let mut rounds: Vec<Vec<(usize, f64)>> = runs.iter().map(figures).collect();
-    for case in 0..plan.prompts.len() {
-        let of_case = rounds.iter().flatten().filter(|(of, _)| *of == case).map(|(_, figure)| *figure);
-        let of_case: Vec<f64> = of_case.collect();
-        let mean = of_case.iter().sum::<f64>() / of_case.len().max(1) as f64;
-        rounds.iter_mut().flatten().filter(|(of, _)| *of == case).for_each(|(_, figure)| *figure -= mean);
+    statistics::components(&without_cases(runs.iter().map(figures).collect()))
+}
+
+/// Log ratios of throughput between the two turns of each pair in a block, as `[pair][round][block]`. `turns`: each
+/// with its round and its contender's label.
+pub fn of_pairs<'a>(
+    plan: &Plan,
+    turns: impl Iterator<Item = (usize, &'a str, &'a Turn)>,
+) -> Vec<Vec<Vec<f64>>> {
+    let metric = Metric::deciding(plan.generation());
+    let mut figures: BTreeMap<&str, BTreeMap<(usize, usize), (usize, f64)>> = BTreeMap::new();
+    for (round, label, turn) in turns {
+        let figure = metric.of_request(&turn.sample, Work::request(plan, turn.case));
+        if let Some(figure) = figure.map(f64::ln).filter(|figure| figure.is_finite()) {
+            figures.entry(label).or_default().insert((round, turn.block), (turn.case, figure));
+        }
     }
-    let plain: Vec<Vec<f64>> =
-        rounds.into_iter().map(|round| round.into_iter().map(|(_, figure)| figure).collect()).collect();
-    statistics::components(&plain)
+    let figures: Vec<_> = figures.into_values().collect();
+    let mut pairs = Vec::new();
+    for (place, a) in figures.iter().enumerate() {
+        for b in &figures[place + 1..] {
+            let mut rounds: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
+            for (block, (case, ours)) in a {
+                if let Some((_, theirs)) = b.get(block) {
+                    rounds.entry(block.0).or_default().push((*case, ours - theirs));
+                }
+            }
+            pairs.push(without_cases(rounds.into_values().collect()));
+        }
+    }
+    pairs
+}
+
+/// The figures of each round, each prompt less its own mean: that prompts differ is no variation.
+fn without_cases(mut rounds: Vec<Vec<(usize, f64)>>) -> Vec<Vec<f64>> {
+    let mut sums: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
+    for (case, figure) in rounds.iter().flatten() {
+        let (sum, count) = sums.entry(*case).or_default();
+        (*sum, *count) = (*sum + figure, *count + 1);
+    }
+    let rest = |(case, figure): (usize, f64)| figure - sums[&case].0 / sums[&case].1 as f64;
+    rounds.iter_mut().map(|round| round.drain(..).map(rest).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::CaseSample;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn ratios_are_of_turns_in_one_block_and_prompts_are_compared_with_themselves() {
+        let turn = |block, case, ms: u64| {
+            let sample =
+                CaseSample { first_token_ns: 1, gaps_ns: vec![ms * 1_000_000], ..CaseSample::default() };
+            Turn::alone(block, case, sample)
+        };
+        let a = [turn(0, 0, 10), turn(1, 1, 20), turn(2, 0, 20), turn(3, 1, 20)];
+        let b = [turn(0, 0, 10), turn(1, 1, 20), turn(2, 0, 10)];
+        let turns = a.iter().map(|turn| (0, "a", turn)).chain(b.iter().map(|turn| (0, "b", turn)));
+        let pairs = of_pairs(&testing::plan(&["a", "b"]), turns);
+        let half = 2_f64.ln() / 2.0;
+        let close = |found: &f64, asked: f64| (found - asked).abs() < 1e-12;
+        let [rounds] = pairs.as_slice() else { panic!("{pairs:?}") };
+        let [round] = rounds.as_slice() else { panic!("{rounds:?}") };
+        assert!(
+            round.len() == 3 && close(&round[0], half) && close(&round[1], 0.0) && close(&round[2], -half)
+        );
+    }
 }

@@ -105,7 +105,7 @@ fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
 fn times(iteration: &Iteration) -> IterationTimes {
     IterationTimes {
         first_token_ms: mean_ms(iteration.cases.iter().map(|case| case.first_token_ns)),
-        gap_ms: mean_ms(iteration.cases.iter().flat_map(|case| case.gaps_ns.iter().copied())),
+        gap_ms: mean_ms(iteration.cases.iter().flat_map(CaseSample::timed_gaps)),
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use plan::Plan;
+use protocol::FileIdentity;
 
 use crate::agreement::Tolerance;
-pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Stage, Stages};
+pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Slices, Stage, Stages};
 use crate::impossible;
 use crate::noise::Noise;
 use crate::run::{Purpose, Run, RunFailure};
@@ -18,8 +19,10 @@ pub struct Evidence {
     pub runs: Vec<Run>,
     /// Processes that were started again, and those of noisy rounds that were repeated.
     pub repeated: Vec<Run>,
-    /// The number of blocks, where a pilot chose it.
-    pub blocks: Option<BlocksChosen>,
+    /// The numbers of blocks, where a pilot chose the first.
+    pub blocks: Vec<BlocksChosen>,
+    /// How turns were dealt.
+    pub slices: Option<Slices>,
     /// Where the wall time went.
     pub time: Stages,
     /// Processes that loaded from a cold page cache.
@@ -30,6 +33,8 @@ pub struct Evidence {
     pub absent: BTreeMap<String, RunFailure>,
     /// The reason why nobody can give the reference.
     pub no_reference: Option<String>,
+    /// Why the answers of requests could be known without computing.
+    pub own_traces: Option<String>,
     /// Score of the plan's text by each contender's label, or the reason why there is none.
     pub texts: BTreeMap<String, Result<TextScore, String>>,
     /// Number of complete rounds.
@@ -42,6 +47,8 @@ pub struct Evidence {
     pub noises: Vec<Noise>,
     /// The guard's complaints by round, whether the round was repeated or accepted.
     pub complaints: Vec<String>,
+    /// Weights files that were hashed before the run.
+    pub hashed: Vec<(FileIdentity, String)>,
     /// Quota of a cgroup, in CPUs, if it has a limit.
     pub quota: Option<f64>,
     /// The reason why the probe of the machine has no figures.
@@ -53,17 +60,20 @@ impl Evidence {
     pub fn note(&mut self, fact: Fact) {
         match fact {
             Fact::Quota { cpus } => self.quota = cpus,
+            Fact::Hashed { identity, sha256 } => self.hashed.push((identity, sha256)),
             Fact::Before { noise } => self.before = Some(noise),
             Fact::Absent { framework, failure } => {
                 self.absent.insert(framework, failure);
             }
             Fact::NoReference { reason } => self.no_reference = Some(reason),
+            Fact::OwnTraces { reason } => self.own_traces = Some(reason),
             Fact::Run(run) if run.purpose == Purpose::ColdLoad => self.cold_loads.push(*run),
             Fact::Run(run) => self.runs.push(*run),
             Fact::Warm(run) => self.runs.push(*run),
             Fact::Block(block) => self.note_block(block),
             Fact::Ended(ended) => self.note_end(*ended),
-            Fact::Blocks(chosen) => self.blocks = Some(chosen),
+            Fact::Blocks(chosen) => self.blocks.push(chosen),
+            Fact::Slices { slices } => self.slices = Some(slices),
             Fact::Time { stages } => self.time = stages,
             Fact::Probe(probe) => self.probes.push(probe),
             Fact::ProbedBefore { process } => {
@@ -115,6 +125,7 @@ impl Evidence {
             events,
             failure,
             waited,
+            seen,
             agreement,
             no_agreement,
             tokens,
@@ -126,7 +137,7 @@ impl Evidence {
             run.events.extend(events);
             (run.failure, run.waited, run.agreement) = (failure, waited, agreement);
             (run.tokens, run.derived, run.left_behind) = (tokens, derived, left_behind);
-            run.unused_caches = unused_caches;
+            (run.unused_caches, run.seen) = (unused_caches, seen);
             run.no_agreement = no_agreement;
         }
     }
@@ -170,17 +181,12 @@ impl Evidence {
         self
     }
 
-    /// Iterations of each process: those that the plan names, or as many as the chosen number of blocks makes.
-    pub fn iterations(&self, plan: &Plan) -> usize {
+    /// Iterations of each process of a round: those that the plan names, or as many as the number of blocks chosen for
+    /// that round makes.
+    pub fn iterations(&self, plan: &Plan, round: usize) -> usize {
         let cases = plan.prompts.len().max(1);
-        self.blocks.map_or(plan.iterations, |chosen| chosen.blocks / cases)
-    }
-
-    /// Tokens of a slice that count for decoding, where contenders took turns within requests: those between the steps
-    /// behind two pauses.
-    pub fn slice_tokens(&self) -> Option<usize> {
-        let places = self.runs.iter().flat_map(|run| &run.turns).map(|turn| &turn.sample.lead_in);
-        places.filter_map(|places| Some(places.get(1)? - places.first()? - 1)).max()
+        let chosen = self.blocks.iter().rfind(|chosen| chosen.from_round <= round);
+        chosen.map_or(plan.iterations, |chosen| chosen.blocks / cases)
     }
 
     /// The complete measuring processes of one contender.

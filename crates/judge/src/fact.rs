@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use foreign::Foreign;
-use protocol::{Event, Probed};
+use protocol::{Event, FileIdentity, Probed};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreement, TokenAgreement};
 use crate::noise::Noise;
-use crate::run::{DerivedWeights, Run, RunFailure, Turn, Waited};
+use crate::run::{DerivedWeights, Run, RunFailure, Seen, Turn, Waited};
 use crate::text::TextScore;
 
 /// One fact found while measuring: a line of `samples.jsonl`. All evidence is made of these, measured just now or read
@@ -21,12 +21,17 @@ pub enum Fact {
         /// The quota in CPUs; `None` without a limit.
         cpus: Option<f64>,
     },
+    /// A weights file of the bundle that this program has hashed before the run.
+    Hashed { identity: FileIdentity, sha256: String },
     /// The machine before the first round.
     Before { noise: Noise },
     /// A contender that cannot run, or cannot continue.
     Absent { framework: String, failure: RunFailure },
     /// The reason why nobody can give the reference.
     NoReference { reason: String },
+    /// Why requests are fed the reference's own continuation, or feed themselves, so that their answers could be known
+    /// without computing.
+    OwnTraces { reason: String },
     /// A process of a worker that has ended.
     Run(Box<Run>),
     /// A measuring process that is warm, and waits for its turns. Until its end is told it counts as interrupted.
@@ -35,8 +40,10 @@ pub enum Fact {
     Block(Block),
     /// The end of a process that was warm.
     Ended(Box<Ended>),
-    /// The number of blocks of a round, and what it was chosen from.
+    /// The number of blocks of this round and those after it, and what it was chosen from.
     Blocks(BlocksChosen),
+    /// How the turns of every block are dealt.
+    Slices { slices: Slices },
     /// Where the wall time went so far, in seconds by stage. The latest one counts.
     Time { stages: Stages },
     /// The machine's own speed at one moment.
@@ -97,6 +104,8 @@ pub struct Ended {
     /// `None` when the job was done.
     pub failure: Option<RunFailure>,
     pub waited: Option<Waited>,
+    #[serde(default)]
+    pub seen: Option<Seen>,
     pub agreement: Option<Agreement>,
     /// Why there is none, although it was asked for logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,19 +120,34 @@ pub struct Ended {
     pub unused_caches: Vec<String>,
 }
 
-/// The number of blocks of a round, chosen from a pilot (Kalibera & Jones 2013).
+/// The number of blocks of a round, chosen from costs and variances (Kalibera & Jones 2013): by a pilot, and again after
+/// each round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BlocksChosen {
+    /// The first round that has so many.
+    #[serde(default)]
+    pub from_round: usize,
     pub blocks: usize,
     /// Seconds of a round up to its first block, and of each block.
     pub process_s: f64,
     pub block_s: f64,
-    /// Standard deviation of a pair's log ratio from block to block, as the pilot showed it.
+    /// Standard deviation of a pair's log ratio from block to block, as far as it is known: what was measured, pooled
+    /// with what is assumed.
     pub within: f64,
-    /// Standard deviation of a pair's log ratio from round to round, as it is assumed.
+    /// The same from round to round, beside what blocks explain.
     pub between: f64,
     /// The most that the time budget leaves room for.
     pub most: usize,
+}
+
+/// How contenders take turns within requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Slices {
+    /// After so many tokens each that count for decoding, behind so many that do not.
+    Tokens { tokens: usize, lead_in: usize },
+    /// They do not: each turn is a whole request.
+    Whole { reason: String },
 }
 
 /// Seconds of wall time, by what they were spent on.

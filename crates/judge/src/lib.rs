@@ -6,7 +6,7 @@
 pub mod agreement;
 pub mod case;
 pub mod collection;
-mod components;
+pub mod components;
 pub mod continuation;
 pub mod crossed;
 pub mod curve;

@@ -18,15 +18,10 @@ impl Logits {
 }
 
 impl Logits {
-    /// Keeps only the last `positions`, if there are more.
-    pub fn last(self, positions: usize) -> Logits {
-        if positions >= self.positions {
-            return self;
-        }
-        let from = self.positions - positions;
-        let rows = (0..self.batch).flat_map(|sequence| (from..self.positions).map(move |at| (sequence, at)));
-        let values = rows.flat_map(|(sequence, at)| self.row(sequence, at).iter().copied()).collect();
-        Logits { positions, values, ..self }
+    /// The logits of one sequence, `[positions, vocabulary]`.
+    pub fn values_of(&self, sequence: usize) -> &[f32] {
+        let size = self.positions * self.vocabulary;
+        &self.values[sequence * size..(sequence + 1) * size]
     }
 }
 
@@ -53,6 +48,19 @@ pub fn is_choice(reference: &[f32], token: usize, tie: f32) -> bool {
     reference.get(token).is_some_and(|&logit| best - logit <= tie)
 }
 
+/// The indices of the largest values, the largest first.
+pub fn most_likely(row: &[f32], count: usize) -> Vec<u32> {
+    let mut largest: Vec<u32> = Vec::with_capacity(count + 1);
+    for (index, value) in row.iter().enumerate() {
+        let place = largest.partition_point(|&other| row[other as usize] >= *value);
+        if place < count {
+            largest.insert(place, index as u32);
+            largest.truncate(count);
+        }
+    }
+    largest
+}
+
 /// The index of the largest value; the first one of several.
 pub fn argmax(row: &[f32]) -> usize {
     let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, &value)| {
@@ -64,6 +72,12 @@ pub fn argmax(row: &[f32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_most_likely_come_first() {
+        assert_eq!(most_likely(&[1.0, 4.0, 2.0, 4.0, 3.0], 3), [1, 3, 4]);
+        assert_eq!(most_likely(&[1.0, 2.0], 3), [1, 0]);
+    }
 
     #[test]
     fn kl_is_zero_for_equal_and_known_for_simple_distributions() {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
 use crate::environment::Environment;
-use crate::evidence::Probe;
+use crate::evidence::{Probe, Slices};
 use crate::memory::Parts;
 use crate::report::{self, Report, Row, State};
 use crate::verdicts::Comparison;
@@ -135,6 +135,10 @@ fn settings(report: &Report) -> Settings {
         fair_comparison: plan.fair_comparison,
         iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.prompts.len().max(1)),
         schedule: Some(name(&plan.schedule)),
+        turn: report.slices.as_ref().map(|slices| match slices {
+            Slices::Tokens { .. } => "slice".to_owned(),
+            Slices::Whole { .. } => "request".to_owned(),
+        }),
         huge_pages: Some(name(&plan.huge_pages)),
         kernel_cache: Some(name(&plan.kernel_cache)),
         margin: plan.margin,

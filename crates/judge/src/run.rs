@@ -1,7 +1,9 @@
 //! The output of one process: the unit of evidence, kept whole.
 
 use foreign::{Foreign, ForeignText};
-use protocol::{CaseSample, ColdStart, Event, Hello, Iteration, Loaded, Memory, Started, Usage, WarmupDone};
+use protocol::{
+    CaseSample, ColdStart, Event, FileIdentity, Hello, Iteration, Loaded, Memory, Started, Usage, WarmupDone,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreement, TokenAgreement};
@@ -82,6 +84,8 @@ pub struct Run {
     /// The stretches in which it waited for a turn; `None` if it never waited for another's.
     #[serde(default)]
     pub waited: Option<Waited>,
+    #[serde(default)]
+    pub seen: Option<Seen>,
     /// Its logits beside the reference's, in the rounds in which it was asked for them.
     pub agreement: Option<Agreement>,
     /// Why there are none, although it was asked for them.
@@ -103,6 +107,22 @@ pub struct Run {
     pub noise: Option<Noise>,
 }
 
+/// What the driver saw of a process, by its own clock and its own reading of the system.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// When each event up to the end of warm-up came, in nanoseconds since the process was started.
+    pub events_ns: Vec<u64>,
+    /// Highest resident memory since the turns began, in bytes, before it was asked to finish; `None` where the system
+    /// does not tell.
+    pub peak_bytes: Option<u64>,
+    /// The file that was started.
+    #[serde(default)]
+    pub program: Option<FileIdentity>,
+    /// Its nice value (nice(2)) before it was asked to finish: the lower, the more of the CPUs it gets.
+    #[serde(default)]
+    pub nice: Option<i32>,
+}
+
 /// One turn of a process: a request, and where it stood.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
@@ -117,12 +137,15 @@ pub struct Turn {
     /// Whether its figures count. Those of a block that was done again, or of the pilot, do not.
     pub stands: bool,
     pub sample: CaseSample,
+    /// From the driver's line to the answer, of each slice of the request, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen_ns: Vec<u64>,
 }
 
 impl Turn {
     /// The only turn of its block, which counts.
     pub(crate) fn alone(block: usize, case: usize, sample: CaseSample) -> Turn {
-        Turn { block, repeat: 0, position: 0, case, stands: true, sample }
+        Turn { block, repeat: 0, position: 0, case, stands: true, sample, seen_ns: Vec::new() }
     }
 }
 
@@ -248,6 +271,7 @@ impl Run {
             events,
             turns: Vec::new(),
             waited: None,
+            seen: None,
             agreement: None,
             no_agreement: None,
             tokens: None,
@@ -298,6 +322,12 @@ impl Run {
     /// The device that the worker computed on, as it observed it; a worker that never loaded has none.
     pub fn device(&self) -> Option<&str> {
         Some(self.loaded()?.in_effect.device.as_str())
+    }
+
+    /// The turns whose figures count, each with the round and the contender's label.
+    pub fn standing_turns(&self) -> impl Iterator<Item = (usize, &str, &Turn)> {
+        let stand = self.turns.iter().filter(|turn| turn.stands);
+        stand.map(|turn| (self.round, self.framework.as_str(), turn))
     }
 
     /// Highest memory, in bytes: that of the process on the host, or on a GPU what the process was seen to hold there at

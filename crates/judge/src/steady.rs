@@ -87,10 +87,12 @@ impl Steps {
             let mut position = 0;
             for case in &iteration.cases {
                 elapsed += case.first_token_ns;
-                for &gap in &case.gaps_ns {
-                    steps.before_ns.push(elapsed);
-                    steps.gaps_ns.push(gap);
-                    steps.positions.push(position);
+                for (place, &gap) in case.gaps_ns.iter().enumerate() {
+                    if !case.lead_in.contains(&place) {
+                        steps.before_ns.push(elapsed);
+                        steps.gaps_ns.push(gap);
+                        steps.positions.push(position);
+                    }
                     position += 1;
                     elapsed += gap;
                 }

@@ -1,6 +1,6 @@
 //! Measures how much one framework's speed varies from process to process, and lists likely causes.
 
-use protocol::Iteration;
+use protocol::{CaseSample, Iteration};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Probe;
@@ -90,7 +90,7 @@ fn throughputs(run: &Run, batch: usize) -> Vec<f64> {
 /// Gaps and their sum in seconds, of each iteration.
 fn decoded(run: &Run) -> Vec<(usize, f64)> {
     let of = |iteration: &Iteration| {
-        let gaps = || iteration.cases.iter().flat_map(|case| &case.gaps_ns);
+        let gaps = || iteration.cases.iter().flat_map(CaseSample::timed_gaps);
         (gaps().count(), gaps().sum::<u64>() as f64 / 1e9)
     };
     run.iterations().iter().map(of).collect()
@@ -151,8 +151,6 @@ fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String
 
 #[cfg(test)]
 mod tests {
-    use protocol::CaseSample;
-
     use super::*;
     use crate::testing;
 

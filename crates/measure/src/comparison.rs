@@ -4,9 +4,9 @@ use judge::evidence::{End, Evidence, Fact, Stage};
 use plan::Result;
 
 use crate::clock::now;
+use crate::fed::RunWork;
 use crate::results::Results;
 use crate::session::Session;
-use crate::work::RoundWork;
 use crate::{interrupt, machine};
 
 impl Session<'_> {
@@ -16,11 +16,10 @@ impl Session<'_> {
         self.begin()?;
         // Computing the reference takes from the time budget.
         let begun = now();
-        let reference = self.reference();
+        let references = self.reference();
         self.spend(Stage::Reference, begun);
-        let traces = self.traces(reference.as_ref());
-        let mut end =
-            self.rounds(&RoundWork { traces: &traces, reference: reference.as_ref(), parity: true, begun });
+        let traces = self.fallback_traces();
+        let mut end = self.rounds(RunWork { references, traces, parity: true, begun });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
             self.score_texts();
             // The figures of the rounds are valid, but the request was not completed.

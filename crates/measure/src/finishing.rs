@@ -9,7 +9,7 @@ use plan::Rounds;
 use protocol::{Event, FileIdentity, Finish, Job, ParityTask};
 
 use crate::logits;
-use crate::round::Member;
+use crate::member::Member;
 use crate::session::{PARITY_STEPS, Session};
 use crate::work::{Round, RoundWork};
 use crate::worker;
@@ -17,33 +17,47 @@ use crate::worker;
 impl Session<'_> {
     /// Lets a process finish, and compares its outputs with the reference.
     pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
-        // A name of its own: nothing that a worker leaves there is taken for another's.
-        let file = self.scratch.path().join(format!("parity-{}.safetensors", member.live.pid()));
+        // A directory of its own: nothing that a worker leaves there is taken for another's.
+        let directory = self.scratch.path().join(format!("parity-{}", member.live.pid()));
+        let _ = std::fs::create_dir(&directory);
+        let file = directory.join("logits.safetensors");
         let is_asked = work.parity && self.has_logits(round.number);
         let identity = identity(member.live.events());
-        let hash = identity.is_none_or(|identity| !self.hashed.contains(&identity));
+        let label = member.process.framework.clone();
+        let is_hashed = |identity| {
+            self.evidence.hashed.iter().any(|(known, _)| *known == identity)
+                || self.hashed.contains(&(label.clone(), identity))
+        };
+        let hash = !identity.is_some_and(is_hashed);
         let parity = is_asked.then(|| ParityTask {
             steps: PARITY_STEPS,
             file: file.display().to_string(),
             prompt_last_only: self.plan.prompt_last_only,
         });
         member.live.resume();
+        let seen = member.live.seen();
         member.live.ask_to_finish(Finish { hash, parity });
         let said = member.live.events();
         if said.iter().any(|event| matches!(event, Event::Usage(usage) if usage.weights_sha256.is_some())) {
-            self.hashed.extend(identity);
+            self.hashed.extend(identity.map(|identity| (label, identity)));
         }
         self.close(member, |session, run, ended| {
+            ended.seen = Some(seen);
             let contender = session.plan.contender(&run.framework);
-            let (Some(contender), Some(reference)) = (contender, work.reference) else { return };
+            let (Some(contender), Some(reference), Some(of_requests)) =
+                (contender, work.reference, work.of_requests)
+            else {
+                return;
+            };
             let tolerance = Tolerance::for_contender(contender);
-            ended.tokens = Some(parity::tokens(reference, run, Way::new(session.plan), tolerance.tie));
+            let tokens = parity::tokens(of_requests, run, Way::new(session.plan), tolerance.tie);
+            ended.tokens = Some(tokens);
             if is_asked {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
                 let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
                 let agreement = told().map_err(str::to_owned).and_then(|()| {
                     let logits = logits::read_parity(&file, &session.parity_shapes())?;
-                    parity::compare(reference, &logits, run, Way::new(session.plan), tolerance)
+                    parity::compare(reference, &logits, tokens, tolerance)
                 });
                 match agreement {
                     Ok(agreement) => ended.agreement = Some(agreement),
@@ -54,7 +68,7 @@ impl Session<'_> {
                 }
             }
         });
-        let _ = std::fs::remove_file(&file);
+        let _ = std::fs::remove_dir_all(&directory);
     }
 
     /// Ends a process that failed, or that nobody waits for any more.
@@ -116,6 +130,7 @@ impl Session<'_> {
             failure: RunFailure::from_ending(outcome.ending),
             process,
             waited,
+            seen: None,
             agreement: None,
             no_agreement: None,
             tokens: None,
@@ -171,5 +186,5 @@ fn identity(events: &[Event]) -> Option<FileIdentity> {
 /// The record beside the weights file that a process loaded.
 fn derived_weights(run: &Run) -> Option<DerivedWeights> {
     let path = format!("{}.json", run.loaded()?.weights_file);
-    serde_json::from_slice(&std::fs::read(Path::new(&path)).ok()?).ok()
+    serde_json::from_slice(&foreign::file::read(Path::new(&path), foreign::file::CONFIG).ok()?).ok()
 }

@@ -5,11 +5,11 @@ use protocol::{Event, Generate, InEffect, Job, Score, Task};
 use tempfile::TempPath;
 
 use crate::clock::now;
+use crate::fed::RunWork;
 use crate::logits;
 use crate::results::Results;
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
-use crate::work::RoundWork;
 use crate::{interrupt, machine};
 use judge::continuation::{self, Continuation};
 use judge::evidence::{End, Evidence, Fact};
@@ -48,9 +48,10 @@ impl Session<'_> {
             let found = self.found(index, states.as_ref(), text.as_ref(), &findings);
             findings.contenders.push(found);
         }
-        let traces = self.traces(findings.reference.as_ref());
+        let traces = findings.reference.as_ref().map(|reference| reference.generated.clone());
+        let traces = traces.unwrap_or_else(|| self.fallback_traces());
         // Outputs were compared above; the rounds only measure how much speeds vary.
-        let end = self.rounds(&RoundWork { traces: &traces, reference: None, parity: false, begun: now() });
+        let end = self.rounds(RunWork { references: None, traces, parity: false, begun: now() });
         let end = if interrupt::requested() { End::Interrupted } else { end };
         self.tell(Fact::End { end });
         for (found, contender) in findings.contenders.iter_mut().zip(&self.plan.contenders) {

@@ -2,6 +2,7 @@
 //!
 //! Nothing is judged here; crate `judge` does that.
 
+pub mod apart;
 pub mod bundles;
 pub mod clock;
 pub mod collection;
@@ -9,6 +10,7 @@ pub mod command;
 mod comparison;
 pub mod device;
 pub mod environment;
+mod fed;
 mod finishing;
 pub mod groups;
 pub mod interrupt;
@@ -17,6 +19,7 @@ mod layer_parity;
 mod live;
 pub mod logits;
 pub mod machine;
+mod member;
 pub mod native;
 mod pilot;
 mod pipes;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use judge::impossible;
-use judge::run::{Ending, Outcome, Waited};
+use judge::run::{Ending, Outcome, Seen, Waited};
 use protocol::{CaseSample, Event, Finish, GpuMemory, Job, Turn};
 
 use crate::clock::now;
 use crate::interrupt;
-use crate::machine::{Confinement, Watched, cpu_time};
+use crate::machine::{Confinement, Watched, cpu_time, nice, peak_bytes};
 use crate::process::{Heard, Process, Reaped};
 use crate::protest::{check_version, describe, last_line, nonsense};
 
@@ -24,6 +24,9 @@ pub(crate) struct Live {
     held: Option<u64>,
     /// What it said, except its answers to turns.
     events: Vec<Event>,
+    /// When it was started, and how much later each of its events came.
+    begun: Instant,
+    heard_ns: Vec<u64>,
     /// The turns that it was asked to take.
     asked: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
@@ -84,6 +87,8 @@ impl Live {
             gpus,
             held: None,
             events: Vec::new(),
+            begun: now(),
+            heard_ns: Vec::new(),
             asked: Vec::new(),
             over,
             left: limit,
@@ -110,6 +115,16 @@ impl Live {
         self.process.as_ref().is_some_and(Process::left_caches_empty)
     }
 
+    /// What was seen of it. To be asked while it waits.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            events_ns: self.heard_ns.clone(),
+            peak_bytes: peak_bytes(self.pid),
+            program: self.process.as_ref().and_then(|process| process.program),
+            nice: nice(self.pid),
+        }
+    }
+
     /// How long it has waited, and what it did meanwhile.
     pub(crate) fn waited(&self) -> Option<Waited> {
         self.waited
@@ -127,41 +142,55 @@ impl Live {
                 return self.give_up::<()>(reason).is_some();
             }
             self.events.push(event);
+            self.heard_ns.push(nanoseconds(self.begun));
             if iterations.is_some() {
+                self.process.iter_mut().for_each(Process::take_orphans);
                 return true;
             }
         }
         false
     }
 
-    /// Lets the worker take its turn at a case: one request. `None` if it can no more.
-    pub(crate) fn request(&mut self, case: usize) -> Option<CaseSample> {
-        match self.turn(Turn::Request { case }, case)? {
-            Answer::Sample(sample) => Some(sample),
-            Answer::Slice { .. } => self.give_up("it answered a whole request with a slice".to_owned()),
+    /// Lets the worker take its turn at a case: one request. Returns how long that took as well, in nanoseconds. `None` if
+    /// it can no more.
+    pub(crate) fn request(&mut self, case: usize, trace: Vec<Vec<u32>>) -> Option<(CaseSample, u64)> {
+        match self.turn(Turn::Request { case, trace }, case)? {
+            (Answer::Sample(sample), ns) => Some((sample, ns)),
+            (Answer::Slice { .. }, _) => self.give_up("it answered a whole request with a slice".to_owned()),
         }
     }
 
     /// Lets the worker compute the next slice of a request, of so many steps behind the prompt pass. `tokens`: those that
-    /// the request then has, unless it is complete. `None` if it can no more, `Some(None)` while the request goes on.
-    pub(crate) fn slice(&mut self, case: usize, steps: usize, tokens: usize) -> Option<Option<CaseSample>> {
-        match self.turn(Turn::Slice { case, steps }, case)? {
-            Answer::Sample(sample) => Some(Some(sample)),
-            Answer::Slice { tokens: made } if made == tokens => Some(None),
-            Answer::Slice { tokens: made } => {
+    /// the request then has, unless it is complete. Returns the sample, unless the request goes on, and how long the slice
+    /// took, in nanoseconds. `None` if it can no more.
+    pub(crate) fn slice(
+        &mut self,
+        (case, trace): (usize, Vec<Vec<u32>>),
+        steps: usize,
+        tokens: usize,
+    ) -> Option<(Option<CaseSample>, u64)> {
+        match self.turn(Turn::Slice { case, steps, trace }, case)? {
+            (Answer::Sample(sample), ns) => Some((Some(sample), ns)),
+            (Answer::Slice { tokens: made }, ns) if made == tokens => Some((None, ns)),
+            (Answer::Slice { tokens: made }, _) => {
                 self.give_up(format!("after a slice its request has to have {tokens} tokens, and has {made}"))
             }
         }
     }
 
-    fn turn(&mut self, turn: Turn, case: usize) -> Option<Answer> {
+    /// The answer to a turn, and how long it took, in nanoseconds.
+    fn turn(&mut self, turn: Turn, case: usize) -> Option<(Answer, u64)> {
+        let begun = now();
         self.ask(turn);
         let other_case = |answered: usize| {
             format!("asked for a request of case {case}, it answered with one of case {answered}")
         };
-        match self.hear()? {
-            Event::Sample(answer) if answer.case == case => Some(Answer::Sample(answer.sample)),
-            Event::Slice(answer) if answer.case == case => Some(Answer::Slice { tokens: answer.tokens }),
+        let (event, ns) = (self.hear()?, nanoseconds(begun));
+        match event {
+            Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer.sample), ns)),
+            Event::Slice(answer) if answer.case == case => {
+                Some((Answer::Slice { tokens: answer.tokens }, ns))
+            }
             Event::Sample(protocol::Sample { case, .. }) | Event::Slice(protocol::Slice { case, .. }) => {
                 self.give_up(other_case(case))
             }
@@ -320,6 +349,10 @@ impl Live {
         }
         None
     }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 /// The event with what its process holds on the GPUs just now, where the worker has not read that itself: references

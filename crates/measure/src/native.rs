@@ -56,7 +56,7 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
             if interrupt::requested() {
                 return Err(Failure::Interrupted);
             }
-            eprintln!("warning: {error:#}; the run goes on without {piece}");
+            foreign::say!("warning: {error:#}; the run goes on without {piece}");
         }
     }
     Ok(())

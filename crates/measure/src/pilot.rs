@@ -1,17 +1,18 @@
-//! The pilot: the first blocks of the first round, from whose costs and variances the number of blocks is chosen. Their
-//! figures take no part in any verdict, so that what is chosen does not depend on what is found.
+//! The number of blocks of a round. A pilot, the first blocks of the first round, measures costs and variances; after each
+//! round all that is known by then chooses again. Only costs and variances count, never the difference that is looked
+//! for; the pilot's figures take no part in any verdict.
 
 use std::time::Instant;
 
-use judge::Metric;
+use judge::components;
 use judge::evidence::{Block, BlocksChosen, Fact, Stage};
-use judge::metrics::Work;
 use judge::noise::Noise;
+use judge::run::{Run, Turn};
 use plan::Rounds;
-use statistics::{Components, Costs, MIN_ROUNDS};
+use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 
 use crate::clock::now;
-use crate::round::Member;
+use crate::member::Member;
 use crate::session::Session;
 use crate::work::{Interrupted, Round, RoundWork};
 
@@ -19,14 +20,11 @@ use crate::work::{Interrupted, Round, RoundWork};
 const ITERATIONS: usize = 2;
 /// Fewest and most blocks of a round.
 const BLOCKS: (usize, usize) = (4, 32);
-/// Standard deviation of a pair's log ratio from round to round that more blocks do not lessen. One round cannot show
-/// it, so it is assumed, as it was found on a shared machine: 2.6 % from process to process, for two
-/// (`docs/methodology.md`).
-const BETWEEN: f64 = 0.037;
-/// The same from block to block, before the pilot's blocks, and the number of blocks that this guess is worth: two
-/// blocks may resemble each other by luck. The guess is of slices: 31 tokens of each contender in slices of 8 differed by
-/// 2.3 to 3.3 % (two-core virtual machines).
-const WITHIN: (f64, usize) = (0.03, 4);
+/// Standard deviations of a pair's log ratio that are assumed before anything is measured, and the degrees of freedom
+/// that each is worth, for two blocks or two rounds may resemble each other by luck. Found on two-core virtual machines:
+/// 31 tokens of each contender in slices of 8 differed by 2.3 to 3.3 %; processes differed by 2.6 %, so that a pair does
+/// by 3.7 % (`docs/methodology.md`).
+const PRIOR: Prior = Prior { components: Components { within: 0.03, between: 0.037 }, worth: (4, 4) };
 
 impl Session<'_> {
     /// Deals the pilot's blocks and tells the number of all others. `begun`: when the processes were started. Returns
@@ -46,7 +44,7 @@ impl Session<'_> {
         let mut spent_s = Vec::new();
         for number in 0..count {
             let (begun, alive) = (now(), members.len());
-            let turns = self.block(Round { blocks: count, ..round }, members, number, 0)?;
+            let turns = self.block(Round { blocks: count, ..round }, members, (number, 0), work)?;
             self.end_failed(members);
             // What a process took that hung is not what a block costs.
             if members.len() == alive {
@@ -56,7 +54,10 @@ impl Session<'_> {
         }
         let block_s = spent_s.iter().sum::<f64>() / spent_s.len().max(1) as f64;
         let costs = Costs { process_s, block_s: block_s.max(1e-6) };
-        let within = self.within(&blocks);
+        let turns = blocks
+            .iter()
+            .flat_map(|block| block.turns.iter().map(|(label, turn)| (block.round, label.as_str(), turn)));
+        let pairs = components::of_pairs(self.plan, turns);
         for mut block in blocks {
             block.turns.iter_mut().for_each(|(_, turn)| turn.stands = false);
             self.tell(Fact::Block(block));
@@ -67,43 +68,44 @@ impl Session<'_> {
         };
         let groups = self.plan.groups.len().max(1);
         let room = (left / (MIN_ROUNDS * groups) as f64 - costs.process_s) / costs.block_s;
-        let fewest = BLOCKS.0.next_multiple_of(cases);
         // To the nearest: the first round's start is slower than those of the others.
         let most = (room.clamp(0.0, BLOCKS.1 as f64) / cases as f64).round() as usize * cases;
-        let most = whole(most.min(BLOCKS.1), cases).max(fewest);
-        let components = Components { within, between: BETWEEN };
-        let best = statistics::blocks(&costs, &components, fewest..=most);
-        let blocks = whole(best.next_multiple_of(cases).min(most), cases);
-        let Costs { process_s, block_s } = costs;
-        self.tell(Fact::Blocks(BlocksChosen { blocks, process_s, block_s, within, between: BETWEEN, most }));
+        let most = whole(most.min(BLOCKS.1), cases).max(BLOCKS.0.next_multiple_of(cases));
+        let blocks = self.choose(round.number, costs, &pairs, most);
         self.spend(Stage::Pilot, dealing);
         Ok(Round { blocks, has_pilot: false, ..round })
     }
 
-    /// Standard deviation of the log ratio of two contenders from block to block, over all pairs. Each case is held
-    /// against its own mean: that prompts differ is no noise.
-    fn within(&self, blocks: &[Block]) -> f64 {
-        let metric = Metric::deciding(self.plan.generation());
-        let figure = |block: &Block, label: &str| {
-            let (_, turn) = block.turns.iter().find(|(of, _)| of == label)?;
-            Some(metric.of_request(&turn.sample, Work::request(self.plan, turn.case))?.ln())
-        };
-        let labels: Vec<&str> = self.plan.contenders.iter().map(|c| c.label.as_str()).collect();
-        let (mut squares, mut freedom) = (0.0, 0);
-        for (place, a) in labels.iter().enumerate() {
-            for b in &labels[place + 1..] {
-                for case in 0..self.plan.prompts.len() {
-                    let of_case = blocks.iter().skip(case).step_by(self.plan.prompts.len());
-                    let ratios: Vec<f64> =
-                        of_case.filter_map(|block| Some(figure(block, a)? - figure(block, b)?)).collect();
-                    let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
-                    squares += ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum::<f64>();
-                    freedom += ratios.len().saturating_sub(1);
-                }
-            }
+    /// Chooses the number of blocks of the rounds to come from all rounds so far, where a pilot chose that of the first.
+    pub(crate) fn choose_again(&mut self) {
+        let Some(before) = self.evidence.blocks.last().copied() else { return };
+        let seconds = |stages: &[Stage]| stages.iter().filter_map(|stage| self.time.get(stage)).sum::<f64>();
+        let turns: Vec<(usize, &str, &Turn)> =
+            self.evidence.runs.iter().flat_map(Run::standing_turns).collect();
+        let rounds = (self.evidence.rounds * self.plan.groups.len().max(1)) as f64;
+        let blocks = turns.len() as f64 / self.plan.contenders.len().max(1) as f64;
+        if rounds == 0.0 || blocks == 0.0 {
+            return;
         }
-        let (guess, worth) = WITHIN;
-        ((squares + worth as f64 * guess.powi(2)) / (freedom + worth) as f64).sqrt()
+        let costs = Costs {
+            process_s: seconds(&[Stage::Starts, Stage::Probes, Stage::Finishing]) / rounds,
+            block_s: seconds(&[Stage::Requests, Stage::Turns]) / blocks,
+        };
+        let pairs = components::of_pairs(self.plan, turns.into_iter());
+        self.choose(self.evidence.rounds, costs, &pairs, before.most);
+    }
+
+    /// Chooses the number of blocks from a round on, and tells it with its reasons.
+    fn choose(&mut self, from_round: usize, costs: Costs, pairs: &[Vec<Vec<f64>>], most: usize) -> usize {
+        let cases = self.plan.prompts.len();
+        let found = statistics::pooled(pairs, cases.saturating_sub(1), &PRIOR);
+        let fewest = BLOCKS.0.next_multiple_of(cases);
+        let best = statistics::blocks(&costs, &found, fewest..=most);
+        let blocks = whole(best.next_multiple_of(cases).min(most), cases);
+        let (Costs { process_s, block_s }, Components { within, between }) = (costs, found);
+        let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most };
+        self.tell(Fact::Blocks(chosen));
+        blocks
     }
 }
 

@@ -9,7 +9,7 @@ use protocol::{Event, Probed, Task};
 
 use crate::clock::now;
 use crate::interrupt;
-use crate::round::Member;
+use crate::member::Member;
 use crate::session::Session;
 use judge::evidence::{Fact, Probe, Process, Stage};
 use judge::run::RunFailure;

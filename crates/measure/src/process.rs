@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use protocol::FileIdentity;
 use tooling::Scratch;
 
 use crate::clock::{monotonic_ns, now};
@@ -22,6 +23,8 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// A running worker with its pipes.
 pub struct Process {
     child: Child,
+    /// The file that was started.
+    pub(crate) program: Option<FileIdentity>,
     /// The clock just before it was started, as the worker can read it.
     pub spawned_at_ns: Option<u64>,
     pipes: Pipes,
@@ -86,11 +89,12 @@ impl Process {
         let (mut child, spawned_at_ns) = {
             let _pinned = cpus.map(Pinned::to);
             let before = monotonic_ns();
-            (command.spawn()?, before)
+            (crate::machine::start(|| command.spawn())?, before)
         };
         let (pipes, inodes) = Pipes::new(&mut child);
         let family = Family::new(child.id(), &mark, inodes);
         Ok(Process {
+            program: std::fs::metadata(binary).ok().as_ref().and_then(identity),
             child,
             spawned_at_ns,
             pipes,
@@ -114,6 +118,11 @@ impl Process {
         // The file that a scratch directory is locked by is always there.
         let entries = |scratch: &Scratch| std::fs::read_dir(scratch.path()).map_or(0, Iterator::count);
         self.caches.as_ref().is_some_and(|scratch| entries(scratch) < 2)
+    }
+
+    /// Takes the orphans that there are for its own.
+    pub(crate) fn take_orphans(&mut self) {
+        self.family.take_orphans();
     }
 
     pub fn id(&self) -> u32 {
@@ -250,6 +259,12 @@ impl Process {
         }
         self.looked = now();
     }
+}
+
+/// What tells a file from another, and from itself after a change.
+pub(crate) fn identity(found: &std::fs::Metadata) -> Option<FileIdentity> {
+    let bundle::FileIdentity { device, inode, bytes, modified_ns } = bundle::FileIdentity::new(found)?;
+    Some(FileIdentity { device, inode, bytes, modified_ns })
 }
 
 /// Kills and reaps the worker, so that none stays behind whatever happens to this program.

@@ -83,7 +83,7 @@ impl Progress {
     pub fn say(&self, text: &str) {
         let text = &*foreign::line(text);
         let text = &self.width.map_or_else(|| text.to_owned(), |width| textwrap::fill(text, width.get()));
-        if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
+        if self.bar.is_hidden() { foreign::say!("{text}") } else { self.bar.println(text) }
     }
 
     pub fn done(&self) {
@@ -103,7 +103,7 @@ impl Lines {
             while ended.recv_timeout(LONGEST_SILENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let seconds = bar.elapsed().as_secs();
                 let text = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                eprintln!("{}:{:02} {text}", seconds / 60, seconds % 60);
+                foreign::say!("{}:{:02} {text}", seconds / 60, seconds % 60);
             }
         });
         Lines { message, _running: running }

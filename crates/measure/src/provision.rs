@@ -26,7 +26,7 @@ const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
 pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     for engine in engines {
         if let Some(file) = places.configs.hiding("engines", &engine.name).filter(|_| !quiet) {
-            eprintln!("note: {} is as {} has it", engine.name, file.display());
+            foreign::say!("note: {} is as {} has it", engine.name, file.display());
         }
     }
     if std::env::var_os(PROVISIONED).is_some() {
@@ -82,7 +82,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     if wanted.reference {
         match objection(&[Precision::F32]) {
             None => precisions.push(Precision::F32),
-            Some(objection) => eprintln!("nothing will be compared with f32: {objection}"),
+            Some(objection) => foreign::say!("nothing will be compared with f32: {objection}"),
         }
     }
     precisions.sort();

@@ -2,8 +2,9 @@
 //! afterwards.
 
 use bundle::Precision;
-use protocol::{Event, Generate, Generated, ParityTask, Score, Task};
+use protocol::{Event, Generate, Generated, ParityTask, Task};
 
+use crate::fed::References;
 use crate::interrupt;
 use crate::logits;
 use crate::session::{PARITY_STEPS, Session};
@@ -16,7 +17,7 @@ use plan::{Contender, KvPrecision};
 impl Session<'_> {
     /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves or, at a
     /// quantised precision, with the numbers that their codes and scales stand for.
-    pub(crate) fn reference(&mut self) -> Option<Reference> {
+    pub(crate) fn reference(&mut self) -> Option<References> {
         let mut candidates: Vec<usize> = (0..self.plan.contenders.len()).collect();
         if let Some(asked) = &self.plan.reference {
             candidates.retain(|&index| self.plan.contenders[index].engine.name == *asked);
@@ -27,7 +28,7 @@ impl Session<'_> {
             let contender = &self.plan.contenders[index];
             self.progress.message(&format!("reference: {} in f32", contender.label));
             match self.reference_by(index) {
-                Ok(reference) => return Some(reference),
+                Ok(own) => return Some(References::new(index, own)),
                 Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
             }
             if interrupt::requested() {
@@ -40,8 +41,7 @@ impl Session<'_> {
     }
 
     pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
-        let quantised = self.plan.precision.is_quantised();
-        let precision = if quantised { self.plan.precision } else { Precision::F32 };
+        let precision = self.reference_precision();
         let file = self.scratch.path().join("reference.safetensors");
         let task = Task::Generate(Generate {
             prompts: self.plan.prefixes(),
@@ -64,7 +64,10 @@ impl Session<'_> {
             return Err("it did not generate the tokens asked for".into());
         }
         let traces = &generated.tokens;
-        let logits = logits::read_parity(&file, &self.parity_shapes())?;
+        let logits = logits::read_parity(&file, &self.parity_shapes());
+        // Nobody who is measured finds it.
+        let _ = std::fs::remove_file(&file);
+        let logits = logits?;
         if logits.len() != traces.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
@@ -72,8 +75,9 @@ impl Session<'_> {
             self.check_shape(case, logits)?;
         }
         // What quantising costs is read along a text that goes token by token.
-        let is_scored = quantised && self.plan.denoise.is_none();
-        let unquantised = is_scored.then(|| self.unquantised(index, traces)).transpose()?;
+        let is_scored = self.plan.precision.is_quantised() && self.plan.denoise.is_none();
+        let unquantised = is_scored.then(|| self.along(index, Precision::F32, std::slice::from_ref(traces)));
+        let unquantised = unquantised.transpose()?.and_then(|mut each| each.pop());
         Ok(Reference { framework: self.plan.contenders[index].label.clone(), generated, logits, unquantised })
     }
 
@@ -90,26 +94,9 @@ impl Session<'_> {
         has_all(&generated.tokens) && (steps == 0 || has_all(&generated.unmasked) && in_steps())
     }
 
-    /// The logits of the model before it was quantised, along `traces`.
-    fn unquantised(
-        &self,
-        index: usize,
-        traces: &[Vec<Vec<u32>>],
-    ) -> std::result::Result<Vec<Logits>, String> {
-        let file = self.scratch.path().join("unquantised.safetensors");
-        let mut scored = Vec::new();
-        for (case, (prompts, traces)) in self.plan.prefixes().into_iter().zip(traces).enumerate() {
-            let sequences =
-                prompts.into_iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat());
-            let sequences: Vec<Vec<u32>> = sequences.collect();
-            let shape = self.score_shape(&sequences);
-            let file_name = file.display().to_string();
-            let task = Task::Score(Score { sequences, piece: 0, file: file_name });
-            self.reference_job(index, Precision::F32, task)?;
-            scored.push(logits::read_score(&file, shape)?.last(self.plan.judged_positions(case)));
-            self.check_shape(case, &scored[case])?;
-        }
-        Ok(scored)
+    /// The precision whose numbers the reference computes with: f32, or dequantised codes.
+    pub(crate) fn reference_precision(&self) -> Precision {
+        if self.plan.precision.is_quantised() { self.plan.precision } else { Precision::F32 }
     }
 
     /// The shape of the logits of sequences, which have one length.
@@ -117,7 +104,7 @@ impl Session<'_> {
         [sequences.len(), sequences.first().map_or(0, Vec::len), self.vocabulary()]
     }
 
-    fn reference_job(
+    pub(crate) fn reference_job(
         &self,
         index: usize,
         precision: Precision,
@@ -134,7 +121,7 @@ impl Session<'_> {
         }
     }
 
-    fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
+    pub(crate) fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
         let positions = self.plan.judged_positions(case);
         if (logits.batch, logits.positions) == (self.plan.batch, positions) {
             return Ok(());
@@ -142,6 +129,7 @@ impl Session<'_> {
         Err("its logits do not have the shape of the prompts".into())
     }
 
+    /// The prompts' own tokens, repeated: what is fed where nobody can give a reference, so that work stays equal.
     pub(crate) fn fallback_traces(&self) -> Generated {
         let continued =
             |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.plan.new_tokens).collect();

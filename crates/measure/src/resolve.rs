@@ -2,7 +2,6 @@
 //! preparing anything is refused first.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -13,6 +12,7 @@ use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
 use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
 
+use crate::apart;
 use crate::device;
 use crate::interrupt;
 use crate::machine::{self, memory};
@@ -42,8 +42,8 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     provision::workers(places, &draft.engines(), quiet)?;
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
-    let tokenizer = Text::open(&bundle)?;
-    let chat = request.chat.then(|| Chat::open(&bundle)).transpose()?;
+    let tokenizer = apart::text(&bundle)?;
+    let chat = request.chat.then(|| apart::chat(&bundle)).transpose()?;
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
@@ -113,7 +113,7 @@ fn say_once(line: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !said.contains(&line) {
-        eprintln!("{line}");
+        foreign::say!("{line}");
         said.insert(line);
     }
 }
@@ -147,18 +147,10 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
     })
 }
 
-/// Most bytes of a file of prompts. It may be a pipe, or a device without end.
-const MOST_BYTES: u64 = 64 << 20;
-
 /// The prompts of a file: TOML as in `configs/suites`, or a prompt a line.
 fn read_file(path: &Path) -> Result<Suite> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
-    read.map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
-    if text.len() as u64 > MOST_BYTES {
-        let most = MOST_BYTES >> 20;
-        return Err(Failure::usage(format!("{} has more than {most} MiB of prompts", path.display())));
-    }
+    let text = foreign::file::read_text(path, foreign::file::INPUT)
+        .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
     prompts_in(path, &text)
 }
 

@@ -183,7 +183,7 @@ impl Results {
     fn failed(&mut self, path: &Path, error: &std::io::Error) {
         let text = format!("cannot save to {}: {error}", path.display());
         if self.failure.is_none() {
-            eprintln!("warning: {text}; measuring goes on");
+            foreign::say!("warning: {text}; measuring goes on");
         }
         self.failure = Some(text);
     }
@@ -192,7 +192,7 @@ impl Results {
 /// The complete lines of a journal. A line that was cut off in mid-write, which may be in the middle of a character, is
 /// left out.
 pub fn complete_lines(path: &Path) -> std::io::Result<String> {
-    let mut bytes = std::fs::read(path)?;
+    let mut bytes = foreign::file::read(path, foreign::file::RESULTS)?;
     bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
     String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }

@@ -7,37 +7,28 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use judge::evidence::{Block, Fact, Process, Stage};
+use judge::memory::{COMPLETE, huge_share};
 use judge::noise::Noise;
 use judge::run::{FailureKind, Place, Purpose, Run, RunFailure, Turn};
-use protocol::{Job, Task};
+use protocol::{Event, Job, Task};
 
 use crate::clock::now;
 use crate::groups;
 use crate::interrupt;
 use crate::live::Live;
+use crate::member::Member;
 use crate::session::Session;
 use crate::slices::Sliced;
 use crate::work::{Interrupted, Round, RoundWork};
 
 /// Number of times that a start is repeated.
 const START_REPEATS: usize = 1;
+/// Number of times in a row that a contender's processes are started again for more huge pages without getting them.
+const PAGE_REPEATS: usize = 2;
 /// Number of times that a block, or a round that is watched as a whole, is repeated.
 const MAX_REPEATS: usize = 2;
 /// Shortest stretch of blocks that is watched on its own: over less time the kernel's counters tell nothing.
 const STRETCH: Duration = Duration::from_millis(500);
-
-/// A process that is warm, and waits for its turns.
-pub(crate) struct Member {
-    /// Its contender's place in the plan.
-    pub(crate) index: usize,
-    pub(crate) live: Live,
-    pub(crate) job: Job,
-    pub(crate) process: Process,
-    /// Number of its events up to the end of warm-up.
-    pub(crate) said: usize,
-    /// Whether it failed in a turn.
-    pub(crate) is_over: bool,
-}
 
 impl Session<'_> {
     /// Runs one round. What is too short to be watched piece by piece is watched as a whole, and repeated as a whole.
@@ -129,7 +120,7 @@ impl Session<'_> {
         self.spend(Stage::Starts, begun);
         let dealt = started.and_then(|()| {
             let round = if round.has_pilot { self.pilot(round, &mut members, begun, work)? } else { round };
-            self.blocks(round, &mut members)?;
+            self.blocks(round, &mut members, work)?;
             self.probe_beside(&members);
             Ok(round)
         });
@@ -194,7 +185,8 @@ impl Session<'_> {
             }
             let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
             // What is compared of a start that stays disturbed is left out; its requests are another matter.
-            if complaints.is_empty() || !self.objects(round, &reason, repeat < START_REPEATS) {
+            let is_disturbed = !complaints.is_empty() && self.objects(round, &reason, repeat < START_REPEATS);
+            if !is_disturbed && !self.lacks_pages(&member, repeat < START_REPEATS) {
                 return Ok(Some(member));
             }
             let framework = Some(contender.label.clone());
@@ -205,12 +197,40 @@ impl Session<'_> {
         unreachable!("repeats end")
     }
 
+    /// Whether a process is started again because fewer of its pages are huge than others have. Where that was of no
+    /// use twice in a row, it is not tried any more: some allocators do not ask for them.
+    fn lacks_pages(&mut self, member: &Member, can_repeat: bool) -> bool {
+        let share = |events: &[Event]| {
+            let warm = events.iter().rev().find_map(|event| match event {
+                Event::Warmup(warm) => Some(&warm.memory),
+                _ => None,
+            });
+            warm.and_then(huge_share)
+        };
+        let given =
+            self.evidence.runs.iter().filter_map(|run| share(&run.events)).any(|share| share >= COMPLETE);
+        let Some(ours) = share(member.live.events()).filter(|_| given) else { return false };
+        let tried = self.page_repeats.entry(member.index).or_default();
+        if ours >= COMPLETE {
+            *tried = 0;
+            return false;
+        }
+        let again = can_repeat && *tried < PAGE_REPEATS;
+        *tried += usize::from(again);
+        again
+    }
+
     /// Deals every member its turns.
-    fn blocks(&mut self, round: Round, members: &mut Vec<Member>) -> Result<(), Interrupted> {
+    fn blocks(
+        &mut self,
+        round: Round,
+        members: &mut Vec<Member>,
+        work: &RoundWork<'_>,
+    ) -> Result<(), Interrupted> {
         let begun = now();
         let (mut next, mut repeat, mut timed_ns, mut disturbed) = (0, 0, 0, 0);
         while next < round.blocks && !members.is_empty() {
-            let (mut dealt, noise) = self.stretch(round, members, next, repeat)?;
+            let (mut dealt, noise) = self.stretch(round, members, (next, repeat), work)?;
             self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();
             let reason = format!("block {}: {}", next + 1, complaints.join(", "));
@@ -252,13 +272,13 @@ impl Session<'_> {
         &mut self,
         round: Round,
         members: &mut [Member],
-        first: usize,
-        repeat: usize,
+        (first, repeat): (usize, usize),
+        work: &RoundWork<'_>,
     ) -> Result<(Vec<Block>, Noise), Interrupted> {
         let (watch, begun) = (self.guard.watch(), now());
         let mut dealt = Vec::new();
         for number in first..round.blocks {
-            let turns = self.block(round, members, round.first + number, repeat)?;
+            let turns = self.block(round, members, (round.first + number, repeat), work)?;
             dealt.push(Block { round: round.number, is_pilot: false, turns, noise: Noise::default() });
             // What is left must be long enough to be watched, too.
             let each = begun.elapsed() / dealt.len() as u32;
@@ -277,12 +297,12 @@ impl Session<'_> {
         &mut self,
         round: Round,
         members: &mut [Member],
-        number: usize,
-        repeat: usize,
+        (number, repeat): (usize, usize),
+        work: &RoundWork<'_>,
     ) -> Result<Vec<(String, Turn)>, Interrupted> {
         self.pause_between_blocks();
         let case = number % self.plan.prompts.len();
-        let slice = self.slice(&members.iter().map(|member| member.live.events()).collect::<Vec<_>>());
+        let slice = self.slice(members);
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
         let (mut turns, mut places) = (Vec::new(), Vec::new());
         let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
@@ -302,10 +322,13 @@ impl Session<'_> {
                 if !places.contains(&index) {
                     places.push(index);
                 }
-                match request.next(&mut member.live, case, slice) {
+                match request.next(&mut member.live, (case, work), slice) {
                     None => member.is_over = true,
                     Some(None) => {}
-                    Some(Some(sample)) => turns.push((request.position, index, sample)),
+                    Some(Some(sample)) => {
+                        let seen_ns = std::mem::take(&mut request.seen_ns);
+                        turns.push((request.position, index, (sample, seen_ns)));
+                    }
                 }
                 if self.plan.schedule.has_turns() {
                     member.live.pause();
@@ -317,9 +340,9 @@ impl Session<'_> {
             }
         }
         turns.sort_by_key(|(position, ..)| *position);
-        let turn = |(position, index, sample)| {
+        let turn = |(position, index, (sample, seen_ns))| {
             let member = members.iter().find(|member| member.index == index)?;
-            let turn = Turn { block: number, repeat, position, case, stands: true, sample };
+            let turn = Turn { block: number, repeat, position, case, stands: true, sample, seen_ns };
             Some((member.process.framework.clone(), turn))
         };
         Ok(turns.into_iter().filter_map(turn).collect())

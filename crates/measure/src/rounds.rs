@@ -8,12 +8,13 @@ use plan::Rounds;
 use statistics::BalancedOrder;
 
 use crate::clock::now;
+use crate::fed::RunWork;
 use crate::session::Session;
 use crate::work::{Interrupted, Round, RoundWork};
 
 impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
-    pub(crate) fn rounds(&mut self, work: &RoundWork<'_>) -> End {
+    pub(crate) fn rounds(&mut self, mut all: RunWork) -> End {
         let mut orders = BalancedOrder::new(self.plan.contenders.len(), self.plan.seed);
         let mut longest = Duration::ZERO;
         let first = now();
@@ -27,9 +28,18 @@ impl Session<'_> {
             }
             let begun = now();
             let order = orders.next().expect("orders have no end");
-            let blocks = self.evidence.iterations(self.plan) * self.plan.prompts.len();
-            let has_pilot = self.plan.has_pilot && self.evidence.blocks.is_none();
+            let blocks = self.evidence.iterations(self.plan, number) * self.plan.prompts.len();
+            let has_pilot = self.plan.has_pilot && self.evidence.blocks.is_empty();
             let round = Round { number, blocks, first: 0, has_pilot };
+            self.feed_round(&mut all, number);
+            let reference = all.references.as_ref().map(|references| &references.own);
+            let work = &RoundWork {
+                traces: reference.map_or(&all.traces, |reference| &reference.generated),
+                reference,
+                of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
+                parity: all.parity,
+                begun: all.begun,
+            };
             if let Err(Interrupted) = self.round(round, &order, work) {
                 return End::Interrupted;
             }
@@ -39,14 +49,28 @@ impl Session<'_> {
             }
             longest = longest.max(begun.elapsed());
             let judging = now();
-            let end = self.enough(work.begun.elapsed() + longest);
+            self.choose_again();
+            let end = self.enough(all.begun.elapsed() + longest);
             self.spend(Stage::Judging, judging);
             self.tell_time();
             if let Some(end) = end {
                 return end;
             }
-            self.show_progress(first.elapsed(), work.begun.elapsed());
+            self.show_progress(first.elapsed(), all.begun.elapsed());
         }
+    }
+
+    /// Computes what a round is fed, if that is not known yet.
+    fn feed_round(&mut self, all: &mut RunWork, number: usize) {
+        let Some(references) = &mut all.references else { return };
+        let begun = now();
+        // Traces of earlier rounds serve once more.
+        if let Err(reason) = self.feed(references, number)
+            && number == 0
+        {
+            self.tell(Fact::OwnTraces { reason });
+        }
+        self.spend(Stage::Reference, begun);
     }
 
     /// Whether automatic rounds may end. `next` is when another round would end, measured from the start.

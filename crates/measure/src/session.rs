@@ -1,12 +1,11 @@
 //! One measuring session: the workers of a plan, their machine, and the facts they yield. Every fact is written to the
 //! journal before it joins the evidence, so a run that is killed keeps what it had.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use bundle::Bundle;
 use judge::evidence::{Evidence, Fact, Stage, Stages};
-use judge::parity::Reference;
 use judge::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, Plan, Result};
 use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
@@ -17,6 +16,7 @@ use crate::clock::now;
 use crate::machine::Guard;
 use crate::places::Places;
 use crate::prober::Prober;
+use crate::process::identity;
 use crate::progress::Progress;
 use crate::results::Results;
 use crate::worker::Worker;
@@ -43,10 +43,10 @@ pub struct Session<'a> {
     pub(crate) block_orders: BalancedOrder,
     /// The orders of slices behind the first of a block.
     pub(crate) slice_orders: BalancedOrder,
-    /// Timed tokens of a slice, once they are chosen.
-    pub(crate) slice: Option<usize>,
-    /// Files that a worker has hashed.
-    pub(crate) hashed: BTreeSet<FileIdentity>,
+    /// Number of times in a row that processes of a contender were started again for more huge pages and got none.
+    pub(crate) page_repeats: BTreeMap<usize, usize>,
+    /// Files that a worker has hashed, with the contender's label.
+    pub(crate) hashed: BTreeSet<(String, FileIdentity)>,
     /// Whether turns of this round were too short to be watched.
     pub(crate) unwatched: bool,
     /// Whether something in this round stayed disturbed, although it was repeated.
@@ -74,7 +74,7 @@ impl<'a> Session<'a> {
             let own_caches = launch::own_caches(contender, plan.kernel_cache);
             Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
         };
-        Ok(Session {
+        let mut session = Session {
             plan,
             bundle,
             workers: plan.contenders.iter().map(worker).collect(),
@@ -88,13 +88,29 @@ impl<'a> Session<'a> {
             // Not the seed of the rounds' own orders.
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
             slice_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(16)),
-            slice: None,
+            page_repeats: BTreeMap::new(),
             hashed: BTreeSet::new(),
             unwatched: false,
             stays_disturbed: false,
             too_noisy: None,
             time: Stages::new(),
-        })
+        };
+        session.tell_hashes();
+        Ok(session)
+    }
+
+    /// Tells the weights files whose hashes are known: the bundle was verified when it was opened.
+    fn tell_hashes(&mut self) {
+        for precision in self.bundle.precisions() {
+            let record = self.bundle.manifest().files.get(&precision.file_name());
+            let path = self.bundle.weights_path(precision).ok();
+            let identity = path.and_then(|path| identity(&std::fs::metadata(path).ok()?));
+            if let (Some(record), Some(identity)) = (record, identity)
+                && self.plan.contenders.iter().any(|contender| contender.precision == precision)
+            {
+                self.tell(Fact::Hashed { identity, sha256: record.sha256.clone() });
+            }
+        }
     }
 
     /// The evidence, and the directory that it was written to.
@@ -129,12 +145,6 @@ impl<'a> Session<'a> {
 
     pub(crate) fn tell_time(&mut self) {
         self.tell(Fact::Time { stages: self.time.clone() });
-    }
-
-    /// The tokens that everyone is fed while being timed. If nobody can give a trace, the prompts' own tokens serve, so
-    /// that work stays equal.
-    pub(crate) fn traces(&self, reference: Option<&Reference>) -> Generated {
-        reference.map_or_else(|| self.fallback_traces(), |reference| reference.generated.clone())
     }
 
     pub(crate) fn is_absent(&self, contender: &Contender) -> bool {

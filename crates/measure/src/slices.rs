@@ -1,11 +1,14 @@
 //! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few
 //! tokens meet the same machine, those that alternate whole requests do not.
 
+use judge::evidence::{Fact, Slices};
 use plan::SliceAsked;
 use protocol::{CaseSample, Event};
 
 use crate::live::Live;
+use crate::member::Member;
 use crate::session::Session;
+use crate::work::RoundWork;
 
 /// Timed tokens of a slice.
 const TOKENS: usize = 8;
@@ -17,22 +20,39 @@ const SECONDS: (f64, f64) = (0.05, 0.2);
 const LEAD_IN: usize = 1;
 
 impl Session<'_> {
-    /// Timed tokens of a slice; `None` if each turn is a whole request. `members`: what each process has sent.
-    pub(crate) fn slice(&mut self, members: &[&[Event]]) -> Option<usize> {
-        let can_pause = |events: &&[Event]| {
-            events.iter().any(|event| matches!(event, Event::Hello(hello) if hello.slices == Some(true)))
-        };
-        if members.len() < 2 || !self.plan.has_slices() || !members.iter().all(can_pause) {
-            return None;
+    /// Timed tokens of a slice; `None` if each turn is a whole request. The first block chooses for all.
+    pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
+        if self.evidence.slices.is_none() && !members.is_empty() {
+            let slices = match self.tokens(members) {
+                Ok(tokens) => Slices::Tokens { tokens, lead_in: LEAD_IN },
+                Err(reason) => Slices::Whole { reason },
+            };
+            self.tell(Fact::Slices { slices });
+        }
+        match self.evidence.slices {
+            Some(Slices::Tokens { tokens, .. }) if members.len() > 1 => Some(tokens),
+            _ => None,
+        }
+    }
+
+    /// Timed tokens of a slice, or the reason for whole requests.
+    fn tokens(&self, members: &[Member]) -> Result<usize, String> {
+        if let Some(reason) = self.plan.whole_requests() {
+            return Err(reason.into());
+        }
+        let can_pause = |event: &Event| matches!(event, Event::Hello(hello) if hello.slices == Some(true));
+        if members.len() < 2 {
+            return Err("no other framework waits for a turn".into());
+        }
+        if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
+            return Err(format!("{} cannot pause within a request", other.process.framework));
         }
         let gaps = self.plan.new_tokens.saturating_sub(1);
-        let tokens = match (self.plan.slice, self.slice) {
-            (SliceAsked::Tokens(tokens), _) => tokens as usize,
-            (_, Some(tokens)) => tokens,
-            (..) => tokens(members.iter().filter_map(|events| token_s(events)), gaps)?,
+        let tokens = match self.plan.slice {
+            SliceAsked::Tokens(tokens) => (gaps > LEAD_IN).then_some(tokens as usize),
+            _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps),
         };
-        self.slice = Some(tokens);
-        (gaps > LEAD_IN).then_some(tokens)
+        tokens.ok_or_else(|| format!("{} new tokens are too few for two slices", self.plan.new_tokens))
     }
 }
 
@@ -66,11 +86,13 @@ pub(crate) struct Sliced {
     pub(crate) position: usize,
     tokens: usize,
     lead_in: Vec<usize>,
+    /// How long each slice took by the driver's clock, in nanoseconds.
+    pub(crate) seen_ns: Vec<u64>,
 }
 
 impl Sliced {
     pub(crate) fn new(position: usize) -> Sliced {
-        Sliced { position, tokens: 0, lead_in: Vec::new() }
+        Sliced { position, tokens: 0, lead_in: Vec::new(), seen_ns: Vec::new() }
     }
 
     /// The next slice, of so many timed tokens, or the whole request. `None` if the worker can no more, `Some(None)`
@@ -78,10 +100,15 @@ impl Sliced {
     pub(crate) fn next(
         &mut self,
         live: &mut Live,
-        case: usize,
+        (case, work): (usize, &RoundWork<'_>),
         slice: Option<usize>,
     ) -> Option<Option<CaseSample>> {
-        let Some(timed) = slice else { return live.request(case).map(Some) };
+        let trace = if self.tokens == 0 { work.fed(case) } else { Vec::new() };
+        let Some(timed) = slice else {
+            let (sample, ns) = live.request(case, trace)?;
+            self.seen_ns.push(ns);
+            return Some(Some(sample));
+        };
         let steps = timed + LEAD_IN;
         let tokens = match self.tokens {
             0 => 1,
@@ -90,7 +117,8 @@ impl Sliced {
                 made + steps
             }
         };
-        let answer = live.slice(case, steps, tokens)?;
+        let (answer, ns) = live.slice((case, trace), steps, tokens)?;
+        self.seen_ns.push(ns);
         self.tokens = tokens;
         Some(answer.map(|sample| {
             let places = self.lead_in.iter().copied().filter(|&place| place < sample.gaps_ns.len());

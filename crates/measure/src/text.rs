@@ -6,16 +6,15 @@ use bundle::{Bundle, Precision};
 use protocol::{Score, Task};
 use tempfile::TempPath;
 
-use crate::interrupt;
 use crate::logits;
 use crate::places::Places;
 use crate::session::Session;
+use crate::{apart, interrupt};
 use judge::evidence::Fact;
 use judge::logits::Logits;
 use judge::run::RunFailure;
 use judge::text::{TextScore, TextSums};
 use plan::Contender;
-use plan::prompts::Text;
 
 /// Number of positions that the engine computes at a time, so that its own buffers stay small.
 const PIECE: usize = 128;
@@ -31,12 +30,13 @@ pub struct TextReference {
 /// Token ids of the bundled text. `Err` if the model has no tokenizer.
 pub fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, String> {
     let path = places.configs.base().join("texts/prose.txt");
-    let prose = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let prose = foreign::file::read_text(&path, foreign::file::INPUT)
+        .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let prose = prose.split_whitespace().collect::<Vec<_>>().join(" ");
     if bundle.tokenizer().is_none() {
         return Err("the model has no tokenizer".into());
     }
-    Text::open(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
+    apart::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
 }
 
 impl Session<'_> {

@@ -5,17 +5,29 @@ use std::time::Instant;
 use judge::parity::Reference;
 use protocol::Generated;
 
-/// The work of every process of every round.
+/// The work of every process of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundWork<'a> {
-    /// Tokens that are fed; of masked diffusion, with the step that unmasks each.
+    /// Tokens that are fed in warm-up, and that logits are taken along; of masked diffusion, with the step that unmasks
+    /// each.
     pub(crate) traces: &'a Generated,
-    /// The outputs to compare with.
+    /// The outputs to compare with, along these traces.
     pub(crate) reference: Option<&'a Reference>,
+    /// The outputs that the tokens of requests are compared with, along what requests are fed.
+    pub(crate) of_requests: Option<&'a Reference>,
     /// Whether processes write logits in some rounds, to be compared with the reference.
     pub(crate) parity: bool,
     /// When the time budget of automatic rounds began.
     pub(crate) begun: Instant,
+}
+
+impl RoundWork<'_> {
+    /// What a request of a case is fed, where that is not the case's own trace: `[sequence][token]`.
+    pub(crate) fn fed(&self, case: usize) -> Vec<Vec<u32>> {
+        let is_own = |fed: &&Reference| self.reference.is_some_and(|own| std::ptr::eq(own, *fed));
+        let fed = self.of_requests.filter(|fed| !is_own(fed));
+        fed.and_then(|fed| fed.generated.tokens.get(case).cloned()).unwrap_or_default()
+    }
 }
 
 /// One round.

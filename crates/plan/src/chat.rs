@@ -5,7 +5,7 @@
 //! `strftime_now`. The clock of `strftime_now` stands still: the same request gives the same tokens on every day.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bundle::Bundle;
 use configs::Suite;
@@ -16,6 +16,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use time::PrimitiveDateTime;
 use time::macros::datetime;
 
+use crate::asked::{Asked, Question};
 use crate::{Failure, Request, Result};
 
 /// What a template's errors call it.
@@ -26,7 +27,32 @@ const TODAY: PrimitiveDateTime = datetime!(2024-07-26 12:00:00);
 const MOST_STEPS: u64 = 1_000_000;
 
 /// The chat template of a model.
-pub struct Chat {
+pub enum Chat {
+    Here(Box<Template>),
+    /// In a process of its own.
+    Apart(Asked),
+}
+
+impl Chat {
+    /// The template of a prepared model.
+    pub fn open(bundle: &Bundle) -> Result<Chat> {
+        Template::open(bundle).map(|template| Chat::Here(Box::new(template)))
+    }
+
+    /// The text that the model is fed for `prompt`, special tokens included.
+    pub fn render(&self, prompt: &str) -> Result<String> {
+        match self {
+            Chat::Here(template) => template.render(prompt),
+            Chat::Apart(process) => {
+                let text = process.text(&Question::Render { prompt: prompt.to_owned() })?;
+                text.ok_or_else(|| Failure::failed("the chat template gave no text"))
+            }
+        }
+    }
+}
+
+/// A template that is rendered in this process.
+pub struct Template {
     model: String,
     environment: Environment<'static>,
     /// Texts of the special tokens, such as `bos_token`.
@@ -41,25 +67,29 @@ struct Stored {
     tokens: BTreeMap<String, String>,
 }
 
-impl Chat {
-    /// The template of a prepared model.
-    pub fn open(bundle: &Bundle) -> Result<Chat> {
+/// The file of a model's template, or why it has none.
+pub fn file(bundle: &Bundle) -> Result<PathBuf> {
+    let model = &bundle.manifest().name;
+    if bundle.tokenizer().is_none() {
+        return Err(Failure::usage(format!(
+            "{model} has no tokenizer, and so no tokens for a chat: leave out --chat, or take a model that has one"
+        )));
+    }
+    bundle.chat_template().ok_or_else(|| {
+        Failure::usage(format!(
+            "{model} has no chat template: leave out --chat, or take a model that was tuned for chats"
+        ))
+    })
+}
+
+impl Template {
+    fn open(bundle: &Bundle) -> Result<Template> {
         let model = &bundle.manifest().name;
-        if bundle.tokenizer().is_none() {
-            return Err(Failure::usage(format!(
-                "{model} has no tokenizer, and so no tokens for a chat: leave out --chat, or take a model that has one"
-            )));
-        }
-        let Some(path) = bundle.chat_template() else {
-            return Err(Failure::usage(format!(
-                "{model} has no chat template: leave out --chat, or take a model that was tuned for chats"
-            )));
-        };
-        let Stored { chat_template, tokens } = read(&path)?;
-        Chat::new(model, &chat_template, tokens)
+        let Stored { chat_template, tokens } = read(&file(bundle)?)?;
+        Template::new(model, &chat_template, tokens)
     }
 
-    fn new(model: &str, template: &str, tokens: BTreeMap<String, String>) -> Result<Chat> {
+    fn new(model: &str, template: &str, tokens: BTreeMap<String, String>) -> Result<Template> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -68,15 +98,14 @@ impl Chat {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
-        let chat = |environment| Chat { model: model.to_owned(), environment, tokens };
+        let chat = |environment| Template { model: model.to_owned(), environment, tokens };
         match environment.add_template_owned(NAME, without_markers(template)) {
             Ok(()) => Ok(chat(environment)),
             Err(error) => Err(chat(environment).fails(&error)),
         }
     }
 
-    /// The text that the model is fed for `prompt`, special tokens included.
-    pub fn render(&self, prompt: &str) -> Result<String> {
+    fn render(&self, prompt: &str) -> Result<String> {
         let mut values: BTreeMap<&str, Value> = BTreeMap::new();
         values.extend(self.tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str()))));
         values.insert("messages", Value::from(vec![context! { role => "user", content => prompt }]));
@@ -122,7 +151,8 @@ pub fn line(name: &str, text: &str, tokens: &[u32]) -> String {
 
 fn read(path: &Path) -> Result<Stored> {
     let cannot = |reason: String| Failure::usage(format!("cannot read {}: {reason}", path.display()));
-    let bytes = std::fs::read(path).map_err(|error| cannot(error.to_string()))?;
+    let bytes =
+        foreign::file::read(path, foreign::file::CONFIG).map_err(|error| cannot(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| cannot(error.to_string()))
 }
 
@@ -204,10 +234,10 @@ impl Formatter for Spaced {
 mod tests {
     use super::*;
 
-    fn chat(template: &str) -> Result<Chat> {
+    fn chat(template: &str) -> Result<Template> {
         let tokens = [("bos_token", "<s>"), ("eos_token", "</s>")];
         let tokens = tokens.map(|(name, token)| (name.to_owned(), token.to_owned()));
-        Chat::new("mine", template, tokens.into())
+        Template::new("mine", template, tokens.into())
     }
 
     fn rendered(template: &str) -> String {

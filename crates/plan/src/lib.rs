@@ -5,7 +5,9 @@
 //! prompts as token ids, rounds. Making either reads no file, no clock and no machine.
 
 pub mod ab;
+pub mod apart;
 mod arms;
+pub mod asked;
 pub mod axes;
 mod cells;
 pub mod chat;

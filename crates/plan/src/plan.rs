@@ -275,13 +275,20 @@ impl Plan {
         LEAD_IN
     }
 
-    /// Whether contenders take turns within a request. A GPU's clock falls while others have their turns, so there each
-    /// turn is a whole request behind an untimed one, and so it is of masked diffusion, which cannot pause.
-    pub fn has_slices(&self) -> bool {
-        self.slice != SliceAsked::Off
-            && self.schedule.has_turns()
-            && self.device == "cpu"
-            && self.denoise.is_none()
+    /// Why each turn is a whole request; `None` if contenders take turns within requests. A GPU's clock falls while others
+    /// have their turns, so there each request comes behind an untimed one. Masked diffusion cannot pause.
+    pub fn whole_requests(&self) -> Option<&'static str> {
+        if self.slice == SliceAsked::Off {
+            Some("--slice off")
+        } else if !self.schedule.has_turns() {
+            Some("frameworks are measured one after another")
+        } else if self.device != "cpu" {
+            Some("a GPU's clock falls during a pause")
+        } else if self.denoise.is_some() {
+            Some("masked diffusion has no slices")
+        } else {
+            None
+        }
     }
 
     /// Number of positions of a case whose logits parity compares.

@@ -10,6 +10,7 @@ use configs::{Suite, SuitePrompt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::asked::{Asked, Question};
 use crate::chat::Chat;
 use crate::survived::survived;
 use crate::{Failure, Result};
@@ -48,6 +49,8 @@ pub enum Text {
     Bytes {
         vocabulary: usize,
     },
+    /// A tokenizer in a process of its own.
+    Apart(Asked),
 }
 
 /// Refuses what is no JSON, wherever in it, and tables of SentencePiece, which the tokenizer library takes at their word.
@@ -80,7 +83,7 @@ impl Text {
         let Some(path) = bundle.tokenizer() else {
             return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
         };
-        let bytes = std::fs::read(&path)
+        let bytes = foreign::file::read(&path, foreign::file::INPUT)
             .map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))?;
         Text::parse(&path, &bytes)
     }
@@ -109,9 +112,10 @@ impl Text {
                 let encoding = encoding.map_err(|why| refused(&why))?;
                 Ok(encoding.get_ids().to_vec())
             }
+            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned() }),
             Text::Bytes { vocabulary } => {
                 static SAID: Once = Once::new();
-                SAID.call_once(|| eprintln!("the model has no tokenizer: text is taken byte by byte"));
+                SAID.call_once(|| foreign::say!("the model has no tokenizer: text is taken byte by byte"));
                 Ok(text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect())
             }
         }
@@ -119,7 +123,11 @@ impl Text {
 
     /// The text of `tokens`; `None` without a tokenizer.
     pub fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
-        let Text::Tokens(tokenizer) = self else { return Ok(None) };
+        let tokenizer = match self {
+            Text::Tokens(tokenizer) => tokenizer,
+            Text::Apart(process) => return process.text(&Question::Decode { tokens: tokens.to_vec() }),
+            Text::Bytes { .. } => return Ok(None),
+        };
         let failed =
             |why: &dyn std::fmt::Display| Failure::failed(format!("cannot turn tokens into text: {why}"));
         let text = survived(|| tokenizer.decode(tokens, false)).map_err(|why| failed(&why))?;
@@ -129,7 +137,7 @@ impl Text {
     /// Tokens that extend a prompt, to be repeated.
     fn filler(&self) -> Result<Vec<u32>> {
         match self {
-            Text::Tokens(_) => self.encode(PASSAGE),
+            Text::Tokens(_) | Text::Apart(_) => self.encode(PASSAGE),
             // Any ids will do if all engines get the same. A full-period walk of the vocabulary touches more of the
             // embedding than bytes do.
             Text::Bytes { vocabulary } => {

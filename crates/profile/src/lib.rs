@@ -212,7 +212,7 @@ fn requests(args: &Args) -> usize {
 
 /// A job and its turns, a line each.
 fn lines(job: &Job, requests: usize) -> Result<String> {
-    let turns = std::iter::repeat_n(Turn::Request { case: 0 }, requests);
+    let turns = std::iter::repeat_n(Turn::request(0), requests);
     let mut text = serde_json::to_string(job)? + "\n";
     for turn in turns.chain([Turn::Finish(Finish::default())]) {
         text += &(serde_json::to_string(&turn)? + "\n");

@@ -103,13 +103,36 @@ pub struct Measure {
 #[serde(tag = "turn", rename_all = "snake_case")]
 pub enum Turn {
     /// One request of a case, by its number from 0. The answer is one [`Event::Sample`](crate::Event::Sample).
-    Request { case: usize },
+    Request {
+        case: usize,
+        /// `[batch][new tokens]`: what is fed in [`Decode::Forced`]; the case's own trace where this is left out.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        trace: Vec<Vec<u32>>,
+    },
     /// The next slice of a request of a case: its prompt pass if no request is under way, else so many steps of it, of
     /// one token each, or as many as it still has. The answer is a [`Event::Slice`](crate::Event::Slice), and to the
     /// last slice of a request the [`Event::Sample`](crate::Event::Sample). The time between two slices is in no gap.
-    Slice { case: usize, steps: usize },
+    Slice {
+        case: usize,
+        steps: usize,
+        /// As of a whole request, with its first slice.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        trace: Vec<Vec<u32>>,
+    },
     /// No more requests: say what they used, and end.
     Finish(Finish),
+}
+
+impl Turn {
+    /// A request of a case with the case's own trace.
+    pub fn request(case: usize) -> Turn {
+        Turn::Request { case, trace: Vec::new() }
+    }
+
+    /// A slice of such a request.
+    pub fn slice(case: usize, steps: usize) -> Turn {
+        Turn::Slice { case, steps, trace: Vec::new() }
+    }
 }
 
 /// What is read after the last sample.

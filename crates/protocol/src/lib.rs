@@ -23,7 +23,7 @@ pub use memory::*;
 pub use trace::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 #[cfg(test)]
 mod tests {
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_turn_is_one_line() {
         for (text, turn) in [
-            (r#"{"turn":"request","case":1}"#, Turn::Request { case: 1 }),
+            (r#"{"turn":"request","case":1}"#, Turn::request(1)),
             (r#"{"turn":"finish"}"#, Turn::Finish(Finish::default())),
         ] {
             assert_eq!(serde_json::from_str::<Turn>(text).unwrap(), turn);
@@ -100,7 +100,7 @@ mod tests {
         let job: Job = serde_json::from_str(asked.next().unwrap()).unwrap();
         assert_eq!(job.protocol, VERSION);
         let turns: Vec<Turn> = asked.map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(matches!(turns.as_slice(), [Turn::Request { case: 0 }, Turn::Finish(_)]), "{turns:?}");
+        assert!(matches!(turns.as_slice(), [Turn::Request { case: 0, .. }, Turn::Finish(_)]), "{turns:?}");
         let lines = blocks[1].lines().filter(|line| line.starts_with('{'));
         let events: Vec<Event> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));

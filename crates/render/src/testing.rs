@@ -125,7 +125,7 @@ fn facts() -> Report {
         crossed: None,
         rounds: 6,
         blocks: None,
-        slice_tokens: None,
+        slices: None,
         time: Default::default(),
         end: End::Planned,
         prompts: Vec::new(),

@@ -58,7 +58,7 @@ impl<'a> Runner<'a> {
         engine: &mut E,
     ) -> Result<(u64, CaseSample), ServeError> {
         self.fill_context(engine, 0)?;
-        self.whole(engine, 0)
+        self.whole(engine, 0, Vec::new())
     }
 
     pub(crate) fn iteration<E: InferenceEngine>(
@@ -69,7 +69,7 @@ impl<'a> Runner<'a> {
         let mut cases = Vec::with_capacity(self.cases.len());
         for case in 0..self.cases.len() {
             self.fill_context(engine, case)?;
-            cases.push(self.request(engine, case)?);
+            cases.push(self.request(engine, case, Vec::new())?);
         }
         Ok(Iteration { index, cases })
     }
@@ -86,7 +86,7 @@ impl<'a> Runner<'a> {
             Some((_, steps)) => drop(self.denoise(engine, case, new_tokens.min(*steps))?),
             None => {
                 self.fill_context(engine, case)?;
-                drop(self.timed(engine, case, new_tokens.min(self.new_tokens))?);
+                drop(self.timed(engine, (case, Vec::new()), new_tokens.min(self.new_tokens))?);
             }
         }
         Ok(())
@@ -106,13 +106,15 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// One request of a case, whose context is in the cache ([`Self::fill_context`]).
+    /// One request of a case, whose context is in the cache ([`Self::fill_context`]), with a trace of its own unless that
+    /// is empty.
     pub(crate) fn request<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         case: usize,
+        trace: Vec<Vec<u32>>,
     ) -> Result<CaseSample, ServeError> {
-        Ok(self.whole(engine, case)?.1)
+        Ok(self.whole(engine, case, trace)?.1)
     }
 
     /// A request to its last token or step, and the clock's reading at its start.
@@ -120,10 +122,11 @@ impl<'a> Runner<'a> {
         &mut self,
         engine: &mut E,
         case: usize,
+        trace: Vec<Vec<u32>>,
     ) -> Result<(u64, CaseSample), ServeError> {
         match &self.denoiser {
             Some((_, steps)) => self.denoise(engine, case, *steps),
-            None => self.timed(engine, case, self.new_tokens),
+            None => self.timed(engine, (case, trace), self.new_tokens),
         }
     }
 
@@ -143,25 +146,28 @@ impl<'a> Runner<'a> {
     pub(crate) fn timed<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
-        index: usize,
+        (index, trace): (usize, Vec<Vec<u32>>),
         new_tokens: usize,
     ) -> Result<(u64, CaseSample), ServeError> {
-        let mut request = self.begin(engine, index)?;
+        let mut request = self.begin(engine, index, trace)?;
         self.advance(engine, &mut request, new_tokens - 1)?;
         Ok((request.start_ns, self.complete(request)))
     }
 
-    /// The prompt pass of a request, up to its first token. Its context is in the cache ([`Self::fill_context`]).
+    /// The prompt pass of a request, up to its first token. Its context is in the cache ([`Self::fill_context`]). `trace`:
+    /// what it is fed, if that is not the case's own.
     pub(crate) fn begin<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
         index: usize,
+        trace: Vec<Vec<u32>>,
     ) -> Result<UnderWay, ServeError> {
         let case = &self.cases[index];
         let request = Request::new(case, self.new_tokens, self.kv_cache);
         let Request { batch, capacity, .. } = request;
         let mut under_way = UnderWay {
             case: index,
+            trace,
             batch,
             capacity,
             start_ns: 0,
@@ -200,7 +206,10 @@ impl<'a> Runner<'a> {
             let feed = &mut request.feed;
             feed.clear();
             match self.decode {
-                Decode::Forced => feed.extend(case.trace.iter().map(|row| row[step - 1])),
+                Decode::Forced => {
+                    let trace = if request.trace.is_empty() { &case.trace } else { &request.trace };
+                    feed.extend(trace.iter().map(|row| row[step - 1]));
+                }
                 Decode::Greedy | Decode::Sampled(_) => {
                     feed.extend_from_slice(&self.chosen.tokens[(step - 1) * batch..]);
                 }
@@ -252,6 +261,8 @@ impl<'a> Runner<'a> {
 /// A request between two of its steps, with room for all of them.
 pub(crate) struct UnderWay {
     pub(crate) case: usize,
+    /// What it is fed, if that is not the case's own trace.
+    trace: Vec<Vec<u32>>,
     batch: usize,
     capacity: usize,
     start_ns: u64,

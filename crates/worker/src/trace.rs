@@ -48,7 +48,7 @@ pub(crate) fn trace<E: InferenceEngine>(
     let mut requests = Vec::new();
     for (phase, new_tokens) in [("cold start", 1), ("warm-up", task.new_tokens), ("request", task.new_tokens)]
     {
-        let (start_ns, sample) = runner.timed(engine, 0, new_tokens)?;
+        let (start_ns, sample) = runner.timed(engine, (0, Vec::new()), new_tokens)?;
         let mut end_ns = start_ns + sample.first_token_ns;
         let mut tokens_ns = vec![end_ns];
         for gap in sample.gaps_ns {

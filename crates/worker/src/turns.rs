@@ -7,7 +7,7 @@
 use std::io::BufRead;
 
 use engine::InferenceEngine;
-use protocol::{Energy, Event, Finish, HandOver, Measure, Sample, Slice, Turn, Usage};
+use protocol::{Case, Energy, Event, Finish, HandOver, Measure, Sample, Slice, Turn, Usage};
 
 use crate::clock;
 use crate::energy::Meter;
@@ -35,15 +35,15 @@ pub(crate) fn take<E: InferenceEngine>(
         check(&turn, task, under_way.as_ref())?;
         let (case, sample) = match turn {
             Turn::Finish(finish) => break finish,
-            Turn::Request { case } => {
+            Turn::Request { case, trace } => {
                 prepare(engine, runner, (case, task.lead_in), gpu)?;
-                (case, spent.during(gpu, || runner.request(engine, case))?)
+                (case, spent.during(gpu, || runner.request(engine, case, trace))?)
             }
-            Turn::Slice { case, steps } => {
+            Turn::Slice { case, steps, trace } => {
                 let request = match under_way.take() {
                     None => {
                         prepare(engine, runner, (case, task.lead_in), gpu)?;
-                        spent.during(gpu, || runner.begin(engine, case))?
+                        spent.during(gpu, || runner.begin(engine, case, trace))?
                     }
                     Some(mut request) => {
                         spent.during(gpu, || runner.advance(engine, &mut request, steps))?;
@@ -99,11 +99,14 @@ fn prepare<E: InferenceEngine>(
 
 /// Refuses a turn that cannot be taken.
 fn check(turn: &Turn, task: &Measure, under_way: Option<&UnderWay>) -> Result<(), ServeError> {
-    let (Turn::Request { case } | Turn::Slice { case, .. }) = turn else { return Ok(()) };
+    let (Turn::Request { case, trace } | Turn::Slice { case, trace, .. }) = turn else { return Ok(()) };
     let count = task.cases.len();
     let refuse = |reason: String| Err(ServeError::Job(reason));
     match (turn, under_way) {
         _ if *case >= count => refuse(format!("a turn asks for case {case}, and there are {count}")),
+        _ if !fits(trace, &task.cases[*case], task.new_tokens) => {
+            refuse("a turn's trace needs a row for each prompt, as long as the new tokens".into())
+        }
         (Turn::Slice { .. }, _) if task.denoise.is_some() => {
             refuse("a request of masked diffusion has no slices: ask for whole requests".into())
         }
@@ -115,6 +118,11 @@ fn check(turn: &Turn, task: &Measure, under_way: Option<&UnderWay>) -> Result<()
         }
         (_, None) => Ok(()),
     }
+}
+
+/// Whether a turn's trace has the shape of the case's own, or is left out.
+fn fits(trace: &[Vec<u32>], case: &Case, new_tokens: usize) -> bool {
+    trace.is_empty() || trace.len() == case.prompts.len() && trace.iter().all(|row| row.len() == new_tokens)
 }
 
 /// Most untimed beginnings of a request before a turn.

@@ -43,9 +43,13 @@ class Runner:
         if context:
             self._begin(context, len(prompt), capacity)
 
-    def request(self, case):
+    def case(self, number, trace=None):
+        """A case by its number, with a trace of a request's own if there is one."""
+        return {**self._cases[number], "trace": trace} if trace else self._cases[number]
+
+    def request(self, case, trace=None):
         """One request of a case, by its number, whose context is in the cache."""
-        return self._request(self._cases[case], self._whole())[1]
+        return self._request(self.case(case, trace), self._whole())[1]
 
     def _whole(self):
         """The tokens, or the steps of denoising, of a request."""

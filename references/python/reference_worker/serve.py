@@ -10,7 +10,7 @@ from .features import check_features, keep_within_window
 from .memory import Phase
 from .runner import Slowed
 
-VERSION = 6
+VERSION = 7
 LARGEST_SLOWDOWN = 10
 
 

@@ -14,17 +14,18 @@ from .memory import Phase
 
 def take(runner, task, stream, send):
     """Takes turns until the last. What the requests used, and what is asked for after them."""
-    phase, spent, under_way = Phase(), Spent(), None
-    while (turn := _next(stream, task, under_way))["turn"] != "finish":
+    phase, spent, under_way, number = Phase(), Spent(), None, None
+    while (turn := _next(stream, task, number if under_way else None))["turn"] != "finish":
         case = turn["case"]
         if under_way is None:
             runner.lead_in(case, task.get("lead_in", 0))
             runner.fill_context(case)
         if turn["turn"] == "request":
-            send("sample", case=case, **spent.during(lambda: runner.request(case)))
+            send("sample", case=case, **spent.during(lambda: runner.request(case, turn.get("trace"))))
             continue
         if under_way is None:
-            under_way = spent.during(lambda: runner.begin(task["cases"][case]))
+            under_way = spent.during(lambda: runner.begin(runner.case(case, turn.get("trace"))))
+            number = case
         else:
             spent.during(lambda: runner.advance(under_way, turn["steps"]))
         if runner.is_complete(under_way):
@@ -44,7 +45,7 @@ def take(runner, task, stream, send):
 
 
 def _next(stream, task, under_way):
-    """Waits for the next turn."""
+    """Waits for the next turn. `under_way`: the case of the request that is, or None."""
     cases = len(task["cases"])
     line = stream.readline()
     if not line:
@@ -64,8 +65,11 @@ def _next(stream, task, under_way):
         if not isinstance(turn.get("steps"), int) or turn["steps"] < 1:
             raise bad_input("a slice has at least one step")
     if kind != "finish" and under_way is not None:
-        if kind == "request" or task["cases"][case] is not under_way.case:
+        if kind == "request" or case != under_way:
             raise bad_input(f"a turn asks for case {case} while another request is under way")
+    trace = turn.get("trace")
+    if trace and [len(row) for row in trace] != [task["new_tokens"]] * len(task["cases"][case]["prompts"]):
+        raise bad_input("a turn's trace needs a row for each prompt, as long as the new tokens")
     return turn
 
 

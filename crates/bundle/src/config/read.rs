@@ -20,7 +20,7 @@ const MAX_HEAD_DIM: usize = 1 << 16;
 
 impl ModelConfig {
     pub fn read(path: &Path) -> Result<ModelConfig, BundleError> {
-        let text = std::fs::read_to_string(path).map_err(BundleError::io(path))?;
+        let text = foreign::file::read_text(path, foreign::file::CONFIG).map_err(BundleError::io(path))?;
         let value = serde_json::from_str(&text)
             .map_err(|e| BundleError::Config(format!("{} does not parse: {e}", path.display())))?;
         ModelConfig::from_json(&value)

@@ -109,6 +109,12 @@ pub(crate) enum Command {
     /// Print the fairness rules (the source of docs/fairness.md)
     #[command(hide = true)]
     Rules,
+    /// Answer questions about a model's tokenizer and chat template, for this program itself
+    #[command(hide = true)]
+    TextProcess {
+        /// Directory of the prepared model
+        bundle: PathBuf,
+    },
 }
 
 /// Settings that concern this machine only: no request holds them.

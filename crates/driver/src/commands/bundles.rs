@@ -23,7 +23,7 @@ pub(crate) fn bundles(args: &BundlesArgs) -> Result<u8> {
     let lines: Vec<Line<'_>> = found.iter().map(|bundle| Line { bundle, fate: None }).collect();
     show(&lines, &directory, args.shown.format)?;
     let bytes = found.iter().map(|bundle| bundle.bytes).sum();
-    eprintln!("{}, {}, in {}", counted(found.len()), size(bytes), directory.display());
+    foreign::say!("{}, {}, in {}", counted(found.len()), size(bytes), directory.display());
     Ok(0)
 }
 
@@ -48,10 +48,10 @@ fn prune(args: &PruneArgs) -> Result<u8> {
     }
     show(&lines, &directory, args.shown.format)?;
     match (count, args.yes) {
-        (0, _) => eprintln!("there is nothing to remove"),
-        (_, true) => eprintln!("removed {}, {}", counted(count), size(bytes)),
+        (0, _) => foreign::say!("there is nothing to remove"),
+        (_, true) => foreign::say!("removed {}, {}", counted(count), size(bytes)),
         (_, false) => {
-            eprintln!("nothing was removed; with --yes {} would go, {}", counted(count), size(bytes));
+            foreign::say!("nothing was removed; with --yes {} would go, {}", counted(count), size(bytes));
         }
     }
     Ok(0)

@@ -7,7 +7,6 @@ use clap::Parser;
 use configs::Suite;
 use judge::Report;
 use measure::{Places, interrupt};
-use plan::prompts::Text;
 use plan::{Failure, Request, Result, StudyRequest};
 
 use super::history::{export_runs, prepare_export};
@@ -70,7 +69,7 @@ fn finish(reports: &[Report], args: &CompareArgs, destination: &Owned) -> Result
 fn texts(report: &Report, format: Format) -> Result<String> {
     let bundle = Bundle::open(Path::new(&report.model.bundle))
         .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;
-    let text = Text::open(&bundle)?;
+    let text = measure::apart::text(&bundle)?;
     let decoded = |tokens: &[u32]| text.decode(tokens).ok().flatten();
     Ok(render::comparison::texts(report, &decoded, format.into()))
 }

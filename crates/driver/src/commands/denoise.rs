@@ -2,7 +2,7 @@
 
 use measure::resolve::drawn_seed;
 use plan::denoise::{check_prompt, mask_of};
-use plan::prompts::{self, Text};
+use plan::prompts;
 use plan::{Axis, Failure, Result};
 use protocol::{Denoise, Event, Generate, Task};
 use serde_json::json;
@@ -31,7 +31,7 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
     let config = single.bundle.config();
     let mask = mask_of(config, &single.bundle.manifest().name)?;
-    let text = Text::open(&single.bundle)?;
+    let text = measure::apart::text(&single.bundle)?;
     let (chat, prompt) = single.prompt((args.prompt.as_deref(), &args.tokens), args.chat, &text)?;
     if prompt.is_empty() {
         return Err(Failure::usage("the prompt is empty: the first new token needs one before it"));
@@ -42,7 +42,7 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     if task.is_random() && args.seed.is_none() {
         // It is printed, so that the same draw can be repeated.
         task.seed = drawn_seed();
-        eprintln!("--seed {}", task.seed);
+        foreign::say!("--seed {}", task.seed);
     }
     let (tokens, unmasked) = filled_in(&single, &prompt, new_tokens, task)?;
     let continuation = text.decode(&tokens)?;

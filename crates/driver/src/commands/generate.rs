@@ -1,7 +1,7 @@
 //! `photofinish generate`: one framework continues a prompt.
 
 use measure::resolve::drawn_seed;
-use plan::prompts::{self, Text};
+use plan::prompts;
 use plan::{Failure, Result};
 use protocol::{Event, Generate, Task};
 use serde_json::json;
@@ -29,7 +29,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
             single.bundle.manifest().name
         )));
     }
-    let text = Text::open(&single.bundle)?;
+    let text = measure::apart::text(&single.bundle)?;
     let (chat, prompt) = single.prompt((args.prompt.as_deref(), &args.tokens), args.chat, &text)?;
     if prompt.is_empty() {
         return Err(Failure::usage("the prompt is empty: there is nothing to continue"));
@@ -40,7 +40,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     let sampling = args.sampling.asked().sampling(|| {
         args.seed.unwrap_or_else(|| {
             let seed = drawn_seed();
-            eprintln!("--seed {seed}");
+            foreign::say!("--seed {seed}");
             seed
         })
     });

@@ -38,7 +38,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
 /// Says on stderr how many records are kept apart.
 fn tell(found: &Found) {
     if let Some(note) = render::history::kept_apart(&found.apart) {
-        eprintln!("{note}");
+        foreign::say!("{note}");
     }
 }
 
@@ -56,17 +56,20 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
     let path = directory.join(HISTORY);
     let History { records, skipped } = read(&path)?;
     for Skipped { line, reason } in &skipped {
-        eprintln!("warning: line {line} of {} is not a record and is passed over: {reason}", path.display());
+        foreign::say!(
+            "warning: line {line} of {} is not a record and is passed over: {reason}",
+            path.display()
+        );
     }
     let all = records.len();
     let found = asked.filter(&this, apart).select(records);
     if all == 0 {
-        eprintln!(
+        foreign::say!(
             "no runs in {} yet: `cargo xtask compare` or `photofinish compare` adds one",
             path.display()
         );
     } else if found.records.is_empty() && found.apart.is_empty() {
-        eprintln!("no record of {} matches ({all} in the history)", path.display());
+        foreign::say!("no record of {} matches ({all} in the history)", path.display());
     }
     Ok((found, skipped, path))
 }
@@ -111,6 +114,6 @@ fn export(records: &[Record], directory: &Path, from: &str) -> Result<()> {
         0 => String::new(),
         _ => format!("; {left_out} left out, which failed, were struck or could not run"),
     };
-    eprintln!("exported {} {from} to {}{why}", exported.len(), directory.display());
+    foreign::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
     Ok(())
 }

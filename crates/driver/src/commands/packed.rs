@@ -48,7 +48,7 @@ fn write(directory: &Path, archive: &Path, names: &[String]) -> std::io::Result<
         if !path.is_file() {
             continue;
         }
-        let text = cleaned(&std::fs::read_to_string(path)?, names);
+        let text = cleaned(&foreign::file::read_text(&path, foreign::file::RESULTS)?, names);
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o644);

@@ -7,7 +7,7 @@ use measure::device;
 use measure::provision::{self, Wanted};
 use measure::resolve::available_threads;
 use measure::{Places, interrupt, launch, machine};
-use plan::chat::{self, Chat};
+use plan::chat;
 use plan::prompts::Text;
 use plan::{Contender, Failure, Request, Result};
 use protocol::{Job, Task};
@@ -36,7 +36,7 @@ impl Single {
         let (request, engine) = asked(framework, model, &places)?;
         let (request, why) =
             device::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
-        why.filter(|_| !here.quiet).into_iter().for_each(|why| eprintln!("{why}"));
+        why.filter(|_| !here.quiet).into_iter().for_each(|why| foreign::say!("{why}"));
         device::check(&request.device, &[framework])?;
         let places = places.on(&request.device);
         provision::workers(&places, std::slice::from_ref(&engine), here.quiet)?;
@@ -65,9 +65,9 @@ impl Single {
         if !flag.chat {
             return Ok((None, text.encode(prompt)?));
         }
-        let fed = Chat::open(&self.bundle)?.render(prompt)?;
+        let fed = measure::apart::chat(&self.bundle)?.render(prompt)?;
         let ids = text.encode(&fed)?;
-        eprintln!("{}", chat::line("the prompt", &fed, &ids));
+        foreign::say!("{}", chat::line("the prompt", &fed, &ids));
         Ok((Some(fed), ids))
     }
 
@@ -93,7 +93,7 @@ impl Single {
         };
         let outcome = worker.run(&job);
         if let Some(text) = judge::run::left_behind(&outcome.left_behind) {
-            eprintln!("warning: {label}: {}", foreign::line(&text));
+            foreign::say!("warning: {label}: {}", foreign::line(&text));
         }
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use configs::SuitePrompt;
 use judge::Outcome;
-use plan::prompts::{self, Text};
+use plan::prompts;
 use plan::{Failure, Result};
 use protocol::{Event, Hello, Loaded, ProfileEvent, Task, Trace, Traced};
 use render::trace::{Checked, TraceFile, check};
@@ -26,7 +26,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
             single.bundle.manifest().name
         )));
     }
-    let (config, text) = (single.bundle.config(), Text::open(&single.bundle)?);
+    let (config, text) = (single.bundle.config(), measure::apart::text(&single.bundle)?);
     prompts::check_context(prompt, new_tokens, config)?;
     // Which tokens are computed makes no difference to the work.
     let filled = SuitePrompt { name: None, text: None, tokens: Some(Vec::new()) };
@@ -117,7 +117,8 @@ impl<'a> Told<'a> {
         let Some(profiler) = &self.traced.profiler else { return Ok(Vec::new()) };
         let cannot =
             |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
-        let text = std::fs::read_to_string(file).map_err(|e| cannot(e.to_string()))?;
+        let text =
+            foreign::file::read_text(file, foreign::file::RESULTS).map_err(|e| cannot(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
     }
 

@@ -1,8 +1,11 @@
 //! `--chat`: prompts through the model's own chat template.
 
+use std::process::{Command, Stdio};
+
 use serde_json::json;
 
 use crate::common::{Installation, keep};
+use crate::pipeline::wait_for;
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<u>{{ m.content }}</u>{% endfor %}\
     {% if add_generation_prompt %}<a>{% endif %}";
@@ -69,4 +72,40 @@ fn what_no_template_can_make_is_refused() {
         ("sweep forward --frameworks one --chat --prompt hello", &["leave one out"]),
         ("generate --framework one --tokens 1,2 --chat", &["--chat needs"]),
     ]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_template_that_asks_for_too_much_is_one_sentence() {
+    let chain = format!("{{{{ 1{} }}}}", "+1".repeat(100_000));
+    let doubling = "{% set ns = namespace(s='x' * 64) %}{% for i in range(60) %}\
+        {% set ns.s = ns.s.replace('x', ns.s) %}{% endfor %}";
+    for template in
+        ["{{ [1]|batch(10000000000, 0)|list }}", "{{ 'x'|indent(100000000000) }}", doubling, chain.as_str()]
+    {
+        let begun = std::time::SystemTime::now();
+        installation(Some(template)).run(COMPARE).refused(&["chat template of"]);
+        // The process has 2 s for its answer.
+        assert!(begun.elapsed().unwrap().as_secs() < 20, "{template:.40}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn before_anything_is_measured_a_signal_ends_the_driver_at_once() {
+    // It takes the time that a template may take.
+    let endless = "{% for i in range(9999) %}{% set x = range(99999)|list|sort|length %}{% endfor %}";
+    let installation = installation(Some(endless));
+    let mut command = installation.driver(COMPARE);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    wait_for(|| {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok()).unwrap_or(0);
+        caught & (1 << 14) != 0 // SIGTERM
+    });
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(installation.all_results().is_empty());
 }

@@ -23,11 +23,13 @@ const HOSTILE: &[Bad<'_>] = &[
     // Its child holds its pipes, and ends no wait.
     ("orphan", &[("fault", "orphan")], "failed", &["before its job was done"]),
     ("detach", &[("fault", "detach")], "measured", &[]),
+    ("vanish", &[("fault", "vanish")], "measured", &[]),
     ("pipe", &[("fault", "parity_pipe")], "struck", &["R11: ", "not in a regular file"]),
     ("link", &[("fault", "parity_link")], "struck", &["R11: ", "it is a link"]),
     ("huge", &[("fault", "parity_huge")], "struck", &["R11: ", "1099511627776 bytes"]),
     // Its weights are cut off while they are mapped.
     ("cut-off", &[("fault", "cut_off")], "failed", &["signal 7 (SIGBUS)"]),
+    ("echo", &[("fault", "echo")], "struck", &["R11: ", "timed tokens are not the reference's"]),
     // What is left out would have shown that a rule is kept.
     ("hello", &[("leave_out", "hello")], "struck", &["R10: "]),
     ("loaded", &[("leave_out", "loaded")], "struck", &["R1: ", "R2: "]),
@@ -61,11 +63,45 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
     let unread = row(&report, "loaded");
     assert!(unread["precision"]["observed"].is_null() && unread["in_effect"].is_null(), "{unread}");
     assert!(row(&report, "parity")["agreement"].is_null());
-    // The orphan's, and one of each process of the other.
-    assert!(killed(&ran.stderr) >= 3, "{}", ran.stderr);
+    // The orphan's, and one of each process of the others.
+    assert!(killed(&ran.stderr) >= 5, "{}", ran.stderr);
     let rule = array(&report["rules"]).iter().find(|rule| rule["id"] == "R7").unwrap();
-    let mut notes = array(&rule["notes"]).iter().filter(|note| note["framework"] == "detach");
-    assert!(notes.any(|note| note["finding"].as_str().unwrap().contains("outlived it")), "{rule}");
+    let says = |label: &str| {
+        let mut notes = array(&rule["notes"]).iter().filter(|note| note["framework"] == label);
+        notes.any(|note| note["finding"].as_str().unwrap().contains("outlived it"))
+    };
+    assert!(says("detach") && says("vanish"), "{rule}: {}", ran.stderr);
+}
+
+#[test]
+fn pipes_devices_and_directories_are_no_files() {
+    let installation = Installation::new().timed("one", &[]);
+    let at = |name: &str| installation.path(name).display().to_string();
+    let pipe = at("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::create_dir(installation.path("run")).unwrap();
+    assert!(Command::new("mkfifo").arg(at("run/samples.jsonl")).status().unwrap().success());
+    let no_file = &["not a regular file"][..];
+    for path in [pipe.as_str(), "/dev/zero", "/tmp"] {
+        installation.refuses(&[
+            (&format!("run --plan {path}"), no_file),
+            (&format!("--frameworks one --prompts {path}"), no_file),
+        ]);
+    }
+    installation.run(&format!("report {}", at("run"))).refused(&[]);
+    std::fs::create_dir_all(installation.path("results")).unwrap();
+    assert!(Command::new("mkfifo").arg(at("results/history.jsonl")).status().unwrap().success());
+    let history = installation.run(&format!("history --results-dir {}", at("results")));
+    assert!(history.code != Some(0) && history.stderr.contains(no_file[0]), "{}", history.stderr);
+}
+
+#[test]
+fn a_full_disk_under_stderr_ends_no_run() {
+    let installation = Installation::new().timed("one", &[]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = installation.driver("--frameworks one --rounds 1");
+    assert!(command.stdout(Stdio::null()).stderr(full).status().unwrap().success());
+    assert_eq!(installation.samples().len(), 1, "what was measured is kept");
 }
 
 #[test]
@@ -75,28 +111,8 @@ fn more_prompts_than_can_be_measured_are_refused() {
     std::fs::write(&file, "a prompt\n".repeat(100_000)).unwrap();
     installation.refuses(&[
         (&format!("--frameworks one --prompts {}", file.display()), &["100000 prompts", "at most 1000"]),
-        ("--frameworks one --prompts /dev/zero", &["/dev/zero", "64 MiB"]),
+        ("--frameworks one --prompts /dev/zero", &["/dev/zero", "not a regular file"]),
     ]);
-}
-
-#[test]
-fn before_anything_is_measured_a_signal_ends_the_driver_at_once() {
-    let installation = Installation::new().timed("one", &[]);
-    let pipe = installation.path("prompts");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Nobody ever writes there.
-    let mut command = installation.driver(&format!("--frameworks one --prompts {}", pipe.display()));
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    wait_for(|| {
-        let status = std::fs::read_to_string(&status).unwrap_or_default();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok()).unwrap_or(0);
-        caught & (1 << 14) != 0 // SIGTERM
-    });
-    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(installation.all_results().is_empty());
 }
 
 #[test]

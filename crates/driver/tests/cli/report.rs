@@ -161,14 +161,7 @@ fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring(
     report(installation, directory, "").refused(&["peak memory of", "18446744073.70955 GB"]);
     // From the samples alone, with the reading that would give such a figure.
     std::fs::remove_file(directory.join("report.json")).unwrap();
-    // Not the one that hashed the weights for both: without its hash the other is struck.
-    let hashed = |fact: &&Value| {
-        let mut events = fact["events"].as_array().into_iter().flatten();
-        events.any(|event| event["event"] == "usage" && event["weights_sha256"].is_string())
-    };
-    let facts = installation.all_samples();
-    let hashing = &facts.iter().find(hashed).unwrap()["process"]["framework"];
-    let (liar, other) = if hashing == "quick" { ("slow", "quick") } else { ("quick", "slow") };
+    let (liar, other) = ("quick", "slow");
     forge(directory, |fact| {
         if fact["process"]["framework"] == liar {
             let events = fact.get_mut("events").and_then(Value::as_array_mut).into_iter().flatten();

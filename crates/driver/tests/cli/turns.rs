@@ -72,10 +72,10 @@ fn contenders_alternate_within_requests_unless_that_is_off_or_a_turn_has_nobody_
     let of = |flags: &str| {
         let installation = Installation::new().timed("a", &[]).timed("b", &[]);
         let report = installation.json(0, &format!("--rounds 1 --iterations 2 --new-tokens 8 {flags}"));
-        (pauses(&installation), report["slice_tokens"].clone())
+        (pauses(&installation), report["slices"]["tokens"].clone(), report["slices"]["reason"].is_string())
     };
-    let whole = (BTreeSet::from([(7, vec![])]), Value::Null);
-    assert_eq!(of("--frameworks a,b --slice 2"), (BTreeSet::from([(7, vec![0, 3, 6])]), 2.into()));
+    let whole = (BTreeSet::from([(7, vec![])]), Value::Null, true);
+    assert_eq!(of("--frameworks a,b --slice 2"), (BTreeSet::from([(7, vec![0, 3, 6])]), 2.into(), false));
     assert_eq!(of("--frameworks a,b --slice off"), whole);
     assert_eq!(of("--frameworks a --slice 2"), whole);
     assert_eq!(of("--frameworks a,b --slice 2 --schedule sequential"), whole);
@@ -95,12 +95,16 @@ fn a_pilot_chooses_the_number_of_blocks_and_takes_no_part_in_verdicts() {
     let suite = "new_tokens = 6\n[[prompts]]\ntokens = [1, 2, 3, 4]\n";
     std::fs::write(installation.path("configs/suites/open.toml"), suite).unwrap();
     let report = installation.json(0, "--suite open --frameworks a,b --rounds auto");
-    let chosen = report["blocks"]["blocks"].as_u64().unwrap();
-    assert!((4..=32).contains(&chosen), "{}", report["blocks"]);
     let facts = installation.all_samples();
+    let chosen: Vec<&Value> = facts.iter().filter(|fact| fact["fact"] == "blocks").collect();
+    assert!(chosen.iter().all(|chosen| (4..=32).contains(&chosen["blocks"].as_u64().unwrap())), "{chosen:?}");
     let (pilot, measured): (Vec<_>, Vec<_>) =
         facts.iter().filter(|fact| fact["fact"] == "block").partition(|block| block["is_pilot"] == true);
-    assert_eq!(measured.len() as u64, chosen * report["rounds"].as_u64().unwrap());
+    for round in 0..report["rounds"].as_u64().unwrap() {
+        let of_round = chosen.iter().rfind(|chosen| chosen["from_round"].as_u64().unwrap() <= round).unwrap();
+        let count = measured.iter().filter(|block| block["round"] == round).count() as u64;
+        assert_eq!(of_round["blocks"], count, "after each round the number is chosen again");
+    }
     assert!(!pilot.is_empty());
     let stands = |block: &&Value| array(&block["turns"]).iter().all(|turn| turn[1]["stands"] == true);
     assert!(!pilot.iter().any(stands) && measured.iter().all(stands));
@@ -126,24 +130,42 @@ fn threads_that_spin_between_turns_are_stopped_with_their_process() {
 
 #[test]
 fn a_worker_that_dies_or_hangs_is_a_failed_row_and_the_others_go_on() {
-    let installation = Installation::new()
-        .timed("good", &[])
-        .timed("crash", &[("fault", "crash"), ("fault_at", "30")])
-        .timed("hang", &[("fault", "hang"), ("fault_at", "30")])
-        .timed("early", &[("fault", "hang"), ("fault_at", "2")])
-        .timed("fine", &[]);
-    let line = "--frameworks good,crash,hang,early,fine --rounds 2 --iterations 4 --timeout 2";
-    let report = installation.json(1, line);
-    for label in ["good", "fine"] {
-        assert_eq!(outcome(&report, label), ("measured", ""));
-        assert_eq!(row(&report, label)["rounds"], 2);
+    // In a whole request, and between two pauses of one.
+    for (flags, at) in [("--slice off", "30"), ("--new-tokens 8 --slice 2", "40")] {
+        let installation = Installation::new()
+            .timed("good", &[])
+            .timed("crash", &[("fault", "crash"), ("fault_at", at)])
+            .timed("hang", &[("fault", "hang"), ("fault_at", at)])
+            .timed("early", &[("fault", "hang"), ("fault_at", "2")])
+            .timed("fine", &[]);
+        let line =
+            format!("--frameworks good,crash,hang,early,fine --rounds 2 --iterations 4 --timeout 2 {flags}");
+        let report = installation.json(1, &line);
+        for label in ["good", "fine"] {
+            assert_eq!(outcome(&report, label), ("measured", ""));
+            assert_eq!(row(&report, label)["rounds"], 2);
+        }
+        let limit = "not done after 2 s";
+        for (label, said) in [("crash", "SIGABRT"), ("hang", limit), ("early", limit)] {
+            let (state, reason) = outcome(&report, label);
+            assert!(state == "failed" && reason.contains(said), "{label}: {state}: {reason}");
+            let turns = blocks(&installation).concat().iter().filter(|taken| *taken == label).count();
+            assert!(turns > 0 || label == "early", "what {label} did before is kept");
+        }
     }
-    let limit = "not done after 2 s";
-    for (label, said) in [("crash", "SIGABRT"), ("hang", limit), ("early", limit)] {
-        let (state, reason) = outcome(&report, label);
-        assert!(state == "failed" && reason.contains(said), "{label}: {state}: {reason}");
-        let turns = blocks(&installation).concat().iter().filter(|taken| *taken == label).count();
-        assert!(turns > 0 || label == "early", "what {label} did before is kept");
+}
+
+#[test]
+fn a_worker_whose_clock_shows_half_of_the_time_is_struck() {
+    let real = [("token_ms", "10"), ("prefill_token_ms", "1")];
+    let installation = Installation::new()
+        .engine("honest", &real)
+        .engine("half", &[&real[..], &[("clock", "half")]].concat());
+    for flags in ["--slice off", "--new-tokens 8 --slice 3"] {
+        let report = installation.json(1, &format!("--frameworks honest,half --rounds 2 {flags}"));
+        assert_eq!(outcome(&report, "honest"), ("measured", ""));
+        let (state, reason) = outcome(&report, "half");
+        assert!(state == "struck" && reason.contains("R18"), "{state}: {reason}");
     }
 }
 

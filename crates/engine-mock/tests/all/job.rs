@@ -28,7 +28,7 @@ fn measure() -> Measure {
 
 /// Three requests of the one case, and the end.
 fn turns(finish: Finish) -> String {
-    let turns = std::iter::repeat_n(Turn::Request { case: 0 }, 3).chain([Turn::Finish(finish)]);
+    let turns = std::iter::repeat_n(Turn::request(0), 3).chain([Turn::Finish(finish)]);
     turns.map(|turn| serde_json::to_string(&turn).unwrap() + "\n").collect()
 }
 

@@ -83,7 +83,7 @@ fn what_cannot_be_written_is_an_error_that_names_the_file() {
     let error = history::append(directory.path(), &[record("a")]).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot append to {}: ", directory.path().display())), "{error}");
     let error = history::append("/dev/full".as_ref(), &[record("a")]).unwrap_err().to_string();
-    assert!(error.contains("No space left"), "{error}");
+    assert!(error.ends_with("not a regular file"), "{error}");
     let error = history::read(directory.path()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot read {}: ", directory.path().display())), "{error}");
 }

@@ -1,9 +1,9 @@
-use protocol::{CaseSample, Event};
+use protocol::{CaseSample, Event, FileIdentity};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::agreement::TokenAgreement;
-use crate::run::{FailureKind, Turn, Waited};
+use crate::run::{FailureKind, Seen, Turn, Waited};
 use crate::testing;
 
 fn process() -> Process {
@@ -19,7 +19,7 @@ fn sample(ns: u64) -> CaseSample {
 
 /// A block of one turn.
 fn block(number: usize, stands: bool) -> Fact {
-    let turn = Turn { block: number, repeat: 0, position: 0, case: 0, stands, sample: sample(HALF_A_DAY) };
+    let turn = Turn { stands, ..Turn::alone(number, 0, sample(HALF_A_DAY)) };
     let turns = vec![("a".to_owned(), turn)];
     Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
 }
@@ -30,6 +30,7 @@ fn ended() -> Ended {
         process: process(),
         events: vec![Event::Usage(testing::usage()), Event::Done],
         failure: None,
+        seen: Some(Seen { events_ns: vec![1, 2], peak_bytes: Some(3), program: None, nice: Some(-5) }),
         waited: Some(Waited { seconds: 1.5, cpu_s: Some(0.1 + 0.2), was_stopped: true }),
         agreement: None,
         tokens: Some(TokenAgreement { timed: 3, mismatches: 0, misplaced: 0 }),
@@ -58,6 +59,10 @@ fn facts() -> Vec<Fact> {
     let run = |run: Run| Fact::Run(Box::new(run));
     vec![
         Fact::Quota { cpus: Some(1.5) },
+        Fact::Hashed {
+            identity: FileIdentity { device: 1, inode: 2, bytes: 3, modified_ns: -4 },
+            sha256: "a".into(),
+        },
         Fact::Before { noise: Noise { seconds: 5e-324, ..Noise::default() } },
         run(cold),
         run(testing::measured("a", 0, events, vec![vec![sample(u64::MAX)]])),
@@ -65,6 +70,7 @@ fn facts() -> Vec<Fact> {
         Fact::Probe(testing::probe(1e11 / 3.0, 2e10 / 7.0)),
         Fact::ProbedBefore { process: process() },
         Fact::Blocks(BlocksChosen {
+            from_round: 0,
             blocks: 8,
             process_s: 4.5,
             block_s: 1.0 / 3.0,
@@ -72,6 +78,8 @@ fn facts() -> Vec<Fact> {
             between: 0.021,
             most: 32,
         }),
+        Fact::Slices { slices: Slices::Whole { reason: "asked".into() } },
+        Fact::Slices { slices: Slices::Tokens { tokens: 8, lead_in: 1 } },
         Fact::Warm(Box::new(testing::run("a", 0, Vec::new()))),
         block(0, true),
         block(1, false),
@@ -81,6 +89,7 @@ fn facts() -> Vec<Fact> {
         run(failed),
         Fact::Absent { framework: "b".into(), failure },
         Fact::NoReference { reason: "nobody can".into() },
+        Fact::OwnTraces { reason: "too long".into() },
         Fact::NoProbe { reason: Some("too old".into()) },
         Fact::Watched { noise: Noise::default() },
         Fact::Complaint { reason: "round 1: loud".into() },
@@ -118,7 +127,7 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
     assert_eq!(evidence.absent["a"].sentence(), reason);
     assert!(!evidence.runs[0].is_complete() && evidence.runs[0].requests().count() == 0);
     let late = |ns| {
-        let turn = Turn { block: 0, repeat: 0, position: 0, case: 0, stands: true, sample: sample(ns) };
+        let turn = Turn { seen_ns: vec![1, 2], ..Turn::alone(0, 0, sample(ns)) };
         let turns = vec![("a".to_owned(), turn)];
         Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
     };
@@ -139,7 +148,7 @@ fn a_journal_without_an_end_is_of_a_run_that_was_killed() {
 
 #[test]
 fn a_process_keeps_its_fields_at_the_top_of_its_line() {
-    let line = serde_json::to_value(&facts()[3]).unwrap();
+    let line = serde_json::to_value(&facts()[4]).unwrap();
     assert_eq!((&line["fact"], &line["purpose"]), (&json!("run"), &json!("measure")));
     assert_eq!((&line["framework"], &line["failure"]), (&json!("a"), &Value::Null));
     assert_eq!(line["turns"][0]["sample"]["first_token_ns"], json!(u64::MAX));

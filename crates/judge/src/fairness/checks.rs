@@ -7,6 +7,7 @@ use protocol::Build;
 
 use super::{Judged, derived};
 use crate::evidence::End;
+use crate::memory;
 use crate::run::{self, Run};
 use crate::threads::Threads;
 
@@ -72,7 +73,7 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     let parts = steps.unwrap_or(asked);
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().len();
-        let due = judged.iterations_due();
+        let due = judged.iterations_due(run.round);
         // The anchor of several groups has the work of each that was measured.
         let groups = judged.plan.groups_of(label);
         if !(1..=groups).any(|groups| iterations == groups * due) {
@@ -242,7 +243,7 @@ fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
     let turns = |run: &Run| {
         let count = run.turns.iter().filter(|turn| turn.stands).count();
         // The anchor has its turns in every group that was measured.
-        let due = judged.iterations_due() * judged.plan.prompts.len();
+        let due = judged.iterations_due(run.round) * judged.plan.prompts.len();
         if judged.plan.groups_of(&run.framework) > 1 && due > 0 && count % due == 0 {
             count.min(due)
         } else {
@@ -272,9 +273,6 @@ pub(super) fn waiters_wait(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-/// Anonymous memory below which it makes no difference what pages it lies in, in bytes.
-const LITTLE: u64 = 64 << 20;
-
 pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
     let policy = judged.plan.huge_pages;
     let own = judged.plan.contender(label)?.engine.env.get(TUNABLES)?;
@@ -282,24 +280,20 @@ pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
         .then(|| format!("its configuration sets {TUNABLES}={own}, and the run {}", policy.words()))
 }
 
-/// What was observed of its pages, where that differs from what others got.
-pub(super) fn other_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let share = |label: &str| {
-        let shares = judged.runs_of(label).filter_map(|run| {
-            let memory = &run.usage()?.memory;
-            let anonymous = memory.anonymous_bytes.filter(|&bytes| bytes >= LITTLE)?;
-            Some(memory.huge_bytes? as f64 / anonymous as f64)
-        });
-        statistics::median(&shares.collect::<Vec<_>>())
-    };
-    let ours = share(label)?;
-    let others = judged.plan.contenders.iter().filter(|other| other.label != label);
-    let most = others.filter_map(|other| share(&other.label)).reduce(f64::max)?;
-    (ours < 0.5 * most).then(|| {
+/// Processes that had fewer huge pages than complete, where the run had any.
+pub(super) fn fewer_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let share = |run: &Run| memory::huge_share(&run.usage()?.memory);
+    let is_given =
+        judged.runs.iter().filter_map(|run| share(run)).any(|share| share > 1.0 - memory::COMPLETE);
+    let shares: Vec<f64> = judged.runs_of(label).filter_map(share).collect();
+    let short = shares.iter().filter(|share| **share < memory::COMPLETE).count();
+    let least = shares.iter().copied().fold(1.0, f64::min);
+    (is_given && short > 0).then(|| {
         format!(
-            "{:.0} % of its own memory lies in huge pages, of another's {:.0} %",
-            ours * 100.0,
-            most * 100.0
+            "{short} of {} processes had huge pages for less than {:.0} % of their memory, one for {:.0} %",
+            shares.len(),
+            100.0 * memory::COMPLETE,
+            100.0 * least
         )
     })
 }

@@ -2,6 +2,7 @@
 
 mod checks;
 mod derived;
+mod readings;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -47,26 +48,36 @@ impl<'a> Judged<'a> {
         self.plan.contenders.iter().find(of_label).is_some_and(|contender| contender.engine.parts().is_some())
     }
 
-    /// The hash of the weights file that a process loaded: by itself, or by another that loaded the very same file,
-    /// which has not changed since.
+    /// The hash of the weights file that a process loaded: by itself, or by this program or another process of its
+    /// contender that hashed the very same file, which has not changed since. Journals of runs without hashes of this
+    /// program's have one process hash for all.
     fn weights_sha256(&self, run: &Run) -> Option<Foreign> {
         let own = run.usage()?.weights_sha256.clone();
         own.or_else(|| {
             let identity = run.loaded()?.weights_identity?;
             let is_unchanged =
                 |run: &Run| run.usage().and_then(|usage| usage.weights_identity) == Some(identity);
+            if !is_unchanged(run) {
+                return None;
+            }
+            let hashed = &self.evidence.hashed;
+            if let Some((_, sha256)) = hashed.iter().find(|(known, _)| *known == identity) {
+                return Some(Foreign::new(sha256));
+            }
             let all = self.evidence.runs.iter().chain(&self.evidence.repeated);
-            let mut same = all.filter(|other| is_unchanged(other));
-            is_unchanged(run).then(|| same.find_map(|other| other.usage()?.weights_sha256.clone()))?
+            let may_tell = |other: &&Run| hashed.is_empty() || other.framework == run.framework;
+            let mut same = all.filter(may_tell).filter(|other| is_unchanged(other));
+            same.find_map(|other| other.usage()?.weights_sha256.clone())
         })
     }
 
-    /// Iterations that every process owes.
-    fn iterations_due(&self) -> usize {
-        self.evidence.iterations(self.plan)
+    /// Iterations that every process of a round owes.
+    fn iterations_due(&self, round: usize) -> usize {
+        self.evidence.iterations(self.plan, round)
     }
 
-    /// An objection if `label`'s value differs from that of the first engine that ran.
+    /// An objection if `label`'s value differs from that of most engines; where no value has most, from that of the first
+    /// engine that ran.
     fn same_for_all<T: PartialEq + std::fmt::Debug>(
         &self,
         label: &str,
@@ -74,11 +85,21 @@ impl<'a> Judged<'a> {
         value: impl Fn(&Run) -> Option<T>,
     ) -> Option<String> {
         let own_ways = |label: &str| self.is_reference(label) || self.is_hybrid(label);
-        let mut engines = self.runs.iter().filter(|run| !own_ways(&run.framework));
-        let first = engines.find_map(|run| Some((&run.framework, value(run)?)))?;
+        let engines = self.runs.iter().filter(|run| !own_ways(&run.framework));
+        let mut of_each: Vec<(&str, T)> = Vec::new();
+        for run in engines {
+            if of_each.iter().all(|(label, _)| *label != run.framework)
+                && let Some(value) = value(run)
+            {
+                of_each.push((&run.framework, value));
+            }
+        }
+        let count = |value: &T| of_each.iter().filter(|(_, other)| other == value).count();
+        let most = of_each.iter().map(|(_, value)| count(value)).max()?;
+        let (usual, expected) = of_each.iter().find(|(_, value)| count(value) == most)?;
         let ours = self.runs_of(label).filter_map(value);
-        let mut other = ours.filter(|ours| *ours != first.1);
-        other.next().map(|ours| format!("{what} is {ours:?}, but {:?} for {}", first.1, first.0))
+        let mut other = ours.filter(|ours| ours != expected);
+        other.next().map(|ours| format!("{what} is {ours:?}, but {expected:?} for {usual}"))
     }
 }
 
@@ -186,7 +207,8 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
         "R5" => checks::fewer_threads(judged, label),
         "R7" => checks::survivors(judged, label).or_else(|| checks::unused_caches(judged, label)),
         "R10" => checks::other_build(judged, label),
-        "R16" => checks::other_pages(judged, label),
+        "R16" => checks::fewer_pages(judged, label),
+        "R18" => readings::note(judged, label),
         _ => None,
     }
 }
@@ -212,6 +234,10 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             let mut unknown = waited.filter(|waited| waited.cpu_s.is_none());
             unknown.next().map(|_| "the system does not tell the CPU time of another process".to_owned())
         }
+        "R11" => judged.evidence.own_traces.as_ref().map(|reason| {
+            format!("logits are compared; that requests computed their tokens is not proved: {reason}")
+        }),
+        "R18" => readings::unseen(judged),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The rules themselves: id, sentence and check, once. `docs/fairness.md` is printed from here.
 
-use super::Judged;
 use super::checks::*;
+use super::{Judged, readings};
 
 pub(super) struct Rule {
     pub id: &'static str,
@@ -23,11 +23,11 @@ pub(super) enum Check {
 }
 use Check::{OfEach, OfMachine};
 
-pub(super) const RULES: [Rule; 17] = [
+pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
-        how: "One prepared bundle for all. A worker hashes the weights file it loaded, after the last sample; the sha256 is held against the bundle's manifest. A file is hashed once in a run; processes that load it later show that device, inode, size and time of change are the same, before the load and after the last sample. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
+        how: "One prepared bundle for all. Photofinish hashes its files before a run, and each process shows that the file it loaded has the same device, inode, size and time of change, before the load and after the last sample. A worker hashes any other file once, after the last sample; the sha256 is compared with the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
         remedy: "delete the bundle from the cache directory and run again",
         check: OfEach(same_weights),
     },
@@ -97,7 +97,7 @@ pub(super) const RULES: [Rule; 17] = [
     Rule {
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
-        how: "The tokens of every timed request are held against those of a reference engine in f32. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then.",
+        how: "Requests are fed the continuation of a reference engine in f32, in which a token out of two is replaced by a less likely one, drawn by the seed and others in each round. The most likely token behind each, which only a pass of the model shows and no worker is told, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then.",
         remedy: "the row computes something else: report it to the framework or to us, with the results directory",
         check: OfEach(outputs_agree),
     },
@@ -132,7 +132,7 @@ pub(super) const RULES: [Rule; 17] = [
     Rule {
         id: "R16",
         sentence: "Same memory policy",
-        how: "Huge pages are a setting of the run (`--huge-pages`), given to every worker by glibc's own switch, references included. A configuration may not set another. Workers report how much of their memory lies in huge pages; who got far less of them than others is noted.",
+        how: "Huge pages are a setting of the run (`--huge-pages`), given to every worker by glibc's own switches, references included. A configuration may not set others. Workers report how much of their memory is in huge pages. A process with less than 95 % is started again once, where others have more; a framework whose processes still have less is noted.",
         remedy: "take GLIBC_TUNABLES out of configs/engines, and set --huge-pages for all",
         check: OfEach(same_pages),
     },
@@ -142,6 +142,13 @@ pub(super) const RULES: [Rule; 17] = [
         how: "`--kv-precision` says in what keys and values are kept, for all. Unless it is given they have 16 bits where the weights have, and 32 otherwise. Engines report the element type of the cache they hold; one that cannot keep what is asked is *unsupported*. A reference's cache is its own: noted.",
         remedy: "ask for a precision that all of them have with --kv-precision, or leave the framework out",
         check: OfEach(same_cache_precision),
+    },
+    Rule {
+        id: "R18",
+        sentence: "The worker's readings agree with the driver's",
+        how: "The driver keeps by its own clock when each event of a start came and how long it waited for each slice of a request, and reads the peak of memory before a process finishes. The sum of a worker's requests may not be longer. In the median slice they may be shorter by 5 % and 2 ms, a whole request by 5 %, 5 ms and twice what is untimed before it (where others disturbed the machine, in the one in ten that was least late); load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s; its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
+        remedy: "report a bug of the worker",
+        check: OfEach(readings::agree),
     },
 ];
 

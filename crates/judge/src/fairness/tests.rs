@@ -125,7 +125,7 @@ fn r10_asks_a_worker_that_rustc_did_not_build_for_its_profile_alone() {
     let debug = r10(|build| build.profile = "debug".into());
     assert_eq!(breakers(&debug), ["python"]);
     let rust = r10(|build| build.rustc = Some("rustc 1.0".into()));
-    assert_eq!(breakers(&rust), ["ours", "theirs"], "two compilers are two builds");
+    assert_eq!(breakers(&rust), ["python"], "two compilers are two builds, and the odd one is struck");
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn r15_strikes_who_computes_while_others_have_their_turns() {
 }
 
 #[test]
-fn r16_strikes_a_memory_policy_of_a_configuration_and_notes_who_got_fewer_huge_pages() {
+fn r16_strikes_a_memory_policy_of_a_configuration_and_notes_incomplete_huge_pages() {
     let mut plan = testing::plan(&["a", "b"]);
     let evidence = evidence(&["a", "b"], |label, _, usage| {
         usage.memory.anonymous_bytes = Some(1 << 30);

@@ -127,6 +127,8 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     }
     let schedule = |record: &Record| record.settings.schedule.clone().unwrap_or("sequential".to_owned());
     note("schedule", schedule(a), schedule(b));
+    let turn = |record: &Record| record.settings.turn.clone().unwrap_or("request".to_owned());
+    note("turn", turn(a), turn(b));
     if let (Some(a), Some(b)) = (&a.settings.huge_pages, &b.settings.huge_pages) {
         note("huge pages", a.clone(), b.clone());
     }
@@ -195,6 +197,9 @@ mod tests {
         let older = record("a", 1.0);
         let sentences = found(&older, &asked);
         assert!(sentences.iter().any(|text| text.starts_with("schedule: sequential")), "{sentences:?}");
+        let mut sliced = asked.clone();
+        sliced.settings.turn = Some("slice".into());
+        assert_eq!(found(&asked, &sliced), ["turn: request (baseline), slice (current)"]);
     }
 
     #[test]

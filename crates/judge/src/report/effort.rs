@@ -4,7 +4,7 @@
 use statistics::Components;
 
 use super::Report;
-use crate::evidence::{Stage, Stages};
+use crate::evidence::{Slices, Stage, Stages};
 use crate::metrics::Metric;
 use plan::{Plan, Schedule};
 
@@ -39,9 +39,13 @@ pub(super) fn schedule(plan: &Plan) -> Option<String> {
 fn blocks(report: &Report) -> Option<String> {
     let chosen = report.blocks?;
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let from = match chosen.from_round {
+        0 => String::new(),
+        round => format!(" from round {} on", round + 1),
+    };
     Some(format!(
-        "{} blocks a round, chosen by a pilot: starting its processes takes {:.1} s, a block {:.1} s; from block \
-         to block a pair's ratio varies by {}, from round to round by {} (assumed)",
+        "{} blocks a round{from}, chosen from costs and variances: starting its processes takes {:.1} s, a block {:.1} s; \
+         a pair's ratio varies by {} from block to block and by {} from round to round, both pooled with a guess",
         chosen.blocks,
         chosen.process_s,
         chosen.block_s,
@@ -51,18 +55,17 @@ fn blocks(report: &Report) -> Option<String> {
 }
 
 fn slices(report: &Report) -> Option<String> {
-    let Some(tokens) = report.slice_tokens else {
-        let is_asked = matches!(report.plan.slice, plan::SliceAsked::Tokens(_));
-        return is_asked.then(|| {
-            "--slice had no effect: each turn was a whole request, as it is with one framework, one after another, on a \
-             GPU, for masked diffusion, for the shortest requests, and beside a worker that cannot pause"
-                .into()
-        });
-    };
-    Some(format!(
-        "frameworks alternate within requests, after {tokens} tokens each; the first token after a pause counts for the \
-         whole request, and not for decoding"
-    ))
+    Some(match report.slices.as_ref()? {
+        Slices::Tokens { tokens, lead_in } => {
+            let first = if *lead_in == 1 { "token".to_owned() } else { format!("{lead_in} tokens") };
+            let verb = if *lead_in == 1 { "counts" } else { "count" };
+            format!(
+                "frameworks alternate within requests, after {tokens} tokens each; the first {first} after a pause {verb} \
+                 for the whole request, and not for decoding"
+            )
+        }
+        Slices::Whole { reason } => format!("each turn is a whole request: {reason}"),
+    })
 }
 
 fn components(report: &Report) -> Option<String> {

@@ -21,7 +21,7 @@ use statistics::median;
 
 use crate::crossed::{self, Crossed};
 use crate::environment::Environment;
-use crate::evidence::{BlocksChosen, End, Evidence, Probe, Stages};
+use crate::evidence::{BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use crate::fairness::{self, Breach, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
@@ -66,12 +66,12 @@ pub struct Report {
     pub model: Prepared,
     /// Rounds that were done and stand, and why there are no more.
     pub rounds: usize,
-    /// The number of blocks of a round, where a pilot chose it, and what it was chosen from.
+    /// The number of blocks of the last rounds, where a pilot chose the first, and what it was chosen from.
     #[serde(default)]
     pub blocks: Option<BlocksChosen>,
-    /// Tokens of a slice, where contenders took turns within requests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slice_tokens: Option<usize>,
+    /// How contenders took turns within requests.
+    #[serde(default)]
+    pub slices: Option<Slices>,
     /// Where the wall time went, in seconds by stage.
     #[serde(default)]
     pub time: Stages,
@@ -226,8 +226,8 @@ impl Report {
             plan: plan.clone(),
             model: model.clone(),
             rounds: evidence.rounds,
-            blocks: evidence.blocks,
-            slice_tokens: evidence.slice_tokens(),
+            blocks: evidence.blocks.last().copied(),
+            slices: evidence.slices.clone(),
             time: evidence.time.clone(),
             end: evidence.end.clone(),
             floor: floor::floors(plan, &comparisons),

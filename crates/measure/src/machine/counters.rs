@@ -51,6 +51,14 @@ pub(crate) fn cpu_time(pid: u32) -> Option<f64> {
     (!times.is_empty()).then(|| times.iter().sum::<u64>() as f64 / 1e9)
 }
 
+/// The highest resident memory of a process since that was last reset, in bytes (`VmHWM`, proc_pid_status(5)); `None` where
+/// the system does not tell.
+pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
 /// Tenths of its time that each CPU was busy, while this function waited for `wait`. Empty where the system does not
 /// tell.
 pub(super) fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {

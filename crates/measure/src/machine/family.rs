@@ -1,7 +1,10 @@
 //! The processes that a worker started and that outlive it. They are in its process group, or bear its mark in their
-//! environment, or hold one of its pipes; one of these is left to a process that detached itself from the group.
+//! environment, or hold one of its pipes. A process that left all three behind has become a child of this program, which
+//! adopts what its workers orphan (`PR_SET_CHILD_SUBREAPER`, prctl(2)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The variable that marks a worker and all that it starts.
@@ -14,6 +17,38 @@ const STEP: Duration = Duration::from_millis(5);
 /// Most looks for processes to kill: one that forks meanwhile is found by the next look.
 const LOOKS: usize = 40;
 
+/// The workers that live. Another child of this program in a process group of its own is an orphan of one of them. Locked
+/// while a worker is started, and while orphans are looked for.
+static LEADERS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn leaders() -> MutexGuard<'static, BTreeSet<u32>> {
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a worker, in a process group of its own. This program becomes the parent of what it orphans; a system that
+/// cannot do that leaves orphans to its first process.
+pub(crate) fn start(spawn: impl FnOnce() -> std::io::Result<Child>) -> std::io::Result<Child> {
+    #[cfg(target_os = "linux")]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        });
+    }
+    let mut leaders = leaders();
+    let child = spawn()?;
+    leaders.insert(child.id());
+    Ok(child)
+}
+
+/// Whether a process is a child of this program, in a process group of its own, and no worker.
+fn is_orphan(status: &Status, pid: u32, leaders: &BTreeSet<u32>) -> bool {
+    let own = std::process::id();
+    status.parent == own
+        && !leaders.contains(&pid)
+        && self::status(own).is_none_or(|own| own.group != status.group)
+}
+
 /// A worker and whatever it started.
 #[derive(Debug)]
 pub struct Family {
@@ -24,13 +59,26 @@ pub struct Family {
     pipes: Vec<u64>,
     /// When the leader started. What is older is not of its family.
     since: u64,
+    /// Orphans that are known to be its own.
+    orphans: BTreeSet<u32>,
 }
 
 impl Family {
     /// The family of a process that has just started with `mark` in its environment.
     pub fn new(leader: u32, mark: &str, pipes: Vec<u64>) -> Family {
         let since = status(leader).map_or(u64::MAX, |status| status.started);
-        Family { leader, mark: format!("{MARK}={mark}"), pipes, since }
+        Family { leader, mark: format!("{MARK}={mark}"), pipes, since, orphans: BTreeSet::new() }
+    }
+
+    /// Takes the orphans that there are for its own: no other worker has run since the last were taken.
+    pub fn take_orphans(&mut self) {
+        let leaders = leaders();
+        let is_orphan = |pid: &u32| {
+            let found = status(*pid).filter(|status| status.started >= self.since);
+            found.is_some_and(|status| is_orphan(&status, *pid, &leaders))
+        };
+        let orphans: Vec<u32> = processes().filter(is_orphan).collect();
+        self.orphans.extend(orphans);
     }
 
     /// Ends what is left of the family behind its leader, and returns it, each by number and name. The leader must have
@@ -57,18 +105,22 @@ impl Family {
             }
             std::thread::sleep(STEP);
         }
+        ended.keys().for_each(|&pid| bury(pid));
         ended.into_values().collect()
     }
 
     /// The living processes of the family but its leader, by number and name.
     fn members(&self) -> Vec<(u32, String)> {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let others = pids.filter(|&pid| pid != self.leader && pid != std::process::id());
+        let others = processes().filter(|&pid| pid != self.leader && pid != std::process::id());
+        let leaders = leaders();
+        // Those of the last that lives can only be its own.
+        let is_last = leaders.iter().all(|&leader| leader == self.leader);
         let member = |pid| {
             let status = status(pid)?;
             let lives = !matches!(status.state, 'Z' | 'X') && status.started >= self.since;
-            let is_ours = lives && (status.group == self.leader || self.is_marked(pid) || self.has_pipe(pid));
+            let is_orphan = || (is_last || self.orphans.contains(&pid)) && is_orphan(&status, pid, &leaders);
+            let is_ours = lives
+                && (status.group == self.leader || is_orphan() || self.is_marked(pid) || self.has_pipe(pid));
             is_ours.then_some((pid, status.name))
         };
         others.filter_map(member).collect()
@@ -89,11 +141,25 @@ impl Family {
     }
 }
 
+/// The numbers of all processes.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        leaders().remove(&self.leader);
+    }
+}
+
 /// What `/proc/PID/stat` says of a process.
 struct Status {
     name: String,
     state: char,
+    parent: u32,
     group: u32,
+    nice: i32,
     /// Clock ticks from the machine's start to the process's.
     started: u64,
 }
@@ -107,6 +173,11 @@ pub fn state(pid: u32) -> Option<char> {
     Some(status(pid)?.state)
 }
 
+/// The nice value of a process (nice(2)); `None` if there is no such process.
+pub(crate) fn nice(pid: u32) -> Option<i32> {
+    Some(status(pid)?.nice)
+}
+
 /// A name may hold anything, parentheses included.
 fn parse(stat: &[u8]) -> Option<Status> {
     let stat = String::from_utf8_lossy(stat);
@@ -115,7 +186,9 @@ fn parse(stat: &[u8]) -> Option<Status> {
     Some(Status {
         name: before.split_once('(')?.1.escape_debug().to_string(),
         state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
+        nice: fields.get(16)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
     })
 }
@@ -125,6 +198,17 @@ fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
         // An error means that it ended meanwhile.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    #[cfg(not(unix))]
+    let _ = pid;
+}
+
+/// Takes note of the end of a process that was killed, if it was a child of this program.
+fn bury(pid: u32) {
+    #[cfg(unix)]
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // An error means that it is somebody else's child.
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
     }
     #[cfg(not(unix))]
     let _ = pid;

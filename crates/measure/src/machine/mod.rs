@@ -14,9 +14,10 @@ pub mod memory;
 
 pub use affinity::{Pinned, allowed, choose};
 pub use confinement::Confinement;
-pub(crate) use counters::cpu_time;
+pub(crate) use counters::{cpu_time, peak_bytes};
 pub use counters::{governor, quota};
 pub use family::{Family, MARK, state};
+pub(crate) use family::{nice, start};
 pub(crate) use gpu::Watched;
 pub use gpu::gpus;
 pub use guard::Guard;

@@ -156,9 +156,9 @@ fn take_turns(
         let mut seen = std::time::Duration::ZERO;
         if has_slices && number > 0 && number + 1 == turns.len() {
             seen += slices(talk, case)?;
-            talk.send(&Turn::Slice { case, steps: NEW_TOKENS });
+            talk.send(&Turn::slice(case, NEW_TOKENS));
         } else {
-            talk.send(&Turn::Request { case });
+            talk.send(&Turn::request(case));
         }
         let heard = talk.event::<Sample>("sample")?;
         seen += heard.since_asked;
@@ -186,7 +186,7 @@ fn take_turns(
 fn slices(talk: &mut Talk, case: usize) -> Result<std::time::Duration, Stop> {
     let mut seen = std::time::Duration::ZERO;
     for tokens in 1..NEW_TOKENS {
-        talk.send(&Turn::Slice { case, steps: 1 });
+        talk.send(&Turn::slice(case, 1));
         let heard = talk.event::<Slice>("slice")?;
         seen += heard.since_asked;
         let expected = Slice { case, tokens };

@@ -104,7 +104,7 @@ pub(crate) fn serve_turns(job: &Job, times: usize, finish: Finish) -> Vec<Event>
         Task::Measure(measure) => measure.cases.len(),
         _ => 0,
     };
-    let requests = (0..times).flat_map(|_| 0..cases).map(|case| Turn::Request { case });
+    let requests = (0..times).flat_map(|_| 0..cases).map(Turn::request);
     let turns: String = requests.chain([Turn::Finish(finish)]).map(|turn| line(&turn)).collect();
     serve_lines(job, &turns)
 }

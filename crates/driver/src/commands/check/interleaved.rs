@@ -87,7 +87,9 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
     let (recorded, is_modified) = environment::origin(directory);
     // Of kept workers `cargo xtask gate` notes the commit beside them.
-    let kept = std::fs::read_to_string(directory.join("commit.txt")).ok().map(|text| text.trim().to_owned());
+    let kept = foreign::file::read_text(&directory.join("commit.txt"), foreign::file::CONFIG)
+        .ok()
+        .map(|text| text.trim().to_owned());
     let git_modified = if kept.is_some() { Some(false) } else { is_modified };
     let git_commit = kept.or(recorded);
     let side = |source: String, records: &[Record]| Side::new(&source, records);

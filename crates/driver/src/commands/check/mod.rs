@@ -179,7 +179,7 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     let request = args.request.laid_upon(again(&baseline.records)?);
     refuse_undecidable(baseline, &request, args)?;
     if !args.here.quiet {
-        eprintln!("measuring what {} measured: {}", baseline.source, told_in_short(&request));
+        foreign::say!("measuring what {} measured: {}", baseline.source, told_in_short(&request));
     }
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
@@ -315,7 +315,7 @@ pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) 
             [("check.json", pretty(document) + "\n"), ("check.md", regression::markdown(document))]
         {
             if let Err(error) = std::fs::write(results.join(name), text) {
-                eprintln!("warning: cannot save {}: {error}", results.join(name).display());
+                foreign::say!("warning: cannot save {}: {error}", results.join(name).display());
             }
         }
     }

@@ -1,0 +1,234 @@
+//! Whether a worker's readings agree with those of the driver (rule R18).
+//!
+//! The driver sees when an event comes. It cannot see what a worker does before a request, so that this is allowed for, and
+//! each answer is late by a moment: 0.2 to 0.6 ms for candle, ort and tch on a two-core virtual machine.
+
+use plan::{Contender, Plan};
+use protocol::Event;
+
+use super::Judged;
+use crate::evidence::End;
+use crate::run::{Run, Turn};
+
+/// Share and nanoseconds by which a slice may be longer for the driver than for the worker.
+const SLICE: (f64, f64) = (0.05, 2e6);
+/// The same of a whole request, beside what comes before it untimed.
+const REQUEST: (f64, f64) = (0.05, 5e6);
+/// The same of a load and of a first request, beside which the worker reads its memory. They may also be longer by as many
+/// nanoseconds, since the event before them may have come late.
+const START: (f64, f64) = (0.2, 1e8);
+/// The quantile of a process's requests that is judged: the median, and where others disturbed the machine one that is in
+/// time all the same.
+const QUIET: f64 = 0.5;
+const DISTURBED: f64 = 0.1;
+/// Nanoseconds by which the sum of all requests may be longer than the driver's.
+const LONGER: f64 = 5e6;
+/// Share of the memory that the driver saw which the worker's own peak has to reach: it is read at another moment.
+const MEMORY: f64 = 0.9;
+
+/// The objection to a contender whose readings differ from the driver's.
+pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let contender = judged.plan.contender(label)?;
+    // On a machine where nothing is measurable, every answer is late.
+    if is_scripted(contender) || matches!(judged.evidence.end, End::Noisy { .. }) {
+        return None;
+    }
+    let share = if judged.evidence.complaints.is_empty() { QUIET } else { DISTURBED };
+    judged.runs_of(label).find_map(|run| {
+        let found = requests(judged.plan, contender, run, share);
+        let found = found.or_else(|| start(judged.plan, run)).or_else(|| memory(run))?;
+        Some(format!("{found} (round {})", run.round + 1))
+    })
+}
+
+/// What is unusual of a worker and strikes no row: a clock that shows scripted times agrees with nobody's.
+pub(super) fn note(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let scripted = is_scripted(judged.plan.contender(label)?).then(|| {
+        "its clock is scripted (option clock), so that its times are not compared with the driver's".into()
+    });
+    let seen = || judged.runs_of(label).filter_map(|run| run.seen.as_ref());
+    let changed = || {
+        let mut programs = seen().filter_map(|seen| seen.program);
+        let first = programs.next()?;
+        programs.any(|program| program != first).then(|| "its program changed between rounds".to_owned())
+    };
+    let hurried = || {
+        let own = seen().filter_map(|seen| seen.nice).min()?;
+        let all = judged.runs.iter().filter_map(|run| run.seen.as_ref()?.nice).max()?;
+        (own < all).then(|| {
+            format!("it ran at a nice value of {own}, others at {all}: it came first on shared CPUs")
+        })
+    };
+    scripted.or_else(changed).or_else(hurried)
+}
+
+fn is_scripted(contender: &Contender) -> bool {
+    contender.engine.options.get("clock").is_some_and(|clock| clock == "scripted")
+}
+
+/// Why this cannot be checked, where no process has readings of the driver.
+pub(super) fn unseen(judged: &Judged<'_>) -> Option<String> {
+    let has_none = !judged.runs.is_empty() && judged.runs.iter().all(|run| run.seen.is_none());
+    has_none.then(|| "this run has no readings of the driver's".into())
+}
+
+/// The requests of a process: their sum must not be longer than the driver's, and in this quantile not much shorter.
+fn requests(plan: &Plan, contender: &Contender, run: &Run, quantile: f64) -> Option<String> {
+    let seen: Vec<&Turn> = run.turns.iter().filter(|turn| !turn.seen_ns.is_empty()).collect();
+    let own = |turn: &&&Turn| turn.sample.request_ns() as f64;
+    let drivers = |turn: &&&Turn| turn.seen_ns.iter().sum::<u64>() as f64;
+    let (told, saw): (f64, f64) =
+        (seen.iter().map(|turn| own(&turn)).sum(), seen.iter().map(|turn| drivers(&turn)).sum());
+    if told > saw + LONGER {
+        return Some(differ("its requests took", told, saw));
+    }
+    let hidden: Vec<f64> = seen.iter().filter_map(|turn| hidden(plan, contender, turn)).collect();
+    let share = statistics::quantile(&hidden, quantile).filter(|share| *share > 0.0)?;
+    Some(format!(
+        "{:.0} % of the time that the driver waited for its requests is in none of its readings",
+        100.0 * share
+    ))
+}
+
+/// The share of a turn beyond what is allowed for; 0 or less where there is none. Of slices, those behind the first have
+/// nothing untimed before them. `None` where nobody can tell how long the untimed part takes.
+fn hidden(plan: &Plan, contender: &Contender, turn: &Turn) -> Option<f64> {
+    let sample = &turn.sample;
+    let gaps = sample.gaps_ns.iter().sum::<u64>() as f64;
+    let (saw, told, allowed) = match turn.seen_ns.as_slice() {
+        [whole] => {
+            if plan.context > 0 || plan.device != "cpu" {
+                return None;
+            }
+            let each = gaps / sample.gaps_ns.len().max(1) as f64;
+            let lead_in = match plan.lead_in(contender) {
+                0 => 0.0,
+                tokens => sample.first_token_ns as f64 + tokens as f64 * each,
+            };
+            let told = sample.request_ns() as f64;
+            (*whole as f64, told, 2.0 * lead_in + REQUEST.0 * told + REQUEST.1)
+        }
+        [_, later @ ..] => {
+            let saw = later.iter().sum::<u64>() as f64;
+            (saw, gaps, SLICE.0 * gaps + SLICE.1 * later.len() as f64)
+        }
+        [] => return None,
+    };
+    Some((saw - told - allowed) / saw.max(1.0))
+}
+
+/// The load and the first request.
+fn start(plan: &Plan, run: &Run) -> Option<String> {
+    let came = |is_it: fn(&Event) -> bool| {
+        let place = run.events.iter().position(is_it)?;
+        Some(*run.seen.as_ref()?.events_ns.get(place)? as f64)
+    };
+    let started = came(|event| matches!(event, Event::Started(_)))?;
+    let loaded = came(|event| matches!(event, Event::Loaded(_)))?;
+    let cold = came(|event| matches!(event, Event::ColdStart(_)))?;
+    let load = apart("its load took", run.loaded()?.load_ns as f64, loaded - started);
+    let first = || {
+        let own = run.cold_start()?.request_ns() as f64;
+        // The context of the request is computed before it, untimed.
+        (plan.context == 0).then(|| apart("its first request took", own, cold - loaded))?
+    };
+    load.or_else(first)
+}
+
+fn apart(what: &str, own: f64, saw: f64) -> Option<String> {
+    let (share, ns) = START;
+    let is_apart = own > saw + ns || own < (1.0 - share) * saw - ns;
+    is_apart.then(|| differ(what, own, saw))
+}
+
+fn differ(what: &str, own_ns: f64, saw_ns: f64) -> String {
+    format!("{what} {:.3} s by its own clock, and {:.3} s by the driver's", own_ns / 1e9, saw_ns / 1e9)
+}
+
+/// The peak of memory on the host.
+fn memory(run: &Run) -> Option<String> {
+    if run.device() != Some("cpu") {
+        return None;
+    }
+    let (own, saw) = (run.usage()?.peak_bytes? as f64, run.seen.as_ref()?.peak_bytes? as f64);
+    (own < MEMORY * saw).then(|| {
+        format!(
+            "its peak memory is {:.3} GB by its own reading, and the driver read {:.3} GB",
+            own / 1e9,
+            saw / 1e9
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{CaseSample, ColdStart, Loaded, Started};
+
+    use super::*;
+    use crate::run::Seen;
+    use crate::testing;
+
+    const MS: u64 = 1_000_000;
+
+    fn plan() -> Plan {
+        Plan { schedule: plan::Schedule::Interleaved, ..testing::plan(&["a"]) }
+    }
+
+    /// A turn of five tokens of 10 ms each by the worker's clock, in slices that took so many ms by the driver's.
+    fn turn(seen_ms: &[u64]) -> Turn {
+        let sample =
+            CaseSample { first_token_ns: 10 * MS, gaps_ns: vec![10 * MS; 4], ..CaseSample::default() };
+        Turn { seen_ns: seen_ms.iter().map(|ms| ms * MS).collect(), ..Turn::alone(0, 0, sample) }
+    }
+
+    fn found(turns: Vec<Turn>) -> Option<String> {
+        let plan = plan();
+        let run = Run { turns, ..testing::run("a", 0, Vec::new()) };
+        requests(&plan, &plan.contenders[0], &run, QUIET)
+    }
+
+    #[test]
+    fn slices_of_honest_and_of_shortened_requests() {
+        assert_eq!(found(vec![turn(&[40, 21, 21])]), None);
+        assert!(found(vec![turn(&[40, 40, 40])]).is_some_and(|text| text.starts_with("42 % of the time")));
+        assert!(found(vec![turn(&[10, 10, 10])]).is_some_and(|text| text.contains("0.050 s by its own")));
+        let late = [turn(&[40, 21, 21]), turn(&[40, 21, 60]), turn(&[40, 21, 21])];
+        assert_eq!(found(late.to_vec()), None, "one turn was late");
+        assert_eq!(found(vec![turn(&[])]), None, "a journal of another time");
+    }
+
+    #[test]
+    fn a_whole_request_has_room_for_what_comes_before_it() {
+        assert_eq!(found(vec![turn(&[80])]), None);
+        assert!(found(vec![turn(&[180])]).is_some());
+    }
+
+    #[test]
+    fn loads_first_requests_and_memory_are_those_that_the_driver_saw() {
+        let of = |load_ms: u64, first_ms: u64, peak: u64| {
+            let cold = ColdStart { first_token_ns: first_ms * MS, ..ColdStart::default() };
+            let events = vec![
+                Event::Started(Started { startup_ns: None, runtime_ns: 0, memory: Default::default() }),
+                Event::Loaded(Loaded { load_ns: load_ms * MS, ..testing::loaded(1) }),
+                Event::ColdStart(cold),
+                Event::Usage(protocol::Usage { peak_bytes: Some(peak), ..testing::usage() }),
+            ];
+            let seen = Seen {
+                events_ns: vec![100 * MS, 1100 * MS, 1600 * MS, 0],
+                peak_bytes: Some(1000),
+                ..Seen::default()
+            };
+            let run = Run { seen: Some(seen), ..testing::run("a", 0, events) };
+            start(&plan(), &run).or_else(|| memory(&run))
+        };
+        assert_eq!(of(950, 450, 950), None);
+        for (load, first, peak, what) in [
+            (500, 450, 950, "its load took 0.500 s"),
+            (86_399_000, 450, 950, "its load took"),
+            (950, 1, 950, "its first request took 0.001 s"),
+            (950, 450, 100, "its peak memory"),
+        ] {
+            assert!(of(load, first, peak).is_some_and(|text| text.starts_with(what)), "{what}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The process that a model's tokenizer and template run in: this program once more, with limits on memory and time.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bundle::Bundle;
+use plan::asked::{Answer, Apart, Asked, Question};
+use plan::chat::{self, Chat};
+use plan::prompts::Text;
+use plan::{Failure, Result};
+
+use crate::clock::now;
+use crate::process::{Heard, Process, Reaped};
+use crate::protest::describe;
+
+/// The hidden command that answers questions about a bundle.
+pub const COMMAND: &str = "text-process";
+/// Most memory of such a process, in bytes.
+const MEMORY: u64 = 1 << 30;
+/// Longest time for an answer, and for each byte of a tokenizer in addition: large ones take a second to read.
+const TIME: Duration = Duration::from_secs(2);
+const BYTES_EACH_S: u64 = 8 << 20;
+
+/// A model's tokenizer.
+pub fn text(bundle: &Bundle) -> Result<Text> {
+    match bundle.tokenizer() {
+        // Without one, each byte is a token.
+        None => Text::open(bundle),
+        Some(_) => Ok(Text::Apart(asked(bundle))),
+    }
+}
+
+/// A model's chat template.
+pub fn chat(bundle: &Bundle) -> Result<Chat> {
+    chat::file(bundle).map(|_| Chat::Apart(asked(bundle)))
+}
+
+fn asked(bundle: &Bundle) -> Asked {
+    let bytes =
+        bundle.tokenizer().and_then(|path| std::fs::metadata(path).ok()).map_or(0, |found| found.len());
+    let limit = TIME + Duration::from_secs(bytes / BYTES_EACH_S);
+    let (directory, model) = (bundle.directory().to_path_buf(), bundle.manifest().name.clone());
+    Asked(Arc::new(Client { directory, model, limit, process: Mutex::new(None) }))
+}
+
+/// Answers questions on stdin, within the limits. For the hidden command.
+pub fn serve(directory: &Path) -> Result<()> {
+    limit();
+    let bundle = Bundle::open(directory).map_err(|error| Failure::usage(error.to_string()))?;
+    let (input, output) = (BufReader::new(std::io::stdin().lock()), std::io::stdout().lock());
+    plan::apart::serve(&bundle, input, output).map_err(|error| Failure::failed(error.to_string()))
+}
+
+/// Bounds this process's memory. Its end leaves no core file.
+fn limit() {
+    #[cfg(target_os = "linux")]
+    for (resource, most) in [(rustix::process::Resource::Data, MEMORY), (rustix::process::Resource::Core, 0)]
+    {
+        let limits = rustix::process::Rlimit { current: Some(most), maximum: Some(most) };
+        // A lower limit of the user's stays.
+        let _ = rustix::process::setrlimit(resource, limits);
+    }
+}
+
+struct Client {
+    directory: PathBuf,
+    model: String,
+    limit: Duration,
+    /// Once it was asked, and as long as it lives.
+    process: Mutex<Option<Process>>,
+}
+
+impl Apart for Client {
+    fn ask(&self, question: &Question) -> Result<Answer> {
+        let mut held = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = match held.take() {
+            Some(process) => process,
+            None => self.start()?,
+        };
+        process.send(serde_json::to_string(question).expect("a question is plain data"));
+        match process.hear(now() + self.limit, self.limit) {
+            Heard::Line(line) => {
+                *held = Some(process);
+                serde_json::from_str(&line).map_err(|error| Failure::failed(error.to_string()))
+            }
+            Heard::Killed(_) => Err(self.ended(question, process, true)),
+            Heard::End => Err(self.ended(question, process, false)),
+        }
+    }
+}
+
+impl Client {
+    fn start(&self) -> Result<Process> {
+        let failed = |error: std::io::Error| {
+            Failure::failed(format!("cannot start the process of the tokenizer: {error}"))
+        };
+        let program = std::env::current_exe().map_err(failed)?;
+        let directory = self.directory.display().to_string();
+        Process::spawn(&program, &[COMMAND, &directory], &BTreeMap::new(), None).map_err(failed)
+    }
+
+    /// The sentence about a process that gave no answer.
+    fn ended(&self, question: &Question, process: Process, was_late: bool) -> Failure {
+        if crate::interrupt::requested() {
+            return Failure::Interrupted;
+        }
+        let Reaped { status, stderr, .. } = process.reap();
+        let why = if was_late {
+            format!("takes longer than {} s", self.limit.as_secs())
+        } else if stderr.contains("memory allocation") {
+            format!("takes more than {} GB of memory", MEMORY >> 30)
+        } else if stderr.contains("overflowed its stack") {
+            "takes more than the stack".to_owned()
+        } else {
+            format!("ended its process: {}", describe(status))
+        };
+        let (what, remedy) = match question {
+            Question::Render { .. } => ("chat template", "leave out --chat"),
+            _ => ("tokenizer", "give token ids, or take another model"),
+        };
+        Failure::usage(format!("the {what} of {} {why}: {remedy}", self.model))
+    }
+}

@@ -1,0 +1,213 @@
+//! The traces that requests are fed, and the answers that only this program knows.
+//!
+//! A worker is told the tokens that it is fed. If they were the reference's own most likely tokens, it could answer each
+//! step with the next of them and compute nothing. So less likely tokens stand in their place here and there, others in
+//! each round, and a request's trace comes with its turn. The most likely token behind each is known by the reference's
+//! logits along the changed trace, which are read before any contender is started, from a file that is gone by then.
+
+use std::time::Instant;
+
+use judge::logits::{Logits, most_likely};
+use judge::parity::Reference;
+use plan::Rounds;
+use protocol::{Decode, Generated, Score, Task};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::logits;
+use crate::session::Session;
+
+/// Rounds whose traces are computed at once, at most.
+const AT_ONCE: usize = 8;
+/// Tokens that are computed at once, at most.
+const TOKENS: usize = 4096;
+/// Bytes of logits that are computed at once, at most; and of one round's, beyond which the reference's own trace
+/// is fed.
+const BYTES: (usize, usize) = (256 << 20, 1 << 30);
+/// Number of choices behind the first that a trace may have in its place.
+const LESS_LIKELY: usize = 3;
+
+/// `[case][sequence][token]`.
+type Traces = Vec<Vec<Vec<u32>>>;
+
+/// The references of a run.
+pub(crate) struct References {
+    /// The contender that computes them, by its place in the plan.
+    pub(crate) by: usize,
+    /// Along its own greedy continuation.
+    pub(crate) own: Reference,
+    /// Those along changed traces, of rounds from `first` on. None where requests are fed the reference's own.
+    fed: Vec<Reference>,
+    first: usize,
+}
+
+impl References {
+    pub(crate) fn new(by: usize, own: Reference) -> References {
+        References { by, own, fed: Vec::new(), first: 0 }
+    }
+
+    /// The reference along what requests of a round are fed, or go by themselves.
+    pub(crate) fn of_requests(&self, round: usize) -> &Reference {
+        match self.fed.len() {
+            0 => &self.own,
+            count => &self.fed[(round - self.first.min(round)) % count],
+        }
+    }
+}
+
+/// The work of all rounds.
+pub(crate) struct RunWork {
+    pub(crate) references: Option<References>,
+    /// What is fed where nobody can give a reference.
+    pub(crate) traces: Generated,
+    pub(crate) parity: bool,
+    /// When the time budget of automatic rounds began.
+    pub(crate) begun: Instant,
+}
+
+impl Session<'_> {
+    /// Computes the references of the next rounds, if those of this one are not known. A trace that was fed before is fed
+    /// again if that fails, or where only one fits at once.
+    ///
+    /// # Errors
+    /// Why requests are fed nothing but the reference's own trace.
+    pub(crate) fn feed(&self, references: &mut References, round: usize) -> Result<(), String> {
+        if self.plan.decode != Decode::Forced {
+            return Err("each framework is fed its own tokens".into());
+        }
+        // A changed trace would have no order of unmasking.
+        if self.plan.denoise.is_some() {
+            return Err("masked diffusion is fed the reference's own states".into());
+        }
+        let count = self.traces_at_once();
+        if count == 0 {
+            return Err(format!("the logits of a round take more than {} MB", BYTES.1 >> 20));
+        }
+        let known = references.fed.len();
+        if known == 1 || (known > 1 && round < references.first + known) {
+            return Ok(());
+        }
+        let seed = |copy: usize| self.plan.seed.wrapping_add((round + copy) as u64);
+        let traces: Vec<Traces> = (0..count).map(|copy| substituted(&references.own, seed(copy))).collect();
+        let logits = self.along(references.by, self.reference_precision(), &traces)?;
+        let of_traces = |(tokens, logits): (Traces, Vec<Logits>)| Reference {
+            generated: Generated { tokens, ..Generated::default() },
+            logits,
+            framework: references.own.framework.clone(),
+            unquantised: None,
+        };
+        references.fed = traces.into_iter().zip(logits).map(of_traces).collect();
+        references.first = round;
+        Ok(())
+    }
+
+    /// Number of rounds whose traces are computed at once; 0 where the logits of one are too large.
+    fn traces_at_once(&self) -> usize {
+        let prefixes = self.plan.prefixes();
+        let rows: usize = prefixes.iter().map(Vec::len).sum();
+        let length = prefixes.iter().flatten().map(Vec::len).max().unwrap_or(0) + self.plan.new_tokens;
+        let bytes = rows * length * self.vocabulary() * size_of::<f32>();
+        if rows == 0 || bytes > BYTES.1 {
+            return 0;
+        }
+        let rounds = match self.plan.rounds {
+            Rounds::Fixed(rounds) => rounds,
+            Rounds::Auto { max, .. } => max,
+        };
+        (TOKENS / (rows * length)).min(BYTES.0 / bytes).clamp(1, AT_ONCE.min(rounds.max(1)))
+    }
+
+    /// The logits along traces, `[trace][case]`, of the positions that parity compares. One job computes all: shorter
+    /// sequences are made as long as the longest, and no position depends on those behind it.
+    pub(crate) fn along(
+        &self,
+        index: usize,
+        precision: bundle::Precision,
+        traces: &[Traces],
+    ) -> Result<Vec<Vec<Logits>>, String> {
+        let prefixes = self.plan.prefixes();
+        let of_trace = |traces: &Traces| -> Vec<Vec<u32>> {
+            let cases = prefixes.iter().zip(traces);
+            cases
+                .flat_map(|(rows, traces)| {
+                    rows.iter().zip(traces).map(|(row, trace)| [&row[..], trace].concat())
+                })
+                .collect()
+        };
+        let mut sequences: Vec<Vec<u32>> = traces.iter().flat_map(of_trace).collect();
+        let longest = sequences.iter().map(Vec::len).max().unwrap_or(0);
+        sequences.iter_mut().for_each(|sequence| sequence.resize(longest, 0));
+        let shape = self.score_shape(&sequences);
+        let file = self.scratch.path().join("along.safetensors");
+        let task = Task::Score(Score { sequences, piece: 0, file: file.display().to_string() });
+        let done = self.reference_job(index, precision, task);
+        let logits = done.and_then(|_| logits::read_score(&file, shape));
+        // Nobody who is measured finds it.
+        let _ = std::fs::remove_file(&file);
+        let logits = logits?;
+        let mut rows = (0..logits.batch).map(|row| logits.values_of(row));
+        let each = traces.iter().map(|_| {
+            let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
+                let (positions, length) =
+                    (self.plan.judged_positions(case), prefix[0].len() + self.plan.new_tokens);
+                let kept = (length - positions) * logits.vocabulary..length * logits.vocabulary;
+                let values =
+                    rows.by_ref().take(prefix.len()).flat_map(|row| &row[kept.clone()]).copied().collect();
+                let found = Logits { batch: prefix.len(), positions, vocabulary: logits.vocabulary, values };
+                self.check_shape(case, &found).map(|()| found)
+            });
+            cases.collect()
+        });
+        each.collect()
+    }
+}
+
+/// The reference's own trace with the first and about every other token replaced by its second, third or fourth choice at
+/// that step.
+fn substituted(own: &Reference, seed: u64) -> Traces {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut row = |logits: &Logits, sequence: usize, trace: &[u32]| -> Vec<u32> {
+        let prompt = logits.positions - trace.len();
+        let mut changed = Vec::with_capacity(trace.len());
+        for (step, &token) in trace.iter().enumerate() {
+            let choice = random.random_range(0..if step == 0 { LESS_LIKELY } else { 2 * LESS_LIKELY });
+            let others = most_likely(logits.row(sequence, prompt + step - 1), LESS_LIKELY + 1);
+            let other = others.into_iter().filter(|other| *other != token).nth(choice);
+            changed.push(other.filter(|_| choice < LESS_LIKELY).unwrap_or(token));
+        }
+        changed
+    };
+    let cases = own.generated.tokens.iter().zip(&own.logits);
+    let changed = cases.map(|(traces, logits)| {
+        traces.iter().enumerate().map(|(sequence, trace)| row(logits, sequence, trace)).collect()
+    });
+    changed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A prompt of one token, and four new ones, of a vocabulary of five: the largest logit is the step's own number.
+    fn own() -> Reference {
+        let row = |step: usize| (0..5).map(move |token| if token == step { 9.0 } else { token as f32 });
+        let logits = Logits { batch: 1, positions: 5, vocabulary: 5, values: (0..5).flat_map(row).collect() };
+        let generated = Generated { tokens: vec![vec![vec![0, 1, 2, 3]]], ..Generated::default() };
+        Reference { framework: "r".into(), generated, logits: vec![logits], unquantised: None }
+    }
+
+    #[test]
+    fn a_changed_trace_has_less_likely_tokens_in_about_half_of_its_places() {
+        let own = own();
+        let traces: Vec<Traces> = (0..200).map(|seed| substituted(&own, seed)).collect();
+        let places = traces.iter().flatten().flatten().flat_map(|trace| trace.iter().enumerate());
+        let changed = places.filter(|(step, token)| **token != *step as u32).count();
+        assert!((400..600).contains(&changed), "{changed} of 800");
+        assert!(
+            traces.iter().all(|trace| trace[0][0][0] != 0),
+            "else a short trace might not be changed at all"
+        );
+        assert_eq!(traces[3], substituted(&own, 3), "by the seed");
+        assert!(traces.iter().flatten().flatten().flatten().all(|&token| token < 5));
+    }
+}

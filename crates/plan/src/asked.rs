@@ -1,0 +1,74 @@
+//! Text in a process of its own. A tokenizer or a chat template comes with a model and may ask for any amount of memory,
+//! time or stack: the process that it ends is not this program. Questions and answers are lines of JSON.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Failure, Result};
+
+/// What is asked of a model's tokenizer or of its template.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Question {
+    /// The ids of a text.
+    Encode { text: String },
+    /// The text of ids.
+    Decode { tokens: Vec<u32> },
+    /// The text that the model is fed for a prompt.
+    Render { prompt: String },
+}
+
+/// The answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Tokens(Vec<u32>),
+    Text(Option<String>),
+    /// Why there is none: a mistake in what was given.
+    Refused(String),
+    /// The same: something failed.
+    Failed(String),
+}
+
+/// Whoever asks such a process.
+pub trait Apart: Send + Sync {
+    /// # Errors
+    /// Why there is no answer, in one sentence.
+    fn ask(&self, question: &Question) -> Result<Answer>;
+}
+
+/// A process that is asked.
+#[derive(Clone)]
+pub struct Asked(pub Arc<dyn Apart>);
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a process of its own")
+    }
+}
+
+impl Asked {
+    fn answer(&self, question: &Question) -> Result<Answer> {
+        match self.0.ask(question)? {
+            Answer::Refused(reason) => Err(Failure::usage(reason)),
+            Answer::Failed(reason) => Err(Failure::failed(reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    pub(crate) fn tokens(&self, question: &Question) -> Result<Vec<u32>> {
+        match self.answer(question)? {
+            Answer::Tokens(tokens) => Ok(tokens),
+            _ => Err(Failure::failed("a text in the place of tokens")),
+        }
+    }
+
+    pub(crate) fn text(&self, question: &Question) -> Result<Option<String>> {
+        match self.answer(question)? {
+            Answer::Text(text) => Ok(text),
+            _ => Err(Failure::failed("tokens in the place of a text")),
+        }
+    }
+}
