@@ -10,6 +10,7 @@ pub mod components;
 pub mod continuation;
 pub mod crossed;
 pub mod curve;
+pub mod dependence;
 pub mod enough;
 pub mod environment;
 pub mod evidence;

@@ -129,6 +129,7 @@ fn facts() -> Report {
         time: Default::default(),
         end: End::Planned,
         prompts: Vec::new(),
+        dependences: Vec::new(),
         floor: Vec::new(),
         rules: Vec::new(),
         sanity: Vec::new(),

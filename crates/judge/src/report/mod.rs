@@ -20,6 +20,7 @@ use serde_json::Value;
 use statistics::median;
 
 use crate::crossed::{self, Crossed};
+use crate::dependence::{self, Dependence};
 use crate::environment::Environment;
 use crate::evidence::{BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use crate::fairness::{self, Breach, MACHINE, RuleState};
@@ -83,6 +84,9 @@ pub struct Report {
     /// What crossed switches are worth, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
+    /// Pairs whose ratio depends on the state of the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependences: Vec<Dependence>,
     /// The differences that the machine cannot show, if one engine was measured under two labels.
     pub floor: Vec<Floor>,
     pub rules: Vec<RuleState>,
@@ -217,6 +221,7 @@ impl Report {
             .collect();
         let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
         let (compared, noise): (Vec<String>, _) = (compared.collect(), noise(plan, &rules));
+        let dependences = dependence::dependences(plan, evidence, &compared);
         let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
         let comparisons = verdicts::compare(plan, evidence, compared, noise.as_deref());
         let comparisons = verdicts::without_impossible(comparisons, &sanity);
@@ -231,7 +236,8 @@ impl Report {
             time: evidence.time.clone(),
             end: evidence.end.clone(),
             floor: floor::floors(plan, &comparisons),
-            warnings: warnings::warnings(facts, &rows, &rules),
+            warnings: warnings::warnings(facts, &rows, &rules, &dependences),
+            dependences,
             hybrids: hybrid::hybrids(plan, evidence, &rows, noise.as_deref()),
             rows,
             prompts: prompts::prompts(plan, evidence),

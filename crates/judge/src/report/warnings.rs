@@ -1,6 +1,7 @@
 //! What a reader should know before trusting the figures, the gravest first, each with what to do about it.
 
 use super::{Facts, Row};
+use crate::dependence::Dependence;
 use crate::evidence::{End, Evidence};
 use crate::fairness::{Breach, MACHINE, RuleState};
 use crate::metrics::Metric;
@@ -10,7 +11,12 @@ use plan::{Contender, Plan};
 /// Coefficient of variation above which figures of one contender are too different for their mean to say much.
 const VARIES: f64 = 0.10;
 
-pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<String> {
+pub(super) fn warnings(
+    facts: &Facts,
+    rows: &[Row],
+    rules: &[RuleState],
+    dependences: &[Dependence],
+) -> Vec<String> {
     let Facts { plan, evidence, .. } = facts;
     let mut warnings = ending(&evidence.end);
     if let Some(reason) = &evidence.no_reference {
@@ -18,6 +24,7 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     }
     warnings.extend(accepted_noise(plan, rules));
     warnings.extend(disturbed(plan, evidence));
+    warnings.extend(dependences.iter().map(Dependence::sentence));
     warnings.extend(varies(rows));
     warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
