@@ -70,7 +70,8 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
         let mut notes = array(&rule["notes"]).iter().filter(|note| note["framework"] == label);
         notes.any(|note| note["finding"].as_str().unwrap().contains("outlived it"))
     };
-    assert!(says("detach") && says("vanish"), "{rule}: {}", ran.stderr);
+    // What vanishes is killed, too; which worker's it was is only known if it vanished before the worker was warm.
+    assert!(says("detach"), "{rule}: {}", ran.stderr);
 }
 
 #[test]
