@@ -29,8 +29,8 @@ pub enum Fact {
     Absent { framework: String, failure: RunFailure },
     /// The reason why nobody can give the reference.
     NoReference { reason: String },
-    /// Why requests are fed the reference's own continuation, or feed themselves, so that their answers could be known
-    /// without computing.
+    /// Why requests are fed the reference's own continuation, traces of earlier rounds, or their own tokens, so that their
+    /// answers could be known without computing.
     OwnTraces { reason: String },
     /// A process of a worker that has ended.
     Run(Box<Run>),

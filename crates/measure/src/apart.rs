@@ -20,7 +20,8 @@ use crate::protest::describe;
 pub const COMMAND: &str = "text-process";
 /// Most memory of such a process, in bytes.
 const MEMORY: u64 = 1 << 30;
-/// Longest time for an answer, and for each byte of a tokenizer in addition: large ones take a second to read.
+/// Longest time for an answer, and the bytes of a tokenizer for which there is another second: large ones take a second
+/// to read.
 const TIME: Duration = Duration::from_secs(2);
 const BYTES_EACH_S: u64 = 8 << 20;
 

@@ -1,6 +1,6 @@
 //! The traces that requests are fed, and the answers that only this program knows.
 //!
-//! A worker is told the tokens that it is fed. If they were the reference's own most likely tokens, it could answer each
+//! A worker receives the tokens that it is fed. If they were the reference's own most likely tokens, it could answer each
 //! step with the next of them and compute nothing. So less likely tokens stand in their place here and there, others in
 //! each round, and a request's trace comes with its turn. The most likely token behind each is known by the reference's
 //! logits along the changed trace, which are read before any contender is started, from a file that is gone by then.
@@ -46,6 +46,11 @@ impl References {
         References { by, own, fed: Vec::new(), first: 0 }
     }
 
+    /// Whether every round is fed the same changed trace.
+    pub(crate) fn has_one_trace(&self) -> bool {
+        self.fed.len() == 1
+    }
+
     /// The reference along what requests of a round are fed, or go by themselves.
     pub(crate) fn of_requests(&self, round: usize) -> &Reference {
         match self.fed.len() {
@@ -58,7 +63,7 @@ impl References {
 /// The work of all rounds.
 pub(crate) struct RunWork {
     pub(crate) references: Option<References>,
-    /// What is fed where nobody can give a reference.
+    /// What is fed where no contender can give a reference.
     pub(crate) traces: Generated,
     pub(crate) parity: bool,
     /// When the time budget of automatic rounds began.
@@ -142,7 +147,7 @@ impl Session<'_> {
         let task = Task::Score(Score { sequences, piece: 0, file: file.display().to_string() });
         let done = self.reference_job(index, precision, task);
         let logits = done.and_then(|_| logits::read_score(&file, shape));
-        // Nobody who is measured finds it.
+        // No contender may find it.
         let _ = std::fs::remove_file(&file);
         let logits = logits?;
         let mut rows = (0..logits.batch).map(|row| logits.values_of(row));

@@ -65,7 +65,7 @@ impl Session<'_> {
         }
         let traces = &generated.tokens;
         let logits = logits::read_parity(&file, &self.parity_shapes());
-        // Nobody who is measured finds it.
+        // No contender may find it.
         let _ = std::fs::remove_file(&file);
         let logits = logits?;
         if logits.len() != traces.len() {
@@ -129,7 +129,7 @@ impl Session<'_> {
         Err("its logits do not have the shape of the prompts".into())
     }
 
-    /// The prompts' own tokens, repeated: what is fed where nobody can give a reference, so that work stays equal.
+    /// The prompts' own tokens, repeated: what is fed where no contender can give a reference, so that work stays equal.
     pub(crate) fn fallback_traces(&self) -> Generated {
         let continued =
             |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.plan.new_tokens).collect();

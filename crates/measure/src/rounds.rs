@@ -64,10 +64,15 @@ impl Session<'_> {
     fn feed_round(&mut self, all: &mut RunWork, number: usize) {
         let Some(references) = &mut all.references else { return };
         let begun = now();
-        // Traces of earlier rounds serve once more.
-        if let Err(reason) = self.feed(references, number)
-            && number == 0
-        {
+        let repeats =
+            |reason: &str| format!("from round {} on, traces of earlier rounds: {reason}", number + 1);
+        let reason = match self.feed(references, number) {
+            Err(reason) if number == 0 => Some(reason),
+            Err(reason) => Some(repeats(&reason)),
+            Ok(()) if number > 0 && references.has_one_trace() => Some(repeats("only one fits at once")),
+            Ok(()) => None,
+        };
+        if let Some(reason) = reason.filter(|_| self.evidence.own_traces.is_none()) {
             self.tell(Fact::OwnTraces { reason });
         }
         self.spend(Stage::Reference, begun);

@@ -32,7 +32,7 @@ pub enum Answer {
     Failed(String),
 }
 
-/// Whoever asks such a process.
+/// A client of such a process.
 pub trait Apart: Send + Sync {
     /// # Errors
     /// Why there is no answer, in one sentence.
