@@ -157,7 +157,7 @@ fn a_worker_that_dies_or_hangs_is_a_failed_row_and_the_others_go_on() {
 
 #[test]
 fn a_worker_whose_clock_shows_half_of_the_time_is_struck() {
-    let real = [("token_ms", "10"), ("prefill_token_ms", "1")];
+    let real = [("token_ms", "20"), ("prefill_token_ms", "2")];
     let installation = Installation::new()
         .engine("honest", &real)
         .engine("half", &[&real[..], &[("clock", "half")]].concat());

@@ -146,7 +146,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R18",
         sentence: "The worker's readings agree with the driver's",
-        how: "The driver keeps by its own clock when each event of a start came and how long it waited for each slice of a request, and reads the peak of memory before a process finishes. The sum of a worker's requests may not be longer. In the median slice they may be shorter by 5 % and 2 ms, a whole request by 5 %, 5 ms and twice what is untimed before it (where others disturbed the machine, in the one in ten that was least late); load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s; its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
+        how: "The driver keeps by its own clock when each event of a start came and how long it waited for each slice of a request, and reads the peak of memory before a process finishes. The sum of a worker's requests may not be longer. In the median slice they may be shorter by 5 % and 2 ms, a whole request by 5 %, 5 ms and twice what is untimed before it (where others disturbed the machine, in the request that was least late, and by another 20 ms); load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s; its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
         remedy: "report a bug of the worker",
         check: OfEach(readings::agree),
     },
