@@ -54,12 +54,17 @@ pub struct Scenario {
     pub decode: Vec<f64>,
     pub machine: Machine,
     pub rounds: Rounds,
+    /// Whether the figures of the others count as the state of the machine.
+    pub by_state: bool,
 }
 
 /// How one ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub effort: Effort,
+    /// Ratios by pair: how many times as fast the first would have decoded in this weather without noise; `None` without
+    /// weather.
+    pub truths: Vec<Option<f64>>,
     /// By metric, then by pair of contenders: `[METRICS][pairs]`.
     pub table: Vec<Option<Decision>>,
 }
@@ -84,7 +89,7 @@ impl Scenario {
     pub fn new(contenders: usize, ratio: f64, machine: Machine, rounds: Rounds) -> Self {
         let mut decode = vec![1.0; contenders];
         decode[contenders - 1] = ratio;
-        Self { decode, machine, rounds }
+        Self { decode, machine, rounds, by_state: true }
     }
 
     /// Pairs of contenders, the first named first.
@@ -95,23 +100,23 @@ impl Scenario {
 
     /// Simulates one comparison as the driver runs it. `looks` are those of the scenario's rounds.
     pub fn compare(&self, looks: &Looks, seed: u64) -> Comparison {
-        let settings = Settings { seed, ..Settings::default() };
+        let settings = Settings { seed, significance: self.machine.significance(), ..Settings::default() };
         let mut table = Vec::new();
-        let effort = self.observe(looks, seed, |family, last| {
+        let (effort, truths) = self.observe(looks, seed, |family, last| {
             table = decide(family, looks, last, &settings);
             settled(deciding(&table), DEFAULT_MARGIN)
         });
-        Comparison { effort, table }
+        Comparison { effort, truths, table }
     }
 
     /// Adds rounds and shows the table's series at each look, with whether it is the last, until `enough` says so or
-    /// time is over. Where time is over at a look that was not enough, it is shown once more as the last.
+    /// time is over. Also returns the [`Comparison::truths`]. Where time is over at a look that was not enough, it is shown once more as the last.
     pub fn observe(
         &self,
         looks: &Looks,
         seed: u64,
         mut enough: impl FnMut(&[Series<'_>], bool) -> bool,
-    ) -> Effort {
+    ) -> (Effort, Vec<Option<f64>>) {
         let contenders = self.decode.len();
         let (pairs, most) = (self.pairs(), looks.max_rounds());
         let mut machine = self.machine.start(&self.decode, most, seed);
@@ -135,24 +140,34 @@ impl Scenario {
             if !is_look && !last {
                 continue;
             }
-            let family = family(&figures, &pairs);
+            let family = family(&figures, &pairs, self.by_state && self.machine.shows_state());
             let clear = is_look && enough(&family, planned);
             if last && !planned && !clear {
                 enough(&family, true);
             }
             if last || clear {
-                return effort;
+                let truth = |&(a, b): &(usize, usize)| machine.truth(a, b, effort.rounds);
+                return (effort, pairs.iter().map(truth).collect());
             }
         }
     }
 }
 
 /// The hypotheses of the table, by metric and then by pair, with their shares of its error rate.
-fn family<'a>(figures: &'a [Vec<Vec<Option<f64>>>], pairs: &[(usize, usize)]) -> Vec<Series<'a>> {
+fn family<'a>(
+    figures: &'a [Vec<Vec<Option<f64>>>],
+    pairs: &[(usize, usize)],
+    shows_state: bool,
+) -> Vec<Series<'a>> {
+    let state = |metric: usize, a: usize, b: usize| match shows_state && METRICS[metric].is_of_requests() {
+        true => statistics::state(&figures[metric], a, b),
+        false => Vec::new(),
+    };
     let of_metric = |metric: usize| pairs.iter().map(move |&pair| (metric, pair));
     let series = |(metric, (a, b)): (usize, (usize, usize))| Series {
         a: &figures[metric][a],
         b: &figures[metric][b],
+        state: state(metric, a, b),
         weight: error_share(metric),
     };
     (0..figures.len()).flat_map(of_metric).map(series).collect()

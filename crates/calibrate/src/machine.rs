@@ -1,6 +1,7 @@
 //! What simulated processes run on.
 
 use engine_mock::Noise;
+use statistics::{SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
 
 use crate::figures::Figures;
 use crate::processes::{Order, Processes};
@@ -25,6 +26,19 @@ pub(crate) enum Running<'a> {
 }
 
 impl Machine {
+    /// Whether the others' figures show the state of the machine that a pair met.
+    pub(crate) fn shows_state(&self) -> bool {
+        matches!(self, Machine::Changing { schedule: Schedule::Interleaved { .. }, .. })
+    }
+
+    /// The error rate of a table, as the product sets it.
+    pub(crate) fn significance(&self) -> f64 {
+        match self {
+            Machine::Changing { schedule: Schedule::Sequential, .. } => SEQUENTIAL_SIGNIFICANCE,
+            _ => SIGNIFICANCE,
+        }
+    }
+
     /// `decode` says how long each contender's requests take relative to the others', `most` how many rounds there may
     /// be.
     pub(crate) fn start<'a>(&self, decode: &'a [f64], most: usize, seed: u64) -> Running<'a> {
@@ -45,6 +59,15 @@ impl Running<'_> {
         match self {
             Running::Even(processes) => processes.round(order),
             Running::Changing(turns) => turns.round(order),
+        }
+    }
+
+    /// How many times as fast the first would have decoded as the second without noise, in the mean of so many rounds.
+    /// `None` where there is no weather.
+    pub(crate) fn truth(&self, a: usize, b: usize, rounds: usize) -> Option<f64> {
+        match self {
+            Running::Even(_) => None,
+            Running::Changing(turns) => Some(turns.truth(a, b, rounds)),
         }
     }
 

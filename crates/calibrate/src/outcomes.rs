@@ -36,11 +36,24 @@ pub fn is(decision: &Option<Decision>, outcome: Outcome) -> bool {
 
 /// The mean error of the ratio of two contenders' throughputs, and how often its interval held the true one.
 pub fn coverage(outcomes: &[Comparison], ratio: f64) -> (f64, Share) {
-    let decisions: Vec<&Decision> =
-        outcomes.iter().filter_map(|outcome| outcome.deciding()[0].as_ref()).collect();
-    let errors: Vec<f64> = decisions.iter().map(|decision| decision.ratio.ln() - ratio.ln()).collect();
-    let held =
-        Share::count(&decisions, |decision| decision.interval.0 <= ratio && ratio <= decision.interval.1);
+    coverage_of(outcomes, 0, |_| Some(ratio))
+}
+
+/// The same of any pair, where each comparison has a truth of its own.
+pub fn coverage_of(
+    outcomes: &[Comparison],
+    pair: usize,
+    truth: impl Fn(&Comparison) -> Option<f64>,
+) -> (f64, Share) {
+    let mut decisions: Vec<(&Decision, f64)> = Vec::new();
+    for outcome in outcomes {
+        decisions.extend(outcome.deciding()[pair].as_ref().zip(truth(outcome)));
+    }
+    let errors: Vec<f64> =
+        decisions.iter().map(|(decision, truth)| decision.ratio.ln() - truth.ln()).collect();
+    let held = Share::count(&decisions, |(decision, truth)| {
+        decision.interval.0 <= *truth && *truth <= decision.interval.1
+    });
     (mean(&errors), held)
 }
 

@@ -21,6 +21,7 @@ pub fn all(options: &Options) -> Vec<Table> {
         bandwidth::power,
         played::false_positives,
         played::intervals,
+        played::at_state,
         played::power,
     ];
     (0..).zip(studies).map(|(index, study)| study(&options.fork(index))).collect()

@@ -63,6 +63,8 @@ pub(crate) struct Turns<'a> {
     weather: Weather,
     /// Seconds since the comparison began.
     now: f64,
+    /// Sums over rounds of the logarithm of the throughput without noise, by contender.
+    noiseless: Vec<f64>,
     random: ChaCha8Rng,
 }
 
@@ -81,6 +83,8 @@ struct Process {
 struct Request {
     first: f64,
     decode: f64,
+    /// The second without the noise of the process and the request: what the weather made of the work.
+    noiseless: f64,
 }
 
 /// The figures of a request that are compared.
@@ -99,7 +103,13 @@ impl<'a> Turns<'a> {
         // The weather has random numbers of its own, so that it does not depend on what runs.
         let weather = Weather::new(climate, seed_of(seed, 0));
         let random = ChaCha8Rng::seed_from_u64(seed);
-        Self { decode, last_depends, noise, schedule, weather, now: 0.0, random }
+        let noiseless = vec![0.0; decode.len()];
+        Self { decode, last_depends, noise, schedule, weather, now: 0.0, noiseless, random }
+    }
+
+    /// How many times the throughput of the second the first would have had in this weather without noise.
+    pub(crate) fn truth(&self, a: usize, b: usize, rounds: usize) -> f64 {
+        ((self.noiseless[a] - self.noiseless[b]) / rounds as f64).exp()
     }
 
     pub(crate) fn seconds(&self) -> f64 {
@@ -112,8 +122,10 @@ impl<'a> Turns<'a> {
             Schedule::Interleaved { blocks, slices } => self.together(order, blocks, slices),
         };
         let [throughputs, firsts, totals] = FIGURES.map(|figure| self.means(&processes, figure));
+        let noiseless = self.means(&processes, |request| request.noiseless.recip());
         let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
         for (place, process) in processes.iter().enumerate() {
+            self.noiseless[process.contender] += noiseless[place].ln();
             let memory = memory(&mut self.random);
             figures[process.contender] =
                 [process.load, process.cold, throughputs[place], memory, firsts[place], totals[place]];
@@ -149,16 +161,17 @@ impl<'a> Turns<'a> {
             if slices == 1 {
                 self.request(process);
             } else {
-                let first = self.part(process, PROMPT);
-                process.requests.push(Request { first, decode: 0.0 });
+                let (first, _) = self.part(process, PROMPT);
+                process.requests.push(Request { first, decode: 0.0, noiseless: 0.0 });
             }
         }
         for _ in 0..if slices == 1 { 0 } else { slices } {
             processes.shuffle(&mut self.random);
             for process in &mut *processes {
-                let took = self.part(process, (1.0 - PROMPT) / slices as f64);
+                let (took, noiseless) = self.part(process, (1.0 - PROMPT) / slices as f64);
                 if let Some(request) = process.requests.last_mut() {
                     request.decode += took;
+                    request.noiseless += noiseless;
                 }
             }
         }
@@ -176,15 +189,18 @@ impl<'a> Turns<'a> {
     }
 
     fn request(&mut self, process: &mut Process) {
-        let (first, decode) = (self.part(process, PROMPT), self.part(process, 1.0 - PROMPT));
-        process.requests.push(Request { first, decode });
+        let (first, _) = self.part(process, PROMPT);
+        let (decode, noiseless) = self.part(process, 1.0 - PROMPT);
+        process.requests.push(Request { first, decode, noiseless });
     }
 
-    /// A share of a request's work. Returns the seconds it took.
-    fn part(&mut self, process: &mut Process, share: f64) -> f64 {
-        let factor = self.decode[process.contender] * process.noise.of_step(1, &mut self.random);
+    /// A share of a request's work. Returns the seconds it took, and without noise.
+    fn part(&mut self, process: &mut Process, share: f64) -> (f64, f64) {
+        let noise = process.noise.of_step(1, &mut self.random);
+        let factor = self.decode[process.contender] * noise;
         let is_last = process.contender + 1 == self.decode.len();
-        self.run_with(REQUEST_S * share, factor, if is_last { self.last_depends } else { 1.0 })
+        let took = self.run_with(REQUEST_S * share, factor, if is_last { self.last_depends } else { 1.0 });
+        (took, took / noise)
     }
 
     /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.

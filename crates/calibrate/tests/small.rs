@@ -76,7 +76,8 @@ fn peeking_without_paying_is_caught() {
         let mut excluded = false;
         scenario.observe(&looks, seed, |family, _| {
             let ratios = LogRatios::new(family[DECIDING].a, family[DECIDING].b).unwrap();
-            let (low, high) = Resamples::new(ratios.rounds(), seed).interval(ratios.differences(), 0.95);
+            let (low, high) =
+                Resamples::new(ratios.rounds(), seed).interval(ratios.differences(), ratios.freedom(), 0.95);
             excluded |= low > 0.0 || high < 0.0;
             excluded
         });

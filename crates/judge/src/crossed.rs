@@ -140,8 +140,10 @@ impl Arms {
     fn decide(&self, contrasts: &[Vec<f64>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
         let sides: Vec<_> =
             contrasts.iter().map(|contrast| crossed::sides(contrast, &self.figures)).collect();
-        let family: Vec<Series<'_>> = sides.iter().map(|[a, b]| Series { a, b, weight: 1.0 }).collect();
-        let settings = Settings { margin: plan.margin, seed: plan.seed, ..Settings::default() };
+        let family: Vec<Series<'_>> =
+            sides.iter().map(|[a, b]| Series { a, b, state: Vec::new(), weight: 1.0 }).collect();
+        let significance = plan.schedule.significance();
+        let settings = Settings { margin: plan.margin, significance, seed: plan.seed };
         statistics::decide(&family, &plan.rounds.looks(), last, &settings)
     }
 

@@ -11,6 +11,8 @@ use crate::metrics::{self, Metric};
 
 /// Error rate of all pairs together.
 const LEVEL: f64 = 0.01;
+/// What is rounded to no difference.
+const LEAST_PERCENT: f64 = 0.5;
 
 /// A pair whose ratio depends on the state of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,17 +31,15 @@ pub struct Dependence {
 /// The pairs of `labels` that depend on it, as far as a third contender shows its state.
 pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<Dependence> {
     let metric = Metric::deciding(plan.generation());
-    let logs = |label: &String| -> Vec<Option<f64>> {
-        let figures = metrics::by_round(metric, plan, evidence, label);
-        figures.into_iter().map(|figure| figure.map(f64::ln).filter(|log| log.is_finite())).collect()
-    };
-    let figures: Vec<Vec<Option<f64>>> = labels.iter().map(logs).collect();
+    let by_round = |label: &String| metrics::by_round(metric, plan, evidence, label);
+    let figures: Vec<Vec<Option<f64>>> = labels.iter().map(by_round).collect();
     let pairs = labels.len() * labels.len().saturating_sub(1) / 2;
     let mut found = Vec::new();
     for a in 0..labels.len() {
         for b in a + 1..labels.len() {
             let others: Vec<usize> = (0..labels.len()).filter(|other| *other != a && *other != b).collect();
-            let points = points(&figures, (a, b), &others);
+            let state = statistics::state(&figures, a, b);
+            let points = points(&state, &figures[a], &figures[b]);
             let (x, y): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
             let Some(line) = statistics::slope(&x, &y, LEVEL / pairs as f64) else { continue };
             if x.len() < statistics::MIN_ROUNDS || line.p >= LEVEL / pairs as f64 {
@@ -61,36 +61,48 @@ pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<D
 }
 
 /// The state of each round and the pair's log ratio in it. None without others.
-fn points(figures: &[Vec<Option<f64>>], (a, b): (usize, usize), others: &[usize]) -> Vec<(f64, f64)> {
-    let rounds = figures.iter().map(Vec::len).min().unwrap_or(0);
-    let point = |round: usize| {
-        let states: Option<Vec<f64>> = others.iter().map(|&other| figures[other][round]).collect();
-        let states = states.filter(|states| !states.is_empty())?;
-        let state = states.iter().sum::<f64>() / states.len() as f64;
-        Some((state, figures[a][round]? - figures[b][round]?))
-    };
-    (0..rounds).filter_map(point).collect()
+fn points(state: &[Option<f64>], a: &[Option<f64>], b: &[Option<f64>]) -> Vec<(f64, f64)> {
+    let ratio =
+        |(a, b): (&Option<f64>, &Option<f64>)| Some(((*a)? / (*b)?).ln()).filter(|log| log.is_finite());
+    let pairs = a.iter().zip(b).map(ratio);
+    let points = state.iter().zip(pairs).filter_map(|(state, ratio)| Some(((*state)?, ratio?)));
+    points.collect()
 }
 
 impl Dependence {
+    /// The ratio at both ends: "candle decodes 5 to 22 % faster than ort".
+    pub fn clause(&self) -> String {
+        let [slow, fast] = self.ratios;
+        let is_none = |ratio: f64| 100.0 * (ratio.ln().abs().exp() - 1.0) < LEAST_PERCENT;
+        if (slow >= 1.0) != (fast >= 1.0) && !is_none(slow) && !is_none(fast) {
+            return format!("{} or {}", self.at(slow), self.at(fast));
+        }
+        let (ahead, behind) = if slow * fast >= 1.0 { (&self.a, &self.b) } else { (&self.b, &self.a) };
+        let mut percents = [slow, fast].map(|ratio| 100.0 * (ratio.ln().abs().exp() - 1.0));
+        percents.sort_by(f64::total_cmp);
+        format!("{ahead} decodes {:.0} to {:.0} % faster than {behind}", percents[0], percents[1])
+    }
+
+    fn at(&self, ratio: f64) -> String {
+        let Dependence { a, b, .. } = self;
+        let (ahead, behind, times) = if ratio >= 1.0 { (a, b, ratio) } else { (b, a, 1.0 / ratio) };
+        match 100.0 * (times - 1.0) {
+            percent if percent < LEAST_PERCENT => format!("{a} and {b} decode equally fast"),
+            percent => format!("{ahead} decodes {percent:.0} % faster than {behind}"),
+        }
+    }
+
     /// One sentence.
     pub fn sentence(&self) -> String {
         let Dependence { a, b, others, ratios: [slow, fast], .. } = self;
         let others: Vec<&str> = others.iter().map(Foreign::as_str).collect();
-        let of = |ratio: f64| {
-            let (ahead, behind, times) = if ratio >= 1.0 { (a, b, ratio) } else { (b, a, 1.0 / ratio) };
-            match 100.0 * (times - 1.0) {
-                percent if percent < 0.5 => format!("{a} and {b} decode equally fast"),
-                percent => format!("{ahead} decodes {percent:.0} % faster than {behind}"),
-            }
-        };
         let names = others.join(" and ");
         let verb = if others.len() == 1 { "was" } else { "were" };
         format!(
             "the ratio of {a} and {b} depends on the state of the machine: in rounds in which {names} {verb} slowest, {}; \
              in those in which {names} {verb} fastest, {}",
-            of(*slow),
-            of(*fast)
+            self.at(*slow),
+            self.at(*fast)
         )
     }
 }
@@ -128,6 +140,9 @@ mod tests {
         let sentence = dependent[0].sentence();
         assert!(sentence.contains("c was slowest, b decodes 33 % faster than a"), "{sentence}");
         assert!(sentence.ends_with("c was fastest, a and b decode equally fast"), "{sentence}");
+        assert_eq!(dependent[0].clause(), "b decodes 0 to 33 % faster than a");
+        let both = Dependence { ratios: [0.8, 0.9], ..dependent[0].clone() };
+        assert_eq!(both.clause(), "b decodes 11 to 25 % faster than a");
         assert!(found(&all[..4]).is_empty(), "too few rounds");
     }
 }

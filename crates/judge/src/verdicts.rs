@@ -2,7 +2,7 @@
 
 mod comparison;
 
-use plan::{Generation, Plan};
+use plan::{Plan, Schedule};
 use statistics::{Decision, Series, Settings};
 
 use super::metrics::{self, Metric};
@@ -77,16 +77,21 @@ impl Table {
 impl<'a> Pair<'a> {
     /// In the sense "how many times better is a". Each metric has as many pairs, so that a pair's weight is the metric's
     /// share.
-    fn series(&self, generation: Generation) -> Series<'a> {
+    ///
+    /// The others show the state of the machine in figures that contenders made in turns.
+    fn series(&self, plan: &Plan) -> Series<'a> {
         let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
         let (a, b) = if self.metric.higher_is_better() { (a, b) } else { (b, a) };
-        Series { a, b, weight: self.metric.error_share(generation) }
+        let in_turns = plan.schedule == Schedule::Interleaved && self.metric.is_of_requests();
+        let state = if in_turns { statistics::state(self.figures, self.a, self.b) } else { Vec::new() };
+        Series { a, b, state, weight: self.metric.error_share(plan.generation()) }
     }
 }
 
 fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
-    let family: Vec<Series<'_>> = pairs.iter().map(|pair| pair.series(plan.generation())).collect();
-    let settings = Settings { margin: plan.margin, seed: plan.seed, ..Settings::default() };
+    let family: Vec<Series<'_>> = pairs.iter().map(|pair| pair.series(plan)).collect();
+    let significance = plan.schedule.significance();
+    let settings = Settings { margin: plan.margin, significance, seed: plan.seed };
     statistics::decide(&family, &plan.rounds.looks(), last, &settings)
 }
 

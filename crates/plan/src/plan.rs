@@ -104,6 +104,16 @@ pub enum Schedule {
     Sequential,
 }
 
+impl Schedule {
+    /// The error rate of the table of a comparison that is measured in this order.
+    pub fn significance(self) -> f64 {
+        match self {
+            Schedule::Interleaved | Schedule::Grouped => statistics::SIGNIFICANCE,
+            Schedule::Sequential => statistics::SEQUENTIAL_SIGNIFICANCE,
+        }
+    }
+}
+
 /// The way a plan's requests generate. Which metrics there are depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::paired::{mean, variance};
+use crate::mean::{mean, variance};
 
 /// How much figures vary: standard deviations on the log scale.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]

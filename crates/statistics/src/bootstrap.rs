@@ -3,8 +3,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::mean::mean;
 use crate::normal::{quantile, student_critical};
-use crate::paired::mean;
 
 /// Bootstrap resamples of an interval.
 pub const RESAMPLES: usize = 4_000;
@@ -28,21 +28,22 @@ impl Resamples {
     }
 
     /// Percentile bootstrap interval of the mean (Efron 1979) at `confidence`, stretched about the mean by
-    /// t/z·√(n/(n−1)): resamples have (n−1)/n of the sample's variance, and that variance is an estimate.
+    /// t/z·√(n/ν) with the ν degrees of freedom of the deviation, n−1 unless more was estimated: resamples have (n−1)/n
+    /// of the sample's variance, and that variance is an estimate.
     /// On a normal sample that is Student's interval; asymmetry stays. The factor is Hesterberg's (2015,
     /// "What Teachers Should Know About the Bootstrap", §5.3), who applies it to the tail probability
     /// instead; with six values that asks for resamples rarer than they can show, and covers too little
     /// where the noise has two modes. BCa mends skewness, not narrowness.
     ///
     /// `x` has as many values as the resamples have rounds.
-    pub fn interval(&self, x: &[f64], confidence: f64) -> (f64, f64) {
+    pub fn interval(&self, x: &[f64], freedom: f64, confidence: f64) -> (f64, f64) {
         assert_eq!(x.len(), self.rounds, "resamples of another number of rounds");
         let rounds = x.len() as f64;
         if x.len() < 2 {
             return (f64::NEG_INFINITY, f64::INFINITY);
         }
         let tail = 0.5 * (1.0 - confidence);
-        let stretch = stretch(rounds, tail);
+        let stretch = stretch(rounds, freedom, tail);
         // About the centre, so that the sums of large logarithms lose nothing.
         let centre = mean(x);
         let centred: Vec<f64> = x.iter().map(|x| x - centre).collect();
@@ -56,8 +57,8 @@ impl Resamples {
     }
 }
 
-fn stretch(rounds: f64, tail: f64) -> f64 {
-    (rounds / (rounds - 1.0)).sqrt() * student_critical(tail, rounds - 1.0) / -quantile(tail)
+fn stretch(rounds: f64, freedom: f64, tail: f64) -> f64 {
+    (rounds / freedom).sqrt() * student_critical(tail, freedom) / -quantile(tail)
 }
 
 /// The two values that a share `tail` lies beyond on either side: order statistics (B + 1)·tail (Davison &
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn six_rounds_stretch_by_what_student_and_bessel_say() {
         // √(6/5)·2.570582/1.959964.
-        assert!((stretch(6.0, 0.025) - 1.436_726).abs() < 1e-6, "{}", stretch(6.0, 0.025));
+        assert!((stretch(6.0, 5.0, 0.025) - 1.436_726).abs() < 1e-6, "{}", stretch(6.0, 5.0, 0.025));
     }
 
     #[test]
@@ -98,14 +99,14 @@ mod tests {
     fn the_interval_of_normal_data_is_nearly_that_of_the_t_distribution() {
         // Normal scores of 24 values: mean 0, and hardly any skewness.
         let x: Vec<f64> = (1..=24).map(|i| crate::normal::quantile(f64::from(i) / 25.0)).collect();
-        let deviation = crate::paired::variance(&x, 0.0).sqrt();
+        let deviation = crate::mean::variance(&x, 0.0).sqrt();
         let reach = student_critical(0.025, 23.0) * deviation / 24f64.sqrt();
-        let (low, high) = Resamples::new(24, 1).interval(&x, 0.95);
+        let (low, high) = Resamples::new(24, 1).interval(&x, 23.0, 0.95);
         assert!((high / reach - 1.0).abs() < 0.08 && (-low / reach - 1.0).abs() < 0.08, "{low} {high}");
     }
 
     #[test]
     fn no_noise_leaves_a_point() {
-        assert_eq!(Resamples::new(6, 1).interval(&[0.5; 6], 0.95), (0.5, 0.5));
+        assert_eq!(Resamples::new(6, 1).interval(&[0.5; 6], 5.0, 0.95), (0.5, 0.5));
     }
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::{Settings, from_log};
 use crate::limits::{MIN_ROUNDS, SIGNIFICANCE};
+use crate::mean::{mean, variance};
 use crate::multiplicity::holm;
-use crate::paired::{mean, variance};
 use crate::power::noncentrality;
 use crate::unpaired::{Welch, mann_whitney};
 

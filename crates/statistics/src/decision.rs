@@ -24,10 +24,12 @@ const POWER: f64 = 0.8;
 
 /// One hypothesis, "their figures do not differ": figures of two contenders by round, positive; `None` where
 /// a round has none. The ratio is a/b.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Series<'a> {
     pub a: &'a [Option<f64>],
     pub b: &'a [Option<f64>],
+    /// The state of each round, where others show it ([`state`](crate::state)); empty where none do.
+    pub state: Vec<Option<f64>>,
     /// Share of the table's error rate, relative to the other hypotheses'; above 0. [`weights`](crate::weights) gives
     /// those of a whole table.
     pub weight: f64,
@@ -80,6 +82,9 @@ pub struct Decision {
     /// 95 % bootstrap interval of the ratio; at a look that need not be the last, a wider one that holds the
     /// truth about as often although rounds end when the figures say so.
     pub interval: (f64, f64),
+    /// Change of ln(a/b) for one of the state of a round, whose effect the interval and the tests leave out; `None` where no
+    /// state is known.
+    pub state_slope: Option<f64>,
     /// Two-sided p of the paired t test, unadjusted.
     pub p_t: f64,
     /// Two-sided p of the sign-flip test, unadjusted.
@@ -149,7 +154,8 @@ struct Hypothesis {
 
 impl Hypothesis {
     fn new(series: &Series<'_>) -> Option<Hypothesis> {
-        Some(Hypothesis { ratios: LogRatios::new(series.a, series.b)?, weight: series.weight })
+        let ratios = LogRatios::new(series.a, series.b)?.at_state(series.a, series.b, &series.state);
+        Some(Hypothesis { ratios, weight: series.weight })
     }
 }
 
@@ -173,7 +179,8 @@ impl Table<'_> {
         let p_sign_flip = ratios.p_sign_flip(seed);
         let p_equivalence = self.boundaries.one_sided(ratios.p_equivalence(margin.ln_1p()));
         let resamples = self.resamples.entry(rounds).or_insert_with(|| Resamples::new(rounds, seed));
-        let (low, high) = resamples.interval(ratios.differences(), 1.0 - self.interval_level);
+        let (low, high) =
+            resamples.interval(ratios.differences(), ratios.freedom(), 1.0 - self.interval_level);
         let within = low > -margin.ln_1p() && high < margin.ln_1p();
         let equivalent = p_equivalence < 0.5 * significance && within;
         let different = p_adjusted < significance && p_sign_flip < significance;
@@ -191,6 +198,7 @@ impl Table<'_> {
             rounds,
             ratio: from_log(ratios.mean()),
             interval: (from_log(low), from_log(high)),
+            state_slope: ratios.slope(),
             p_t,
             p_sign_flip,
             p_welch: welch(a, b),
@@ -208,7 +216,7 @@ impl Table<'_> {
         let share = hypothesis.weight / self.weights;
         let level = self.boundaries.level(self.settings.significance * share);
         let ratios = &hypothesis.ratios;
-        from_log(detectable_shift(ratios.rounds(), level, POWER) * ratios.deviation())
+        from_log(detectable_shift(ratios.rounds(), ratios.freedom(), level, POWER) * ratios.deviation())
     }
 }
 

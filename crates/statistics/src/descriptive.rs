@@ -1,8 +1,8 @@
 //! Order statistics and means of samples.
 
 use crate::limits::MIN_ROUNDS;
+use crate::mean::{mean, variance};
 use crate::normal::student_critical;
-use crate::paired::{mean, variance};
 
 /// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996). `None` of
 /// nothing.

@@ -1,5 +1,9 @@
 //! Tests on paired log ratios.
 
+use crate::limits::MIN_ROUNDS;
+use crate::mean::{mean, variance};
+use crate::slope::{Slope, slope};
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -19,11 +23,13 @@ const CHUNK: usize = 8;
 pub struct LogRatios {
     a: Vec<f64>,
     b: Vec<f64>,
-    /// ln(aᵣ/bᵣ).
+    /// ln(aᵣ/bᵣ), less what the state of the round accounts for.
     differences: Vec<f64>,
     mean: f64,
     /// Standard deviation of the differences; exactly 0 where only rounding tells them apart.
     deviation: f64,
+    /// Change of the log ratio for one of the state, where that is taken out.
+    slope: Option<f64>,
 }
 
 impl LogRatios {
@@ -46,7 +52,28 @@ impl LogRatios {
             deviation = 0.0;
             differences.fill(mean);
         }
-        Some(Self { a, b, differences, mean, deviation })
+        Some(Self { a, b, differences, mean, deviation, slope: None })
+    }
+
+    /// The same at the mean state of the rounds: what the `state` of a round, a figure that neither contender has an
+    /// influence on, accounts for in its log ratio is taken out by least squares (analysis of covariance; Fisher 1932,
+    /// *Statistical Methods for Research Workers*, 4th edition, §49.1). The mean log ratio stays, and one degree of
+    /// freedom is spent. Unchanged with fewer than [`MIN_ROUNDS`] pairs, or where a pair's round has no state or all have
+    /// the same.
+    pub fn at_state(mut self, a: &[Option<f64>], b: &[Option<f64>], state: &[Option<f64>]) -> Self {
+        let rounds = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a.is_some() && b.is_some());
+        let states: Option<Vec<f64>> = rounds.map(|(round, _)| state.get(round).copied().flatten()).collect();
+        let Some(states) = states.filter(|_| self.rounds() >= MIN_ROUNDS && self.deviation > 0.0) else {
+            return self;
+        };
+        let Some(Slope { slope, centre, .. }) = slope(&states, &self.differences, 0.05) else { return self };
+        for (difference, state) in self.differences.iter_mut().zip(&states) {
+            *difference -= slope * (state - centre.0);
+        }
+        self.slope = Some(slope);
+        let squares: f64 = self.differences.iter().map(|x| (x - self.mean).powi(2)).sum();
+        self.deviation = (squares / self.freedom()).sqrt();
+        self
     }
 
     /// Pairs used.
@@ -64,7 +91,12 @@ impl LogRatios {
         self.deviation
     }
 
-    /// The log ratio of each round.
+    /// Change of the log ratio for one of the state of a round; `None` where none is taken out.
+    pub fn slope(&self) -> Option<f64> {
+        self.slope
+    }
+
+    /// The log ratio of each round, at the mean state of all.
     pub fn differences(&self) -> &[f64] {
         &self.differences
     }
@@ -98,8 +130,9 @@ impl LogRatios {
         }
     }
 
-    fn freedom(&self) -> f64 {
-        (self.rounds() - 1) as f64
+    /// Degrees of freedom of the deviation.
+    pub fn freedom(&self) -> f64 {
+        (self.rounds() - 1) as f64 - if self.slope.is_some() { 1.0 } else { 0.0 }
     }
 
     /// Two-sided p of the sign-flip permutation test on the mean (Fisher 1935): which contender is called
@@ -143,15 +176,6 @@ fn signed_sums(x: &[f64]) -> Vec<f64> {
         sums.extend(negative);
     }
     sums
-}
-
-pub(crate) fn mean(x: &[f64]) -> f64 {
-    x.iter().sum::<f64>() / x.len() as f64
-}
-
-/// Unbiased. 0 for fewer than two.
-pub(crate) fn variance(x: &[f64], mean: f64) -> f64 {
-    x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len().saturating_sub(1).max(1) as f64
 }
 
 #[cfg(test)]
@@ -219,6 +243,25 @@ mod tests {
         let t = 0.01 / (x.deviation() / 6f64.sqrt());
         close(x.p_equivalence(0.02), student_upper_tail(t, 5.0));
         assert!(ratios(&[0.03; 6]).p_equivalence(0.02) > 0.999);
+    }
+
+    #[test]
+    fn what_the_state_accounts_for_is_no_noise() {
+        // The worked example of `slope`: β = 0.6 about (3, 4), residuals −0.8, 0.6, 1, −0.6, −0.2; here with a round at the
+        // centre, so that 2.4 of squares have 6 − 2 degrees of freedom.
+        let differences = [2.0, 4.0, 5.0, 4.0, 5.0, 4.0].map(|x: f64| x / 100.0);
+        let (a, b) = (differences.map(|x| Some(x.exp())), [Some(1.0); 6]);
+        let state = [1.0, 2.0, 3.0, 4.0, 5.0, 3.0].map(Some);
+        let plain = LogRatios::new(&a, &b).unwrap();
+        let found = plain.clone().at_state(&a, &b, &state);
+        close(found.mean(), 0.04);
+        close(found.slope().unwrap(), 0.006);
+        close(found.deviation(), (2.4f64 / 4.0).sqrt() / 100.0);
+        assert_eq!((found.freedom(), plain.freedom()), (4.0, 5.0));
+        assert_eq!(plain.clone().at_state(&a, &b, &[]), plain);
+        assert_eq!(plain.clone().at_state(&a, &b, &[Some(1.0); 6]), plain, "always the same state");
+        let gap = [Some(1.0), None, Some(3.0), Some(2.0), Some(5.0), Some(3.0)];
+        assert_eq!(plain.clone().at_state(&a, &b, &gap), plain, "a state is missing");
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use crate::normal::{quantile, student_critical};
 
 /// Smallest mean difference, in standard deviations of the differences, that a two-sided paired t test at
-/// `level` finds with probability `power` in `rounds` pairs. The noncentral t distribution is approximated
-/// as by Johnson & Welch (1940): T′ ≤ t where Z ≤ (t·(1 − 1/4ν) − δ)/√(1 + t²/2ν). Infinite with fewer
-/// than two rounds.
-pub fn detectable_shift(rounds: usize, level: f64, power: f64) -> f64 {
-    if rounds < 2 || level <= 0.0 {
+/// `level` finds with probability `power` in `rounds` pairs, whose deviation has so many degrees of `freedom`. The noncentral t distribution is approximated
+/// as by Johnson & Welch (1940): T′ ≤ t where Z ≤ (t·(1 − 1/4ν) − δ)/√(1 + t²/2ν). Infinite without
+/// a degree of freedom.
+pub fn detectable_shift(rounds: usize, freedom: f64, level: f64, power: f64) -> f64 {
+    if freedom < 1.0 || level <= 0.0 {
         return f64::INFINITY;
     }
-    noncentrality((rounds - 1) as f64, level, power) / (rounds as f64).sqrt()
+    noncentrality(freedom, level, power) / (rounds as f64).sqrt()
 }
 
 /// The difference, in standard errors, that a two-sided t test at `level` finds with probability `power`,
@@ -35,13 +35,13 @@ mod tests {
             (24, 0.0033, 0.852_370),
         ];
         for (rounds, level, shift) in exact {
-            let found = detectable_shift(rounds, level, 0.8);
+            let found = detectable_shift(rounds, (rounds - 1) as f64, level, 0.8);
             assert!((found / shift - 1.0).abs() < 0.02, "{rounds} rounds at {level}: {found}, not {shift}");
         }
     }
 
     #[test]
     fn one_round_finds_nothing() {
-        assert_eq!(detectable_shift(1, 0.05, 0.8), f64::INFINITY);
+        assert_eq!(detectable_shift(1, 0.0, 0.05, 0.8), f64::INFINITY);
     }
 }

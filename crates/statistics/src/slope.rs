@@ -1,7 +1,7 @@
 //! How one figure depends on another.
 
+use crate::mean::mean;
 use crate::normal::{student_critical, student_upper_tail};
-use crate::paired::mean;
 
 /// A straight line through points by least squares, with the interval of its slope.
 #[derive(Debug, Clone, Copy, PartialEq)]

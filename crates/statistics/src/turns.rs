@@ -1,7 +1,7 @@
 //! The figure of a round for contenders that took turns: what a disturbance of one turn must not decide.
 
 use crate::descriptive::median;
-use crate::paired::mean;
+use crate::mean::mean;
 
 /// Share of the blocks that is left out at either end: of 8 blocks the middle two count, of 4 the middle two.
 const TRIMMED: f64 = 0.375;

@@ -1,8 +1,8 @@
 //! Tests that take no notice of the pairing, shown beside those that do: where they disagree, the rounds
 //! had something in common.
 
+use crate::mean::{mean, variance};
 use crate::normal::{student_critical, student_upper_tail, upper_tail};
-use crate::paired::{mean, variance};
 
 /// Sample size up to which the Mann–Whitney test is exact where there are no ties.
 const EXACT_UP_TO: usize = 8;

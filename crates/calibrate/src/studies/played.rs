@@ -3,9 +3,9 @@
 use statistics::geometric_mean;
 
 use super::bandwidth::{BUDGET_S, setting, states, taken};
-use crate::comparison::{Rounds, Scenario};
+use crate::comparison::{Comparison, Rounds, Scenario};
 use crate::machine::Machine;
-use crate::outcomes::{any_different, coverage, last_is_slower, size};
+use crate::outcomes::{any_different, coverage, coverage_of, last_is_slower, size};
 use crate::page::{Limit, Table, percent};
 use crate::study::{Options, Share};
 use crate::turns::Schedule;
@@ -17,6 +17,8 @@ const SLICED: Schedule = Schedule::Interleaved { blocks: 4, slices: 4 };
 const PROCESSES: [f64; 2] = [0.02, 0.03];
 /// How much ort's tokens depended on the state where candle's and tch's did so fully: ln 1.22 ÷ ln 1.33.
 const LESS: f64 = 0.7;
+/// The place of the pair among those of three contenders.
+const FIRST_AND_LAST: usize = 1;
 /// The difference that has to be found.
 const JUDGED_RATIO: f64 = 1.03;
 
@@ -95,6 +97,58 @@ pub(super) fn intervals(options: &Options) -> Table {
         }
     }
     table
+}
+
+pub(super) fn at_state(options: &Options) -> Table {
+    let mut table = Table::new(
+        "Weather as measured: intervals at the state of a run",
+        "Three contenders; the ratio of the first and the last, with and without the second's speed as the state of a round. \
+         The truth is the ratio that each comparison would have had in its own weather without noise. *Held over all \
+         weather*: how often the interval held the mean of that ratio over all comparisons, which it does not promise \
+         where the contenders depend on bandwidth differently. The half-width is the median.",
+        &[
+            "between processes",
+            "third depends",
+            "state",
+            "rounds taken",
+            "seconds taken",
+            "half-width",
+            "held over all weather",
+            "held",
+        ],
+    );
+    let mut index = 0;
+    for process in PROCESSES {
+        for last_depends in [1.0, LESS] {
+            let truth = truth(&options.fork(index), last_depends);
+            for by_state in [true, false] {
+                let scenario = Scenario { by_state, ..scenario(3, 1.0, last_depends, process) };
+                let outcomes = options.fork(index + 1).simulate(&scenario);
+                let (_, everywhere) = coverage_of(&outcomes, FIRST_AND_LAST, |_| Some(truth));
+                let (_, held) =
+                    coverage_of(&outcomes, FIRST_AND_LAST, |outcome| outcome.truths[FIRST_AND_LAST]);
+                let state = if by_state { "the second's speed" } else { "left out" };
+                table.row(
+                    [percent(process, 1), last_depends.to_string(), state.to_owned()]
+                        .into_iter()
+                        .chain(taken(&outcomes))
+                        .chain([half_width(&outcomes, FIRST_AND_LAST), percent(everywhere.value(), 1)]),
+                    held,
+                    if by_state { Limit::Within(0.93, 0.97) } else { Limit::None },
+                );
+            }
+            index += 2;
+        }
+    }
+    table
+}
+
+/// Half of the interval's length on the log scale, the median over comparisons.
+fn half_width(outcomes: &[Comparison], pair: usize) -> String {
+    let decisions = outcomes.iter().filter_map(|outcome| outcome.deciding()[pair].as_ref());
+    let halves: Vec<f64> =
+        decisions.map(|decision| 0.5 * (decision.interval.1 / decision.interval.0).ln()).collect();
+    percent(statistics::median(&halves).unwrap_or(f64::NAN), 1)
 }
 
 /// The ratio that this weather gives to contenders that only differ in how much they depend on it.

@@ -239,6 +239,11 @@ impl Metric {
         }
     }
 
+    /// Whether it is the mean over requests.
+    pub fn is_of_requests(self) -> bool {
+        matches!(self.entry().source, Source::Mean(_))
+    }
+
     /// Whether a slower machine makes it worse.
     pub fn depends_on_speed(self) -> bool {
         self.entry().depends_on_speed

@@ -4,14 +4,15 @@ use plan::{Plan, Rounds};
 use statistics::MIN_ROUNDS;
 
 use super::{Report, Row, State, number};
+use crate::dependence::Dependence;
 use crate::metrics::{self, Metric};
 use crate::verdicts::{Comparison, Verdict};
 
 /// Longest time budget that is advised, in minutes. What takes longer is better settled on a quieter machine.
 const LONGEST_MIN: f64 = 60.0;
 
-/// One to three sentences: what people ask of speed; then what takes no part, what needs the least memory, what starts
-/// first.
+/// One to four sentences: what people ask of speed, and how it depends on the state of the machine; then what takes no
+/// part, what needs the least memory, what starts first.
 pub(super) fn answer(report: &Report) -> Vec<String> {
     let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
     let first = match compared.as_slice() {
@@ -25,13 +26,33 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
     };
     let mut sentences = vec![first];
     if compared.len() > 1 {
+        sentences.extend(by_state(report));
         sentences.extend(left_out(report));
         let best = |metric: Metric| Standing::new(report, metric).best_sentence(report);
         sentences.extend(best(Metric::PeakMemory));
         sentences.extend(best(Metric::Load).or_else(|| best(Metric::ColdStart)));
     }
-    sentences.truncate(3);
+    sentences.truncate(4);
     sentences
+}
+
+/// The pairs with a verdict whose ratio depends on the state of the machine, with the ratio at both ends: where one is
+/// the best, its own.
+fn by_state(report: &Report) -> Option<String> {
+    let deciding = Metric::deciding(report.plan.generation());
+    let best = Standing::new(report, deciding).best();
+    let is_decided = |dependence: &&Dependence| {
+        let labels = [&dependence.a, &dependence.b];
+        if best.is_some_and(|best| !labels.iter().any(|label| *label == best)) {
+            return false;
+        }
+        let concerns = |it: &&Comparison| labels.contains(&&it.a) && labels.contains(&&it.b);
+        let mut found = report.comparisons.iter().filter(|it| it.metric == deciding).filter(concerns);
+        found.any(|it| it.verdict == Verdict::Faster)
+    };
+    let clauses: Vec<String> = report.dependences.iter().filter(is_decided).map(Dependence::clause).collect();
+    let range = |clauses: String| format!("Depending on the state of the machine, {clauses}.");
+    (!clauses.is_empty()).then(|| range(clauses.join("; ")))
 }
 
 /// The verdicts on every question of speed, in one sentence. Where one contender is the best in all of them it says so,

@@ -17,7 +17,7 @@ fn scaled(by: f64) -> Vec<f64> {
 
 /// A hypothesis that has the same weight as every other.
 fn equal<'a>(a: &'a [Option<f64>], b: &'a [Option<f64>]) -> Series<'a> {
-    Series { a, b, weight: 1.0 }
+    Series { a, b, state: Vec::new(), weight: 1.0 }
 }
 
 /// One hypothesis, looked at once.
@@ -81,8 +81,11 @@ fn what_is_asked_first_has_most_of_the_error_rate() {
     // The same figures once on the deciding metric, and once beside it.
     let figures = [&a, &a, &noise, &noise, &noise];
     let weights = [0.8, 0.05, 0.05, 0.05, 0.05];
-    let family: Vec<Series<'_>> =
-        figures.iter().zip(weights).map(|(a, weight)| Series { a, b: &b, weight }).collect();
+    let family: Vec<Series<'_>> = figures
+        .iter()
+        .zip(weights)
+        .map(|(a, weight)| Series { a, b: &b, state: Vec::new(), weight })
+        .collect();
     let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
     let (deciding, beside) = (table[0].clone().unwrap(), table[1].clone().unwrap());
     assert!((deciding.p_adjusted / deciding.p_t - 1.0 / 0.8).abs() < 1e-9);

@@ -121,7 +121,8 @@ fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
         subject.turned(baseline, current)
     });
     let pairs: Vec<_> = pairs.collect();
-    let family: Vec<Series<'_>> = pairs.iter().map(|&(a, b)| Series { a, b, weight: 1.0 }).collect();
+    let family: Vec<Series<'_>> =
+        pairs.iter().map(|&(a, b)| Series { a, b, state: Vec::new(), weight: 1.0 }).collect();
     let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
     statistics::decide(&family, &report.plan.rounds.looks(), report.end.is_last_look(), &settings)
 }
