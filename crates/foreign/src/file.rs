@@ -32,6 +32,15 @@ pub fn open(path: &Path) -> Result<File> {
 #[cfg(target_os = "linux")]
 const NONBLOCK: i32 = 0o4000;
 
+/// Makes what happened to the names in a directory outlive a crash of the machine. Does nothing where a directory is no file.
+///
+/// # Errors
+/// Whatever the system says.
+pub fn sync_directory(directory: &Path) -> Result<()> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
 /// The bytes of a regular file of at most `most` bytes.
 ///
 /// # Errors

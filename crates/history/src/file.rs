@@ -75,7 +75,8 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
         return Err(failed(error));
     }
     if end == 0 {
-        sync_directory(path).map_err(failed)?;
+        // A new file outlives a crash of the machine only once its directory is on the disk, too.
+        foreign::file::sync_directory(path.parent().unwrap_or(path)).map_err(failed)?;
     }
     Ok(())
 }
@@ -168,18 +169,6 @@ fn last_byte(file: &mut File) -> io::Result<u8> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last[0])
-}
-
-/// A new file outlives a crash of the machine only once its directory is on the disk, too.
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)?.sync_all()
-}
-
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

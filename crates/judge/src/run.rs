@@ -18,6 +18,8 @@ pub enum Ending {
     Reported(protocol::Failed),
     /// It ended, or was ended, without saying so in the protocol: why, and its last words.
     Broken { reason: String, last_words: Option<Foreign> },
+    /// A signal ended it that this program did not send.
+    Killed { reason: String, last_words: Option<Foreign> },
     /// It could not allocate, or was killed for lack of memory.
     OutOfMemory { reason: String },
     /// The user interrupted.
@@ -201,6 +203,8 @@ pub struct RunFailure {
 pub enum FailureKind {
     Unsupported,
     OutOfMemory,
+    /// A signal ended its process that this program did not send.
+    Killed,
     Failed,
     Interrupted,
 }
@@ -222,6 +226,7 @@ impl RunFailure {
             Ending::Done => return None,
             Ending::Interrupted => (FailureKind::Interrupted, "interrupted".to_owned(), None),
             Ending::OutOfMemory { reason } => (FailureKind::OutOfMemory, reason, None),
+            Ending::Killed { reason, last_words } => (FailureKind::Killed, reason, last_words),
             Ending::Broken { reason, last_words } => (FailureKind::Failed, reason, last_words),
             Ending::Reported(failed) => {
                 let kind = match failed.kind {

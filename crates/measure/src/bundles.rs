@@ -199,7 +199,7 @@ fn time(path: &Path) -> Option<SystemTime> {
 
 /// Whether another process, or another part of this one, holds a lock on `path`.
 fn is_locked(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    foreign::file::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// The lock on `path`, exclusive; `None` if someone has it.

@@ -147,7 +147,7 @@ impl Session<'_> {
             }
         }
         if let Some(failure) = &mut ended.failure
-            && matches!(failure.kind, FailureKind::Failed | FailureKind::OutOfMemory)
+            && matches!(failure.kind, FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory)
         {
             let round = ended.process.round + 1;
             let name = format!("job-round{round}-{}.jsonl", contender.label.replace(' ', ""));

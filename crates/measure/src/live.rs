@@ -10,7 +10,7 @@ use crate::clock::now;
 use crate::interrupt;
 use crate::machine::{Confinement, Watched, cpu_time, nice, peak_bytes};
 use crate::process::{Heard, Process, Reaped};
-use crate::protest::{check_version, describe, last_line, nonsense};
+use crate::protest::{came_from_outside, check_version, describe, last_line, nonsense};
 
 /// A worker at work.
 pub(crate) struct Live {
@@ -284,6 +284,7 @@ impl Live {
             }
             (None, _) => match out_of_memory(&stderr) {
                 Some(reason) => Ending::OutOfMemory { reason },
+                None if came_from_outside(status) => Ending::Killed { reason: describe(status), last_words },
                 None => Ending::Broken { reason: describe(status), last_words },
             },
         };

@@ -36,6 +36,16 @@ pub fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
+/// Whether a signal ended it that a process sends: not one by which the system answers a fault of its own.
+pub fn came_from_outside(status: std::process::ExitStatus) -> bool {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        // SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
+        return ![4, 5, 6, 7, 8, 11].contains(&signal);
+    }
+    false
+}
+
 /// The last line of a text that is not empty, trimmed.
 pub fn last_line(text: &str) -> Option<Foreign> {
     text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().into())

@@ -153,7 +153,7 @@ impl Results {
         }
         let mut log = File::create(directory.path().join(self.log))?;
         // Without the lines that were saved, those that were not are still worth keeping.
-        if let Ok(saved) = File::open(self.directory.join(self.log)) {
+        if let Ok(saved) = foreign::file::open(&self.directory.join(self.log)) {
             std::io::copy(&mut saved.take(self.complete), &mut log)?;
         }
         log.write_all(self.pending.concat().as_bytes())?;

@@ -113,7 +113,7 @@ impl<'a> Cached<'a> {
 
     /// The snapshot that the cache knows as the newest.
     fn main(&self) -> Option<PathBuf> {
-        let commit = std::fs::read_to_string(self.reference()).ok()?;
+        let commit = foreign::file::read_text(&self.reference(), foreign::file::CONFIG).ok()?;
         self.snapshot(commit.trim()).ok()
     }
 

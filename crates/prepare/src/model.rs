@@ -1,7 +1,7 @@
 //! A source, opened and checked: what is common to every kind of them.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -94,13 +94,12 @@ impl SourceFile {
     }
 
     pub(crate) fn open(path: &Path) -> Result<SourceFile, PrepareError> {
-        // Asked before it is opened: opening a pipe would wait for somebody to write to it.
-        let found = std::fs::metadata(path).map_err(PrepareError::reading(path))?;
-        if !found.is_file() {
-            let reason = "it is not a regular file".into();
-            return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
-        }
-        let file = File::open(path).map_err(PrepareError::reading(path))?;
+        let file = foreign::file::open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => {
+                PrepareError::NotAModel { path: path.to_path_buf(), reason: error.to_string() }
+            }
+            _ => PrepareError::reading(path)(error),
+        })?;
         let metadata = file.metadata().map_err(PrepareError::reading(path))?;
         // SAFETY: a source that someone truncates while it is being read would fault; reading it
         // into memory instead would cost the size of the model.

@@ -221,11 +221,7 @@ fn publish(
 
 /// Renames are durable once the directory is.
 fn sync_directory(directory: &Path) -> Result<(), PrepareError> {
-    if cfg!(unix) {
-        let opened = File::open(directory).map_err(PrepareError::writing(directory))?;
-        opened.sync_all().map_err(PrepareError::writing(directory))?;
-    }
-    Ok(())
+    foreign::file::sync_directory(directory).map_err(PrepareError::writing(directory))
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), PrepareError> {

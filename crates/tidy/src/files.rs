@@ -4,7 +4,21 @@ use crate::{Finding, pages};
 
 pub(crate) const NAMED_OF: &str = "a function's name says what it gives";
 pub(crate) const BEGINS_WITH_OF: &str = "a doc comment begins with a noun or a verb";
+pub(crate) const OPENS_FILE: &str = "what others wrote is opened by `foreign::file`";
 pub(crate) const SETS_CLOCK: &str = "the clock is set by worker and engine-mock alone";
+
+/// The crates that read what users, workers and other programs wrote.
+const READERS: [&str; 12] = [
+    "bundle", "configs", "driver", "foreign", "history", "judge", "measure", "plan", "prepare", "protocol", "render",
+    "worker-check",
+];
+/// Their files that open something else: what the kernel shows, without links, and the function itself.
+const OPENERS: [&str; 4] = [
+    "crates/foreign/src/file.rs",
+    "crates/measure/src/environment.rs",
+    "crates/measure/src/logits.rs",
+    "crates/measure/src/machine/",
+];
 
 pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -23,6 +37,12 @@ pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
         findings.extend(lines_where(text, |_, line| names_clock_setter(line)).map(|line| {
             let remedy = "leave the clock to `worker` (crates/worker/src/clock.rs)";
             finding(SETS_CLOCK, format!("{name}:{line} names what sets it"), remedy)
+        }));
+    }
+    if READERS.contains(&place_of(name).as_str()) && !OPENERS.iter().any(|opener| name.starts_with(opener)) {
+        findings.extend(lines_where(product_of(name, text), |_, line| opens_file(line)).map(|line| {
+            let remedy = "use it, so that pipes, devices and files without end are refused";
+            finding(OPENS_FILE, format!("{name}:{line} opens one"), remedy)
         }));
     }
     findings.extend(lines_where(text, is_named_of).map(|line| {
@@ -56,6 +76,19 @@ fn lines_where(text: &str, holds: fn(&str, &str) -> bool) -> impl Iterator<Item 
 /// Put together from two words, so that this file keeps the rule.
 fn names_clock_setter(line: &str) -> bool {
     ["stop", "advance"].iter().any(|verb| line.contains(&format!("{verb}_clock")))
+}
+
+/// The text without the file's own tests; empty for a file of tests.
+fn product_of<'a>(name: &str, text: &'a str) -> &'a str {
+    if name.contains("/tests/") || name.ends_with("/tests.rs") || name.ends_with("/testing.rs") {
+        return "";
+    }
+    text.split("\nmod tests {").next().unwrap_or_default()
+}
+
+fn opens_file(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    ["File::open(", "fs::read(", "fs::read_to_string("].iter().any(|call| code.contains(call))
 }
 
 fn is_named_of(_: &str, line: &str) -> bool {
@@ -105,6 +138,17 @@ mod tests {
             assert_eq!(rules("crates/engine-mock/tests/x.rs", &text), [""; 0]);
         }
         assert_eq!(rules("crates/engine-ort/src/lib.rs", "let stopped = clock.stop();"), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_of_others_that_is_opened_otherwise_is_found() {
+        let text = "fn f() { std::fs::read(path) }\n#[cfg(test)]\nmod tests {\n    fs::read_to_string(x)\n}\n";
+        assert_eq!(rules("crates/plan/src/x.rs", text), [OPENS_FILE]);
+        for name in ["crates/engine-ort/src/x.rs", "crates/plan/tests/x.rs", "crates/foreign/src/file.rs"] {
+            assert_eq!(rules(name, text), [""; 0], "{name}");
+        }
+        let late = "#[cfg(test)]\nuse x;\nfn f() { File::open(path) }\n";
+        assert_eq!(rules("crates/plan/src/x.rs", late), [OPENS_FILE]);
     }
 
     #[test]

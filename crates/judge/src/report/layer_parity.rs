@@ -167,7 +167,7 @@ impl ParityRow {
                 reasons = vec![failure.sentence()];
                 match failure.kind {
                     FailureKind::Unsupported => ParityState::Unsupported,
-                    FailureKind::Failed | FailureKind::OutOfMemory => ParityState::Failed,
+                    FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory => ParityState::Failed,
                     FailureKind::Interrupted => ParityState::NotRun,
                 }
             }

@@ -280,12 +280,24 @@ fn state(
         Some(failure) if failure.kind == FailureKind::Unsupported => {
             (State::Unsupported, vec![failure.sentence()])
         }
+        Some(failure) if failure.kind == FailureKind::Killed => {
+            let suspicion = others_left(evidence, &contender.label);
+            let reason = failure.sentence();
+            (State::Failed, vec![suspicion.map_or_else(|| reason.clone(), |text| format!("{reason}; {text}"))])
+        }
         Some(failure) => (State::Failed, vec![failure.sentence()]),
         None if nothing => (State::NotRun, vec!["no round was completed".into()]),
         None if broken.is_empty() => (State::Measured, broken),
         None if plan.fair_comparison => (State::Struck, broken),
         None => (State::Labelled, broken),
     }
+}
+
+/// That another contender left processes behind, one of which may have ended a process of `label`.
+fn others_left(evidence: &Evidence, label: &str) -> Option<String> {
+    let mut others = evidence.runs.iter().chain(&evidence.repeated).filter(|run| run.framework != label);
+    let other = &others.find(|run| !run.left_behind.is_empty())?.framework;
+    Some(format!("processes that {other} started outlived it, and one of them may have sent the signal"))
 }
 
 fn first_request_excess(plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
@@ -351,4 +363,27 @@ fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
     let joules: Vec<f64> = complete.iter().filter_map(of_run).collect();
     let method = complete.iter().find_map(|run| Some(run.usage()?.energy.as_ref()?.method.clone()))?;
     Some(Energy { joules_per_token: median(&joules)?, method })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::RunFailure;
+    use crate::testing;
+
+    #[test]
+    fn where_a_signal_ended_a_process_the_row_names_who_left_processes_behind() {
+        let plan = testing::plan(&["a", "b"]);
+        let reason = |kind, left_behind: &[&str]| {
+            let failure = RunFailure { kind, reason: "signal 9".into(), last_words: None, repeat: None };
+            let left_behind = left_behind.iter().map(|&name| name.to_owned()).collect();
+            let run = Run { left_behind, ..testing::run("b", 0, Vec::new()) };
+            let mut evidence = Evidence { runs: vec![run], ..Evidence::default() };
+            evidence.absent.insert("a".into(), failure);
+            state(&plan.contenders[0], &plan, &evidence, &[], false).1.remove(0)
+        };
+        assert!(reason(FailureKind::Killed, &["7 (sh)"]).contains("processes that b started outlived it"));
+        assert_eq!(reason(FailureKind::Killed, &[]), "signal 9");
+        assert_eq!(reason(FailureKind::Failed, &["7 (sh)"]), "signal 9");
+    }
 }

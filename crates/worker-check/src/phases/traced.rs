@@ -1,5 +1,7 @@
 //! The task `trace`: a run to look at.
 
+use std::path::Path;
+
 use protocol::{KvCache, ProfileEvent, Profiler, Task, Trace, Traced};
 
 use super::{Need, Ran, begin, conversation, finish, ids, untimed};
@@ -76,7 +78,7 @@ fn phases(traced: &Traced) -> Vec<Problem> {
 }
 
 fn profiler(profiler: &Profiler) -> Option<Problem> {
-    let text = std::fs::read_to_string(&profiler.file);
+    let text = foreign::file::read_text(Path::new(&profiler.file), foreign::file::RESULTS);
     let wrong = match text
         .map_err(|e| e.to_string())
         .and_then(|text| serde_json::from_str::<Vec<ProfileEvent>>(&text).map_err(|e| e.to_string()))
