@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use judge::Environment;
+use facts::Environment;
 
 use crate::claim::{Claim, Figure, Run};
 use crate::found::Found;

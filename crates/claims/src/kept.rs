@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use judge::Environment;
+use facts::Environment;
 use judge::study::StudyReport;
 use serde::{Deserialize, Serialize};
 

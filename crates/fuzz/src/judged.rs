@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use facts::{Environment, Evidence, Fact};
 use history::{Filter, History};
-use judge::{Environment, Evidence, Fact, Facts, Report, report};
+use judge::{Facts, Report, report};
 use plan::Plan;
 use render::screen::Screen;
 use render::{Format, comparison};

@@ -1,8 +1,8 @@
 //! What crosses the pipe between the driver and a worker.
 
-use judge::evidence::Fact;
-use judge::run::{Ending, Outcome as Ended, Place, Purpose, Turn};
-use judge::{Evidence, Run, impossible};
+use facts::evidence::Fact;
+use facts::run::{Ending, Outcome as Ended, Place, Purpose, Turn};
+use facts::{Evidence, Run, impossible};
 use protocol::{Event, Job, Sample};
 use serde_json::Error;
 

@@ -6,7 +6,7 @@ use plan::Plan;
 use statistics::Components;
 
 use crate::metrics::{Metric, Work};
-use crate::run::{Run, Turn};
+use facts::run::{Run, Turn};
 
 /// Logarithms of throughput vary by so much from request to request of a process, and from process to process.
 pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
@@ -65,7 +65,7 @@ mod tests {
     use protocol::CaseSample;
 
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     #[test]
     fn ratios_are_of_turns_in_one_block_and_prompts_are_compared_with_themselves() {

@@ -28,7 +28,7 @@ pub struct Divergence {
     /// Token id of the reference's continuation.
     pub reference: u32,
     /// The reference's preference for its own token, in logits.
-    #[serde(deserialize_with = "crate::reading::distance")]
+    #[serde(deserialize_with = "facts::reading::distance")]
     pub margin: f32,
     /// Whether the preference is within numerical noise.
     pub tie: bool,

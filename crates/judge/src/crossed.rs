@@ -4,9 +4,9 @@ use plan::{Plan, StudySettings};
 use serde::{Deserialize, Serialize};
 use statistics::{Decision, Outcome, Series, Settings, crossed};
 
-use crate::evidence::Evidence;
 use crate::metrics::{self, Metric};
 use crate::verdicts::Verdict;
+use facts::evidence::Evidence;
 
 /// The outcome of arms that cross switches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Effect {
     /// How many times better it is with than without: above 1 where the switch helps.
     pub ratio: f64,
     /// 95 % interval of the ratio.
-    #[serde(deserialize_with = "crate::reading::interval")]
+    #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// The verdict on "with" over "without"; `null` for a product of several, which is not tested.
     pub verdict: Option<Verdict>,
@@ -201,8 +201,8 @@ mod tests {
     use protocol::CaseSample;
 
     use super::*;
-    use crate::evidence::End;
-    use crate::testing;
+    use facts::evidence::End;
+    use facts::testing;
 
     const SWITCHES: [Switch; 2] = [Switch::Cache, Switch::Jit];
     /// Milliseconds a token of no switch, the cache, the JIT and both.

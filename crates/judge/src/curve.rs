@@ -7,8 +7,8 @@ use protocol::{CaseSample, Iteration};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::evidence::Evidence;
-use crate::run::Run;
+use facts::evidence::Evidence;
+use facts::run::Run;
 
 /// Figures of one iteration, medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -195,7 +195,7 @@ mod tests {
     use protocol::{ColdStart, Event, WarmupDone};
 
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     /// A first token of 5 ms, then gaps of so many microseconds.
     fn iteration(gaps_us: &[u64]) -> Iteration {

@@ -6,8 +6,8 @@ use foreign::Foreign;
 use plan::Plan;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::Evidence;
 use crate::metrics::{self, Metric};
+use facts::evidence::Evidence;
 
 /// Error rate of all pairs together.
 const LEVEL: f64 = 0.01;
@@ -26,6 +26,8 @@ pub struct Dependence {
     pub interval: [f64; 2],
     /// a ÷ b in throughput where the others were slowest, and where they were fastest.
     pub ratios: [f64; 2],
+    /// The others' throughput and a ÷ b of each round, by throughput.
+    pub points: Vec<[f64; 2]>,
 }
 
 /// The pairs of `labels` that depend on it, as far as a third contender shows its state.
@@ -54,6 +56,7 @@ pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<D
                 slope: line.slope,
                 interval: [line.interval.0, line.interval.1],
                 ratios: [line.at(slowest).exp(), line.at(fastest).exp()],
+                points: sorted(x.iter().zip(&y).map(|(x, y)| [x.exp(), y.exp()]).collect()),
             });
         }
     }
@@ -67,6 +70,11 @@ fn points(state: &[Option<f64>], a: &[Option<f64>], b: &[Option<f64>]) -> Vec<(f
     let pairs = a.iter().zip(b).map(ratio);
     let points = state.iter().zip(pairs).filter_map(|(state, ratio)| Some(((*state)?, ratio?)));
     points.collect()
+}
+
+fn sorted(mut points: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
+    points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    points
 }
 
 impl Dependence {
@@ -92,11 +100,16 @@ impl Dependence {
         }
     }
 
+    /// Those whose speed shows the state.
+    pub fn others(&self) -> String {
+        let names: Vec<&str> = self.others.iter().map(Foreign::as_str).collect();
+        names.join(" and ")
+    }
+
     /// One sentence.
     pub fn sentence(&self) -> String {
         let Dependence { a, b, others, ratios: [slow, fast], .. } = self;
-        let others: Vec<&str> = others.iter().map(Foreign::as_str).collect();
-        let names = others.join(" and ");
+        let names = self.others();
         let verb = if others.len() == 1 { "was" } else { "were" };
         format!(
             "the ratio of {a} and {b} depends on the state of the machine: in rounds in which {names} {verb} slowest, {}; \
@@ -112,7 +125,7 @@ mod tests {
     use protocol::CaseSample;
 
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     /// Rounds whose gaps are, in microseconds, of three contenders.
     fn found(gaps_us: &[[u64; 3]]) -> Vec<Dependence> {

@@ -3,8 +3,8 @@
 use plan::Plan;
 
 use crate::crossed;
-use crate::evidence::Evidence;
 use crate::verdicts;
+use facts::evidence::Evidence;
 
 /// Whether what is asked needs no more rounds: every pair of contenders, or where switches are crossed what each is
 /// worth.

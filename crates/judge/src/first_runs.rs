@@ -6,7 +6,7 @@ use protocol::{CaseSample, ColdStart, Iteration};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::run::Run;
+use facts::run::Run;
 
 /// Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,7 +132,7 @@ mod tests {
     use protocol::{CaseSample, ColdStart, Event, WarmupDone};
 
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     /// Two cases of a first token and two gaps each, in milliseconds.
     fn iteration(first: [u64; 2], gap: u64) -> Iteration {

@@ -13,7 +13,7 @@ pub struct Floor {
     pub b: String,
     pub metric: Metric,
     /// The end of the 95 % interval that is farther from "no difference", as a share.
-    #[serde(deserialize_with = "crate::reading::number")]
+    #[serde(deserialize_with = "facts::reading::number")]
     pub share: f64,
     /// Whether a difference was found although there is none.
     pub false_alarm: bool,

@@ -5,8 +5,8 @@ use protocol::InEffect;
 use crate::continuation::Continuation;
 use crate::layers::LayerDifference;
 use crate::parity::Reference;
-use crate::run::RunFailure;
-use crate::text::TextScore;
+use facts::run::RunFailure;
+use facts::text::TextScore;
 
 /// All findings, by contender.
 #[derive(Default)]

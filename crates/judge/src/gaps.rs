@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::evidence::Evidence;
+use facts::evidence::Evidence;
 
 /// Gaps by framework in milliseconds, from the measured requests of processes that count and completed their job.
 pub fn gaps_ms(evidence: &Evidence) -> BTreeMap<String, Vec<f64>> {

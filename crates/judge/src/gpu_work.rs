@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use protocol::GpuWork;
 
-use crate::run::Run;
+use facts::run::Run;
 
 /// Over all processes of a contender; `None` if none of them told anything.
 pub(crate) fn work(complete: &[&Run]) -> Option<GpuWork> {

@@ -9,7 +9,7 @@ use crate::logits::Logits;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///
-/// Set like [`crate::agreement::Tolerance`]: wide enough for sums in another order and for rounding to the precision,
+/// Set like [`facts::agreement::Tolerance`]: wide enough for sums in another order and for rounding to the precision,
 /// and narrow against a wrong operation, which shows as 0.1 or more in its layer.
 pub fn limit(contender: &Contender) -> f64 {
     let cache = contender.asked_cache().unwrap_or(Precision::F32);
@@ -32,20 +32,20 @@ pub struct LayerDifference {
     /// Name of the layer: `embeddings`, `layer 1` …, `final norm`, `logits`.
     pub layer: String,
     /// Largest absolute difference of two numbers.
-    #[serde(deserialize_with = "crate::reading::number")]
+    #[serde(deserialize_with = "facts::reading::number")]
     pub max_abs: f64,
     /// Root mean squared error: √(mean of squared differences).
-    #[serde(deserialize_with = "crate::reading::number")]
+    #[serde(deserialize_with = "facts::reading::number")]
     pub rmse: f64,
     /// √(mean of squares) of the reference: the scale of the two figures above.
     pub reference_rms: f64,
     /// √(mean over positions of ‖ours − reference‖² ÷ ‖reference‖²). Every position has the same weight. The
     /// activations of the first token are often a hundred times larger than all others (Xiao and others 2023,
     /// "attention sinks"), so RMSE ÷ RMS would reflect little else.
-    #[serde(deserialize_with = "crate::reading::number")]
+    #[serde(deserialize_with = "facts::reading::number")]
     pub relative_rmse: f64,
     /// Mean over positions of the cosine of the angle between the two vectors.
-    #[serde(deserialize_with = "crate::reading::number")]
+    #[serde(deserialize_with = "facts::reading::number")]
     pub cosine: f64,
     /// Whether the difference exceeds the tolerance or is not finite.
     pub beyond: bool,

@@ -3,7 +3,6 @@
 //! The input is [`Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a file, reads a clock
 //! or starts a process: whoever measured has noted everything that a rule needs.
 
-pub mod agreement;
 pub mod case;
 pub mod collection;
 pub mod components;
@@ -12,44 +11,30 @@ pub mod crossed;
 pub mod curve;
 pub mod dependence;
 pub mod enough;
-pub mod environment;
-pub mod evidence;
-mod fact;
 pub mod fairness;
 pub mod first_runs;
 pub mod floor;
 pub mod found;
 pub mod gaps;
 mod gpu_work;
-pub mod impossible;
 pub mod layers;
 pub mod limit;
 pub mod logits;
 pub mod memory;
 pub mod metrics;
-pub mod noise;
 pub mod parity;
-mod reading;
 pub mod records;
 pub mod regression;
 pub mod report;
-pub mod run;
 pub mod sanity;
 pub mod steady;
 pub mod study;
 mod sums;
-// Facts made up for tests, here and in other crates. Not behind a feature, which would compile this crate twice.
-#[doc(hidden)]
-pub mod testing;
 pub mod text;
 pub mod threads;
 pub mod variation;
 pub mod verdicts;
 
-pub use environment::{Environment, Gpu};
-pub use evidence::{End, Evidence, Fact, Probe};
 pub use metrics::Metric;
-pub use noise::Noise;
 pub use plan::Generation;
 pub use report::{Facts, Report, Row, State};
-pub use run::{Ending, Outcome, Place, Purpose, Run, RunFailure};

@@ -8,9 +8,9 @@ use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::evidence::{Evidence, Probe, Process};
 use crate::memory::{kv_cache_bytes, kv_cache_element};
 use crate::metrics::{Metric, by_round, by_round_of};
+use facts::evidence::{Evidence, Probe, Process};
 use plan::{Contender, Plan};
 
 /// The least work of a model's computation, from its shapes and its stored weights.
@@ -205,7 +205,7 @@ mod tests {
     use protocol::CaseSample;
 
     use super::*;
-    use crate::testing::{self, config};
+    use facts::testing::{self, config};
 
     #[test]
     fn prefill_counts_products_attention_and_the_head_once() {

@@ -5,7 +5,7 @@ use protocol::Memory;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::run::Run;
+use facts::run::Run;
 use plan::Plan;
 
 /// Share of a process's memory in huge pages that counts as complete: stacks and small allocations have none.
@@ -163,7 +163,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     const MB: u64 = 1_000_000;
 

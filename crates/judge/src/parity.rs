@@ -7,10 +7,10 @@
 use plan::Plan;
 use protocol::{Decode, Denoise, Generated};
 
-pub use crate::agreement::{Agreement, QuantisationLoss, TokenAgreement, Tolerance};
 use crate::logits::{Logits, is_choice};
-use crate::run::Run;
 use crate::sums::Sums;
+pub use facts::agreement::{Agreement, QuantisationLoss, TokenAgreement, Tolerance};
+use facts::run::Run;
 
 /// The reference: traces, and the reference engine's logits along them, computed in f32. The traces are its own greedy
 /// ones, or these with less likely tokens in some places. At a quantised precision it uses
@@ -143,7 +143,7 @@ mod tests {
             tokens: vec![tokens.to_vec()],
             ..CaseSample::default()
         };
-        crate::testing::measured("x", 0, Vec::new(), vec![vec![sample]])
+        facts::testing::measured("x", 0, Vec::new(), vec![vec![sample]])
     }
 
     fn judge(change: impl Fn(&mut Vec<f32>), tokens: &[u32]) -> Agreement {

@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
-use crate::environment::Environment;
-use crate::evidence::{Probe, Slices};
 use crate::memory::Parts;
 use crate::report::{self, Report, Row, State};
 use crate::verdicts::Comparison;
+use facts::environment::Environment;
+use facts::evidence::{Probe, Slices};
 use plan::Contender;
 
 /// Name of the history within a results directory.

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::evidence::Evidence;
 use crate::limit::{self, Limit};
 use crate::metrics::{Metric, by_round};
-use crate::run::Run;
+use facts::evidence::Evidence;
+use facts::run::Run;
 use plan::Plan;
 
 /// A result that cannot be.
@@ -155,7 +155,7 @@ mod tests {
     use protocol::{CaseSample, Event};
 
     use super::*;
-    use crate::testing::{self, loaded, usage};
+    use facts::testing::{self, loaded, usage};
 
     /// One process: two gaps of 10 ms after a first token of 5 ms, in `wall_ms`.
     fn evidence(wall_ms: u64, peak_bytes: u64, bandwidth: f64) -> Evidence {

@@ -12,7 +12,7 @@ use statistics::steady::{SteadyState, classify};
 
 use crate::curve::{self, Point, ShortWarmup};
 use crate::first_runs::{FirstRuns, first_runs};
-use crate::run::Run;
+use facts::run::Run;
 
 /// The steadiness of one contender's processes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ mod tests {
     use protocol::{CaseSample, Event, Iteration, WarmupDone};
 
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     fn iteration(index: usize, factor: f64) -> Iteration {
         // Gaps that grow with the position, as attention over more tokens does.

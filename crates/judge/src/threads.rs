@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::evidence::Evidence;
-use crate::run::Run;
+use facts::evidence::Evidence;
+use facts::run::Run;
 use plan::Plan;
 
 /// Threads of one contender: its budget and the observations, medians over processes.

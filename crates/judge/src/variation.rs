@@ -3,9 +3,9 @@
 use protocol::{CaseSample, Iteration};
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::Probe;
-use crate::noise::{LIMITS, Noise};
-use crate::run::Run;
+use facts::evidence::Probe;
+use facts::noise::{LIMITS, Noise};
+use facts::run::Run;
 
 /// Coefficient of variation above which a warning is given.
 pub const LIMIT: f64 = 0.10;
@@ -152,7 +152,7 @@ fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use facts::testing;
 
     /// A process whose iterations decode one token in so many milliseconds.
     fn run(gaps_ms: &[u64]) -> Run {

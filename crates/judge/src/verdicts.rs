@@ -6,9 +6,9 @@ use plan::{Plan, Schedule};
 use statistics::{Decision, Series, Settings};
 
 use super::metrics::{self, Metric};
-use crate::evidence::Evidence;
 use crate::sanity::Flag;
 use comparison::{comparison, inverted};
+use facts::evidence::Evidence;
 
 pub use comparison::{Comparison, Verdict};
 
@@ -167,8 +167,8 @@ mod tests {
     use protocol::{CaseSample, Event, Loaded};
 
     use super::*;
-    use crate::evidence::End;
-    use crate::testing;
+    use facts::evidence::End;
+    use facts::testing;
     use plan::Rounds;
 
     const STEADY: [f64; 6] = [10.0, 10.1, 9.9, 10.0, 10.05, 9.95];

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use facts::Evidence;
+use judge::Report;
 use judge::collection::Entry;
-use judge::{Evidence, Report};
 use plan::{Failure, Result};
 
 use crate::saved::{self, REPORT, SAMPLES};

@@ -1,6 +1,6 @@
 //! Measures a comparison, from its first process to its last.
 
-use judge::evidence::{End, Evidence, Fact, Stage};
+use facts::evidence::{End, Evidence, Fact, Stage};
 use plan::Result;
 
 use crate::clock::now;

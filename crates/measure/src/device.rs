@@ -5,7 +5,7 @@ use std::fs::{File, TryLockError};
 use std::sync::OnceLock;
 
 use configs::Engine;
-use judge::run::RunFailure;
+use facts::run::RunFailure;
 use plan::{Contender, Failure, Request, Result};
 use protocol::{Event, Job, Task};
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-use judge::Environment;
+use facts::Environment;
 use setup::Layout;
 
 use crate::machine;

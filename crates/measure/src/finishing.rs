@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use judge::evidence::{Ended, Fact};
+use facts::evidence::{Ended, Fact};
+use facts::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
 use judge::parity::{self, Tolerance, Way};
-use judge::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
 use plan::Rounds;
 use protocol::{Event, FileIdentity, Finish, Job, ParityTask};
 

@@ -11,12 +11,12 @@ use crate::results::Results;
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
 use crate::{interrupt, machine};
+use facts::evidence::{End, Evidence, Fact};
+use facts::run::{FailureKind, RunFailure};
 use judge::continuation::{self, Continuation};
-use judge::evidence::{End, Evidence, Fact};
 use judge::found::{Findings, Found, Repeated};
 use judge::layers::{self, LayerDifference, LayerSums};
 use judge::parity::{Reference, Tolerance};
-use judge::run::{FailureKind, RunFailure};
 use plan::Contender;
 use plan::Result;
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use judge::impossible;
-use judge::run::{Ending, Outcome, Seen, Waited};
+use facts::impossible;
+use facts::run::{Ending, Outcome, Seen, Waited};
 use protocol::{CaseSample, Event, Finish, GpuMemory, Job, Turn};
 
 use crate::clock::now;

@@ -1,6 +1,6 @@
 //! A process of a round.
 
-use judge::evidence::Process;
+use facts::evidence::Process;
 use protocol::Job;
 
 use crate::live::Live;

@@ -4,10 +4,10 @@
 
 use std::time::Instant;
 
+use facts::evidence::{Block, BlocksChosen, Fact, Stage};
+use facts::noise::Noise;
+use facts::run::{Run, Turn};
 use judge::components;
-use judge::evidence::{Block, BlocksChosen, Fact, Stage};
-use judge::noise::Noise;
-use judge::run::{Run, Turn};
 use plan::Rounds;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 

@@ -11,8 +11,8 @@ use crate::clock::now;
 use crate::interrupt;
 use crate::member::Member;
 use crate::session::Session;
-use judge::evidence::{Fact, Probe, Process, Stage};
-use judge::run::RunFailure;
+use facts::evidence::{Fact, Probe, Process, Stage};
+use facts::run::RunFailure;
 
 /// Time of one sweep. The buffer's first touch takes as long again, or longer where memory is slow.
 const SWEEP: Duration = Duration::from_millis(80);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use judge::evidence::Fact;
-use judge::noise::Noise;
+use facts::evidence::Fact;
+use facts::noise::Noise;
 
 use crate::session::Session;
 use crate::work::Round;

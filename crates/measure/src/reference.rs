@@ -8,10 +8,10 @@ use crate::fed::References;
 use crate::interrupt;
 use crate::logits;
 use crate::session::{PARITY_STEPS, Session};
-use judge::evidence::Fact;
+use facts::evidence::Fact;
+use facts::run::RunFailure;
 use judge::logits::Logits;
 use judge::parity::Reference;
-use judge::run::RunFailure;
 use plan::{Contender, KvPrecision};
 
 impl Session<'_> {

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use judge::evidence::{Block, Fact, Process, Stage};
+use facts::evidence::{Block, Fact, Process, Stage};
+use facts::noise::Noise;
+use facts::run::{FailureKind, Place, Purpose, Run, RunFailure, Turn};
 use judge::memory::{COMPLETE, huge_share};
-use judge::noise::Noise;
-use judge::run::{FailureKind, Place, Purpose, Run, RunFailure, Turn};
 use protocol::{Event, Job, Task};
 
 use crate::clock::now;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use facts::evidence::{End, Fact, Stage};
 use judge::enough;
-use judge::evidence::{End, Fact, Stage};
 use plan::Rounds;
 use statistics::BalancedOrder;
 

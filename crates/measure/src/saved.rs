@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use judge::Environment;
-use judge::evidence::{Evidence, Fact};
+use facts::Environment;
+use facts::evidence::{Evidence, Fact};
 use judge::report::{self, Facts, Prepared, SCHEMA};
 use plan::{Failure, Plan, Result};
 use serde::{Deserialize, Serialize};

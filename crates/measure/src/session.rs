@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use bundle::Bundle;
-use judge::evidence::{Evidence, Fact, Stage, Stages};
-use judge::run::{Ending, FailureKind, RunFailure};
+use facts::evidence::{Evidence, Fact, Stage, Stages};
+use facts::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, Plan, Result};
 use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
 use statistics::BalancedOrder;

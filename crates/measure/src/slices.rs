@@ -1,7 +1,7 @@
 //! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few
 //! tokens meet the same machine, those that alternate whole requests do not.
 
-use judge::evidence::{Fact, Slices};
+use facts::evidence::{Fact, Slices};
 use plan::SliceAsked;
 use protocol::{CaseSample, Event};
 

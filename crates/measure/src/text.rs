@@ -10,10 +10,11 @@ use crate::logits;
 use crate::places::Places;
 use crate::session::Session;
 use crate::{apart, interrupt};
-use judge::evidence::Fact;
+use facts::evidence::Fact;
+use facts::run::RunFailure;
+use facts::text::TextScore;
 use judge::logits::Logits;
-use judge::run::RunFailure;
-use judge::text::{TextScore, TextSums};
+use judge::text::TextSums;
 use plan::Contender;
 
 /// Number of positions that the engine computes at a time, so that its own buffers stay small.

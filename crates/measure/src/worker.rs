@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use judge::run::Outcome;
+use facts::run::Outcome;
 use protocol::{Hello, Job, Turn};
 use tooling::Scratch;
 

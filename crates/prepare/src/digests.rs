@@ -79,7 +79,9 @@ struct Entry {
 impl Remembered {
     fn read(bundles: &Path) -> Remembered {
         let path = bundles.join(REMEMBERED);
-        let digests = foreign::file::read(&path, foreign::file::CONFIG).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let digests = foreign::file::read(&path, foreign::file::CONFIG)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Remembered { path, digests: digests.unwrap_or_default(), has_changed: false }
     }
 

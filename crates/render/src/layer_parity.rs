@@ -149,10 +149,11 @@ fn lines_of_row(row: &ParityRow) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use facts::testing;
     use insta::assert_snapshot;
+    use judge::continuation::Continuation;
     use judge::layers::LayerDifference;
     use judge::variation::Variation;
-    use judge::{continuation::Continuation, testing};
 
     use super::*;
     use crate::testing::{environment, model};

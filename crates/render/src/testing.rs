@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
+use facts::{End, Environment, testing};
+use judge::Metric;
 use judge::crossed::{Contribution, Crossed, Effect};
 use judge::report::{Figure, Kind, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
 use judge::steady::Steadiness;
 use judge::study::report::summary;
 use judge::study::{Cell, StudyReport, ab, scaling};
 use judge::verdicts::{Comparison, Verdict};
-use judge::{End, Environment, Metric, testing};
 use plan::{Axis, Plan, Setting, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {

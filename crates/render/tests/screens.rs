@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use judge::evidence::{Evidence, Fact};
+use facts::evidence::{Evidence, Fact};
 use judge::report::{Report, State};
 use judge::study::Cell;
 use judge::verdicts::Verdict;

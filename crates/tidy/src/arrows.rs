@@ -5,7 +5,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("bundle", &["foreign"]),
     ("calibrate", &["engine-mock", "judge", "statistics"]),
     ("charts", &[]),
-    ("claims", &["judge", "plan", "statistics", "tooling"]),
+    ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
     ("configs", &["bundle", "foreign"]),
     (
         "driver",
@@ -13,6 +13,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "bundle",
             "charts",
             "configs",
+            "facts",
             "foreign",
             "history",
             "judge",
@@ -33,26 +34,28 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-tch", &["bundle", "engine", "worker"]),
     // What engines' tests call; no program has it.
     ("conformance", &["bundle", "engine", "prepare", "protocol", "worker"]),
+    ("facts", &["bundle", "configs", "foreign", "plan", "protocol"]),
     ("features", &[]),
     ("features-large", &[]),
     // A tool for developers that calls every reader there is.
     (
         "fuzz",
         &[
-            "bundle", "configs", "foreign", "history", "judge", "measure", "plan", "prepare", "protocol",
-            "render", "tooling",
+            "bundle", "configs", "facts", "foreign", "history", "judge", "measure", "plan", "prepare",
+            "protocol", "render", "tooling",
         ],
     ),
     ("foreign", &[]),
     ("gpu", &[]),
     ("history", &["foreign"]),
     ("hub", &[]),
-    ("judge", &["bundle", "configs", "foreign", "history", "plan", "protocol", "statistics"]),
+    ("judge", &["bundle", "configs", "facts", "foreign", "history", "plan", "protocol", "statistics"]),
     (
         "measure",
         &[
             "bundle",
             "configs",
+            "facts",
             "foreign",
             "gpu",
             "judge",
@@ -74,7 +77,10 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("reference-gguf", &["bundle"]),
     ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
     ("reference-tract", &["bundle", "engine", "onnx", "worker"]),
-    ("render", &["charts", "configs", "foreign", "history", "judge", "plan", "protocol", "statistics"]),
+    (
+        "render",
+        &["charts", "configs", "facts", "foreign", "history", "judge", "plan", "protocol", "statistics"],
+    ),
     ("setup", &["tooling"]),
     ("statistics", &[]),
     ("tasks", &["configs", "gpu", "profile", "protocol", "setup", "tooling", "xtask"]),
@@ -82,7 +88,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
-    ("worker-check", &["bundle", "foreign", "judge", "measure", "plan", "protocol"]),
+    ("worker-check", &["bundle", "facts", "foreign", "judge", "measure", "plan", "protocol"]),
     ("xtask", &[]),
 ];
 

@@ -9,7 +9,17 @@ pub(crate) const SETS_CLOCK: &str = "the clock is set by worker and engine-mock 
 
 /// The crates that read what users, workers and other programs wrote.
 const READERS: [&str; 12] = [
-    "bundle", "configs", "driver", "foreign", "history", "judge", "measure", "plan", "prepare", "protocol", "render",
+    "bundle",
+    "configs",
+    "driver",
+    "foreign",
+    "history",
+    "judge",
+    "measure",
+    "plan",
+    "prepare",
+    "protocol",
+    "render",
     "worker-check",
 ];
 /// Their files that open something else: what the kernel shows, without links, and the function itself.
@@ -88,7 +98,10 @@ fn product_of<'a>(name: &str, text: &'a str) -> &'a str {
 
 fn opens_file(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
-    ["File::open(", "fs::read(", "fs::read_to_string("].iter().any(|call| code.contains(call))
+    let is_word = |before: &str| before.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+    ["File::open(", "fs::read(", "fs::read_to_string("]
+        .iter()
+        .any(|call| code.match_indices(call).any(|(at, _)| !is_word(&code[..at])))
 }
 
 fn is_named_of(_: &str, line: &str) -> bool {
@@ -142,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_file_of_others_that_is_opened_otherwise_is_found() {
-        let text = "fn f() { std::fs::read(path) }\n#[cfg(test)]\nmod tests {\n    fs::read_to_string(x)\n}\n";
+        let text =
+            "fn f() { std::fs::read(path) }\n#[cfg(test)]\nmod tests {\n    fs::read_to_string(x)\n}\n";
         assert_eq!(rules("crates/plan/src/x.rs", text), [OPENS_FILE]);
         for name in ["crates/engine-ort/src/x.rs", "crates/plan/tests/x.rs", "crates/foreign/src/file.rs"] {
             assert_eq!(rules(name, text), [""; 0], "{name}");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use judge::impossible::{self, Impossible};
+use facts::impossible::{self, Impossible};
 use serde_json::{Map, Value};
 
 /// A sentence on one line of a worker's answer, or on one field of it.

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use facts::Evidence;
+use judge::Report;
 use judge::curve::by_process;
 use judge::gaps::gaps_ms;
 use judge::records::{self, HISTORY};
 use judge::study::StudyReport;
-use judge::{Evidence, Report};
 use measure::Results;
 use measure::saved::{self, REPORT};
 

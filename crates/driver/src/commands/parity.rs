@@ -56,7 +56,7 @@ fn measured(
     places: &Places,
     args: &ParityArgs,
     results: Results,
-    facts: impl FnOnce(judge::Evidence, String) -> Facts,
+    facts: impl FnOnce(facts::Evidence, String) -> Facts,
 ) -> Result<(ParityReport, Option<String>)> {
     let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
     let prose = text::bundled(places, bundle);

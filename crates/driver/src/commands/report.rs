@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use judge::Evidence;
+use facts::Evidence;
 use judge::records::HISTORY;
 use judge::report::{changes, layer_parity};
 use measure::results::write_whole;

@@ -2,7 +2,7 @@
 
 use bundle::Bundle;
 use configs::Engine;
-use judge::Outcome;
+use facts::Outcome;
 use measure::device;
 use measure::provision::{self, Wanted};
 use measure::resolve::available_threads;
@@ -92,7 +92,7 @@ impl Single {
             task,
         };
         let outcome = worker.run(&job);
-        if let Some(text) = judge::run::left_behind(&outcome.left_behind) {
+        if let Some(text) = facts::run::left_behind(&outcome.left_behind) {
             foreign::say!("warning: {label}: {}", foreign::line(&text));
         }
         measure::finished(label, outcome.ending.clone())?;

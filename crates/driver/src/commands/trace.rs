@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use configs::SuitePrompt;
-use judge::Outcome;
+use facts::Outcome;
 use plan::prompts;
 use plan::{Failure, Result};
 use protocol::{Event, Hello, Loaded, ProfileEvent, Task, Trace, Traced};

@@ -14,6 +14,11 @@ const TOKENS: [u32; 6] = [1, 2, 5, 6, 3, 4];
 
 /// A model whose words and special tokens are a token each, with this chat template.
 fn installation(template: Option<&str>) -> Installation {
+    normalizing(template, &json!(null))
+}
+
+/// The same with a normalizer.
+fn normalizing(template: Option<&str>, normalizer: &serde_json::Value) -> Installation {
     let installation = Installation::new().engine("one", &[]);
     let special = ["<s>", "<u>", "</u>", "<a>"].into_iter().zip(1u32..);
     let added = special.clone().map(|(token, id)| {
@@ -25,7 +30,7 @@ fn installation(template: Option<&str>) -> Installation {
         words.chain(special).map(|(word, id)| (word.to_owned(), id.into())).collect();
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
-        "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "normalizer": normalizer, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
     });
     keep(&installation, "tokenizer.json", &tokenizer.to_string());
@@ -88,6 +93,15 @@ fn a_template_that_asks_for_too_much_is_one_sentence() {
         // The process has 2 s for its answer.
         assert!(begun.elapsed().unwrap().as_secs() < 20, "{template:.40}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_tokenizer_that_asks_for_too_much_is_one_sentence() {
+    let doubled = json!({ "type": "Replace", "pattern": { "String": "l" }, "content": "l".repeat(60) });
+    let normalizer = json!({ "type": "Sequence", "normalizers": vec![doubled; 6] });
+    let compare = "--frameworks one --rounds 1 --prompt 'hello world'";
+    normalizing(None, &normalizer).run(compare).refused(&["tokenizer of", "give token ids"]);
 }
 
 #[cfg(target_os = "linux")]

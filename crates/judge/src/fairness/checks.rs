@@ -6,10 +6,10 @@ use configs::TUNABLES;
 use protocol::Build;
 
 use super::{Judged, derived};
-use crate::evidence::End;
 use crate::memory;
-use crate::run::{self, Run};
 use crate::threads::Threads;
+use facts::evidence::End;
+use facts::run::{self, Run};
 
 /// The objection to a process that did not send an event by which a rule is checked.
 fn silent<T>(

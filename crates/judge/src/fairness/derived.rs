@@ -1,7 +1,7 @@
 //! Weights files that were derived from the bundle's, for references that cannot read a bundle (rule R1).
 
 use super::Judged;
-use crate::run::{DerivedWeights, Run};
+use facts::run::{DerivedWeights, Run};
 
 /// An objection to the weights of a run that loaded no file of the bundle. There is none if the file was derived,
 /// number by number, from the bundle's file of the compared precision, and has not changed since.

@@ -13,9 +13,9 @@ use bundle::Manifest;
 use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::Evidence;
-use crate::run::Run;
 use crate::threads::Threads;
+use facts::evidence::Evidence;
+use facts::run::Run;
 use plan::{Contender, Plan};
 use rules::Check::{OfEach, OfMachine};
 use rules::{RULES, Rule};

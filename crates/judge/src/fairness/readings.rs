@@ -8,8 +8,8 @@ use plan::{Contender, Plan};
 use protocol::Event;
 
 use super::Judged;
-use crate::evidence::End;
-use crate::run::{Run, Turn};
+use facts::evidence::End;
+use facts::run::{Run, Turn};
 
 /// Share and nanoseconds by which a slice may be longer for the driver than for the worker.
 const SLICE: (f64, f64) = (0.05, 2e6);
@@ -172,8 +172,8 @@ mod tests {
     use protocol::{CaseSample, ColdStart, Loaded, Started};
 
     use super::*;
-    use crate::run::Seen;
-    use crate::testing;
+    use facts::run::Seen;
+    use facts::testing;
 
     const MS: u64 = 1_000_000;
 

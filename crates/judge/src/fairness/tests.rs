@@ -7,9 +7,9 @@ use plan::KvPrecision;
 use protocol::{Event, FileIdentity, Loaded, Usage};
 
 use super::*;
-use crate::evidence::End;
-use crate::run::{DerivedWeights, Waited};
-use crate::testing::{self, loaded, usage};
+use facts::evidence::End;
+use facts::run::{DerivedWeights, Waited};
+use facts::testing::{self, loaded, usage};
 
 /// Two processes of each label, taking turns; `change` may alter each (label, round).
 fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> Evidence {

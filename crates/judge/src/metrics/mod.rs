@@ -15,8 +15,8 @@ use std::ops::Range;
 
 use strum::EnumMessage;
 
-use crate::evidence::Evidence;
-use crate::run::Run;
+use facts::evidence::Evidence;
+use facts::run::Run;
 use plan::{Generation, Plan};
 use protocol::CaseSample;
 

@@ -1,8 +1,8 @@
-//! Figures that cannot be, in reports that others wrote: no process that keeps to the limits of [`crate::impossible`]
+//! Figures that cannot be, in reports that others wrote: no process that keeps to the limits of [`facts::impossible`]
 //! has them.
 
 use super::Metric;
-use crate::impossible::{BYTES, DAY};
+use facts::impossible::{BYTES, DAY};
 
 /// Most of anything that is counted by the second: all that a batch of a million sequences could do in a nanosecond, for
 /// each byte of memory.

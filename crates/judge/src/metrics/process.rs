@@ -7,8 +7,8 @@ use plan::Plan;
 use statistics::quantile;
 
 use super::{Metric, OfRequest, Request, Source, Work};
-use crate::evidence::Evidence;
-use crate::run::{Run, Turn};
+use facts::evidence::Evidence;
+use facts::run::{Run, Turn};
 
 /// The figure of one process, in the metric's unit, of its requests with these prompts. `None` if the process ended too
 /// early or the system does not tell.

@@ -2,7 +2,7 @@
 //! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its definition
 //! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
-use crate::run::Run;
+use facts::run::Run;
 use serde::{Deserialize, Serialize};
 
 use super::steps::Steps;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use protocol::Event;
 
 use super::*;
-use crate::testing;
+use facts::testing;
 use plan::Generation::{Denoising, OneToken, TokenByToken};
 
 fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {

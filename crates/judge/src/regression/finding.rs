@@ -17,7 +17,7 @@ pub struct Finding {
     pub current: Option<f64>,
     /// Current ÷ baseline as a ratio of geometric means, and its 95 % interval.
     pub ratio: Option<f64>,
-    #[serde(deserialize_with = "crate::reading::interval")]
+    #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// The same as "how many times worse": above 1 is worse for every metric.
     pub worse: Option<f64>,

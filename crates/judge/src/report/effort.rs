@@ -4,8 +4,8 @@
 use statistics::Components;
 
 use super::Report;
-use crate::evidence::{Slices, Stage, Stages};
 use crate::metrics::Metric;
+use facts::evidence::{Slices, Stage, Stages};
 use plan::{Plan, Schedule};
 
 /// The stages of rounds. What else there is happens once in a run.

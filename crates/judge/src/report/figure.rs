@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use statistics::{Moments, geometric_interval, geometric_mean, median};
 
-use crate::evidence::Evidence;
 use crate::metrics::{self, Metric};
+use facts::evidence::Evidence;
 use plan::Plan;
 
 /// A metric of one contender. What outputs show is [`Figure::typical`]: the geometric mean over rounds, so that the
@@ -17,7 +17,7 @@ pub struct Figure {
     /// no verdict. `null`: not available.
     pub typical: Option<f64>,
     /// 95 % interval of the geometric mean; `null` below six rounds.
-    #[serde(default, deserialize_with = "crate::reading::interval")]
+    #[serde(default, deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// Median over processes. `null`: not available.
     pub median: Option<f64>,

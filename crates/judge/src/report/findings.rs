@@ -1,9 +1,9 @@
 //! The report in words: its heading and the details of what was measured.
 
 use super::{Hybrid, Report, Row, Spread, Summary, answer, effort, sentences};
-use crate::evidence::End;
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
+use facts::evidence::End;
 use plan::{KernelCache, Rounds};
 
 /// The report in words.

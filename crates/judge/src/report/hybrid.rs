@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use super::{Row, number};
-use crate::evidence::Evidence;
 use crate::metrics::Metric;
-use crate::run::Run;
 use crate::verdicts::{self, Comparison, Verdict};
+use facts::evidence::Evidence;
+use facts::run::Run;
 use plan::{Contender, Plan};
 
 /// One hybrid of a comparison.

@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Facts, Prepared};
-use crate::agreement::Tolerance;
 use crate::continuation::Continuation;
-use crate::environment::Environment;
-use crate::evidence::{End, Evidence, Probe};
 use crate::found::{Findings, Found, Repeated};
 use crate::layers::{self, LayerDifference};
-use crate::reading;
-use crate::run::{FailureKind, Run};
-use crate::text::TextScore;
 use crate::variation::Variation;
+use facts::agreement::Tolerance;
+use facts::environment::Environment;
+use facts::evidence::{End, Evidence, Probe};
+use facts::reading;
+use facts::run::{FailureKind, Run};
+use facts::text::TextScore;
 use plan::{Contender, Plan};
 
 /// Version of the JSON.
@@ -167,7 +167,9 @@ impl ParityRow {
                 reasons = vec![failure.sentence()];
                 match failure.kind {
                     FailureKind::Unsupported => ParityState::Unsupported,
-                    FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory => ParityState::Failed,
+                    FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory => {
+                        ParityState::Failed
+                    }
                     FailureKind::Interrupted => ParityState::NotRun,
                 }
             }

@@ -4,11 +4,11 @@
 mod answer;
 mod changes;
 mod effort;
-mod facts;
 mod figure;
 mod findings;
 mod gpu;
 mod hybrid;
+mod input;
 pub mod layer_parity;
 pub mod prompts;
 mod row;
@@ -21,23 +21,23 @@ use statistics::median;
 
 use crate::crossed::{self, Crossed};
 use crate::dependence::{self, Dependence};
-use crate::environment::Environment;
-use crate::evidence::{BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use crate::fairness::{self, Breach, MACHINE, RuleState};
 use crate::floor::{self, Floor};
 use crate::limit;
 use crate::metrics::Metric;
-use crate::noise::Noise;
-use crate::reading;
 use crate::sanity::{self, Flag};
 use crate::verdicts::{self, Comparison};
+use facts::environment::Environment;
+use facts::evidence::{BlocksChosen, End, Evidence, Probe, Slices, Stages};
+use facts::noise::Noise;
+use facts::reading;
 use plan::Plan;
 
 pub use changes::changes;
-pub use facts::{Facts, Prepared};
 pub use figure::Figure;
 pub use findings::summary;
 pub use hybrid::Hybrid;
+pub use input::{Facts, Prepared};
 pub use row::{Energy, Kind, Loads, Requested, Row, State, titled};
 
 use prompts::PromptFigures;

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::Figure;
-use crate::evidence::Evidence;
 use crate::metrics::{self, Metric};
+use facts::evidence::Evidence;
 use plan::Plan;
 
 /// The figures of one prompt.
@@ -48,8 +48,8 @@ mod tests {
     use protocol::CaseSample;
 
     use super::*;
-    use crate::run::Run;
-    use crate::testing;
+    use facts::run::Run;
+    use facts::testing;
     use plan::Prompt;
 
     fn prompt(name: &str, tokens: usize) -> Prompt {

@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use statistics::{Components, median};
 
 use super::{Facts, Figure};
-use crate::agreement::Agreement;
 use crate::components;
-use crate::evidence::Evidence;
 use crate::fairness::RuleState;
 use crate::gpu_work;
 use crate::limit::Limit;
 use crate::memory::{self, Parts};
 use crate::metrics::{self, Metric};
-use crate::run::{FailureKind, Run};
 use crate::steady::{self, Steadiness};
-use crate::text::TextScore;
 use crate::threads::Threads;
+use facts::agreement::Agreement;
+use facts::evidence::Evidence;
+use facts::run::{FailureKind, Run};
+use facts::text::TextScore;
 use plan::{Contender, Plan};
 
 /// One contender.
@@ -283,7 +283,10 @@ fn state(
         Some(failure) if failure.kind == FailureKind::Killed => {
             let suspicion = others_left(evidence, &contender.label);
             let reason = failure.sentence();
-            (State::Failed, vec![suspicion.map_or_else(|| reason.clone(), |text| format!("{reason}; {text}"))])
+            (
+                State::Failed,
+                vec![suspicion.map_or_else(|| reason.clone(), |text| format!("{reason}; {text}"))],
+            )
         }
         Some(failure) => (State::Failed, vec![failure.sentence()]),
         None if nothing => (State::NotRun, vec!["no round was completed".into()]),
@@ -368,8 +371,8 @@ fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::RunFailure;
-    use crate::testing;
+    use facts::run::RunFailure;
+    use facts::testing;
 
     #[test]
     fn where_a_signal_ended_a_process_the_row_names_who_left_processes_behind() {

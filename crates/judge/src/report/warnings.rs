@@ -2,10 +2,10 @@
 
 use super::{Facts, Row};
 use crate::dependence::Dependence;
-use crate::evidence::{End, Evidence};
 use crate::fairness::{Breach, MACHINE, RuleState};
 use crate::metrics::Metric;
-use crate::run::Run;
+use facts::evidence::{End, Evidence};
+use facts::run::Run;
 use plan::{Contender, Plan};
 
 /// Coefficient of variation above which figures of one contender are too different for their mean to say much.

@@ -18,7 +18,7 @@ pub struct Outcome {
     pub b: Option<Side>,
     /// The speed-up of decoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
     pub speedup: Option<f64>,
-    #[serde(deserialize_with = "crate::reading::interval")]
+    #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
     pub verdict: Option<Verdict>,
     /// Change of the peak memory as a share: a's peak ÷ b's − 1.

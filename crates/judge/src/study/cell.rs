@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::Agreement;
 use crate::crossed::Crossed;
 use crate::fairness::COMPARED;
 use crate::memory::Parts;
 use crate::metrics::Metric;
 use crate::report::{Report, Row, State};
 use crate::steady::Steadiness;
-use crate::text::TextScore;
 use crate::verdicts::{Comparison, Verdict};
+use facts::agreement::Agreement;
+use facts::text::TextScore;
 use plan::{Axis, Setting, Settings};
 
 /// The exit code of a comparison on a machine that was too noisy.
@@ -101,7 +101,7 @@ pub struct CellVerdict {
     pub sentence: String,
     /// How many times better a is, with its 95 % interval.
     pub advantage: Option<f64>,
-    #[serde(deserialize_with = "crate::reading::interval")]
+    #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
 }
 

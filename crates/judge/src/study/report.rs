@@ -11,9 +11,9 @@ use super::denoising::{self, Crossing};
 use super::scaling::Scaling;
 use super::{Outcome, ab, answer, crossed};
 use crate::first_runs::FirstOfPrompt;
-use crate::reading;
 use crate::report::{self, State, Summary};
 use crate::verdicts::Verdict;
+use facts::reading;
 
 /// The outcome as one value. The table, Markdown, CSV and JSON are made from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -47,7 +47,7 @@ pub struct Comparison {
     /// rounds. `null` if nothing can be compared.
     pub advantage: Option<f64>,
     /// 95 % interval of the advantage.
-    #[serde(deserialize_with = "crate::reading::interval")]
+    #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// The full result of the statistics, in the sense of `advantage`.
     pub statistics: Option<Decision>,

@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use facts::{Evidence, Fact};
 use judge::report::layer_parity;
-use judge::{Evidence, Fact, Facts, Report, report, study};
+use judge::{Facts, Report, report, study};
 use serde_json::Value;
 
 fn fixture(run: &str) -> PathBuf {
@@ -124,7 +125,7 @@ fn a_run_that_was_killed_has_a_report_too() {
         rounds < 6
     }));
     let report = Report::new(&facts);
-    assert_eq!((report.end.clone(), report.interrupted, report.rounds), (judge::End::Killed, true, 5));
+    assert_eq!((report.end.clone(), report.interrupted, report.rounds), (facts::End::Killed, true, 5));
     assert!(report.rows.iter().all(|row| row.state.takes_part()));
     assert!(report.warnings.iter().any(|warning| warning.contains("before it could save its report")));
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use facts::Gpu;
 use gpu::{Gpus, HeldBack};
-use judge::Gpu;
 
 /// The GPUs in NVML's order, which is that of the bus; empty without NVML.
 pub fn gpus() -> Vec<Gpu> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use judge::Noise;
+use facts::Noise;
 
 use super::counters::{self, Counters};
 use super::gpu::Watched;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use charts::{Figure as Drawing, Panel, number};
 use judge::Metric;
 use judge::curve::{IterationTimes, ProcessCurve};
+use judge::dependence::Dependence;
 use judge::report::{Report, Row, State};
 use maud::{Markup, html};
 
@@ -38,6 +39,9 @@ pub(super) fn html(
         (html::section("Result", &result(report)))
         (html::warnings(&warnings(report)))
         (html::section("Side by side", &html::charts(&side_by_side(report, &pictures))?))
+        @if !report.dependences.is_empty() {
+            (html::section("By the state of the machine", &by_state(report, &pictures)?))
+        }
         (html::section("Request by request", &over_time(report, &pictures, gaps, curves)?))
         (html::section("What it rests on", &html! {
             (html::paragraph(&report.plan.analysis))
@@ -184,6 +188,30 @@ fn over_time(
     Ok(html! {
         (html::charts(&shown)?)
         (html::details("Time to first token by iteration", &html::charts(&folded)?))
+    })
+}
+
+/// The pairs whose ratio depends on the state of the machine.
+fn by_state(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
+    let chart = |(place, found): (usize, &Dependence)| {
+        let figure = Drawing::single(Panel::Lines(pictures.by_state(found)));
+        Chart {
+            id: format!("state-{place}"),
+            title: format!("{} ÷ {} by the speed of {}", found.a, found.b, found.others()),
+            description: "A mark for each round: the throughput of the others in it, and the ratio of the pair; and the \
+                          line that the ratio follows",
+            height: Chart::height(&figure),
+            figure,
+            table: None,
+        }
+    };
+    let charts: Vec<Chart> = report.dependences.iter().enumerate().map(chart).collect();
+    Ok(html! {
+        p class="caption" {
+            "How fast the other contenders were in a round shows the state of the machine, for example of its memory. These \
+             ratios depend on it; verdicts are about its mean in this run."
+        }
+        (html::charts(&charts)?)
     })
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use charts::{
-    Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, LineAxis, Pair, Panel, Sample,
-    Stack, Strand, Strands, Survival,
+    Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, Line, LineAxis, Lines, Pair,
+    Panel, Point, Sample, Stack, Strand, Strands, Survival,
 };
 use judge::Metric;
 use judge::curve::{IterationTimes, ProcessCurve};
+use judge::dependence::Dependence;
 use judge::report::{Report, Row, State};
 use judge::verdicts::{Comparison, Verdict};
 
@@ -160,6 +161,31 @@ impl<'a> Pictures<'a> {
             "Dot: one process; upright bar: geometric mean; {intervals}. Coloured pairs are decided."
         );
         format!("{marks} {}.", said.join(" · "))
+    }
+
+    /// The ratio of a pair in each round by the throughput of the others, and the line that it follows.
+    pub(crate) fn by_state(&self, found: &Dependence) -> Lines {
+        let metric = Metric::deciding(self.report.plan.generation());
+        let point = |x: f64, y: f64| Point { x, y, interval: None };
+        let (Some(first), Some(last)) = (found.points.first(), found.points.last()) else {
+            return Lines::default();
+        };
+        let line = |label: &str, colour, points| Line { label: label.into(), colour, points };
+        let [slow, fast] = found.ratios;
+        Lines {
+            title: format!("{} ÷ {}", found.a, found.b),
+            hint: format!("in {}, by round", metric.words()),
+            x: LineAxis {
+                label: format!("{} of {} ({})", metric.words(), found.others(), metric.unit()),
+                ..LineAxis::default()
+            },
+            y: LineAxis { log: true, shown: vec![1.0], ..LineAxis::default() },
+            series: vec![
+                line("rounds", INK, found.points.iter().map(|&[x, y]| point(x, y)).collect()),
+                line("fitted", GREY, vec![point(first[0], slow), point(last[0], fast)]),
+            ],
+            shaded: None,
+        }
     }
 
     /// The times of the iterations of every process.

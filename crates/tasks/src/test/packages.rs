@@ -72,6 +72,7 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("engine-mock"),
     plain("calibrate"),
     plain("plan"),
+    plain("facts"),
     plain("judge"),
     plain("claims"),
     plain("measure"),

@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use protocol::{CaseSample, Event, Usage};
 
 use super::*;
-use crate::environment::Environment;
-use crate::evidence::End;
 use crate::report::{Facts, Prepared};
-use crate::testing;
+use facts::environment::Environment;
+use facts::evidence::End;
+use facts::testing;
 
 const TOKENS: usize = 5;
 const PREFILL_MS: [f64; 6] = [20.0, 20.2, 19.8, 20.0, 20.1, 19.9];

@@ -4,8 +4,8 @@ use bundle::{Manifest, ModelConfig};
 use plan::Plan;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::Environment;
-use crate::evidence::Evidence;
+use facts::environment::Environment;
+use facts::evidence::Evidence;
 
 /// One comparison as it was measured.
 #[derive(Debug, Clone, PartialEq)]

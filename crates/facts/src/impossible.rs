@@ -9,11 +9,11 @@ use crate::fact::Probe;
 use crate::run::{FailureKind, Run, RunFailure};
 
 /// Longest time that a worker may run, in nanoseconds: the largest time limit that can be asked for, a day.
-pub(crate) const DAY: u64 = 86_400_000_000_000;
+pub const DAY: u64 = 86_400_000_000_000;
 /// Most threads of one process, each of which may compute all the while.
 const THREADS: u64 = 100_000;
 /// Most bytes of anything, in memory or in a file: a pebibyte.
-pub(crate) const BYTES: u64 = 1 << 50;
+pub const BYTES: u64 = 1 << 50;
 /// Most bytes or operations per second: those of a thousand of today's largest machines.
 const RATE: f64 = 1e21;
 /// Most energy in joules: a day of ten megawatts.

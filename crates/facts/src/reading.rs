@@ -5,7 +5,7 @@ use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
 /// Refuses a value of another schema in one sentence.
-pub(crate) fn schema(value: &Value, known: u32) -> Result<(), String> {
+pub fn schema(value: &Value, known: u32) -> Result<(), String> {
     let found = value.get("schema").and_then(Value::as_u64).ok_or("it names no schema")?;
     if found == u64::from(known) {
         return Ok(());
@@ -17,22 +17,22 @@ pub(crate) fn schema(value: &Value, known: u32) -> Result<(), String> {
 }
 
 /// Reads a typed value. The error says what the value is not.
-pub(crate) fn typed<T: DeserializeOwned>(value: Value, what: &str) -> Result<T, String> {
+pub fn typed<T: DeserializeOwned>(value: Value, what: &str) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| format!("it is not {what}: {error}"))
 }
 
 /// Reads a number that may be `null`: JSON has no number that is not finite.
-pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// Reads a distance that may be `null`: JSON has no infinity.
-pub(crate) fn distance<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+pub fn distance<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     Ok(Option::<f32>::deserialize(from)?.unwrap_or(f32::INFINITY))
 }
 
 /// Reads an interval, whose upper end may be infinite.
-pub(crate) fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>, D::Error> {
+pub fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>, D::Error> {
     let ends = Option::<(Option<f64>, Option<f64>)>::deserialize(from)?;
     Ok(ends.map(|(low, high)| (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))))
 }

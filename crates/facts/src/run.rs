@@ -146,7 +146,7 @@ pub struct Turn {
 
 impl Turn {
     /// The only turn of its block, which counts.
-    pub(crate) fn alone(block: usize, case: usize, sample: CaseSample) -> Turn {
+    pub fn alone(block: usize, case: usize, sample: CaseSample) -> Turn {
         Turn { block, repeat: 0, position: 0, case, stands: true, sample, seen_ns: Vec::new() }
     }
 }

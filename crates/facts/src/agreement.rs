@@ -115,7 +115,7 @@ impl Agreement {
     }
 
     /// The disagreement in words, for a reference whose largest logit is `largest`.
-    pub(crate) fn objection(&self, largest: f32) -> Option<String> {
+    pub fn objection(&self, largest: f32) -> Option<String> {
         let tolerance = self.tolerance;
         if self.not_finite > 0 {
             return Some(format!("{} logits are not finite", self.not_finite));
