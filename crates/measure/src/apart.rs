@@ -19,7 +19,7 @@ use crate::protest::describe;
 /// The hidden command that answers questions about a bundle.
 pub const COMMAND: &str = "text-process";
 /// Most memory of such a process, in bytes.
-const MEMORY: u64 = 1 << 30;
+const MEMORY: u64 = 950_000_000;
 /// Longest time for an answer, and the bytes of a tokenizer for which there is another second: large ones take a second
 /// to read.
 const TIME: Duration = Duration::from_secs(2);
@@ -112,7 +112,7 @@ impl Client {
         let why = if was_late {
             format!("takes longer than {} s", self.limit.as_secs())
         } else if stderr.contains("memory allocation") {
-            format!("takes more than {} GB of memory", MEMORY >> 30)
+            format!("takes more than {:.2} GB of memory", MEMORY as f64 / 1e9)
         } else if stderr.contains("overflowed its stack") {
             "takes more than the stack".to_owned()
         } else {
