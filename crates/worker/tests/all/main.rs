@@ -3,3 +3,4 @@ mod page_cache;
 mod support;
 mod tasks;
 mod trace;
+mod turns;

@@ -4,19 +4,19 @@ use std::path::Path;
 
 use protocol::{
     Case, CaseSample, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Probe,
-    Sampling, Task, Turn, Usage, Warmup,
+    Sampling, Task, Usage, Warmup,
 };
 
 use crate::support::fixture::{bundle, job};
-use crate::support::{APPEND, HANDED_OVER, VOCABULARY, line, serve, serve_lines, serve_turns};
+use crate::support::{APPEND, HANDED_OVER, VOCABULARY, serve, serve_turns};
 
-fn directory() -> tempfile::TempDir {
+pub(crate) fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     bundle(directory.path(), VOCABULARY, 10_000);
     directory
 }
 
-fn measure() -> Measure {
+pub(crate) fn measure() -> Measure {
     Measure {
         cases: vec![Case { prompts: vec![vec![1, 2]], trace: vec![vec![3, 4, 5]], ..Case::default() }],
         new_tokens: 3,
@@ -28,7 +28,7 @@ fn measure() -> Measure {
     }
 }
 
-fn samples(events: &[Event]) -> Vec<&CaseSample> {
+pub(crate) fn samples(events: &[Event]) -> Vec<&CaseSample> {
     let mut samples = Vec::new();
     for event in events {
         if let Event::Sample(answer) = event {
@@ -354,55 +354,6 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
     assert_eq!(told(measure(), &[]), (None, None), "one engine");
     let without = Measure { kv_cache: KvCache::Off, ..measure() };
     assert_eq!(told(without, &["hybrid"]).1, None, "there is nothing to hand over");
-}
-
-#[test]
-fn a_request_is_answered_before_the_next_turn_is_read() {
-    let directory = directory();
-    let job = job(directory.path(), Task::Measure(measure()));
-    let twice = serve_lines(&job, &line(&Turn::request(0)).repeat(2));
-    assert_eq!(samples(&twice).len(), 2, "what was asked for is there, though the turns broke off");
-    let Some(Event::Failed(failed)) = twice.last() else { panic!("{twice:?}") };
-    assert_eq!(failed.reason, "the turns ended without a finish");
-}
-
-#[test]
-fn turns_that_make_no_sense_are_refused() {
-    let directory = directory();
-    for (line, reason) in
-        [("{\"turn\":\"request\",\"case\":1}\n", "there are 1"), ("nonsense\n", "does not parse")]
-    {
-        let events = serve_lines(&job(directory.path(), Task::Measure(measure())), line);
-        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
-        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
-    }
-}
-
-#[test]
-fn a_request_in_slices_is_the_request_and_its_pauses_are_in_no_gap() {
-    let directory = directory();
-    let job = job(directory.path(), Task::Measure(measure()));
-    let slice = |steps| line(&Turn::slice(0, steps));
-    let finish = line(&Turn::Finish(Finish::default()));
-    let whole = serve_lines(&job, &(line(&Turn::request(0)) + &finish));
-    let sliced = serve_lines(&job, &(slice(1) + &slice(1) + &slice(9) + &finish));
-    let going: Vec<usize> = sliced
-        .iter()
-        .filter_map(|event| match event {
-            Event::Slice(slice) => Some(slice.tokens),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(going, [1, 2]);
-    let (whole, sliced) = (samples(&whole)[0], samples(&sliced)[0]);
-    assert_eq!((&whole.tokens, whole.gaps_ns.len()), (&sliced.tokens, sliced.gaps_ns.len()));
-    for (lines, reason) in
-        [(slice(0), "at least one step"), (slice(1) + &line(&Turn::request(0)), "is under way")]
-    {
-        let events = serve_lines(&job, &lines);
-        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
-        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
-    }
 }
 
 #[test]
