@@ -23,7 +23,7 @@ use crate::survival::Survival;
 pub struct Figure {
     /// Above all panels; may be empty.
     pub title: String,
-    /// The answer, one to three sentences below the title, in ink and never cut.
+    /// The answer, one to four sentences below the title, in ink and never cut.
     pub answer: Vec<String>,
     /// What was measured, on what; may be empty.
     pub subtitle: String,

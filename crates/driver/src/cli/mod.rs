@@ -110,7 +110,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Rules,
     /// Answer questions about a model's tokenizer and chat template, for this program itself
-    #[command(hide = true)]
+    #[command(name = measure::apart::COMMAND, hide = true)]
     TextProcess {
         /// Directory of the prepared model
         bundle: PathBuf,

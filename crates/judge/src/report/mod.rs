@@ -107,7 +107,7 @@ pub struct Report {
 /// The same in words: what stands above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The answer in one to three sentences, which every output begins with.
+    /// The answer in one to four sentences, which every output begins with.
     #[serde(default)]
     pub answer: Vec<String>,
     /// What to do next, if the answer is open.
