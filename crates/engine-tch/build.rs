@@ -1,6 +1,6 @@
 //! Compiles the C++ beside this, `src/shim.cpp` and more, against the headers of the libtorch that torch-sys links, and lets the
 //! worker and its tests find that libtorch without `LD_LIBRARY_PATH`. A worker for other machines is not told where
-//! libtorch lies on this one: the driver of an installation names the place.
+//! libtorch is on this one: the driver of an installation names the place.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn main() {
 }
 
 fn compile_shim(libraries: &Path, on_linux: bool) {
-    // Headers lie beside the libraries unless, as for torch-sys, the environment says otherwise.
+    // Headers are beside the libraries unless, as for torch-sys, the environment says otherwise.
     let root = match std::env::var_os("LIBTORCH_INCLUDE") {
         Some(directory) => PathBuf::from(directory),
         None => libraries.parent().expect("libraries lie in a directory `lib`").to_path_buf(),

@@ -1,4 +1,4 @@
-//! What lies beside a bundle, in the directory of all bundles. Every such name begins with a dot, as no bundle's does.
+//! What is beside a bundle, in the directory of all bundles. Every such name begins with a dot, as no bundle's does.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub fn lock(bundle: &Path) -> PathBuf {
     beside(bundle, LOCK)
 }
 
-/// Where new files lie until they are complete. Without the lock's holder it is the litter of a crash.
+/// Where new files are until they are complete. Without the lock's holder it is the litter of a crash.
 pub fn staging(bundle: &Path) -> PathBuf {
     beside(bundle, STAGING)
 }

@@ -10,7 +10,7 @@
 //!
 //! Three things are settled here once, so that no engine does them in a way of its own:
 //! linear weights are `[out, in]` whatever the source's layout; tensors that engines fuse
-//! (q·k·v, gate·up) lie side by side in the file, so that a fused weight is a view
+//! (q·k·v, gate·up) are side by side in the file, so that a fused weight is a view
 //! ([`Weights::stacked`]) and not a copy; and the rotary tables are computed in one place ([`rotary`]).
 //!
 //! This crate reads. Writing a bundle is the work of `prepare`.

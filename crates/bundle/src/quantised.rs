@@ -60,7 +60,7 @@ pub(crate) fn scale_shape(precision: Precision, rows: usize, columns: usize) -> 
     }
 }
 
-/// A quantised tensor, or several that lie side by side.
+/// A quantised tensor, or several that are side by side.
 #[derive(Debug, Clone)]
 pub struct Quantised<'a> {
     pub precision: Precision,

@@ -15,7 +15,7 @@ use crate::precision::{Element, Precision};
 use crate::quantised::{Quantised, scale_name};
 use crate::tensor::{TensorView, touch};
 
-/// A mapped weights file. Dropping it unmaps the pages: whoever builds tensors over
+/// A mapped weights file. Dropping it unmaps the pages: code that builds tensors over
 /// [`TensorView::bytes`] without copying keeps it alive.
 #[derive(Debug)]
 pub struct Weights {
@@ -104,7 +104,7 @@ impl Weights {
         })
     }
 
-    /// Several tensors that lie side by side, stacked along their first dimension: a fused weight
+    /// Several tensors that are side by side, stacked along their first dimension: a fused weight
     /// (`q_proj`, `k_proj`, `v_proj` → `[q + k + v, hidden]`) without a copy.
     pub fn stacked(&self, names: &[String]) -> Result<TensorView<'_>, BundleError> {
         let mut whole = self.tensor(&names[0])?;
@@ -129,7 +129,7 @@ impl Weights {
         Ok(whole)
     }
 
-    /// The codes and scales of quantised tensors that lie side by side, stacked like [`Weights::stacked`].
+    /// The codes and scales of quantised tensors that are side by side, stacked like [`Weights::stacked`].
     pub fn quantised(&self, names: &[String]) -> Result<Quantised<'_>, BundleError> {
         let codes = self.stacked(names)?;
         let scales: Vec<_> = names.iter().map(|name| scale_name(name)).collect();

@@ -110,7 +110,8 @@ impl Scenario {
     }
 
     /// Adds rounds and shows the table's series at each look, with whether it is the last, until `enough` says so or
-    /// time is over. Also returns the [`Comparison::truths`]. Where time is over at a look that was not enough, it is shown once more as the last.
+    /// time is over. Where time is over at a look that was not enough, it is shown once more as the last. Also returns the
+    /// [`Comparison::truths`].
     pub fn observe(
         &self,
         looks: &Looks,

@@ -19,7 +19,7 @@ impl Options {
 }
 
 /// Calls `simulate` with a seed for each of `count` simulations, on all cores. The results are in the
-/// order of the seeds, whoever computed them.
+/// order of the seeds, whichever thread computed them.
 pub fn repeat<T: Send>(count: usize, seed: u64, simulate: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     let simulate = &simulate;

@@ -32,7 +32,7 @@ pub struct Pair {
     /// `None`, or not above zero: the note stands in its place.
     pub ratio: Option<f64>,
     pub interval: Option<(f64, f64)>,
-    /// The colour of whoever is clearly better; `None` where nothing is clear.
+    /// The colour of the one that is clearly better; `None` where nothing is clear.
     pub colour: Option<Colour>,
     /// Why there is no ratio.
     pub note: String,

@@ -41,7 +41,7 @@ const PARTS: [Tint; 5] = [
 /// The colour of what has none of its own.
 pub const GREY: Colour = CONTENDERS[6].light;
 
-/// The colour of text, for what is certain and is nobody's.
+/// The colour of text, for decided pairs without a winner (equivalent).
 pub const INK: Colour = Colour(0x1C, 0x1E, 0x21);
 
 /// The style variables that inline charts take their colours from, as declarations of CSS: `--contender-0: #D55E00;`

@@ -98,7 +98,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         let text = if self.scale > 1 { &drawable(text) } else { text };
         let style = self.style(size, false, ink).pos(Pos::new(horizontal, vertical));
         let (x, mut y) = self.at(at);
-        // In bitmaps plotters centres the line's box, whose ink lies in its upper part.
+        // In bitmaps plotters centres the line's box, whose ink is in its upper part.
         if self.scale > 1 && matches!(vertical, VPos::Center) {
             y += size * self.scale / 6;
         }

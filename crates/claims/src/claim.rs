@@ -10,7 +10,7 @@ use crate::published::Published;
 use crate::reading::Reading;
 use crate::unit::Unit;
 
-/// Where the claims lie, from the root of the checkout.
+/// Where the claims are, from the root of the checkout.
 pub const CLAIMS: &str = "configs/claims";
 /// The first word of every command.
 const PROGRAM: &str = "photofinish";

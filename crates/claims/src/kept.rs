@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::claim::{Claim, Run, first_revision};
 use crate::verdict::Due;
 
-/// Where the runs lie, from the root of the checkout.
+/// Where the runs are, from the root of the checkout.
 pub const RESULTS: &str = "results/published/claims";
 /// Size that one run may take, in bytes. What goes beyond it is left out, and the page says so.
 const MOST: u64 = 300_000;
@@ -93,7 +93,7 @@ pub fn directory(claim: &Claim, run: &Run) -> PathBuf {
     Path::new(RESULTS).join(claim.directory()).join(&run.name)
 }
 
-/// Reads a run back. `None` if it was never run; the error says what is wrong with what lies there.
+/// Reads a run back. `None` if it was never run; the error says what is wrong with what is there.
 pub fn read(root: &Path, claim: &Claim, run: &Run) -> Result<Option<Kept>> {
     let directory = root.join(directory(claim, run));
     let Some(record) = json(&directory.join(RECORD))? else { return Ok(None) };
@@ -118,7 +118,7 @@ fn json(file: &Path) -> Result<Option<serde_json::Value>> {
     serde_json::from_str(&text).map(Some).with_context(|| file.display().to_string())
 }
 
-/// Keeps what a study wrote in `study` (if it wrote anything) in `kept`, in place of what lies there. `paths` are the
+/// Keeps what a study wrote in `study` (if it wrote anything) in `kept`, in place of what is there. `paths` are the
 /// machine's, each with what stands for it.
 pub fn keep(
     study: Option<&Path>,
@@ -242,7 +242,7 @@ fn kilobytes(files: &[PathBuf]) -> String {
     format!("{} kB", size(files.iter()).div_ceil(1000))
 }
 
-/// Text without paths of the machine. Longer ones come first: one may lie below another.
+/// Text without paths of the machine. Longer ones come first: one may be below another.
 fn plain(text: &str, paths: &[(String, String)]) -> String {
     let mut paths: Vec<_> = paths.iter().filter(|(path, _)| path.len() > 1).collect();
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));

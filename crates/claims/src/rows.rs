@@ -84,7 +84,7 @@ pub(crate) fn figure(cell: &Cell, framework: &str, metric: Metric) -> Outcome {
     let absent = || format!("{framework} has no {}", metric.words());
     let value = row.typical(metric).ok_or_else(absent)?;
     let figure = row.metrics.get(&metric).ok_or_else(absent)?;
-    // The figure is a mean over blocks, the range one of medians: with few processes it may lie beside them.
+    // The figure is a mean over blocks, the range one of medians: with few processes it may be outside of them.
     let bounds = (figure.min.min(value), figure.max.max(value));
     let interval = Interval { bounds, is_confidence: false };
     Ok(Found { value, interval: Some(interval) })

@@ -1,4 +1,4 @@
-//! Directories of configuration that lie over one another: a user's own files over those that came with the program.
+//! Directories of configuration in layers: a user's own files override those that came with the program.
 
 use std::path::{Path, PathBuf};
 

@@ -47,7 +47,7 @@ pub struct Engine {
     /// directory that holds `configs`.
     pub worker: String,
     pub summary: String,
-    /// Whether this is a framework's own implementation, set beside the engines so that they can be held against
+    /// Whether this is a framework's own implementation, set beside the engines so that they can be compared with
     /// it: it is compared when asked for, and its own ways are noted rather than struck.
     #[serde(default)]
     pub reference: bool,
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// The names of a hybrid's two engines, the one that reads prompts and the one that decodes: columns that it can be
-    /// held against.
+    /// compared with.
     pub fn parts(&self) -> Option<[&str; 2]> {
         let option = |name: &str| self.options.get(name).map(String::as_str);
         Some([option("prefill")?, option("decode")?]).filter(|_| self.framework == HYBRID)

@@ -10,7 +10,7 @@ use engine::{Bundle, Device, Precision, Settings};
 use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
 
-/// Where the tiny reference models lie in a checkout: Hugging Face directories with a
+/// Where the tiny reference models are in a checkout: Hugging Face directories with a
 /// `reference.safetensors` each.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/fixtures/tiny")

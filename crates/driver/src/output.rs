@@ -9,7 +9,7 @@ use render::screen::Screen;
 
 use crate::cli::ScreenArgs;
 
-/// Columns where nobody says how wide the reader's terminal is.
+/// Columns where the width of the reader's terminal is not known.
 const UNKNOWN_WIDTH: usize = 120;
 /// Columns below which no table can be laid out.
 const LEAST_WIDTH: usize = 60;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One line for each element type and number of rows: the time of all products of one pass in milliseconds, by kernel,
-//! the least of several turns. Every layer has weights of its own, as in a model, so that none lies in a cache.
+//! the least of several turns. Every layer has weights of its own, as in a model, so that none is in a cache.
 
 use std::borrow::Cow;
 use std::sync::Arc;

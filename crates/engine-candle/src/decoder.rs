@@ -18,7 +18,7 @@ pub(crate) trait Decoder: std::fmt::Debug {
     /// As [`engine::InferenceEngine::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 
-    /// Where keys and values lie, as [`engine::HandOver::export`] has it; `None` where there are none, or not in f32 in
+    /// Where keys and values are, as [`engine::HandOver::export`] has it; `None` where there are none, or not in f32 in
     /// main memory.
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
         Ok(None)

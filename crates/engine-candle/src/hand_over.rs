@@ -41,7 +41,7 @@ impl HandOver for Candle {
     }
 }
 
-/// Where the keys and values of `caches` lie, each of this shape.
+/// Where the keys and values of `caches` are, each of this shape.
 pub(crate) fn memory(caches: &[Cache], shape: [usize; 4]) -> Result<CacheMemory> {
     let plane = |tensor: &Tensor| -> Result<Plane> { Ok(Plane::contiguous(address(tensor)?, shape)) };
     let layers = caches.iter().map(|cache| Ok([plane(&cache.keys)?, plane(&cache.values)?]));

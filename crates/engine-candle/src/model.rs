@@ -21,7 +21,7 @@ use crate::weight::{Weight, with_f32};
 const HEAD_ROWS: usize = 128;
 
 /// Rows that go through a feed-forward block together: enough for the products to run at full speed, few
-/// enough for what lies between them to stay in cache and be allocated from memory already mapped.
+/// enough for what is between them to stay in cache and be allocated from memory already mapped.
 const MLP_ROWS: usize = 256;
 
 #[derive(Debug)]

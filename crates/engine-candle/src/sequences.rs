@@ -59,7 +59,7 @@ impl Sequences {
 }
 
 impl Cache {
-    /// One for each layer, or the same for all where nothing is kept. All lie in one piece, keys before values, layer
+    /// One for each layer, or the same for all where nothing is kept. All are in one piece, keys before values, layer
     /// after layer: another engine of the process may want them so.
     pub(crate) fn of_layers(
         config: &ModelConfig,

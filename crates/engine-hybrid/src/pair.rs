@@ -20,7 +20,7 @@ pub(crate) struct Pair {
 struct Present {
     batch: usize,
     capacity: usize,
-    /// Positions of every sequence, whoever computed them.
+    /// Positions of every sequence, whichever engine computed them.
     filled: usize,
     /// How many of them each engine has.
     has: [usize; 2],
@@ -132,7 +132,7 @@ impl Pair {
             0
         } else {
             let from = &present.memories[1 - to];
-            // SAFETY: its owner has not begun anew since it told where it lies, and does not compute now.
+            // SAFETY: its owner has not begun anew since it told where it is, and does not compute now.
             #[allow(unsafe_code)]
             let imported = unsafe { self.parts[to].import(from, has..filled) };
             imported?

@@ -54,7 +54,7 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clock {
     Real,
-    /// The scripted times, and nobody waits.
+    /// The scripted times, without waiting.
     Scripted,
     /// Half of the scripted times, which pass all the same: a worker that lies.
     Half,

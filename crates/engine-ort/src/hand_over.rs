@@ -1,5 +1,5 @@
 //! ONNX Runtime beside another engine in one process ([`engine::HandOver`]): the tensors that are bound as past and as
-//! present are its own, or lie over memory of the other's.
+//! present are its own, or are over memory of the other's.
 
 use engine::{CacheMemory, Device, EngineError, HandOver, Plane, check_begin};
 use ort::memory::MemoryInfo;
@@ -51,7 +51,7 @@ impl HandOver for Ort {
         }
         // The tensors that are there go before the new ones come.
         self.sequences = None;
-        // SAFETY: as many f32 as the shape says lie there, as was checked, and stay there, as the caller promises.
+        // SAFETY: as many f32 as the shape says are there, as was checked, and stay there, as the caller promises.
         let over = |plane: &Plane| unsafe {
             tensor_over(plane.address, plane.shape, (&MemoryInfo::default(), TensorElementType::Float32))
         };

@@ -50,7 +50,7 @@ pub(crate) unsafe fn row(cache: &mut DynTensor, index: usize) -> ort::Result<Dyn
     let element = *cache.data_type();
     let shape = [1, heads, capacity, dim];
     let address = cache.data_ptr_mut() as usize + index * bytes(element, shape)?;
-    // SAFETY: the row lies within the cache, and the caller keeps that.
+    // SAFETY: the row is within the cache, and the caller keeps that.
     unsafe { tensor_over(address, shape, (cache.memory_info(), element)) }
 }
 
@@ -63,7 +63,7 @@ fn bytes(element: TensorElementType, shape: [usize; 4]) -> ort::Result<usize> {
 /// copy of whatever it knows to be borrowed.
 ///
 /// # Safety
-/// As much of that type as the shape says must lie there, and outlive the tensor and whatever it is bound to.
+/// As much of that type as the shape says must be there, and outlive the tensor and whatever it is bound to.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn tensor_over(
     address: usize,

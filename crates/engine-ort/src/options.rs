@@ -57,7 +57,7 @@ pub(crate) struct Options {
     pub(crate) optimization: Optimization,
     /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
     pub(crate) profile: Option<PathBuf>,
-    /// Whether threads go to sleep as soon as a run has ended, for whoever computes between runs.
+    /// Whether threads go to sleep as soon as a run has ended, for code that computes between runs.
     pub(crate) spins_within_runs_alone: bool,
 }
 

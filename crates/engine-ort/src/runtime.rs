@@ -71,7 +71,7 @@ pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineEr
 
 /// What `OrtGetApiBase()->GetVersionString()` says: `ort` checks it too, but does not hand it out.
 fn version(path: &Path) -> Result<String, String> {
-    // SAFETY: whoever names a library to load trusts its initialisers. The symbol has had this type since ONNX
+    // SAFETY: a caller that names a library to load trusts its initialisers. The symbol has had this type since ONNX
     // Runtime's first release, and what it points to is static in the library, which is open throughout.
     #[allow(unsafe_code)]
     unsafe {

@@ -23,7 +23,7 @@ pub(crate) struct Sequences {
     pub(crate) capacity: usize,
     /// Positions that are taken.
     pub(crate) filled: usize,
-    /// The sequences one by one, once they have been needed so. They lie over the cache, and are dropped before it.
+    /// The sequences one by one, once they have been needed so. They are over the cache, and are dropped before it.
     rows: Vec<Sequences>,
     /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, where the model is.
     cache: Vec<DynTensor>,

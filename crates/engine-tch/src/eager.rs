@@ -1,4 +1,4 @@
-//! A layer in elementary operations, nothing fused: the baseline that the fused one is held against.
+//! A layer in elementary operations, nothing fused: the baseline that the fused one is compared with.
 
 use bundle::{Activation, ModelConfig};
 use engine::EngineError;

@@ -104,7 +104,7 @@ impl Attention {
     fn forward(&self, x: &Tensor, step: &mut Step, index: usize) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = self.heads;
         let qkv = self.qkv.forward(x)?.f_view([step.batch, step.positions, query + 2 * kv, dim])?;
-        // Queries and keys lie side by side, and are normed and rotated together and in place.
+        // Queries and keys are side by side, and are normed and rotated together and in place.
         let mut qk = qkv.f_narrow(2, 0, query + kv)?;
         if let Some(weights) = &self.qk_norm {
             let _ = unit_rms(&qk, self.epsilon)?.f_multiply_out(&qk, weights)?;

@@ -38,7 +38,7 @@ impl HandOver for Tch {
         let config = self.model.config();
         let shape = sequences::shape(config, batch, capacity);
         let _mode = InferenceMode::enter();
-        // SAFETY: as many f32 as the shape says lie there, as was checked, and stay there, as the caller promises. The
+        // SAFETY: as many f32 as the shape says are there, as was checked, and stay there, as the caller promises. The
         // tensor frees nothing.
         let cache = unsafe {
             Tensor::f_from_blob(memory.address() as *const u8, &shape, &[], Kind::Float, Device::Cpu)

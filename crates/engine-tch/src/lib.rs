@@ -217,7 +217,7 @@ fn precision(kind: Kind) -> Precision {
 /// The numbers of an f32 tensor that is contiguous and in the host's memory, in place.
 fn numbers(tensor: &Tensor) -> &[f32] {
     assert!(tensor.kind() == Kind::Float && tensor.device() == tch::Device::Cpu && tensor.is_contiguous());
-    // SAFETY: as asserted, `numel` f32 lie at the pointer; the tensor owns them for as long as it is borrowed.
+    // SAFETY: as asserted, `numel` f32 are at the pointer; the tensor owns them for as long as it is borrowed.
     #[allow(unsafe_code)]
     unsafe {
         std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel())

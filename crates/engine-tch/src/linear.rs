@@ -48,7 +48,7 @@ impl Linear {
         Ok(Linear { weight, bias })
     }
 
-    /// A layer for each of `rows`, in place, of tensors that lie side by side or are one already.
+    /// A layer for each of `rows`, in place, of tensors that are side by side or are one already.
     pub(crate) fn separate(
         reader: &Reader,
         names: &LinearNames,

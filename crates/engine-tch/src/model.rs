@@ -30,7 +30,7 @@ pub(crate) struct Model {
     kinds: Kinds,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
-    /// The tensors above may lie in this mapping: it is the last field, and so dropped last.
+    /// The tensors above may be in this mapping: it is the last field, and so dropped last.
     weights: Weights,
 }
 

@@ -46,7 +46,7 @@ impl Reader {
         Ok(())
     }
 
-    /// As [`Reader::matrix`], of tensors that lie side by side; a copy if they are dequantised.
+    /// As [`Reader::matrix`], of tensors that are side by side; a copy if they are dequantised.
     pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
         if self.dequantises(names) {
             let device = self.device;
@@ -55,7 +55,7 @@ impl Reader {
         self.resident(&self.weights.stacked(names)?)
     }
 
-    /// What `convert` makes of tensors that lie side by side; the file's pages are given back.
+    /// What `convert` makes of tensors that are side by side; the file's pages are given back.
     pub(crate) fn converted<T>(
         &self,
         names: &[String],
@@ -78,7 +78,7 @@ impl Reader {
         self.dequantised && self.weights.is_quantised(&names[0])
     }
 
-    /// Scales of quantised tensors that lie side by side, f32.
+    /// Scales of quantised tensors that are side by side, f32.
     pub(crate) fn scales(&self, names: &[String]) -> Result<Tensor, EngineError> {
         Tensor::f_from_slice(&self.weights.quantised(names)?.scale_values()).map_err(framework)
     }

@@ -114,7 +114,7 @@ impl Sequences {
         })
     }
 
-    /// Where keys and values lie.
+    /// Where keys and values are.
     pub(crate) fn memory(&self) -> CacheMemory {
         let sizes: Vec<usize> = self.cache.size().iter().map(|&size| size as usize).collect();
         let [layers, batch, heads, capacity, dim] = sizes[..] else { unreachable!("five dimensions") };

@@ -9,9 +9,9 @@ use std::ops::Range;
 use crate::{EngineError, InferenceEngine};
 
 /// An engine whose sequences another one can continue, and that can continue another's. In f32 and in main memory alone:
-/// whoever loads it sees to that.
+/// its loader sees to that.
 pub trait HandOver: InferenceEngine {
-    /// Where keys and values of the present sequences lie, all of their capacity. They stay there until the engine
+    /// Where keys and values of the present sequences are, all of their capacity. They stay there until the engine
     /// begins sequences of another size, or other memory is lent to it, or it is dropped.
     ///
     /// Errors with [`EngineError::Input`] before [`begin`](InferenceEngine::begin).
@@ -34,10 +34,10 @@ pub trait HandOver: InferenceEngine {
         memory: &CacheMemory,
     ) -> Result<(), EngineError>;
 
-    /// Says that the first `positions` of every present sequence are filled, whoever filled them.
+    /// Says that the first `positions` of every present sequence are filled, by whichever engine.
     fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
 
-    /// Takes over `positions` of the present sequences, which lie in `from`, behind those that this engine has already.
+    /// Takes over `positions` of the present sequences, which are in `from`, behind those that this engine has already.
     /// Returns the bytes copied: 0 where `from` is this engine's own memory.
     ///
     /// # Safety
@@ -56,7 +56,7 @@ pub trait HandOver: InferenceEngine {
 /// Keys or values of one layer: f32, `[batch, kv_heads, capacity, head_dim]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plane {
-    /// Where its first element lies.
+    /// Where its first element is.
     pub address: usize,
     pub shape: [usize; 4],
     /// Elements from one index of a dimension to the next.
@@ -64,13 +64,13 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// A plane whose elements lie without gaps.
+    /// A plane whose elements are without gaps.
     pub fn contiguous(address: usize, shape: [usize; 4]) -> Plane {
         let [_, heads, capacity, dim] = shape;
         Plane { address, shape, strides: [heads * capacity * dim, capacity * dim, dim, 1] }
     }
 
-    /// Whether its elements lie without gaps.
+    /// Whether its elements are without gaps.
     pub fn is_contiguous(&self) -> bool {
         // Where there is one sequence, the way to the next does not matter.
         let tight = Plane::contiguous(self.address, self.shape).strides;
@@ -103,7 +103,7 @@ impl CacheMemory {
             && self.layers.iter().flatten().zip(other.layers.iter().flatten()).all(is)
     }
 
-    /// Where the first layer's keys lie.
+    /// Where the first layer's keys are.
     pub fn address(&self) -> usize {
         self.layers.first().map_or(0, |[keys, _]| keys.address)
     }

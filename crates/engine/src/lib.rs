@@ -55,7 +55,7 @@ pub struct Settings {
     /// speed, an engine keeps them only then.
     pub hidden_states: bool,
     /// At a quantised precision, multiply by the dequantised weights in f32, however much faster the
-    /// framework's quantised kernels are. Those are held against this; a framework without
+    /// framework's quantised kernels are. Those are compared with this; a framework without
     /// kernels for the precision does it in any case.
     pub dequantised: bool,
     /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine refuses
@@ -235,7 +235,7 @@ pub trait InferenceEngine: Sized {
     /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
     /// whatever room and padding they have; `None` if the engine cannot tell, or has no sequences. Not timed.
     ///
-    /// Read from the buffers, not computed from the model's shapes: those it is held against.
+    /// Read from the buffers, not computed from the model's shapes: those it is compared with.
     fn kv_cache_bytes(&self) -> Option<u64> {
         None
     }

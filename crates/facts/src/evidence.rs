@@ -31,7 +31,7 @@ pub struct Evidence {
     pub probes: Vec<Probe>,
     /// Contenders that cannot run, by label.
     pub absent: BTreeMap<String, RunFailure>,
-    /// The reason why nobody can give the reference.
+    /// The reason why no contender can give the reference.
     pub no_reference: Option<String>,
     /// Why the answers of requests could be known without computing.
     pub own_traces: Option<String>,

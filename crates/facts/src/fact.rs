@@ -27,7 +27,7 @@ pub enum Fact {
     Before { noise: Noise },
     /// A contender that cannot run, or cannot continue.
     Absent { framework: String, failure: RunFailure },
-    /// The reason why nobody can give the reference.
+    /// The reason why no contender can give the reference.
     NoReference { reason: String },
     /// Why requests are fed the reference's own continuation, traces of earlier rounds, or their own tokens, so that their
     /// answers could be known without computing.
@@ -216,7 +216,7 @@ pub enum End {
     Clear,
     /// The time budget was used up.
     Budget,
-    /// Nobody was left to measure.
+    /// No contender was left to measure.
     NobodyLeft,
     /// The machine stayed noisy: nothing can be said.
     Noisy { reason: String },

@@ -18,7 +18,7 @@ pub enum Ending {
     Reported(protocol::Failed),
     /// It ended, or was ended, without saying so in the protocol: why, and its last words.
     Broken { reason: String, last_words: Option<Foreign> },
-    /// A signal ended it that this program did not send.
+    /// A signal that this program did not send ended the process.
     Killed { reason: String, last_words: Option<Foreign> },
     /// It could not allocate, or was killed for lack of memory.
     OutOfMemory { reason: String },
@@ -162,7 +162,7 @@ pub struct Waited {
 }
 
 /// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle.
-/// Whoever derived it wrote this down; docs/references.md says more.
+/// The program that derived it recorded this; docs/references.md says more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DerivedWeights {
     /// A file of the bundle, by name.
@@ -203,7 +203,7 @@ pub struct RunFailure {
 pub enum FailureKind {
     Unsupported,
     OutOfMemory,
-    /// A signal ended its process that this program did not send.
+    /// A signal that this program did not send ended the process.
     Killed,
     Failed,
     Interrupted,

@@ -32,7 +32,7 @@ pub fn open(path: &Path) -> Result<File> {
 #[cfg(target_os = "linux")]
 const NONBLOCK: i32 = 0o4000;
 
-/// Makes what happened to the names in a directory outlive a crash of the machine. Does nothing where a directory is no file.
+/// Flushes a directory, so that new names survive a crash of the machine. No effect outside Unix.
 ///
 /// # Errors
 /// Whatever the system says.

@@ -16,7 +16,7 @@ use crate::{Outcome, sentence, text};
 /// Texts that a tokenizer is tried with.
 const TEXTS: [&str; 4] = ["", "The quick brown fox, 1234 times", " \u{0}\u{7f}\n\t\r", "Größe 東京 👩‍👧 ﷽"];
 
-/// What the weights of the targets `safetensors` and `index` are held against.
+/// What the weights of the targets `safetensors` and `index` are compared with.
 const CONFIG: &str = include_str!("../scene/config.json");
 /// Weights that fit it.
 const WEIGHTS: &[u8] = include_bytes!("../corpus/safetensors/seed-f16");

@@ -3,7 +3,7 @@
 //! were in it: their noise is no part of the pair's own.
 
 use foreign::Foreign;
-use plan::Plan;
+use plan::{Plan, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::{self, Metric};
@@ -11,31 +11,56 @@ use facts::evidence::Evidence;
 
 /// Error rate of all pairs together.
 const LEVEL: f64 = 0.01;
-/// What is rounded to no difference.
-const LEAST_PERCENT: f64 = 0.5;
+/// A ratio closer to 1 is no difference in words.
+const LEAST: f64 = 1.005;
 
 /// A pair whose ratio depends on the state of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dependence {
+    /// The metric of the ratio. Its speed is the figure, or the reciprocal where less is better.
+    pub metric: Metric,
     pub a: String,
     pub b: String,
     /// Those whose speed shows the state.
     pub others: Vec<Foreign>,
-    /// Change of the logarithm of a ÷ b for one of the logarithm of the others' throughput, and its interval.
+    /// Change of the logarithm of a ÷ b, in speed, per unit of the mean logarithm of the others' speed, and its interval.
     pub slope: f64,
     pub interval: [f64; 2],
-    /// a ÷ b in throughput where the others were slowest, and where they were fastest.
+    /// a ÷ b in speed where the others were slowest, and where they were fastest.
     pub ratios: [f64; 2],
-    /// The others' throughput and a ÷ b of each round, by throughput.
+    /// The others' speed and a ÷ b of each round, by speed.
     pub points: Vec<[f64; 2]>,
 }
 
-/// The pairs of `labels` that depend on it, as far as a third contender shows its state.
+/// The pairs of `labels` that depend on it in a metric of requests, as far as a third contender shows its state: where
+/// all take turns.
 pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<Dependence> {
-    let metric = Metric::deciding(plan.generation());
-    let by_round = |label: &String| metrics::by_round(metric, plan, evidence, label);
+    if plan.schedule != Schedule::Interleaved {
+        return Vec::new();
+    }
+    let generation = plan.generation();
+    let deciding = Metric::deciding(generation);
+    let is_other = |metric: &Metric| *metric != deciding && metric.follows(generation).is_none();
+    let others = Metric::tested(generation).into_iter().filter(is_other);
+    let metrics: Vec<Metric> =
+        [deciding].into_iter().chain(others.filter(|metric| metric.is_of_requests())).collect();
+    let level = LEVEL / (metrics.len() * labels.len() * labels.len().saturating_sub(1) / 2).max(1) as f64;
+    metrics.into_iter().flat_map(|metric| of_metric(metric, plan, evidence, labels, level)).collect()
+}
+
+fn of_metric(
+    metric: Metric,
+    plan: &Plan,
+    evidence: &Evidence,
+    labels: &[String],
+    level: f64,
+) -> Vec<Dependence> {
+    let speed = |figure: f64| if metric.higher_is_better() { figure } else { 1.0 / figure };
+    let by_round = |label: &String| {
+        let figures = metrics::by_round(metric, plan, evidence, label);
+        figures.into_iter().map(|figure| figure.map(speed)).collect()
+    };
     let figures: Vec<Vec<Option<f64>>> = labels.iter().map(by_round).collect();
-    let pairs = labels.len() * labels.len().saturating_sub(1) / 2;
     let mut found = Vec::new();
     for a in 0..labels.len() {
         for b in a + 1..labels.len() {
@@ -43,13 +68,14 @@ pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<D
             let state = statistics::state(&figures, a, b);
             let points = points(&state, &figures[a], &figures[b]);
             let (x, y): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
-            let Some(line) = statistics::slope(&x, &y, LEVEL / pairs as f64) else { continue };
-            if x.len() < statistics::MIN_ROUNDS || line.p >= LEVEL / pairs as f64 {
+            let Some(line) = statistics::slope(&x, &y, level) else { continue };
+            if x.len() < statistics::MIN_ROUNDS || line.p >= level {
                 continue;
             }
             let slowest = x.iter().copied().fold(f64::INFINITY, f64::min);
             let fastest = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             found.push(Dependence {
+                metric,
                 a: labels[a].clone(),
                 b: labels[b].clone(),
                 others: others.iter().map(|&other| Foreign::new(&labels[other])).collect(),
@@ -78,25 +104,30 @@ fn sorted(mut points: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
 }
 
 impl Dependence {
-    /// The ratio at both ends: "candle decodes 5 to 22 % faster than ort".
+    /// The ratio at both ends: "candle decodes 5 % to 22 % faster than ort".
     pub fn clause(&self) -> String {
         let [slow, fast] = self.ratios;
-        let is_none = |ratio: f64| 100.0 * (ratio.ln().abs().exp() - 1.0) < LEAST_PERCENT;
+        let advantage = |ratio: f64| ratio.ln().abs().exp();
+        let is_none = |ratio: f64| advantage(ratio) < LEAST;
         if (slow >= 1.0) != (fast >= 1.0) && !is_none(slow) && !is_none(fast) {
             return format!("{} or {}", self.at(slow), self.at(fast));
         }
         let (ahead, behind) = if slow * fast >= 1.0 { (&self.a, &self.b) } else { (&self.b, &self.a) };
-        let mut percents = [slow, fast].map(|ratio| 100.0 * (ratio.ln().abs().exp() - 1.0));
-        percents.sort_by(f64::total_cmp);
-        format!("{ahead} decodes {:.0} to {:.0} % faster than {behind}", percents[0], percents[1])
+        let (least, most) = (advantage(slow).min(advantage(fast)), advantage(slow).max(advantage(fast)));
+        let (does, than) = (self.metric.does(), self.metric.than(behind, most, None));
+        match self.metric.amount(least, None) {
+            _ if is_none(least) => format!("{ahead} {does} up to {than}"),
+            amount if amount == self.metric.amount(most, None) => format!("{ahead} {does} {than}"),
+            amount => format!("{ahead} {does} {amount} to {than}"),
+        }
     }
 
     fn at(&self, ratio: f64) -> String {
-        let Dependence { a, b, .. } = self;
-        let (ahead, behind, times) = if ratio >= 1.0 { (a, b, ratio) } else { (b, a, 1.0 / ratio) };
-        match 100.0 * (times - 1.0) {
-            percent if percent < LEAST_PERCENT => format!("{a} and {b} decode equally fast"),
-            percent => format!("{ahead} decodes {percent:.0} % faster than {behind}"),
+        let Dependence { metric, a, b, .. } = self;
+        match ratio.ln().abs().exp() {
+            advantage if advantage < LEAST => format!("{a} and {b} {}", metric.equality()),
+            advantage if ratio >= 1.0 => metric.difference(a, b, advantage, None),
+            advantage => metric.difference(b, a, advantage, None),
         }
     }
 
@@ -108,12 +139,13 @@ impl Dependence {
 
     /// One sentence.
     pub fn sentence(&self) -> String {
-        let Dependence { a, b, others, ratios: [slow, fast], .. } = self;
+        let Dependence { metric, a, b, others, ratios: [slow, fast], .. } = self;
         let names = self.others();
         let verb = if others.len() == 1 { "was" } else { "were" };
         format!(
-            "the ratio of {a} and {b} depends on the state of the machine: in rounds in which {names} {verb} slowest, {}; \
+            "{}: the ratio of {a} and {b} depends on the state of the machine: in rounds in which {names} {verb} slowest, {}; \
              in those in which {names} {verb} fastest, {}",
+            metric.words(),
             self.at(*slow),
             self.at(*fast)
         )
@@ -138,7 +170,10 @@ mod tests {
                 evidence.runs.push(testing::measured(label, round, Vec::new(), vec![vec![sample]]));
             }
         }
-        dependences(&testing::plan(&labels), &evidence, &labels.map(str::to_owned))
+        let plan = Plan { schedule: Schedule::Interleaved, ..testing::plan(&labels) };
+        let found = dependences(&plan, &evidence, &labels.map(str::to_owned));
+        let deciding = Metric::deciding(plan.generation());
+        found.into_iter().filter(|found| found.metric == deciding).collect()
     }
 
     #[test]
@@ -153,9 +188,9 @@ mod tests {
         let sentence = dependent[0].sentence();
         assert!(sentence.contains("c was slowest, b decodes 33 % faster than a"), "{sentence}");
         assert!(sentence.ends_with("c was fastest, a and b decode equally fast"), "{sentence}");
-        assert_eq!(dependent[0].clause(), "b decodes 0 to 33 % faster than a");
+        assert_eq!(dependent[0].clause(), "b decodes up to 33 % faster than a");
         let both = Dependence { ratios: [0.8, 0.9], ..dependent[0].clone() };
-        assert_eq!(both.clause(), "b decodes 11 to 25 % faster than a");
-        assert!(found(&all[..4]).is_empty(), "too few rounds");
+        assert_eq!(both.clause(), "b decodes 11 % to 25 % faster than a");
+        assert!(found(&all[2..7]).is_empty(), "too few rounds");
     }
 }

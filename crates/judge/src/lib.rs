@@ -1,7 +1,7 @@
 //! Turns facts into judgements: metrics, parity, fairness, sanity, verdicts, and the report that holds them.
 //!
 //! The input is [`Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a file, reads a clock
-//! or starts a process: whoever measured has noted everything that a rule needs.
+//! or starts a process: `measure` has noted everything that a rule needs.
 
 pub mod case;
 pub mod collection;

@@ -176,7 +176,7 @@ fn run(directory: &Path, study: Option<&str>) -> String {
 }
 
 fn is_optimised(contender: &Contender, row: &Row) -> bool {
-    // Whoever has nothing to switch is the same with and without the flag.
+    // A framework that has nothing to switch is the same with and without the flag.
     let is_on = row.in_effect.as_ref().map_or(contender.jit, |in_effect| in_effect.optimised != Some(false));
     is_on && !contender.engine.name.ends_with("-base")
 }

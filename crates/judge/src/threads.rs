@@ -91,7 +91,7 @@ impl Threads {
         }
     }
 
-    /// The reason why the observed threads fall below the budget, if they do. This gives nobody an advantage.
+    /// The reason why the observed threads fall below the budget, if they do. This gives no contender an advantage.
     pub fn shortfall(&self) -> Option<String> {
         let budget = self.budget;
         if let Some(reported) = self.reported.filter(|&reported| reported < budget) {

@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use facts::evidence::End;
-    use facts::testing;
+    use facts::{Run, testing};
     use plan::Rounds;
 
     const STEADY: [f64; 6] = [10.0, 10.1, 9.9, 10.0, 10.05, 9.95];
@@ -259,6 +259,30 @@ mod tests {
         assert!(
             of_speed.map(|comparison| comparison.verdict).all(|verdict| verdict == Verdict::NotMeasurable)
         );
+    }
+
+    #[test]
+    fn what_others_show_of_the_machine_is_taken_out_of_requests_that_took_turns() {
+        // The first two gain differently from the state that the third shows.
+        let state: [f64; 6] = [1.0, 1.5, 1.1, 1.4, 1.2, 1.3];
+        let slower =
+            |power: f64| -> Vec<f64> { state.iter().zip(STEADY).map(|(s, x)| x * s.powf(power)).collect() };
+        let (two, third) = (evidence(&slower(1.0), &slower(0.5)), evidence(&STEADY, &slower(1.0)));
+        let renamed = third.runs.into_iter().filter(|run| run.framework == "b");
+        let runs = two.runs.iter().cloned().chain(renamed.map(|run| Run { framework: "c".into(), ..run }));
+        let evidence = Evidence { runs: runs.collect(), ..two.clone() };
+        let slope = |metric: Metric, schedule: Schedule| {
+            let plan = Plan { schedule, rounds: Rounds::Fixed(6), ..testing::plan(&["a", "b", "c"]) };
+            let all = compare(&plan, &evidence, ["a", "b", "c"].map(String::from).to_vec(), None);
+            let is_pair =
+                |it: &Comparison| it.metric == metric && (it.a.as_str(), it.b.as_str()) == ("b", "a");
+            all.into_iter().find(is_pair).unwrap().statistics.unwrap().state_slope
+        };
+        // b/a grows as the state falls: throughput of c by state⁻¹, b/a by state^0.5.
+        let found = slope(Metric::Throughput, Schedule::Interleaved).unwrap();
+        assert!((found + 0.5).abs() < 0.05, "{found}");
+        assert_eq!(slope(Metric::Throughput, Schedule::Sequential), None);
+        assert_eq!(slope(Metric::Load, Schedule::Interleaved), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The prepared models in the cache: what there is, what is in use, and what may go.
 //!
-//! Whoever uses a bundle holds a shared lock on the file `.NAME.used` beside it, whose time of change is the last use.
+//! A user of a bundle holds a shared lock on the file `.NAME.used` beside it, whose time of change is the last use.
 //! A bundle is removed under that lock and `prepare`'s, both exclusive, so neither a reader nor a writer loses it.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct CachedBundle {
     pub directory: PathBuf,
     pub contents: Contents,
     pub bytes: u64,
-    /// The end of its preparation, if nobody has used it since.
+    /// The end of its preparation, if it has not been used since.
     pub last_used: SystemTime,
     pub in_use: bool,
 }
@@ -152,7 +152,7 @@ fn remove_bundle(bundle: &Path) -> io::Result<bool> {
     if staging.exists() {
         fs::remove_dir_all(&staging)?;
     }
-    // Whoever dies in the middle leaves what is known to be litter.
+    // A crash here leaves files that the next run recognises and deletes.
     fs::rename(bundle, &staging)?;
     fs::remove_dir_all(&staging)?;
     fs::remove_file(used).map(|()| true)

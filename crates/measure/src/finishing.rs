@@ -71,12 +71,12 @@ impl Session<'_> {
         let _ = std::fs::remove_dir_all(&directory);
     }
 
-    /// Ends a process that failed, or that nobody waits for any more.
+    /// Ends a process that failed, or that is no longer needed.
     pub(crate) fn end_member(&mut self, member: Member) {
         self.close(member, |_, _, _| {});
     }
 
-    /// Ends a process that is started again. What it said is kept, and its end is nobody's failure.
+    /// Ends a process that is started again. What it said is kept, and its end is no failure.
     pub(crate) fn discard(&mut self, member: Member) {
         let pid = member.live.pid();
         let outcome = member.live.end();

@@ -16,7 +16,7 @@ impl Session<'_> {
         let (mut round, mut kept) = (round, None);
         for (number, group) in groups.iter().enumerate() {
             let others = group.iter().filter(|(_, index)| !self.is_absent(&self.plan.contenders[*index]));
-            // Nobody is left whom the anchor could be held against.
+            // No contender is left to compare the anchor with.
             if kept.is_some() && others.count() == 0 && number + 1 < groups.len() {
                 continue;
             }

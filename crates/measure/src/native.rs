@@ -12,7 +12,7 @@ use tooling::Reporter;
 use crate::interrupt;
 use crate::places::Places;
 
-/// The variable that tells the system where libraries lie.
+/// The variable that tells the system where libraries are.
 pub(crate) const LIBRARY_PATH: &str =
     if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
 

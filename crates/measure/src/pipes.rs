@@ -28,7 +28,7 @@ pub(crate) enum Line {
     Text(String),
     /// A line that is longer than any event.
     TooLong,
-    /// Nobody holds the pipe any more.
+    /// No process holds the pipe any more.
     End,
 }
 

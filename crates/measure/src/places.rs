@@ -9,7 +9,7 @@ use setup::{BuildRecord, Home, Layout, Target};
 /// Locations of configuration and workers that were given explicitly.
 #[derive(Debug, Clone, Default)]
 pub struct GivenPlaces {
-    /// Directory of configs/. The user's own directory then lies over nothing.
+    /// Directory of configs/. The user's own directory then overrides nothing.
     pub configs: Option<PathBuf>,
     /// Directory of the worker binaries.
     pub workers: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Places {
     pub configs: Layers,
     pub workers: PathBuf,
     pub cache: PathBuf,
-    /// What workers and libraries are looked for: those of a GPU lie apart.
+    /// What workers and libraries are looked for: those of a GPU are apart.
     pub target: Target,
 }
 
@@ -40,7 +40,7 @@ impl Places {
         let cache = home.cache().ok_or_else(|| {
             Failure::usage("neither HOME nor XDG_CACHE_HOME is set: nowhere to keep prepared models")
         })?;
-        // What was installed together with the program comes first: an installation may lie below a checkout.
+        // What was installed together with the program comes first: an installation may be below a checkout.
         let installed = Layout::beside(executable);
         let checkout = if installed.is_some() { None } else { checkout_of(executable) };
         let elsewhere = || home.data().map(Layout::at).filter(Layout::is_there);

@@ -107,7 +107,7 @@ impl Process {
         })
     }
 
-    /// Leaves it the directory that its caches of compiled kernels lie in.
+    /// Leaves it the directory that its caches of compiled kernels are in.
     pub(crate) fn with_caches(mut self, caches: Option<Scratch>) -> Process {
         self.caches = caches;
         self
@@ -148,7 +148,7 @@ impl Process {
     }
 
     /// Waits for the next line until the time is up, and leaves the worker as it is. The end of the worker ends the
-    /// wait, whoever still holds its pipes.
+    /// wait, whichever process still holds its pipes.
     pub fn listen(&mut self, until: Instant) -> Said {
         loop {
             if interrupt::requested() {

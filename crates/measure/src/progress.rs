@@ -14,7 +14,7 @@ pub struct Progress {
     quiet: bool,
     /// The interval of the leading pair, and the time left, as they were after the last round.
     known: String,
-    /// Columns that a line may take; `None` where nobody says.
+    /// Columns that a line may take; `None` where it is not known.
     width: Option<NonZeroUsize>,
     /// Where there is no terminal: prints the last message every few seconds.
     lines: Option<Lines>,

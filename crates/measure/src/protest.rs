@@ -36,12 +36,13 @@ pub fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
-/// Whether a signal ended it that a process sends: not one by which the system answers a fault of its own.
+/// Whether a signal ended the process that another process sends: the system answers faults by others.
 pub fn came_from_outside(status: std::process::ExitStatus) -> bool {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        // SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
-        return ![4, 5, 6, 7, 8, 11].contains(&signal);
+        use rustix::process::Signal;
+        let sent = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::KILL, Signal::TERM];
+        return sent.iter().any(|sent| sent.as_raw() == signal);
     }
     false
 }

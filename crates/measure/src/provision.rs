@@ -135,7 +135,8 @@ fn located(places: &Places, model: &str) -> Result<(Source, Option<Model>)> {
     let path = Path::new(model);
     let is_path = path.components().count() > 1 || model.ends_with(".gguf") || path.is_absolute();
     if path.exists() && (is_path || !places.configs.file("models", model).is_file()) {
-        let is_gguf = path.is_file() && path.extension().is_some_and(|extension| extension == "gguf");
+        let is_gguf = path.is_file()
+            && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
         if !path.is_dir() && !is_gguf {
             let reason = "it is neither a directory nor a .gguf file";
             return Err(Failure::usage(format!("{model} is not a model: {reason}")));

@@ -96,7 +96,7 @@ impl Worker {
 
     /// The shell line that repeats a job kept in `file`.
     pub(crate) fn shell_line(&self, file: &Path) -> String {
-        // It is kept with the results: whoever repeats it knows their own secrets.
+        // It is kept with the results: people who repeat it know their own secrets.
         let others = self.environment.iter().filter(|(name, _)| !self.own_caches.contains(name));
         let variables = others.map(|(name, value)| {
             let value = if is_secret(name) { "***" } else { value };

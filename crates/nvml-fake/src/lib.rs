@@ -40,7 +40,7 @@ fn script_of(library: &Path) -> PathBuf {
 }
 
 /// The shared library that cargo built with this crate: beside the program's dependencies, where a test's own program
-/// lies, or one directory further down.
+/// is, or one directory further down.
 fn built() -> std::io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let directory = program.parent().unwrap_or(Path::new("."));

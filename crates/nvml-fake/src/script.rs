@@ -54,14 +54,14 @@ pub struct Process {
 }
 
 impl Default for Script {
-    /// A machine with one GPU that nobody uses.
+    /// A machine with one idle GPU.
     fn default() -> Script {
         Script { init: None, driver: "580.82.07".to_owned(), cuda: 13_000, devices: vec![Device::default()] }
     }
 }
 
 impl Default for Device {
-    /// A GPU of 80 GB that nobody uses.
+    /// An idle GPU of 80 GB.
     fn default() -> Device {
         Device {
             name: "NVIDIA Simulated 80GB".to_owned(),

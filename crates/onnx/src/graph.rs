@@ -31,7 +31,7 @@ pub enum Dim {
     Named(&'static str),
 }
 
-/// Where the weights of a graph lie.
+/// Where the weights of a graph are.
 pub enum Storage {
     /// In this file, relative to the folder that the session is told of: the runtime maps it.
     File(String),
@@ -52,7 +52,7 @@ pub struct GraphBuilder {
 pub struct Written {
     /// A `.onnx` file.
     pub model: Vec<u8>,
-    /// The file [`IN_MEMORY`], where weights lie in it.
+    /// The file [`IN_MEMORY`], where weights are in it.
     pub in_memory: Option<Vec<u8>>,
 }
 

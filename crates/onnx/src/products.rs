@@ -1,7 +1,7 @@
 //! Products with a weight at each precision, and rows of a table: by which operator, over which bytes.
 //!
 //! f32 is a FusedMatMul with `transB`: the kernel packs its weight from the `[out, in]` rows of the bundle
-//! as they lie there, where a plain MatMul would first need a transposed copy. int8 and int4 are MatMulNBits,
+//! as they are there, where a plain MatMul would first need a transposed copy. int8 and int4 are MatMulNBits,
 //! nf4 is MatMulBnb4; their contracts are in
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
 

@@ -89,7 +89,7 @@ pub(crate) struct TensorProto {
     pub(crate) name: String,
     #[prost(bytes = "vec", tag = "9")]
     pub(crate) raw_data: Vec<u8>,
-    /// `location`, `offset` and `length` where the data lie in a file.
+    /// `location`, `offset` and `length` where the data are in a file.
     #[prost(message, repeated, tag = "13")]
     pub(crate) external_data: Vec<StringStringEntryProto>,
     #[prost(enumeration = "DataLocation", tag = "14")]

@@ -16,7 +16,7 @@ const PROMPT_TOKENS: u32 = 16;
 /// Rules that two named variants may differ in.
 const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 
-/// The reason why `ab jit` has nothing to hold against each other.
+/// The reason why `ab jit` has nothing to compare with each other.
 const NO_JIT: &str =
     "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
 

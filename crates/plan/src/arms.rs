@@ -20,7 +20,7 @@ pub struct StudySettings {
     /// The switches that the arms cross; in a request as typed, those that were named. None outside `ab optimised`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crossed: Vec<Switch>,
-    /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and strike nobody.
+    /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and strike no row.
     pub varied: Vec<String>,
     /// Whether warm-up has exactly as many iterations as the measurement.
     pub equal_warmup: bool,

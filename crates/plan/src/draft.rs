@@ -37,7 +37,7 @@ pub struct Draft {
     threads: usize,
     rounds: Rounds,
     iterations: u32,
-    /// Whether nobody asked for a number of iterations.
+    /// Whether no number of iterations was asked for.
     iterations_are_open: bool,
     new_tokens: usize,
 }

@@ -83,7 +83,7 @@ fn check(request: &Request) -> Result<()> {
             Switch::Jit | Switch::Fused => only.name(),
         };
         return Err(Failure::usage(format!(
-            "crossing takes two switches or more; what one is worth says `photofinish ab {instead}`"
+            "crossing needs at least two switches; for a single one use `photofinish ab {instead}`"
         )));
     }
     Ok(())

@@ -234,7 +234,7 @@ impl Plan {
         of_label.count().max(1)
     }
 
-    /// The contender that every group has, where there are groups: the others are held against it, and across groups
+    /// The contender that every group has, where there are groups: the others are compared with it, and across groups
     /// against one another by way of it.
     pub fn anchor(&self) -> Option<&str> {
         self.groups.first()?.first().map(String::as_str)

@@ -34,7 +34,7 @@ pub(crate) fn choose(
         workers::Together::new(config, &kinds, sequences, available)
     });
     let obstacle = match (&together, request.is_on_gpu()) {
-        // Whoever asks for it knows that there is room.
+        // On a GPU, an explicit --schedule interleaved skips the check of memory.
         (_, true) if request.schedule == ScheduleAsked::Interleaved => None,
         (_, true) => Some("how much of a GPU's memory each takes is not known before".to_owned()),
         (Some(together), false) => together.obstacle(),

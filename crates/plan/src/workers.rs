@@ -18,7 +18,7 @@ const FRAMEWORK: f64 = 250e6;
 /// each on a model of 0.54 GB, are in `docs/references.md`.
 const COPIED: f64 = 2.0;
 const WITH_PYTHON: f64 = 500e6;
-/// How far a peak may lie above the arithmetic of measured memory.
+/// How far a peak may be above the arithmetic of measured memory.
 const SLACK: f64 = 1.1;
 
 /// What kind of worker a contender has, as far as its memory goes.

@@ -43,7 +43,7 @@ pub(crate) fn fetch_config(repository: &str, progress: Progress) -> Result<PathB
 }
 
 /// The files that a model needs, of those that `is_there` tells of, else what is missing. Those that an index lists are
-/// among them as soon as the index lies in `snapshot`.
+/// among them as soon as the index is in `snapshot`.
 fn needed(
     snapshot: &Path,
     is_there: impl Fn(&str) -> bool,

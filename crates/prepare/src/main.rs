@@ -23,7 +23,7 @@ struct Arguments {
         value_name = "f32,bf16,f16,int8,int4,nf4"
     )]
     precision: Vec<Precision>,
-    /// The directory in which all bundles lie
+    /// The directory in which all bundles are
     #[arg(long, value_name = "DIR", required_unless_present = "config")]
     bundles: Option<PathBuf>,
     /// Print the model's config.json and make nothing; no weights are read or fetched

@@ -15,7 +15,7 @@ pub struct Request {
     pub name: Option<String>,
     /// The precisions that the bundle must hold in the end.
     pub precisions: Vec<Precision>,
-    /// The directory in which all bundles lie; made if it is not there.
+    /// The directory in which all bundles are; made if it is not there.
     pub bundles: PathBuf,
     pub progress: Progress,
 }

@@ -1,8 +1,8 @@
-//! Where bundles lie, and how one comes to be there whole or not at all.
+//! The place of bundles, and how one is written there whole or not at all.
 //!
 //! Everything new is written into a staging directory beside the bundle, on the same file system, and
 //! renamed into place; the manifest comes last. A lock, which the operating system releases when its
-//! holder dies, makes one process at a time the writer of a bundle. So whatever lies in the staging
+//! holder dies, makes one process at a time the writer of a bundle. So everything in the staging
 //! directory when the lock is taken is the litter of a crash, and is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ pub(crate) fn store(
 
     fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
     let _lock = lock(&beside::lock(&directory), reporter)?;
-    // Whoever held the lock until now may have done the work.
+    // The holder of the lock until now may have done the work.
     let State { is_bundle, intact, missing } = State::read(&directory, model, &request.precisions);
     if missing.is_empty() {
         return Ok(directory);
@@ -194,7 +194,7 @@ fn derived(model: &Model, precision: Precision) -> String {
     text
 }
 
-/// Moves what lies in `staging` to where it is looked for.
+/// Moves what is in `staging` to where it is looked for.
 fn publish(
     staging: &Path,
     directory: &Path,

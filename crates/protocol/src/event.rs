@@ -300,7 +300,7 @@ pub struct Usage {
     pub threads: Option<usize>,
     /// CPUs that one of the process's threads or another was allowed to run on after the last sample.
     pub cpus: Option<Vec<usize>>,
-    /// Energy of the measured requests. It is that of everything the meter covers, whoever used it; `null` without a
+    /// Energy of the measured requests. It is that of everything the meter covers, whichever process used it; `null` without a
     /// meter.
     pub energy: Option<Energy>,
     /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.

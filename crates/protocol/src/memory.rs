@@ -14,7 +14,7 @@ pub struct Memory {
     pub file_bytes: Option<u64>,
     /// Proportional set size: pages shared with other processes count in part.
     pub pss_bytes: Option<u64>,
-    /// The part of the anonymous memory that lies in huge pages.
+    /// The part of the anonymous memory that is in huge pages.
     #[serde(default)]
     pub huge_bytes: Option<u64>,
     /// How the peak was read: `VmHWM, reset at the start of the phase`, or `VmHWM of the process so far`

@@ -74,7 +74,7 @@ pub struct Alignment {
     /// `null` where there was nothing to read.
     #[serde(default)]
     pub error_ns: Option<u64>,
-    /// How far an event reaches at most over the beginning or the end of the step that most of it lies in.
+    /// How far an event reaches at most over the beginning or the end of the step that most of it is in.
     pub overhang_ns: u64,
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn install(
 }
 
 /// Moves a staged piece to its place. The old receipt goes first and the new one comes last: at no
-/// moment is there a receipt beside anything but the files that it lists. What else lies in the
+/// moment is there a receipt beside anything but the files that it lists. What else is in the
 /// directory is left alone.
 fn publish(staging: &Path, staged: &Path, place: &Path, receipt: &str) -> std::io::Result<()> {
     fs::create_dir_all(place)?;

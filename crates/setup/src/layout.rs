@@ -1,4 +1,4 @@
-//! Where the parts of an installed program lie, for those who put them there and those who look for them.
+//! Where the parts of an installed program are, for those who put them there and those who look for them.
 //!
 //! ```text
 //! ROOT/bin/photofinish
@@ -31,7 +31,7 @@ impl Layout {
         Self { data: data.into() }
     }
 
-    /// The one of an installation below `root`, whose programs lie in `root/bin`.
+    /// The one of an installation below `root`, whose programs are in `root/bin`.
     pub fn below(root: &Path) -> Self {
         Self::at(root.join("share").join(PROGRAM))
     }

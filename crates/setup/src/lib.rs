@@ -1,5 +1,5 @@
 //! `photofinish setup` and `cargo xtask setup`: native libraries, the model and references, into the cache directory.
-//! Where an installed program and its parts lie is said here, too.
+//! Where an installed program and its parts are is said here, too.
 //!
 //! A piece that is there is recognised by its receipt and used without any network. One that is not
 //! is staged beside its place on the same file system, verified, and moved in; its receipt comes
@@ -45,7 +45,7 @@ pub struct Asked {
     /// system has none; with --references, those for a GPU (docs/gpu.md)
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "only")]
     pub device: Target,
-    /// In their place the references, all or these: the frameworks' own implementations (docs/references.md)
+    /// Set up references instead, all or those named: the frameworks' own implementations (docs/references.md)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
     pub references: Option<Vec<Reference>>,
 }

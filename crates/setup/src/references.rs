@@ -265,7 +265,7 @@ impl References {
         self.directory().join(format!("{}.python", reference.packages(self.target)))
     }
 
-    /// A worker's environment names neither cargo's directories nor an installation's, so the tool lies in the cache
+    /// A worker's environment names neither cargo's directories nor an installation's, so the tool is in the cache
     /// directory.
     fn install_tool(&self) -> Result<()> {
         let place = self.tool();

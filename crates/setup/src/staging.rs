@@ -28,7 +28,7 @@ pub(crate) fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
 
 /// A new directory on the file system of the cache, gone when dropped.
 pub(crate) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
-    // Whoever made these is dead: the living hold the lock.
+    // The processes that made these have ended: a running one would hold the lock.
     remove_stale(cache)?;
     tempfile::Builder::new()
         .prefix(PREFIX)

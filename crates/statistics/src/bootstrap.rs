@@ -28,12 +28,12 @@ impl Resamples {
     }
 
     /// Percentile bootstrap interval of the mean (Efron 1979) at `confidence`, stretched about the mean by
-    /// t/z·√(n/ν) with the ν degrees of freedom of the deviation, n−1 unless more was estimated: resamples have (n−1)/n
-    /// of the sample's variance, and that variance is an estimate.
+    /// t/z·√(n/(n−1)), t having the variance's degrees of `freedom`: resamples have (n−1)/n of the sample's variance, and
+    /// that variance is an estimate.
     /// On a normal sample that is Student's interval; asymmetry stays. The factor is Hesterberg's (2015,
     /// "What Teachers Should Know About the Bootstrap", §5.3), who applies it to the tail probability
     /// instead; with six values that asks for resamples rarer than they can show, and covers too little
-    /// where the noise has two modes. BCa mends skewness, not narrowness.
+    /// where the noise has two modes. BCa corrects skewness, not narrowness.
     ///
     /// `x` has as many values as the resamples have rounds.
     pub fn interval(&self, x: &[f64], freedom: f64, confidence: f64) -> (f64, f64) {
@@ -58,10 +58,10 @@ impl Resamples {
 }
 
 fn stretch(rounds: f64, freedom: f64, tail: f64) -> f64 {
-    (rounds / freedom).sqrt() * student_critical(tail, freedom) / -quantile(tail)
+    (rounds / (rounds - 1.0)).sqrt() * student_critical(tail, freedom) / -quantile(tail)
 }
 
-/// The two values that a share `tail` lies beyond on either side: order statistics (B + 1)·tail (Davison &
+/// The two values that a share `tail` is beyond on either side: order statistics (B + 1)·tail (Davison &
 /// Hinkley 1997), with linear interpolation.
 fn tails(values: &mut [f64], tail: f64) -> (f64, f64) {
     let count = values.len();

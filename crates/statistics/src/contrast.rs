@@ -2,7 +2,7 @@
 //!
 //! Nothing pairs the processes of one run with those of the other, so nothing that disturbed them cancels. The two
 //! runs may also have seen different machines: another hour, another neighbour. No test of the figures can see
-//! that, so whoever compares two runs has to look at what the machine did in each. Interleaved rounds
+//! that, so a comparison of two runs has to look at what the machine did in each. Interleaved rounds
 //! ([`crate::decide`]) need no such care.
 
 use serde::{Deserialize, Serialize};

@@ -16,7 +16,7 @@ use crate::unpaired::{mann_whitney, welch};
 ///
 /// Rounds that end when the figures please leave an interval that misses more often than it says: at 5 %
 /// throughout, in 7 % of simulated comparisons at a ratio of 1.01 or 1.02. The repeated interval of Jennison
-/// & Turnbull (1989), at the nominal level of the look, would miss in 1 to 3 %. This level lies between and
+/// & Turnbull (1989), at the nominal level of the look, would miss in 1 to 3 %. This level is between and
 /// is chosen by calibration (`docs/calibration.md`): all in all it misses in 3 to 6 %.
 const INTERVAL_LEVELS: (f64, f64) = (0.05, 0.03);
 /// Power that the guard asks for.
@@ -82,8 +82,8 @@ pub struct Decision {
     /// 95 % bootstrap interval of the ratio; at a look that need not be the last, a wider one that holds the
     /// truth about as often although rounds end when the figures say so.
     pub interval: (f64, f64),
-    /// Change of ln(a/b) for one of the state of a round, whose effect the interval and the tests leave out; `None` where no
-    /// state is known.
+    /// Change of ln(a/b) per unit of the state; the interval and the paired tests are adjusted for it. `None` where no state
+    /// is known.
     pub state_slope: Option<f64>,
     /// Two-sided p of the paired t test, unadjusted.
     pub p_t: f64,
@@ -113,7 +113,7 @@ pub struct Decision {
 /// figure that is not positive and finite.
 ///
 /// - *Equivalent* if both one-sided t tests reject at half the significance level, under the looks taken, and
-///   the 95 % interval lies within the margin: what is said agrees with what is shown. (Without peeking the
+///   the 95 % interval is within the margin: what is said agrees with what is shown. (Without peeking the
 ///   two are nearly the same. At the full level the true error at the margin would be the 5 % allowed, and
 ///   intervals of ratios close to it would miss too often.)
 /// - *Different* if the t test rejects under the looks taken and for the whole family (Holm, weighted, on

@@ -26,7 +26,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let count = values.len();
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    // P(fewer than `rank` of `count` values lie below the median), with binomial weights of 1/2.
+    // P(fewer than `rank` of `count` values are below the median), with binomial weights of 1/2.
     let (mut weight, mut below, mut found) = (0.5f64.powi(count as i32), 0.0, None);
     for rank in 0..count / 2 {
         below += weight;

@@ -22,7 +22,7 @@ pub enum Change {
 ///
 /// A regression takes two conditions, and both are needed. *Significant* alone would stop a change of half a percent
 /// that twelve steady rounds make certain; *beyond the threshold* alone would stop every noisy run. The estimate
-/// is held against the threshold, not the end of the interval that is nearer to 1: a change that is exactly as large
+/// is compared with the threshold, not the end of the interval that is nearer to 1: a change that is exactly as large
 /// as the threshold is then found in half of the runs, and one of 8 % at a threshold of 5 % nearly always.
 /// `Equivalent` is the inclusion of the interval in the margin (Schuirmann 1987; Westlake 1972), with the threshold as
 /// the margin: what the gate would stop has been ruled out.

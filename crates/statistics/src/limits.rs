@@ -1,4 +1,4 @@
-//! What a comparison takes where nobody says otherwise.
+//! Defaults of a comparison.
 
 /// Fewest rounds that can support a verdict: five pairs cannot go below p = 2/2⁵ = 0.0625 in a sign-flip
 /// test, six can (2/2⁶ = 0.03125).

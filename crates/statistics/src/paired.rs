@@ -23,7 +23,8 @@ const CHUNK: usize = 8;
 pub struct LogRatios {
     a: Vec<f64>,
     b: Vec<f64>,
-    /// ln(aᵣ/bᵣ), less what the state of the round accounts for.
+    /// ln(aᵣ/bᵣ), less what the state of the round accounts for: then about the mean with the variance that is estimated with
+    /// one degree of freedom less.
     differences: Vec<f64>,
     mean: f64,
     /// Standard deviation of the differences; exactly 0 where only rounding tells them apart.
@@ -67,12 +68,18 @@ impl LogRatios {
             return self;
         };
         let Some(Slope { slope, centre, .. }) = slope(&states, &self.differences, 0.05) else { return self };
-        for (difference, state) in self.differences.iter_mut().zip(&states) {
-            *difference -= slope * (state - centre.0);
-        }
         self.slope = Some(slope);
-        let squares: f64 = self.differences.iter().map(|x| (x - self.mean).powi(2)).sum();
-        self.deviation = (squares / self.freedom()).sqrt();
+        let widened = ((self.rounds() - 1) as f64 / self.freedom()).sqrt();
+        for (difference, state) in self.differences.iter_mut().zip(&states) {
+            let residual = *difference - self.mean - slope * (state - centre.0);
+            *difference = self.mean + widened * residual;
+        }
+        self.deviation = variance(&self.differences, self.mean).sqrt();
+        let size = self.a.iter().chain(&self.b).fold(1.0, |size: f64, log| size.max(log.abs()));
+        if self.differences.iter().all(|difference| (difference - self.mean).abs() <= ROUNDING * size) {
+            self.deviation = 0.0;
+            self.differences.fill(self.mean);
+        }
         self
     }
 
@@ -96,7 +103,7 @@ impl LogRatios {
         self.slope
     }
 
-    /// The log ratio of each round, at the mean state of all.
+    /// The log ratio of each round, at the mean state of all. Their variance has [`LogRatios::freedom`] degrees of freedom.
     pub fn differences(&self) -> &[f64] {
         &self.differences
     }

@@ -33,7 +33,9 @@ pub fn slope(x: &[f64], y: &[f64], level: f64) -> Option<Slope> {
     }
     let centre = (mean(x), mean(y));
     let squares: f64 = x.iter().map(|x| (x - centre.0).powi(2)).sum();
-    if squares <= 0.0 {
+    let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+    // Rounding of the mean is no spread.
+    if squares.sqrt() <= 1e-13 * largest * (x.len() as f64).sqrt() {
         return None;
     }
     let products: f64 = x.iter().zip(y).map(|(x, y)| (x - centre.0) * (y - centre.1)).sum();
@@ -65,6 +67,9 @@ mod tests {
     #[test]
     fn what_has_no_slope_says_so() {
         assert_eq!(slope(&[1.0; 5], &[1.0, 2.0, 3.0, 4.0, 5.0], 0.05), None);
+        // Ten times 0.1 has a mean that is not 0.1.
+        let ramp: Vec<f64> = (0..10).map(f64::from).collect();
+        assert_eq!(slope(&[0.1; 10], &ramp, 0.05), None);
         assert_eq!(slope(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0], 0.05), None);
         assert_eq!(slope(&[1.0, 2.0, 3.0, f64::NAN], &[1.0; 4], 0.05), None);
         assert_eq!(slope(&[1.0, 2.0, 3.0, 4.0], &[2.0; 4], 0.05).map(|found| found.slope), Some(0.0));

@@ -2,8 +2,8 @@
 
 use crate::mean::mean;
 
-/// The mean logarithm of the figures of all contenders but `a` and `b`, by round: what they have in common with the pair
-/// is the machine, and their own noise is no part of the pair's. `figures`: `[contender][round]`. `None` where one of
+/// The mean logarithm of the figures of all contenders but `a` and `b`, by round: the machine affects them and
+/// the pair alike, and their own noise is independent of the pair's. `figures`: `[contender][round]`. `None` where one of
 /// them has no positive figure; empty without others.
 pub fn state(figures: &[Vec<Option<f64>>], a: usize, b: usize) -> Vec<Option<f64>> {
     let others: Vec<&Vec<Option<f64>>> =

@@ -1,6 +1,6 @@
 //! Whether one process has reached a steady state, after Barrett, Bolz-Tereick, Killick, Mount & Tratt
 //! (2017, "Virtual Machine Warmup Blows Hot and Cold"): outliers are set aside, change points are found in
-//! mean and variance, and what lies between is compared with how the series ends.
+//! mean and variance, and what is between is compared with how the series ends.
 
 mod outliers;
 mod pelt;

@@ -54,7 +54,7 @@ pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Repo
     if failed.is_empty() { Ok(()) } else { Err(anyhow!("not built for a GPU: {}", failed.join(", "))) }
 }
 
-/// Where the workers lie that can be built for a GPU.
+/// Where the workers are that can be built for a GPU.
 pub(crate) fn workers(workspace: &Workspace) -> Vec<PathBuf> {
     let place = setup::gpu_workers(&workspace.binaries);
     WORKERS.iter().map(|(package, _)| place.join(package)).collect()
@@ -76,7 +76,7 @@ pub(crate) fn finds_its_libraries(program: &Path, library_path: &str) -> Result<
     Ok(())
 }
 
-/// Copies a program to its place, whole or not at all: the one that lies there may be running.
+/// Copies a program to its place, whole or not at all: the one that is there may be running.
 fn put(built: &Path, place: &Path) -> Result<()> {
     let staged = place.with_extension("new");
     fs::copy(built, &staged)
@@ -84,7 +84,7 @@ fn put(built: &Path, place: &Path) -> Result<()> {
         .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))
 }
 
-/// What the builds are told: where libtorch and CUDA lie.
+/// What the builds are told: where libtorch and CUDA are.
 fn environment(provision: &Provision, target: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let mut variables = vec![("LIBTORCH", provision.place(Piece::LibtorchCuda)?.into_os_string())];
     if !setup::has_nvcc() {

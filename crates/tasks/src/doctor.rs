@@ -1,5 +1,5 @@
 //! `cargo xtask doctor`: for each framework whether it can run here, with which library from where,
-//! and the command that mends what cannot. Nothing is downloaded or built.
+//! and the command that sets it up where it cannot. Nothing is downloaded or built.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -94,7 +94,7 @@ fn examine(
         println!("  first: install a C++ compiler (on Debian and Ubuntu: apt-get install g++) or set CXX");
     }
     if (hello.is_err() || missing) && !wrong {
-        println!("  to mend: cargo xtask build --frameworks {}", engine.name);
+        println!("  to fix it: cargo xtask build --frameworks {}", engine.name);
     }
     Ok(hello.is_ok())
 }

@@ -33,7 +33,7 @@ use crate::workspace::{PHOTOFINISH, Workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The commit to hold against: a branch, a tag, a hash
+    /// The commit to compare with: a branch, a tag, a hash
     #[arg(long, value_name = "REV")]
     base: String,
     /// The commit to judge [default: this checkout as it is]
@@ -179,7 +179,7 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
     let engines = Engines::read(workspace)?;
     let selected = engines.select(needs.frameworks())?;
     for engine in &selected {
-        // One that does not build must not be taken for another commit's, which lies in the same place.
+        // One that does not build must not be taken for another commit's, which is in the same place.
         let _ = std::fs::remove_file(workspace.binary(&engine.worker));
     }
     let files = files(&selected);

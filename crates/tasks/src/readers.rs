@@ -1,6 +1,6 @@
 //! What docs/results.md says others can read is read: its one-liners run as they stand there, in a virtual
 //! environment with pinned versions of what they name, and print what it says they print. In the same environment the
-//! Kubernetes example is held against the schema that Kubernetes publishes.
+//! Kubernetes example is compared with the schema that Kubernetes publishes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

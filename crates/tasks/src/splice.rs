@@ -81,7 +81,7 @@ fn command_line(driver: &[String]) -> String {
     args.next_if(|arg| *arg == "compare");
     let mut line = if is_study { "photofinish" } else { "cargo xtask compare" }.to_owned();
     while let Some(arg) = args.next() {
-        // Where things lie on that machine is of no use on another.
+        // Where things are on that machine is of no use on another.
         match PLACES.iter().find(|place| arg.starts_with(*place)) {
             Some(place) if arg == place => drop(args.next()),
             Some(_) => {}

@@ -23,7 +23,7 @@ pub(crate) struct Workspace {
     pub(crate) target: Option<PathBuf>,
     /// Variables with which everything is built.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// The user's own configuration, which lies over that of the checkout; need not exist.
+    /// The user's own configuration, which overrides that of the checkout; need not exist.
     pub(crate) user_configs: Option<PathBuf>,
 }
 

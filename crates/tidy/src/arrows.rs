@@ -1,4 +1,4 @@
-//! Who may depend on whom, as data.
+//! The allowed dependencies between crates, as data.
 
 /// Our crates, and which of ours each may depend on.
 pub(crate) const ALLOWED: &[(&str, &[&str])] = &[

@@ -24,7 +24,7 @@ pub(crate) struct Cycle {
 pub(crate) const RULE: &str = "modules of a crate form no cycle";
 
 impl Cycle {
-    /// Who uses whom, and where.
+    /// Which module uses which, and where.
     pub(crate) fn uses(&self, root: &Path) -> String {
         let uses =
             self.uses.iter().map(|(from, to, file)| format!("{from} uses {to} ({})", relative(root, file)));

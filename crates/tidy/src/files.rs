@@ -4,14 +4,15 @@ use crate::{Finding, pages};
 
 pub(crate) const NAMED_OF: &str = "a function's name says what it gives";
 pub(crate) const BEGINS_WITH_OF: &str = "a doc comment begins with a noun or a verb";
-pub(crate) const OPENS_FILE: &str = "what others wrote is opened by `foreign::file`";
+pub(crate) const OPENS_FILE: &str = "foreign files are opened with `foreign::file`";
 pub(crate) const SETS_CLOCK: &str = "the clock is set by worker and engine-mock alone";
 
 /// The crates that read what users, workers and other programs wrote.
-const READERS: [&str; 12] = [
+const READERS: [&str; 13] = [
     "bundle",
     "configs",
     "driver",
+    "facts",
     "foreign",
     "history",
     "judge",
@@ -22,7 +23,8 @@ const READERS: [&str; 12] = [
     "render",
     "worker-check",
 ];
-/// Their files that open something else: what the kernel shows, without links, and the function itself.
+/// Files of these crates that may open files directly: kernel files, files opened without following links, and
+/// `foreign::file` itself.
 const OPENERS: [&str; 4] = [
     "crates/foreign/src/file.rs",
     "crates/measure/src/environment.rs",
@@ -51,8 +53,8 @@ pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
     }
     if READERS.contains(&place_of(name).as_str()) && !OPENERS.iter().any(|opener| name.starts_with(opener)) {
         findings.extend(lines_where(product_of(name, text), |_, line| opens_file(line)).map(|line| {
-            let remedy = "use it, so that pipes, devices and files without end are refused";
-            finding(OPENS_FILE, format!("{name}:{line} opens one"), remedy)
+            let remedy = "call `foreign::file::open`, which refuses pipes, devices and endless files";
+            finding(OPENS_FILE, format!("{name}:{line} opens a file directly"), remedy)
         }));
     }
     findings.extend(lines_where(text, is_named_of).map(|line| {

@@ -1,4 +1,4 @@
-//! Rules on who may depend on whom.
+//! Rules on dependencies between crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

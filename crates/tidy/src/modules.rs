@@ -21,7 +21,7 @@ pub(crate) fn modules(root: &Path) -> Result<Vec<Module>> {
     Ok(found)
 }
 
-/// `children` is the directory in which the module's own modules lie.
+/// `children` is the directory in which the module's own modules are.
 fn read(file: &Path, path: Vec<String>, children: &Path, found: &mut Vec<Module>) -> Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let parsed = syn::parse_file(&text)

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The caller can mend this one: wrong argument, wrong variable, missing program. Exit code 2.
+/// The caller can correct this one: wrong argument, wrong variable, missing program. Exit code 2.
 #[derive(Debug)]
 pub struct BadInput(pub String);
 

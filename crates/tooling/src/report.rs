@@ -61,7 +61,7 @@ pub struct Transfer(Option<ProgressBar>);
 impl Transfer {
     pub fn at(&self, bytes: u64) {
         if let Some(bar) = &self.0 {
-            // What is moved lies in two places for a moment.
+            // What is moved is in two places for a moment.
             bar.set_position(bytes.min(bar.length().unwrap_or(bytes)));
         }
     }

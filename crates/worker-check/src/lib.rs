@@ -98,7 +98,7 @@ pub fn check(subject: &Subject<'_>, mut tell: impl FnMut(&Phase)) -> Result<Held
     Ok(held)
 }
 
-/// Leaves out what has been told: a mistake is told once, wherever it comes again.
+/// Drops duplicates of problems that were already reported.
 fn without_known(outcome: Outcome, known: &mut BTreeSet<String>) -> Outcome {
     match outcome {
         Outcome::Broken(mut problems) => {
@@ -118,11 +118,8 @@ pub fn conclusion(held: Held) -> String {
             if declined == 0 { String::new() } else { format!("; it declines {declined}, which it may") };
         return format!("The worker holds protocol {}: {holds} phases{rest}.", protocol::VERSION);
     }
-    let rest = if not_tried == 0 {
-        String::new()
-    } else {
-        format!("; {not_tried} were not tried, mend these first")
-    };
+    let rest =
+        if not_tried == 0 { String::new() } else { format!("; {not_tried} were not tried; fix these first") };
     format!(
         "The worker does not hold protocol {}: {broken} of {} phases{rest}.",
         protocol::VERSION,

@@ -270,7 +270,7 @@ impl Talk {
         let seconds = self.limit.as_secs_f64();
         self.close_input();
         let Some(process) = &mut self.process else { return Stop::Broken };
-        // What lies in a buffer comes when the worker ends, and it ends when its stdin does.
+        // What is in a buffer comes when the worker ends, and it ends when its stdin does.
         let is_late = matches!(process.listen(now() + GRACE), Said::Line(_));
         process.kill();
         self.broken(if is_late {

@@ -118,7 +118,7 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
         std::fs::write(&description, bundle.config().described().to_string())?;
         command.arg(bundle.directory()).arg(description).arg(fixture(name));
     }
-    // What is derived for a reference that reads no bundles lies there.
+    // What is derived for a reference that reads no bundles is there.
     command.env("PHOTOFINISH_REFERENCES", descriptions.path());
     let (succeeded, told) = told(&mut command)?;
     if succeeded { Ok(()) } else { Err(told.into()) }

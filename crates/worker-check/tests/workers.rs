@@ -1,4 +1,4 @@
-//! Whole workers, held against the protocol: the mock in Rust, the references' worker in Python, and the one of
+//! Whole workers, checked against the protocol: the mock in Rust, the references' worker in Python, and the one of
 //! `docs/adding-an-engine.md`, whole and broken in many ways.
 
 use std::collections::BTreeMap;

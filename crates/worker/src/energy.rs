@@ -1,6 +1,6 @@
 //! Energy of the measured iterations: the CPU packages' by RAPL (Linux's powercap), the GPU's by NVML.
 //!
-//! RAPL's counters are those of the whole package, whoever computes on it; since 2020 most systems let
+//! RAPL's counters are those of the whole package, whichever process computes on it; since 2020 most systems let
 //! root alone read them.
 
 use std::path::{Path, PathBuf};

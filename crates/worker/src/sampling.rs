@@ -5,7 +5,7 @@
 //! 2. With `top_p`, the fewest most likely tokens remain whose probabilities add up to it (the nucleus of
 //!    Holtzman and others 2020). `top_k` comes first (Fan, Lewis & Dauphin 2018).
 //! 3. One uniform number picks the token by the inverse of the cumulative distribution over what remains,
-//!    the most likely first, equals by id. In this order the steps of that function lie where the
+//!    the most likely first, equals by id. In this order the steps of that function are where the
 //!    probability is, so that noise in the logits rarely changes the token.
 //!
 //! All of it is arithmetic that is the same on every machine, the exponential included.

@@ -92,7 +92,7 @@ fn work<E: InferenceEngine>(
         page_cache,
         load_ns: after_ns - before_ns,
         after_ns,
-        // What lies between the framework's readiness and the load is the worker's own business.
+        // What is between the framework's readiness and the load is the worker's own business.
         own_ns: before_ns - ready_ns,
         phase,
         earlier_peak,

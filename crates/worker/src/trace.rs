@@ -106,7 +106,7 @@ fn write(
     Ok((profiler, profile.notes))
 }
 
-/// How far an event reaches at most over the boundary of the step that most of it lies in. Events that hold a whole
+/// How far an event reaches at most over the boundary of the step that most of it is in. Events that hold a whole
 /// step are none of it.
 fn overhang(events: &[ProfileEvent], requests: &[TracedRequest]) -> u64 {
     let mut steps = Vec::new();

@@ -128,7 +128,7 @@ impl Layer {
 
 /// Attention of one query a sequence in f32: `[batch, heads, 1, head_dim]` over keys and values `[batch, kv_heads,
 /// positions, head_dim]`. flex's own attention would copy keys and values out of the cache for every token; its
-/// batched product reads them where they lie. In f16 that would round each partial sum to f16.
+/// batched product reads them where they are. In f16 that would round each partial sum to f16.
 fn decode(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor {
     let [batch, heads, _, width] = dims(&queries);
     let [_, kv_heads, _, _] = dims(&keys);

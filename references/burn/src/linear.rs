@@ -13,7 +13,7 @@ const PARALLEL: usize = 128 * 128 * 128;
 /// A weight with its bias.
 #[derive(Debug, Clone)]
 pub(crate) struct Linear {
-    /// `[in, out]`. In f32 it lies so in memory, else it is a view of the file's `[out, in]`.
+    /// `[in, out]`. In f32 it is so in memory, else it is a view of the file's `[out, in]`.
     weight: Tensor,
     /// A view of the same numbers as `[pieces, in, out / pieces]`, for single rows.
     pieces: Option<Tensor>,
@@ -22,7 +22,7 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Weights that lie side by side, stacked to one.
+    /// Weights that are side by side, stacked to one.
     pub(crate) fn read(
         reader: &Reader,
         weights: &[String],

@@ -38,7 +38,7 @@ impl Reader {
         self.stacked(&[name.to_owned()])
     }
 
-    /// Biases that lie side by side, as one row; `None` if there are none.
+    /// Biases that are side by side, as one row; `None` if there are none.
     pub(crate) fn row(&self, names: &[String]) -> Result<Option<Tensor>, EngineError> {
         if names.is_empty() {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Tensors that lie side by side, stacked along their first dimension.
+    /// Tensors that are side by side, stacked along their first dimension.
     pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
         let view = self.weights.stacked(names)?;
         if view.bytes.as_ptr().align_offset(view.element.bytes()) != 0 {

@@ -13,7 +13,7 @@ pub(crate) fn dims<const D: usize>(x: &Tensor) -> [usize; D] {
     std::array::from_fn(|dimension| shape[dimension])
 }
 
-/// A view where the elements lie in that order, else a copy.
+/// A view where the elements are in that order, else a copy.
 pub(crate) fn reshape<const D: usize>(x: Tensor, shape: [usize; D]) -> Tensor {
     x.reshape(shape.into())
 }
@@ -37,7 +37,7 @@ pub(crate) fn cat(parts: Vec<Tensor>, dimension: usize) -> Tensor {
     Flex::float_cat(parts, dimension)
 }
 
-/// `[…, rows, inner]` × `[…, inner, columns]`. Views are read where they lie, but in bf16.
+/// `[…, rows, inner]` × `[…, inner, columns]`. Views are read where they are, but in bf16.
 pub(crate) fn matmul(x: Tensor, y: Tensor) -> Tensor {
     Flex::float_matmul(x, y)
 }

@@ -31,7 +31,7 @@ pub struct Record {
     pub same_values: bool,
 }
 
-/// Where the record of a derived file lies.
+/// Where the record of a derived file is.
 pub fn record_path(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".json");

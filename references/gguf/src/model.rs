@@ -24,7 +24,7 @@ fn check(config: &ModelConfig) -> Result<f64, Error> {
     if !matches!(config.architecture, Architecture::Llama | Architecture::Mistral) {
         return unsupported(&format!("architecture {:?}", config.architecture));
     }
-    // Whoever runs the file keeps within a window.
+    // The framework that runs the file keeps within a window.
     if let Some(words) = config.beyond(&[Feature::Window]) {
         return unsupported(&words);
     }

@@ -147,7 +147,7 @@ impl Sequences {
     }
 }
 
-/// Where a cache lies.
+/// Where a cache is.
 fn address(cache: &NdTensor<f32, 4>) -> *const f32 {
     cache.view().storage().as_ptr()
 }

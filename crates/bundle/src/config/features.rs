@@ -1,4 +1,4 @@
-//! What a model has beyond a plain layer, by name: whoever computes a model says what it knows of that, and refuses the
+//! What a model has beyond a plain layer, by name: an engine says which of them it knows, and refuses the
 //! rest rather than leave it out.
 
 use super::form::NormPlacement;

@@ -122,7 +122,7 @@ impl ModelConfig {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
     }
 
-    /// The same body as a decoder that goes token by token: what a masked-diffusion model is held against.
+    /// The same body as a decoder that goes token by token: what a masked-diffusion model is compared with.
     pub fn autoregressive(self) -> ModelConfig {
         ModelConfig { causal: true, mask_token: None, ..self }
     }

@@ -28,7 +28,7 @@ pub struct NormNames {
     pub bias: Option<String>,
 }
 
-/// The tensors of one layer, in the order in which they lie in the file.
+/// The tensors of one layer, in the order in which they are in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayerNames {
     /// Before attention.

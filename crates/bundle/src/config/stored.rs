@@ -7,7 +7,7 @@ use crate::error::BundleError;
 use crate::precision::{Element, Precision};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 
-/// A tensor as it lies in a file of a bundle.
+/// A tensor as it is in a file of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTensor {
     pub name: String,
@@ -23,7 +23,7 @@ impl StoredTensor {
 
 impl ModelConfig {
     /// The tensors of the file of `precision`, in file order. These are the ones of [`Self::tensors`]; behind each run
-    /// of quantised tensors lie their scales, in the same order. So what engines fuse lies side by side in both.
+    /// of quantised tensors are their scales, in the same order. So what engines fuse is side by side in both.
     pub fn stored(&self, precision: Precision) -> Result<Vec<StoredTensor>, BundleError> {
         let quantised = if precision.is_quantised() { self.quantised() } else { BTreeSet::new() };
         let mut stored = Vec::new();

@@ -27,7 +27,7 @@ Examples:
   photofinish --frameworks candle,ort --time-budget 8
 
 Exit codes:
-  0    everything that was asked for was measured, or cannot be had by its nature
+  0    success: everything was measured, or is not supported by its framework
   1    a framework failed or was struck, or nothing could be measured
   2    bad usage
   3    the machine was too noisy for a verdict

@@ -69,7 +69,7 @@ pub(crate) struct FilterArgs {
     /// Cells of studies: sweep, "sweep forward", ab
     #[arg(long, value_name = "NAME")]
     pub(crate) study: Option<String>,
-    /// Show also, marked, what is kept apart: runs that were noisy, quick or struck, and cells of studies
+    /// Include runs that were noisy, quick or struck, and cells of studies (marked)
     #[arg(long)]
     pub(crate) all: bool,
     /// The last N of the runs that match

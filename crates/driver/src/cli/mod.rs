@@ -82,7 +82,7 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Run a plan, or one shard of it
     Run(RunArgs),
-    /// Merge the results of shards, each machine apart
+    /// Merge the results of shards; machines stay separate
     Merge(MergeArgs),
     /// Tell whether a run is worse than another run or another build: a gate for CI
     Check(Box<CheckArgs>),
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     },
     /// Print the man page, in roff
     Man,
-    /// Hold a worker in any language against the protocol, and name what it breaks
+    /// Check that a worker, in any language, follows the protocol
     WorkerCheck(WorkerCheckArgs),
     /// Download what the frameworks need into the cache directory, unless it is there
     ///

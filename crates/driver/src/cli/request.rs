@@ -48,7 +48,7 @@ pub(crate) struct ModelArgs {
     /// [default: f32 on a CPU, f16 on CUDA]
     #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
     precision: Vec<Precision>,
-    /// auto, cpu or cuda[:N]; auto takes a GPU that everybody can use [default: cpu]
+    /// auto, cpu or cuda[:N]; auto: the first GPU, if every selected framework supports it [default: cpu]
     #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
     device: Option<String>,
     /// Threads that may compute at once [default: all cores this process may use]
@@ -164,13 +164,13 @@ pub(crate) struct RequestArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     denoise: DenoiseFlags,
-    /// Take a masked-diffusion model's body as a decoder that goes token by token: what the same weights cost then
+    /// Run a masked-diffusion model autoregressively, token by token, for comparison
     #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     autoregressive: bool,
     /// Use the KV cache; off computes the whole prefix again for every token [default: on]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     kv_cache: Option<OnOff>,
-    /// What keys and values are kept in; auto is 16 bits where the weights have 16 bits, else f32 [default: auto]
+    /// Data type of the KV cache; auto is 16 bits if the weights have 16 bits, else f32 [default: auto]
     #[arg(long, value_parser = kv_precision(), help_heading = EXPERT, hide_short_help = true)]
     kv_precision: Option<KvPrecision>,
     /// Refuse or strike whatever breaks a fairness rule; =false only labels it [default: true]

@@ -11,7 +11,7 @@ pub(crate) enum SweepArg {
     Generate,
     /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
     Warmup,
-    /// What a script would have claimed whose warm-up is shorter than its test, beside what is true
+    /// The error made by a benchmark whose warm-up is shorter than its test
     ShortWarmup,
     /// Memory by part, over --batch
     Memory,

@@ -56,7 +56,7 @@ impl Shard {
             return Err("it is of a shard that its plan does not have");
         }
         if self.sha256 != Shard::new(self.plan.clone(), self.index).sha256 {
-            return Err("its plan is not the one that its digest is of");
+            return Err("its plan does not match its digest");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `photofinish worker-check`: a worker in any language, held against the protocol.
+//! `photofinish worker-check`: a worker in any language, checked against the protocol.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

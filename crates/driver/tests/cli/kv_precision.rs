@@ -1,4 +1,4 @@
-//! What keys and values are kept in: asked of all, observed, and held against one another.
+//! What keys and values are kept in: asked of all, observed, and compared with one another.
 
 use crate::common::{Installation, row};
 

@@ -125,7 +125,7 @@ fn a_sweep_over_precisions_compares_each_and_tells_what_quantising_costs() {
     let [exact, quantised] = array(&all["reports"]) else { panic!("{all}") };
     assert_eq!([exact, quantised].map(|report| &report["plan"]["precision"]), ["f32", "int8"]);
     assert_eq!(row(exact, "one")["agreement"]["quantisation_loss"], Value::Null);
-    // Held against the same codes in f32 nothing differs; against the model before, much.
+    // Compared with the same codes in f32 nothing differs; against the model before, much.
     let agreement = &row(quantised, "one")["agreement"];
     assert_eq!((&agreement["max_abs"], &agreement["broken"]), (&json!(0.0), &Value::Null));
     assert!(agreement["quantisation_loss"]["mean_kl"].as_f64().unwrap() > 0.1);

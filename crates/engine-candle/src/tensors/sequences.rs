@@ -27,7 +27,7 @@ pub(super) struct Step {
     pub(super) positions: usize,
     /// Cosines and sines of these positions, each `[positions, rotated dimensions / 2]`, by rotation.
     pub(super) rotary: Vec<[Tensor; 2]>,
-    /// `[positions, filled + positions]`: 0 where a query sees a key, −∞ where it lies ahead. None where
+    /// `[positions, filled + positions]`: 0 where a query sees a key, −∞ where it is ahead. None where
     /// every query sees all.
     pub(super) mask: Option<Tensor>,
     /// That of sliding layers, where it is another.

@@ -43,7 +43,7 @@ impl Worker {
         binary.is_file().then(|| Worker { framework: framework.to_owned(), binary })
     }
 
-    /// Runs the model in `bundle`. Files of the run lie in `scratch`.
+    /// Runs the model in `bundle`. Files of the run are in `scratch`.
     ///
     /// # Errors
     ///

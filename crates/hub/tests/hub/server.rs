@@ -66,6 +66,6 @@ fn answer(mut stream: TcpStream, pages: &HashMap<String, Vec<u8>>) {
         page.len(),
         path.rsplit('/').next().unwrap_or_default().replace('.', "-"),
     );
-    // Whoever hangs up early has what it wanted.
+    // A client that hangs up early has what it wanted.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
 }

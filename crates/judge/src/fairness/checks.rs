@@ -33,7 +33,7 @@ fn other_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
         let loaded = run.loaded()?;
         let file = Path::new(&loaded.weights_file).file_name()?.to_string_lossy().into_owned();
         let Some(theirs) = judged.weights_sha256(run) else {
-            return Some("nobody hashed the file that its weights came from".into());
+            return Some("no hash of the file that its weights came from is known".into());
         };
         let Some(record) = files.get(&file).filter(|record| record.sha256 != theirs) else {
             return if files.contains_key(&file) { None } else { derived::objection(judged, run) };
@@ -115,7 +115,7 @@ pub(super) fn unused_caches(judged: &Judged<'_>, label: &str) -> Option<String> 
     judged.runs_of(label).find_map(|run| run::unused_caches(&run.unused_caches))
 }
 
-/// What processes of it left behind. It was killed before anybody else was measured, so it gave nobody an advantage.
+/// What processes of it left behind. It was killed before anybody else was measured, so it gave no contender an advantage.
 pub(super) fn survivors(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| run::left_behind(&run.left_behind))
 }
@@ -154,7 +154,7 @@ pub(super) fn other_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     build
         .rustc
         .is_none()
-        .then(|| format!("it is not built by rustc{by}: its build is not held against the others'"))
+        .then(|| format!("it is not built by rustc{by}: its build is not compared with the others'"))
 }
 
 pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
@@ -178,7 +178,7 @@ pub(super) fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> 
     judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.kv_cache.clone()))
 }
 
-/// Held against what was asked of the contender: where studies vary the weights' precision, the cache's may follow.
+/// Compared with what was asked of the contender: where studies vary the weights' precision, the cache's may follow.
 pub(super) fn same_cache_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.contender(label)?.asked_cache()?.name();
     let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.kv_cache != "none");
@@ -196,7 +196,7 @@ pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
         .or_else(|| silent(judged, label, "usage", Run::usage))
 }
 
-/// Departures from the thread budget that give nobody an advantage: fewer threads, and threads that crowd.
+/// Departures from the thread budget that give no contender an advantage: fewer threads, and threads that crowd.
 pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));

@@ -109,7 +109,7 @@ pub struct RuleState {
     pub id: String,
     pub sentence: String,
     pub broken_by: Vec<Breach>,
-    /// Departures that give nobody an advantage.
+    /// Departures that give no contender an advantage.
     pub notes: Vec<Breach>,
     /// Why the rule could not be verified, where the system does not tell enough.
     pub unverified: Option<String>,

@@ -18,7 +18,7 @@ const REQUEST: (f64, f64) = (0.05, 5e6);
 /// The same of a load and of a first request, beside which the worker reads its memory. They may also be longer by as many
 /// nanoseconds, since the event before them may have come late.
 const START: (f64, f64) = (0.2, 1e8);
-/// The quantile of a process's requests that is judged, and nanoseconds allowed to each in addition: the median, and where
+/// Quantile of a process's requests that is judged, and nanoseconds added to each request's allowance: the median, and where
 /// others disturbed the machine the request that was least late, since both processes then wait for a CPU. Six processes that
 /// burn two CPUs make every answer of a small model several milliseconds late.
 const QUIET: (f64, f64) = (0.5, 0.0);
@@ -43,7 +43,7 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-/// What is unusual of a worker and strikes no row: a clock that shows scripted times agrees with nobody's.
+/// What is unusual of a worker and strikes no row: a clock that shows scripted times agrees with no other.
 pub(super) fn note(judged: &Judged<'_>, label: &str) -> Option<String> {
     let scripted = is_scripted(judged.plan.contender(label)?).then(|| {
         "its clock is scripted (option clock), so that its times are not compared with the driver's".into()
@@ -98,7 +98,7 @@ fn requests(
 }
 
 /// The share of a turn beyond what is allowed for; 0 or less where there is none. Of slices, those behind the first have
-/// nothing untimed before them. `None` where nobody can tell how long the untimed part takes.
+/// nothing untimed before them. `None` where it is not known how long the untimed part takes.
 fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Option<f64> {
     let sample = &turn.sample;
     let gaps = sample.gaps_ns.iter().sum::<u64>() as f64;

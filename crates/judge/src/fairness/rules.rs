@@ -27,7 +27,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
-        how: "One prepared bundle for all. Photofinish hashes its files before a run, and each process shows that the file it loaded has the same device, inode, size and time of change, before the load and after the last sample. A worker hashes any other file once, after the last sample; the sha256 is compared with the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is held against manifest and observation.",
+        how: "One prepared bundle for all. Photofinish hashes its files before a run, and each process shows that the file it loaded has the same device, inode, size and time of change, before the load and after the last sample. A worker hashes any other file once, after the last sample; the sha256 is compared with the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is compared with manifest and observation.",
         remedy: "delete the bundle from the cache directory and run again",
         check: OfEach(same_weights),
     },
@@ -55,7 +55,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R5",
         sentence: "Same thread budget, verified from observed threads and CPU time",
-        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests, the CPUs allowed and what the framework says are held against it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Less is a note, and so are pools that crowd one another within the budget of CPU time: neither is anybody's advantage.",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests, the CPUs allowed and what the framework says are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Less is a note, and so are pools that crowd one another within the budget of CPU time: neither is anybody's advantage.",
         remedy: "take the thread setting out of its configuration, or give all as many threads with --threads",
         check: OfEach(same_threads),
     },
@@ -76,7 +76,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R8",
         sentence: "Warm-up covers the measured shapes",
-        how: "Warm-up runs whole iterations of the measurement's own cases; their shapes are held against the measured ones.",
+        how: "Warm-up runs whole iterations of the measurement's own cases; their shapes are compared with the measured ones.",
         remedy: "report a bug of the worker",
         check: OfEach(warmed_up),
     },
@@ -118,13 +118,13 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R14",
         sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
-        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is held against what was asked of all. A reference's mode is its own, and a hybrid's that of its parts: noted.",
+        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is compared with what was asked of all. A reference's mode is its own, and a hybrid's that of its parts: noted.",
         remedy: "compare variants with --fair-comparison=false",
         check: OfEach(same_optimisation),
     },
     Rule {
         id: "R15",
-        sentence: "Whoever waits does not compute",
+        sentence: "A waiting process does not compute",
         how: "While one process has its turn, all others are stopped by a signal to their process group. The CPU time that each uses between its turns is read from the kernel; more than 2 % of a CPU strikes.",
         remedy: "report a bug of the worker, or take turns one framework at a time with --schedule sequential",
         check: OfEach(waiters_wait),
@@ -159,14 +159,14 @@ pub fn markdown() -> String {
          Printed by `photofinish rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
          With `--fair-comparison` (the default) a broken rule strikes the row. It is printed with the rule, the finding \
          and\nthe remedy, and takes no part in any verdict. With `--fair-comparison=false` the breach is only labelled. \
-         On a machine\nthat is not quiet (R12) nobody is struck, and there are no verdicts.\n\n\
-         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, set beside the \
-         engines\nto hold them against. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
-         are noted\nin the findings and strike nobody. All other rules hold for it as for everyone.\n\n\
+         On a machine\nthat is not quiet (R12) no row is struck, and there are no verdicts.\n\n\
+         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, measured beside the \
+         engines\nfor comparison. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
+         are noted\nin the findings and strike no row. All other rules hold for it, too.\n\n\
          A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
          are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\
          What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
-         | rule | what holds | how it is brought about and checked |\n|---|---|---|\n",
+         | rule | what holds | how it is achieved and checked |\n|---|---|---|\n",
     );
     for rule in &RULES {
         text += &format!("| {} | {} | {} |\n", rule.id, rule.sentence, rule.how);

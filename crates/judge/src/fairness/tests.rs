@@ -326,7 +326,7 @@ fn r1_takes_a_hash_for_all_processes_that_loaded_the_very_same_file() {
             (loaded.weights_identity, usage.weights_identity) = (Some(other), Some(other));
         }
     });
-    assert!(loaded_another.broken_by[0].finding.contains("nobody hashed"), "{loaded_another:?}");
+    assert!(loaded_another.broken_by[0].finding.contains("no hash of the file"), "{loaded_another:?}");
     let changed = r1_of_one_hash(|number, _, usage| {
         if number == 1 {
             usage.weights_identity = Some(other);

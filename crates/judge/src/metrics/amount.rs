@@ -1,4 +1,4 @@
-//! Differences in words: how much better one contender is, and between which bounds that lies.
+//! Differences in words: how much better one contender is, and between which bounds that is.
 
 use super::table::Metric;
 use super::told::Amount;
@@ -17,7 +17,7 @@ enum Form {
 
 impl Metric {
     /// The sentence for a difference: "a loads 1.9x faster than b". `ratio` says how many times better `a` is,
-    /// `interval` between which bounds that lies.
+    /// `interval` between which bounds that is.
     pub fn difference(self, a: &str, b: &str, ratio: f64, interval: Option<(f64, f64)>) -> String {
         format!("{a} {}", self.comparative(b, ratio, interval))
     }

@@ -79,7 +79,7 @@ pub fn is_same(a: &Case, b: &Case) -> bool {
 }
 
 /// The differences of the settings of all pairs, in words. A difference is told once, with the frameworks that have it;
-/// one that all have is nobody's.
+/// one that all have distinguishes none.
 pub fn all_differences(pairs: &[Pair<'_>]) -> Vec<String> {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
     for pair in pairs {
@@ -150,7 +150,7 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     found
 }
 
-/// Whether nobody asked for the number of iterations. It then depends on the machine's variance of the day.
+/// Whether the number of iterations was left open. It then depends on the machine's variance of the day.
 fn chosen_by_pilot(record: &Record) -> bool {
     let asked = record.request.as_ref().and_then(|request| request.get("iterations"));
     matches!(record.settings.schedule.as_deref(), Some("interleaved" | "grouped"))

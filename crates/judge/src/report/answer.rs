@@ -36,6 +36,9 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
     sentences
 }
 
+/// Most pairs that the answer names.
+const MOST: usize = 3;
+
 /// The pairs with a verdict whose ratio depends on the state of the machine, with the ratio at both ends: where one is
 /// the best, its own.
 fn by_state(report: &Report) -> Option<String> {
@@ -48,9 +51,13 @@ fn by_state(report: &Report) -> Option<String> {
         }
         let concerns = |it: &&Comparison| labels.contains(&&it.a) && labels.contains(&&it.b);
         let mut found = report.comparisons.iter().filter(|it| it.metric == deciding).filter(concerns);
-        found.any(|it| it.verdict == Verdict::Faster)
+        dependence.metric == deciding
+            && found.any(|it| matches!(it.verdict, Verdict::Faster | Verdict::Equivalent))
     };
-    let clauses: Vec<String> = report.dependences.iter().filter(is_decided).map(Dependence::clause).collect();
+    let mut decided: Vec<&Dependence> = report.dependences.iter().filter(is_decided).collect();
+    let spread = |it: &Dependence| (it.ratios[1] / it.ratios[0]).ln().abs();
+    decided.sort_by(|one, other| spread(other).total_cmp(&spread(one)));
+    let clauses: Vec<String> = decided.into_iter().take(MOST).map(Dependence::clause).collect();
     let range = |clauses: String| format!("Depending on the state of the machine, {clauses}.");
     (!clauses.is_empty()).then(|| range(clauses.join("; ")))
 }
@@ -125,7 +132,7 @@ fn rounds(report: &Report) -> usize {
 }
 
 /// How many times as many rounds would settle an open pair: an interval narrows with their square root, and has to
-/// leave out "no difference", or to lie within the margin.
+/// leave out "no difference", or to be within the margin.
 fn needed(comparison: &Comparison, plan: &Plan) -> f64 {
     let (Some(ratio), Some((low, high))) = (comparison.advantage, comparison.interval) else {
         return f64::INFINITY;
@@ -140,7 +147,7 @@ fn needed(comparison: &Comparison, plan: &Plan) -> f64 {
 /// The words of a comparative: [`Metric::than`], or briefer.
 type Than = fn(Metric, &str, f64, Option<(f64, f64)>) -> String;
 
-/// Who is better than whom in one metric.
+/// Which contender is better than which in one metric.
 struct Standing<'a> {
     metric: Metric,
     compared: Vec<&'a Comparison>,
@@ -170,7 +177,7 @@ impl<'a> Standing<'a> {
         beaten
     }
 
-    /// Those that nobody beats for certain.
+    /// Those that no other beats for certain.
     fn leaders(&self) -> Vec<&'a str> {
         let is_beaten =
             |label: &str| self.compared.iter().any(|c| c.verdict == Verdict::Faster && c.b == label);

@@ -24,7 +24,7 @@ pub struct Hybrid {
     pub hand_over: Option<HandOver>,
     /// What its parts predict, and what it does. Empty unless both parts have figures.
     pub figures: Vec<Predicted>,
-    /// Total time of a request, held against the better of its parts: whether it pays. `None` as for `figures`.
+    /// Total time of a request, compared with the better of its parts: whether it pays. `None` as for `figures`.
     pub verdict: Option<Comparison>,
     /// In gigabytes.
     pub memory: Option<Memory>,

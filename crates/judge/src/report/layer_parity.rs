@@ -35,12 +35,12 @@ pub struct ParityReport {
     pub environment: Environment,
     pub plan: Plan,
     pub model: Prepared,
-    /// Whose f32 results the others are held against.
+    /// Whose f32 results the others are compared with.
     pub reference: Option<String>,
     pub no_reference: Option<String>,
     /// The reason why the reference gives only logits.
     pub reference_without_layers: Option<String>,
-    /// Whose f32 logits the text is held against, and why it could not be.
+    /// Whose f32 logits the text is compared with, and why it could not be.
     pub text_reference: Option<String>,
     pub no_text: Option<String>,
     pub rows: Vec<ParityRow>,
@@ -58,7 +58,7 @@ pub enum ParityState {
     /// Everything that could be compared is within its tolerance.
     Agrees,
     Diverges,
-    /// It ran, and nobody was there to hold it against.
+    /// It ran, and there was no other to compare it with.
     NotCompared,
     Unsupported,
     Failed,

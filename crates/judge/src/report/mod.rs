@@ -270,7 +270,7 @@ impl Report {
         of_machine.map(|breach| breach.finding.clone()).next()
     }
 
-    /// 0 when everything asked for was measured, or cannot be had by its nature; 1 when a framework
+    /// 0 when everything was measured, or is not supported by its framework; 1 when a framework
     /// failed, was struck, or nothing could be measured; 3 when the machine was too noisy.
     pub fn exit_code(&self) -> u8 {
         let bad = |row: &Row| matches!(row.state, State::Failed | State::Struck);

@@ -82,7 +82,7 @@ pub enum Kind {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum State {
-    /// Measured, and nothing is held against it.
+    /// Measured, and it broke no rule.
     Measured,
     /// Measured, but a fairness rule is broken: no part in any verdict.
     Struck,
@@ -283,10 +283,7 @@ fn state(
         Some(failure) if failure.kind == FailureKind::Killed => {
             let suspicion = others_left(evidence, &contender.label);
             let reason = failure.sentence();
-            (
-                State::Failed,
-                vec![suspicion.map_or_else(|| reason.clone(), |text| format!("{reason}; {text}"))],
-            )
+            (State::Failed, [Some(reason), suspicion].into_iter().flatten().collect())
         }
         Some(failure) => (State::Failed, vec![failure.sentence()]),
         None if nothing => (State::NotRun, vec!["no round was completed".into()]),
@@ -300,7 +297,9 @@ fn state(
 fn others_left(evidence: &Evidence, label: &str) -> Option<String> {
     let mut others = evidence.runs.iter().chain(&evidence.repeated).filter(|run| run.framework != label);
     let other = &others.find(|run| !run.left_behind.is_empty())?.framework;
-    Some(format!("processes that {other} started outlived it, and one of them may have sent the signal"))
+    Some(format!(
+        "processes of {other} were still running after its worker had ended, and one of them may have sent the signal"
+    ))
 }
 
 fn first_request_excess(plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
@@ -383,10 +382,11 @@ mod tests {
             let run = Run { left_behind, ..testing::run("b", 0, Vec::new()) };
             let mut evidence = Evidence { runs: vec![run], ..Evidence::default() };
             evidence.absent.insert("a".into(), failure);
-            state(&plan.contenders[0], &plan, &evidence, &[], false).1.remove(0)
+            state(&plan.contenders[0], &plan, &evidence, &[], false).1
         };
-        assert!(reason(FailureKind::Killed, &["7 (sh)"]).contains("processes that b started outlived it"));
-        assert_eq!(reason(FailureKind::Killed, &[]), "signal 9");
-        assert_eq!(reason(FailureKind::Failed, &["7 (sh)"]), "signal 9");
+        let named = reason(FailureKind::Killed, &["7 (sh)"]);
+        assert!(named.len() == 2 && named[1].starts_with("processes of b were still running"), "{named:?}");
+        assert_eq!(reason(FailureKind::Killed, &[]), ["signal 9"]);
+        assert_eq!(reason(FailureKind::Failed, &["7 (sh)"]), ["signal 9"]);
     }
 }

@@ -47,7 +47,7 @@ pub struct Cell {
     pub origin: Origin,
 }
 
-/// What a comparison was measured with, for whoever repeats it.
+/// What a comparison was measured with, to repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// Version of Photofinish.

@@ -68,7 +68,8 @@ fn not_measurable(metric: Metric, a: &str, b: &str, reason: &str) -> String {
 /// The same decision on b/a.
 pub(super) fn inverted(decision: Decision) -> Decision {
     let (low, high) = decision.interval;
-    Decision { ratio: 1.0 / decision.ratio, interval: (1.0 / high, 1.0 / low), ..decision }
+    let state_slope = decision.state_slope.map(|slope| -slope);
+    Decision { ratio: 1.0 / decision.ratio, interval: (1.0 / high, 1.0 / low), state_slope, ..decision }
 }
 
 pub(super) fn comparison(

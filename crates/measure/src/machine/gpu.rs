@@ -20,7 +20,7 @@ pub fn gpus() -> Vec<Gpu> {
     gpus.all().filter_map(described).collect()
 }
 
-/// Memory of the GPUs of `device`, in bytes: what nobody holds now. `None` where the driver does not tell.
+/// Memory of the GPUs of `device`, in bytes: what is free now. `None` where the driver does not tell.
 pub(super) fn memory_left(device: &str) -> Option<u64> {
     let (numbers, gpus) = (protocol::gpus(device), Gpus::open().ok()?);
     let left = |&number: &usize| {

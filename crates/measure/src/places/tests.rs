@@ -19,7 +19,7 @@ impl Scene {
         fs::write(self.at(path), text).unwrap();
     }
 
-    /// An engine that says in which directory its configuration lies.
+    /// An engine that says in which directory its configuration is.
     fn engine(&self, configs: &str, name: &str) {
         let text = format!("framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"from {configs}\"\n");
         self.file(&format!("{configs}/engines/{name}.toml"), &text);

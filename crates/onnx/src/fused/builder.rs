@@ -41,7 +41,7 @@ impl Decoder<'_> {
         self.graph.node((ONNX, "Mul"), &[input, name], &[out], &[]);
     }
 
-    /// Several tensors that lie side by side as one initialiser.
+    /// Several tensors that are side by side as one initialiser.
     pub(super) fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
         let name = names.join("+");
         self.graph.float_weight(&name, &self.weights.stacked(names)?);

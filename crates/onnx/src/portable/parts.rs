@@ -34,7 +34,7 @@ impl Linear {
     }
 }
 
-/// `rows` of a tensor, which lie side by side in its file.
+/// `rows` of a tensor, which are side by side in its file.
 pub(super) fn weight_rows<'a>(tensor: &TensorView<'a>, rows: Range<usize>) -> TensorView<'a> {
     let stride = tensor.bytes.len() / tensor.shape[0];
     let bytes = &tensor.bytes[rows.start * stride..rows.end * stride];

@@ -214,7 +214,7 @@ fn contradictions_are_refused() {
     assert!(refused(two).contains("takes one --precision"));
     assert_eq!(
         refused(request(&["compiler"], &[Switch::Cache])),
-        "crossing takes two switches or more; what one is worth says `photofinish ab kv-cache`"
+        "crossing needs at least two switches; for a single one use `photofinish ab kv-cache`"
     );
     let elsewhere = request(&["compiler"], &[Switch::Jit]);
     let jit = StudyRequest { kind: StudyKind::Ab(vec!["jit".into()]), request: elsewhere }.plan(&Known);

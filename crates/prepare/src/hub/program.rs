@@ -1,4 +1,4 @@
-//! The program `hub`, which fetches. It lies beside the program that this is, where it was built or installed at all.
+//! The program `hub`, which fetches. It is beside the program that this is, where it was built or installed at all.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ fn parse<T: DeserializeOwned>(line: &str) -> Result<T, String> {
     serde_json::from_str(line).map_err(|e| format!("the program `hub` printed something unexpected: {e}"))
 }
 
-/// What is said where no `hub` lies beside `own`. An installation has its workers beside its configurations.
+/// What is said where no `hub` is beside `own`. An installation has its workers beside its configurations.
 fn absence(own: &Path) -> String {
     let directory = own.parent().unwrap_or(own);
     let is_installed =

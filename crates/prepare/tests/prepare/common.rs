@@ -38,7 +38,7 @@ pub(crate) fn refusal(source: Source, precision: Precision) -> PrepareError {
     error
 }
 
-/// What lies in a directory, but for the digests of sources: they belong to no bundle.
+/// What is in a directory, but for the digests of sources: they belong to no bundle.
 pub(crate) fn entries(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

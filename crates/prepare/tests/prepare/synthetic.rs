@@ -11,7 +11,7 @@ fn tiny() -> Source {
     Source::parse("synthetic:llama-tiny")
 }
 
-/// Whoever changes this hash makes two machines measure different models under one name: raise
+/// A change of this hash makes two machines measure different models under one name: raise
 /// `store::RECIPE` with it.
 #[test]
 fn what_is_drawn_is_the_same_everywhere_and_always() {

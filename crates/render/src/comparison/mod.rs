@@ -19,7 +19,7 @@ use crate::words;
 pub use figures::csv;
 pub use texts::texts;
 
-/// Warnings that everyone should read. Whoever asks for more sees all.
+/// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;
 
 /// The comparison as text for a terminal: the answer, the table, the verdicts, and what matters of the rest.

@@ -48,7 +48,7 @@ pub(super) fn rules(report: &Report) -> Markup {
         table.add([format!("{id} {sentence}"), state.to_owned(), why]);
     }
     let lane = if report.plan.fair_comparison {
-        "Matched: who breaks a rule is struck"
+        "Matched: a framework that breaks a rule is struck"
     } else {
         "Best effort: broken rules are only labelled"
     };

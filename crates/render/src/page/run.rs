@@ -39,7 +39,7 @@ pub(super) fn html(
         (html::section("Result", &result(report)))
         (html::warnings(&warnings(report)))
         (html::section("Side by side", &html::charts(&side_by_side(report, &pictures))?))
-        @if !report.dependences.is_empty() {
+        @if deciding(report).next().is_some() {
             (html::section("By the state of the machine", &by_state(report, &pictures)?))
         }
         (html::section("Request by request", &over_time(report, &pictures, gaps, curves)?))
@@ -191,24 +191,30 @@ fn over_time(
     })
 }
 
-/// The pairs whose ratio depends on the state of the machine.
+/// The pairs whose ratio in the deciding metric depends on the state of the machine.
+fn deciding(report: &Report) -> impl Iterator<Item = &Dependence> {
+    let metric = Metric::deciding(report.plan.generation());
+    report.dependences.iter().filter(move |found| found.metric == metric)
+}
+
+/// These pairs, each with its ratio by the speed of the others.
 fn by_state(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let chart = |(place, found): (usize, &Dependence)| {
         let figure = Drawing::single(Panel::Lines(pictures.by_state(found)));
         Chart {
             id: format!("state-{place}"),
             title: format!("{} ÷ {} by the speed of {}", found.a, found.b, found.others()),
-            description: "A mark for each round: the throughput of the others in it, and the ratio of the pair; and the \
-                          line that the ratio follows",
+            description: "A mark for each round: the speed of the other contenders and the ratio of the pair, both on \
+                          logarithmic axes; and the fitted line",
             height: Chart::height(&figure),
             figure,
             table: None,
         }
     };
-    let charts: Vec<Chart> = report.dependences.iter().enumerate().map(chart).collect();
+    let charts: Vec<Chart> = deciding(report).enumerate().map(chart).collect();
     Ok(html! {
         p class="caption" {
-            "How fast the other contenders were in a round shows the state of the machine, for example of its memory. These \
+            "The speed of the other contenders shows the state of the machine in a round, for example of its memory. These \
              ratios depend on it; verdicts are about its mean in this run."
         }
         (html::charts(&charts)?)

@@ -1,5 +1,6 @@
 //! Pages of reports that no run here would make.
 
+use judge::dependence::Dependence;
 use judge::fairness::{Breach, RuleState};
 use judge::report::{State, Summary, summary};
 use judge::study::Cell;
@@ -247,6 +248,32 @@ fn only_what_is_decided_has_a_colour() {
     assert_eq!(with(Verdict::Equivalent), (true, Some(charts::INK)));
     assert_eq!(with(Verdict::Inconclusive), (true, None));
     assert_eq!(with(Verdict::NotMeasurable), (false, None));
+}
+
+#[test]
+fn a_ratio_that_depends_on_the_state_is_drawn_by_the_speed_of_the_others() {
+    let mut report = report();
+    let found = Dependence {
+        metric: Metric::Throughput,
+        a: "ort".into(),
+        b: "candle".into(),
+        others: vec!["tch".into()],
+        slope: 1.0,
+        interval: [0.9, 1.1],
+        ratios: [1.1, 1.2],
+        points: vec![[50.0, 1.11], [60.0, 1.19]],
+    };
+    report.dependences = vec![Dependence { metric: Metric::Total, ..found.clone() }];
+    assert!(!html(&report).contains("By the state of the machine"), "only the deciding metric is drawn");
+    report.dependences = vec![found];
+    let page = html(&report);
+    assert_eq!(left_open(&page), [""; 0]);
+    assert!(
+        page.contains("By the state of the machine") && page.contains("ort ÷ candle by the speed of tch")
+    );
+    let lines = pictures::run::Pictures::new(&report).by_state(&report.dependences[0]);
+    let ends: Vec<f64> = lines.series[1].points.iter().map(|point| point.y).collect();
+    assert_eq!((lines.series[0].points.len(), ends), (2, vec![1.1, 1.2]));
 }
 
 #[test]

@@ -163,7 +163,8 @@ impl<'a> Pictures<'a> {
         format!("{marks} {}.", said.join(" · "))
     }
 
-    /// The ratio of a pair in each round by the throughput of the others, and the line that it follows.
+    /// The ratio of a pair in each round by the speed of the others, in the deciding metric, and the fitted line, which is
+    /// straight between two logarithms.
     pub(crate) fn by_state(&self, found: &Dependence) -> Lines {
         let metric = Metric::deciding(self.report.plan.generation());
         let point = |x: f64, y: f64| Point { x, y, interval: None };
@@ -177,6 +178,7 @@ impl<'a> Pictures<'a> {
             hint: format!("in {}, by round", metric.words()),
             x: LineAxis {
                 label: format!("{} of {} ({})", metric.words(), found.others(), metric.unit()),
+                log: true,
                 ..LineAxis::default()
             },
             y: LineAxis { log: true, shown: vec![1.0], ..LineAxis::default() },

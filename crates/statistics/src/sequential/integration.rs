@@ -7,7 +7,7 @@ use crate::normal::{density, upper_tail};
 /// Fineness of the grid: 6·12 − 1 points and those between. Jennison & Turnbull take 16 for six figures;
 /// four are plenty for a p value.
 const FINENESS: usize = 12;
-/// No boundary lies beyond: P(Z > 10) < 10⁻²³.
+/// No boundary is beyond: P(Z > 10) < 10⁻²³.
 const FARTHEST: f64 = 10.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -105,7 +105,7 @@ fn a_seed_draws_the_same_and_another_seed_other_tokens() {
 }
 
 /// The first of 4 steps of `origin` unmasks each of 12 masks with probability 0.24975: over 1000 seeds their number is
-/// binomial, and lies within 3.3 standard deviations in 999 of 1000 such tests. The seeds are fixed.
+/// binomial, and is within 3.3 standard deviations in 999 of 1000 such tests. The seeds are fixed.
 #[test]
 fn origin_unmasks_by_the_share_of_time_of_a_step() {
     let (seeds, masks) = (1000_u32, 12_u32);

@@ -1,5 +1,5 @@
-//! Where a load starts from, as the system tells it. The file lies in the target directory, because what
-//! lies in a memory file system cannot be dropped from memory.
+//! Where a load starts from, as the system tells it. The file is in the target directory, because what
+//! is in a memory file system cannot be dropped from memory.
 
 use std::fs::File;
 

@@ -1,4 +1,4 @@
-//! Seeds of safetensors files, and of what lies beside them.
+//! Seeds of safetensors files, and of what is beside them.
 
 use anyhow::Result;
 use fuzz::root;

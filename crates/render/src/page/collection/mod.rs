@@ -219,7 +219,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                 lines.push(start(why.clone()).into_iter().chain([state]).collect());
             }
             Ok(run) => lines.extend(run.records.iter().map(|record| {
-                // Where its author kept it is nobody's business.
+                // Local paths are not published.
                 let own = flat::line(record).into_iter().filter(|(name, _)| name != "results");
                 let verdicts: Vec<&str> =
                     record.verdicts.iter().map(|verdict| verdict.sentence.as_str()).collect();
