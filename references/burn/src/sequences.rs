@@ -76,7 +76,7 @@ fn write(held: &mut Tensor, new: Tensor, filled: usize) -> Tensor {
     narrow(held, 2, 0, end)
 }
 
-/// Whether burn writes into a tensor that nobody else holds where it is, and does not copy it.
+/// Whether burn writes into a tensor without another owner in place, without a copy.
 pub(crate) fn is_written_in_place(dtype: DType) -> bool {
     let mut held = Tensor::zeros([2, 2, 8, 4].into(), dtype);
     let before = held.bytes().as_ptr();
