@@ -5,6 +5,7 @@
 //! each round, and a request's trace comes with its turn. The most likely token behind each is known by the reference's
 //! logits along the changed trace, which are read before any contender is started, from a file that is gone by then.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use judge::logits::{Logits, most_likely};
@@ -36,19 +37,27 @@ pub(crate) struct References {
     pub(crate) by: usize,
     /// Along its own greedy continuation.
     pub(crate) own: Reference,
-    /// Those along changed traces, of rounds from `first` on. None where requests are fed the reference's own.
-    fed: Vec<Reference>,
+    /// Along the changed trace that jobs have. None where jobs have the reference's own.
+    job: Option<Rc<Reference>>,
+    /// Those along changed traces, of rounds from `first` on. None where requests are fed what their job has, or feed
+    /// themselves.
+    fed: Vec<Rc<Reference>>,
     first: usize,
 }
 
 impl References {
     pub(crate) fn new(by: usize, own: Reference) -> References {
-        References { by, own, fed: Vec::new(), first: 0 }
+        References { by, own, job: None, fed: Vec::new(), first: 0 }
     }
 
     /// Whether every round is fed the same changed trace.
     pub(crate) fn has_one_trace(&self) -> bool {
         self.fed.len() == 1
+    }
+
+    /// The reference along what jobs have: what warm-up is fed, and what logits are taken along.
+    pub(crate) fn of_jobs(&self) -> &Reference {
+        self.job.as_deref().unwrap_or(&self.own)
     }
 
     /// The reference along what requests of a round are fed, or go by themselves.
@@ -71,29 +80,45 @@ pub(crate) struct RunWork {
 }
 
 impl Session<'_> {
-    /// Computes the references of the next rounds, if those of this one are not known. A trace that was fed before is fed
-    /// again if that fails, or where only one fits at once.
+    /// Computes the references of the next rounds, if those of this one are not known, and before the first round that of
+    /// the jobs. A trace that was fed before is fed again if that fails, or where only one fits at once.
     ///
     /// # Errors
-    /// Why requests are fed nothing but the reference's own trace.
+    /// Why requests are fed nothing but the reference's own trace, or why what they feed themselves proves nothing.
     pub(crate) fn feed(&self, references: &mut References, round: usize) -> Result<(), String> {
-        if self.plan.decode != Decode::Forced {
-            return Err("each framework is fed its own tokens".into());
-        }
         // A changed trace would have no order of unmasking.
         if self.plan.denoise.is_some() {
             return Err("masked diffusion is fed the reference's own states".into());
         }
-        let count = self.traces_at_once();
-        if count == 0 {
+        let fits = self.traces_at_once();
+        if fits == 0 {
             return Err(format!("the logits of a round take more than {} MB", BYTES.1 >> 20));
         }
+        let is_forced = self.plan.decode == Decode::Forced;
         let known = references.fed.len();
-        if known == 1 || (known > 1 && round < references.first + known) {
-            return Ok(());
+        let knows_rounds = !is_forced || known == 1 || (known > 1 && round < references.first + known);
+        if references.job.is_none() || !knows_rounds {
+            let fed = match is_forced {
+                true => fits,
+                // The trace of the jobs alone.
+                false => 0,
+            };
+            self.substitute(references, round, fed)?;
         }
+        match self.plan.decode {
+            Decode::Forced | Decode::Greedy => Ok(()),
+            Decode::Sampled(_) => Err("each framework draws its own tokens".into()),
+        }
+    }
+
+    /// Computes references along changed traces: so many for rounds, and that of the jobs if there is none yet. Where one
+    /// trace fits at once, jobs and rounds share it.
+    fn substitute(&self, references: &mut References, round: usize, fed: usize) -> Result<(), String> {
+        let has_own = references.job.is_none() && fed != 1;
         let seed = |copy: usize| self.plan.seed.wrapping_add((round + copy) as u64);
-        let traces: Vec<Traces> = (0..count).map(|copy| substituted(&references.own, seed(copy))).collect();
+        let of_job = has_own.then(|| substituted(&references.own, !self.plan.seed));
+        let of_rounds = (0..fed).map(|copy| substituted(&references.own, seed(copy)));
+        let traces: Vec<Traces> = of_job.into_iter().chain(of_rounds).collect();
         let logits = self.along(references.by, self.reference_precision(), &traces)?;
         let of_traces = |(tokens, logits): (Traces, Vec<Logits>)| Reference {
             generated: Generated { tokens, ..Generated::default() },
@@ -101,9 +126,27 @@ impl Session<'_> {
             framework: references.own.framework.clone(),
             unquantised: None,
         };
-        references.fed = traces.into_iter().zip(logits).map(of_traces).collect();
+        let mut found = traces.into_iter().zip(logits).map(of_traces);
+        if references.job.is_none() {
+            let mut job = found.next().ok_or("it computed no logits")?;
+            job.unquantised = self.unquantised(references.by, &job.generated.tokens)?;
+            references.job = Some(Rc::new(job));
+        }
+        references.fed = match has_own {
+            false if fed == 1 => references.job.iter().cloned().collect(),
+            _ => found.map(Rc::new).collect(),
+        };
         references.first = round;
         Ok(())
+    }
+
+    /// The logits along traces of the model before it was quantised, which say what quantising costs. None at a precision
+    /// that quantises nothing, and of masked diffusion, whose text does not go token by token.
+    pub(crate) fn unquantised(&self, index: usize, traces: &Traces) -> Result<Option<Vec<Logits>>, String> {
+        if !self.plan.precision.is_quantised() || self.plan.denoise.is_some() {
+            return Ok(None);
+        }
+        Ok(self.along(index, bundle::Precision::F32, std::slice::from_ref(traces))?.pop())
     }
 
     /// Number of rounds whose traces are computed at once; 0 where the logits of one are too large.

@@ -27,6 +27,8 @@ pub(crate) struct Live {
     /// When it was started, and how much later each of its events came.
     begun: Instant,
     heard_ns: Vec<u64>,
+    /// Its CPU time up to the end of warm-up, in seconds.
+    warm_cpu_s: Option<f64>,
     /// The turns that it was asked to take.
     asked: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
@@ -89,6 +91,7 @@ impl Live {
             events: Vec::new(),
             begun: now(),
             heard_ns: Vec::new(),
+            warm_cpu_s: None,
             asked: Vec::new(),
             over,
             left: limit,
@@ -117,9 +120,11 @@ impl Live {
 
     /// What was seen of it. To be asked while it waits.
     pub(crate) fn seen(&self) -> Seen {
+        let cpu_s = self.warm_cpu_s.zip(cpu_time(self.pid)).map(|(warm, now)| (now - warm).max(0.0));
         Seen {
             events_ns: self.heard_ns.clone(),
             peak_bytes: peak_bytes(self.pid),
+            cpu_ns: cpu_s.map(|seconds| (seconds * 1e9) as u64),
             program: self.process.as_ref().and_then(|process| process.program),
             nice: nice(self.pid),
         }
@@ -145,6 +150,7 @@ impl Live {
             self.heard_ns.push(nanoseconds(self.begun));
             if iterations.is_some() {
                 self.process.iter_mut().for_each(Process::take_orphans);
+                self.warm_cpu_s = cpu_time(self.pid);
                 return true;
             }
         }

@@ -74,10 +74,7 @@ impl Session<'_> {
         for (case, logits) in logits.iter().enumerate() {
             self.check_shape(case, logits)?;
         }
-        // What quantising costs is read along a text that goes token by token.
-        let is_scored = self.plan.precision.is_quantised() && self.plan.denoise.is_none();
-        let unquantised = is_scored.then(|| self.along(index, Precision::F32, std::slice::from_ref(traces)));
-        let unquantised = unquantised.transpose()?.and_then(|mut each| each.pop());
+        let unquantised = self.unquantised(index, traces)?;
         Ok(Reference { framework: self.plan.contenders[index].label.clone(), generated, logits, unquantised })
     }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use facts::evidence::{End, Fact, Stage};
 use judge::enough;
 use plan::Rounds;
+use protocol::Decode;
 use statistics::BalancedOrder;
 
 use crate::clock::now;
-use crate::fed::RunWork;
+use crate::fed::{References, RunWork};
 use crate::session::Session;
 use crate::work::{Interrupted, Round, RoundWork};
 
@@ -32,11 +33,12 @@ impl Session<'_> {
             let has_pilot = self.plan.has_pilot && self.evidence.blocks.is_empty();
             let round = Round { number, blocks, first: 0, has_pilot };
             self.feed_round(&mut all, number);
-            let reference = all.references.as_ref().map(|references| &references.own);
+            let reference = all.references.as_ref().map(References::of_jobs);
             let work = &RoundWork {
                 traces: reference.map_or(&all.traces, |reference| &reference.generated),
                 reference,
                 of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
+                is_fed: self.plan.decode == Decode::Forced,
                 parity: all.parity,
                 begun: all.begun,
             };

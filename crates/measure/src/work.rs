@@ -15,6 +15,8 @@ pub(crate) struct RoundWork<'a> {
     pub(crate) reference: Option<&'a Reference>,
     /// The outputs that the tokens of requests are compared with, along what requests are fed.
     pub(crate) of_requests: Option<&'a Reference>,
+    /// Whether requests are fed tokens, and not those that they chose.
+    pub(crate) is_fed: bool,
     /// Whether processes write logits in some rounds, to be compared with the reference.
     pub(crate) parity: bool,
     /// When the time budget of automatic rounds began.
@@ -24,8 +26,8 @@ pub(crate) struct RoundWork<'a> {
 impl RoundWork<'_> {
     /// What a request of a case is fed, where that is not the case's own trace: `[sequence][token]`.
     pub(crate) fn fed(&self, case: usize) -> Vec<Vec<u32>> {
-        let is_own = |fed: &&Reference| self.reference.is_some_and(|own| std::ptr::eq(own, *fed));
-        let fed = self.of_requests.filter(|fed| !is_own(fed));
+        let is_of_jobs = |fed: &&Reference| self.reference.is_some_and(|of_jobs| std::ptr::eq(of_jobs, *fed));
+        let fed = self.of_requests.filter(|fed| self.is_fed && !is_of_jobs(fed));
         fed.and_then(|fed| fed.generated.tokens.get(case).cloned()).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::{Installation, array, row};
+use crate::common::{Installation, array, outcome, row};
 use crate::pipeline::{Bad, beside_a_good_one, wait_for};
 
 /// The processes that are said to have been killed, all of which must be gone.
@@ -72,6 +72,17 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
     };
     // What vanishes is killed, too; which worker's it was is only known if it vanished before the worker was warm.
     assert!(says("detach"), "{rule}: {}", ran.stderr);
+}
+
+#[test]
+fn a_worker_that_returns_what_its_job_tells_is_struck_where_it_would_feed_itself_too() {
+    let installation = Installation::new().engine("good", &[]).engine("echo", &[("fault", "echo")]);
+    let report = installation.json(1, "--frameworks good,echo --rounds 1 --decode greedy");
+    let (state, reason) = outcome(&report, "echo");
+    assert!(state == "struck" && reason.starts_with("R11: "), "{state}: {reason}");
+    assert_eq!(outcome(&report, "good"), ("measured", ""));
+    let rule = array(&report["rules"]).iter().find(|rule| rule["id"] == "R11").unwrap();
+    assert!(rule["unverified"].is_null(), "{rule}");
 }
 
 #[test]

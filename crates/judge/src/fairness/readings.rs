@@ -26,6 +26,9 @@ const QUIET: (f64, f64) = (0.5, 0.0);
 const DISTURBED: (f64, f64) = (0.0, 2e7);
 /// Nanoseconds by which the sum of all requests may be longer than the driver's.
 const LONGER: f64 = 5e6;
+/// Share of the CPU time that the driver saw in turns which the worker's own has to reach, of that share of the turns that
+/// its requests took; and nanoseconds that may be missing beside.
+const CPU: (f64, f64) = (0.8, 5e7);
 /// Share of the memory that the driver saw which the worker's own peak has to reach: it is read at another moment.
 const MEMORY: f64 = 0.9;
 
@@ -39,7 +42,8 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     let weather = if judged.evidence.complaints.is_empty() { QUIET } else { DISTURBED };
     judged.runs_of(label).find_map(|run| {
         let found = requests(judged.plan, contender, run, weather);
-        let found = found.or_else(|| start(judged.plan, run)).or_else(|| memory(run))?;
+        let found = found.or_else(|| start(judged.plan, run));
+        let found = found.or_else(|| cpu_time(run)).or_else(|| memory(run))?;
         Some(format!("{found} (round {})", run.round + 1))
     })
 }
@@ -153,6 +157,18 @@ fn differ(what: &str, own_ns: f64, saw_ns: f64) -> String {
     format!("{what} {:.3} s by its own clock, and {:.3} s by the driver's", own_ns / 1e9, saw_ns / 1e9)
 }
 
+/// The CPU time of all requests.
+fn cpu_time(run: &Run) -> Option<String> {
+    let (own, saw) = (run.usage()?.cpu_ns? as f64, run.seen.as_ref()?.cpu_ns? as f64);
+    let (mut requests, mut turns) = (0.0, 0.0);
+    for turn in run.turns.iter().filter(|turn| !turn.seen_ns.is_empty()) {
+        requests += turn.sample.request_ns() as f64;
+        turns += turn.seen_ns.iter().sum::<u64>() as f64;
+    }
+    let expected = saw * (requests / f64::max(turns, 1.0)).min(1.0);
+    (own < CPU.0 * expected - CPU.1).then(|| differ("the CPU time of its requests was", own, expected))
+}
+
 /// The peak of memory on the host.
 fn memory(run: &Run) -> Option<String> {
     if run.device() != Some("cpu") {
@@ -209,6 +225,21 @@ mod tests {
     fn a_whole_request_has_room_for_what_comes_before_it() {
         assert_eq!(found(vec![turn(&[80])]), None);
         assert!(found(vec![turn(&[180])]).is_some());
+    }
+
+    #[test]
+    fn cpu_time_is_that_which_the_driver_saw_in_the_requests_part_of_turns() {
+        let of = |own_ms: u64, saw_ms: u64| {
+            let usage = protocol::Usage { cpu_ns: Some(own_ms * MS), ..testing::usage() };
+            let seen = Seen { cpu_ns: Some(saw_ms * MS), ..Seen::default() };
+            // 500 ms of requests in 1,000 ms of turns.
+            let turns = vec![turn(&[100]); 10];
+            let run = testing::run("a", 0, vec![Event::Usage(usage)]);
+            cpu_time(&Run { seen: Some(seen), turns, ..run })
+        };
+        assert_eq!(of(1000, 2000), None);
+        assert_eq!(of(800, 2000), None);
+        assert!(of(500, 2000).is_some_and(|text| text.contains("0.500 s by its own clock, and 1.000 s")));
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
-        how: "Requests are fed the continuation of a reference engine in f32, in which a token out of two is replaced by a less likely one, drawn by the seed and others in each round. The most likely token behind each, which only a pass of the model shows and no worker is told, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then.",
+        how: "Warm-up and requests are fed the continuation of a reference engine in f32, in which a token out of two is replaced by a less likely one, drawn by the seed and others in each round. The most likely token behind each, which only a pass of the model shows and no worker is told, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then.",
         remedy: "the row computes something else: report it to the framework or to us, with the results directory",
         check: OfEach(outputs_agree),
     },
@@ -146,7 +146,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R18",
         sentence: "The worker's readings agree with the driver's",
-        how: "The driver keeps by its own clock when each event of a start came and how long it waited for each slice of a request, and reads the peak of memory before a process finishes. The sum of a worker's requests may not be longer. In the median slice they may be shorter by 5 % and 2 ms, a whole request by 5 %, 5 ms and twice what is untimed before it (where others disturbed the machine, in the request that was least late, and by another 20 ms); load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s; its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
+        how: "The driver keeps by its own clock when each event of a start came and how long it waited for each slice of a request, and reads CPU time and the peak of memory before a process finishes. The sum of a worker's requests may not be longer. In the median slice they may be shorter by 5 % and 2 ms, a whole request by 5 %, 5 ms and twice what is untimed before it (where others disturbed the machine, in the request that was least late, and by another 20 ms); load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s; the CPU time of its requests must reach 80 %, but for 50 ms, of the requests' share of that in its turns; its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
         remedy: "report a bug of the worker",
         check: OfEach(readings::agree),
     },
