@@ -9,7 +9,7 @@ mod models;
 mod states;
 mod suite;
 
-use engine::{Bundle, EngineError, InferenceEngine, Precision, Settings, Want};
+use engine::{Bundle, Decode, EngineError, InferenceEngine, Precision, Settings, Want};
 
 use crate::models::diffusion_models;
 
@@ -22,7 +22,7 @@ pub use models::{
 pub use suite::{check_caches, check_model, check_profile};
 
 /// Holds an f32 engine to every tiny model, without hidden states and with them.
-pub fn check_tiny_models<E: InferenceEngine>(settings: &Settings) {
+pub fn check_tiny_models<E: InferenceEngine + Decode>(settings: &Settings) {
     for model in tiny() {
         check_model::<E>(&model, settings);
         check_model::<E>(&model, &Settings { hidden_states: true, ..settings.clone() });
@@ -30,7 +30,7 @@ pub fn check_tiny_models<E: InferenceEngine>(settings: &Settings) {
 }
 
 /// Holds an f32 engine to every model whose layers are otherwise than llama's, with each of these settings.
-pub fn check_architectures<E: InferenceEngine>(each_settings: &[Settings]) {
+pub fn check_architectures<E: InferenceEngine + Decode>(each_settings: &[Settings]) {
     for model in each(architectures()) {
         for settings in each_settings {
             check_model::<E>(&model, &Settings { hidden_states: true, ..settings.clone() });
@@ -40,14 +40,14 @@ pub fn check_architectures<E: InferenceEngine>(each_settings: &[Settings]) {
 
 /// The models of [`architectures`] that a framework computes: it is held to them, and must refuse the others by the
 /// name of what it does not compute.
-pub fn computed_architectures<E: InferenceEngine>(settings: &Settings) -> Vec<String> {
+pub fn computed_architectures<E: InferenceEngine + Decode>(settings: &Settings) -> Vec<String> {
     let computed = each(architectures()).filter(|model| suite::check_or_refused::<E>(model, settings));
     computed.map(|model| model.name()).collect()
 }
 
 /// Holds an f32 engine to every model that attends both ways, with each of these settings, and its worker to the states
 /// that masked diffusion goes through.
-pub fn check_diffusion<E: InferenceEngine>(each_settings: &[Settings]) {
+pub fn check_diffusion<E: InferenceEngine + Decode>(each_settings: &[Settings]) {
     for model in each(diffusion_models()) {
         for settings in each_settings {
             suite::check_both_ways::<E>(&model, &Settings { hidden_states: true, ..settings.clone() });
@@ -57,7 +57,7 @@ pub fn check_diffusion<E: InferenceEngine>(each_settings: &[Settings]) {
 }
 
 /// Holds the kernels for 8 and 4 bits to what the dequantised weights give.
-pub fn check_quantised_kernels<E: InferenceEngine>(tolerance: f32) {
+pub fn check_quantised_kernels<E: InferenceEngine + Decode>(tolerance: f32) {
     for mut model in tiny() {
         for precision in [Precision::Int8, Precision::Int4] {
             let dequantised = Settings { dequantised: true, ..at(precision) };
@@ -73,7 +73,7 @@ pub fn check_quantised_kernels<E: InferenceEngine>(tolerance: f32) {
 }
 
 /// Hidden states that were not asked for at load are refused.
-pub fn check_hidden_states_are_asked_for<E: InferenceEngine>() {
+pub fn check_hidden_states_are_asked_for<E: InferenceEngine + Decode>() {
     let model = Model::tiny("gpt2");
     let mut engine = E::load(&model.bundle, &at(Precision::F32)).expect("loads");
     engine.begin(1, 4).expect("begins");
@@ -82,7 +82,7 @@ pub fn check_hidden_states_are_asked_for<E: InferenceEngine>() {
 }
 
 /// Why an engine cannot do what is asked.
-pub fn unsupported<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> String {
+pub fn unsupported<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settings) -> String {
     match E::load(bundle, settings).err() {
         Some(EngineError::Unsupported(reason)) => reason,
         other => panic!("{settings:?}: {other:?}"),
@@ -90,7 +90,7 @@ pub fn unsupported<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> 
 }
 
 /// Why what is asked makes no sense to an engine.
-pub fn senseless<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> String {
+pub fn senseless<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settings) -> String {
     match E::load(bundle, settings).err() {
         Some(EngineError::Input(reason)) => reason,
         other => panic!("{settings:?}: {other:?}"),

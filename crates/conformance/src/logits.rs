@@ -1,6 +1,6 @@
 //! Logits of an engine, beside others.
 
-use engine::{HiddenStates, InferenceEngine, Want};
+use engine::{Decode, HiddenStates, InferenceEngine, Want};
 
 use crate::models::Reference;
 
@@ -29,7 +29,11 @@ pub fn argmax(logits: &[f32]) -> u32 {
 }
 
 /// Logits of all positions of `rows`, which are of one length, appended `piece` positions at a time.
-pub fn logits_in_pieces<E: InferenceEngine>(engine: &mut E, rows: &[&[u32]], piece: usize) -> Vec<f32> {
+pub fn logits_in_pieces<E: InferenceEngine + Decode>(
+    engine: &mut E,
+    rows: &[&[u32]],
+    piece: usize,
+) -> Vec<f32> {
     let positions = rows[0].len();
     engine.begin(rows.len(), positions).expect("begins");
     let mut logits = vec![Vec::new(); rows.len()];
@@ -46,7 +50,12 @@ pub fn logits_in_pieces<E: InferenceEngine>(engine: &mut E, rows: &[&[u32]], pie
 
 /// Holds an engine that rounds to `reference`, one position at a time, five, and all at once: logits are that near, and
 /// so is the chosen token's to the largest.
-pub fn check_follows<E: InferenceEngine>(engine: &mut E, reference: &Reference, tolerance: f32, case: &str) {
+pub fn check_follows<E: InferenceEngine + Decode>(
+    engine: &mut E,
+    reference: &Reference,
+    tolerance: f32,
+    case: &str,
+) {
     let vocabulary = reference.logits.len() / reference.tokens.len();
     for piece in [1, 5, reference.positions] {
         let logits = logits_in_pieces(engine, &reference.rows(), piece);

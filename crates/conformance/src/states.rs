@@ -1,6 +1,6 @@
 //! What a worker is held to in masked diffusion: the states of an independent implementation.
 
-use engine::InferenceEngine;
+use engine::{Decode, InferenceEngine};
 use protocol::Event;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::models::{Model, threads};
 
 /// Denoises the reference's prompt at temperature 0 with every algorithm that has states there, and asks for exactly
 /// these states.
-pub(crate) fn check_states<E: InferenceEngine>(model: &Model) {
+pub(crate) fn check_states<E: InferenceEngine + Decode>(model: &Model) {
     let bytes = std::fs::read(model.source.join("reference.safetensors")).expect("readable");
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a valid reference file");
     let told = header.metadata().as_ref().expect("it says how it was made");
@@ -27,9 +27,11 @@ pub(crate) fn check_states<E: InferenceEngine>(model: &Model) {
         let denoise = json!({
             "steps": steps, "algorithm": algorithm, "temperature": 0.0, "alg_temp": 0.0, "eps": number("eps"), "seed": 0
         });
-        let task = json!({
-            "kind": "generate", "prompts": [[prompt]], "new_tokens": number("new_tokens") as usize, "denoise": denoise
+        let work = json!({
+            "kind": "denoise", "cases": [{ "prompts": [prompt] }], "new_tokens": number("new_tokens") as usize,
+            "forced": false, "how": denoise
         });
+        let task = json!({ "kind": "answer", "work": work });
         let (tokens, unmasked) = generated::<E>(model, &task);
         let ours = protocol::states(&prompt, &tokens, &unmasked, mask, steps).concat();
         assert_eq!(ours, expected, "states of {}", algorithm.name());
@@ -39,7 +41,7 @@ pub(crate) fn check_states<E: InferenceEngine>(model: &Model) {
 }
 
 /// The tokens and the steps that unmask them, as a worker of `E` answers.
-fn generated<E: InferenceEngine>(model: &Model, task: &Value) -> (Vec<u32>, Vec<u32>) {
+fn generated<E: InferenceEngine + Decode>(model: &Model, task: &Value) -> (Vec<u32>, Vec<u32>) {
     let job = json!({
         "protocol": protocol::VERSION,
         "bundle": model.bundle.directory(),
@@ -50,10 +52,10 @@ fn generated<E: InferenceEngine>(model: &Model, task: &Value) -> (Vec<u32>, Vec<
     let served = worker::serve::<E>(&job.to_string(), &mut std::io::empty(), 0, &mut output);
     served.unwrap_or_else(|error| panic!("{}: {error}", E::FRAMEWORK));
     let mut events = output.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    let generated = events.find_map(|event| match event {
-        Event::Generated(generated) => Some(generated),
+    let answered = events.find_map(|event| match event {
+        Event::Answered(answered) => Some(answered),
         _ => None,
     });
-    let mut generated = generated.expect("it says what it generated");
-    (generated.tokens.remove(0).remove(0), generated.unmasked.remove(0).remove(0))
+    let output = answered.expect("it says what it generated").outputs.remove(0);
+    (output.tokens()[0].clone(), output.unmasked()[0].clone())
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use engine::{Bundle, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want};
+use engine::{Bundle, Decode, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want};
 
 use crate::logits::{TOLERANCE, argmax, check_hidden_states, logits_in_pieces, max_abs_difference};
 use crate::models::{Model, Reference};
 
 /// Holds an f32 engine to a model's reference.
-pub fn check_model<E: InferenceEngine>(model: &Model, settings: &Settings) {
+pub fn check_model<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) {
     let Model { bundle, reference, .. } = model;
     let mut engine = E::load(bundle, settings).expect("loads");
     assert_eq!(engine.in_effect().weights, settings.precision, "observed precision is the one asked for");
@@ -32,7 +32,7 @@ pub fn check_model<E: InferenceEngine>(model: &Model, settings: &Settings) {
 
 /// Holds a framework that does not compute every feature to the reference where it computes all of the model's; else it
 /// must refuse the model by name, or a context longer than the model's window. Says whether it computed the model.
-pub(crate) fn check_or_refused<E: InferenceEngine>(model: &Model, settings: &Settings) -> bool {
+pub(crate) fn check_or_refused<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) -> bool {
     let refused = |error: Option<EngineError>| match error {
         Some(EngineError::Unsupported(reason)) => assert!(reason.contains("does not compute"), "{reason}"),
         other => panic!("a feature that is not computed is refused: {other:?}"),
@@ -55,7 +55,7 @@ pub(crate) fn check_or_refused<E: InferenceEngine>(model: &Model, settings: &Set
 }
 
 /// Holds an f32 engine to the reference of a model that attends both ways, as [`check_model`] does others.
-pub(crate) fn check_both_ways<E: InferenceEngine>(model: &Model, settings: &Settings) {
+pub(crate) fn check_both_ways<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) {
     let reference = &model.reference;
     let mut engine = E::load(&model.bundle, settings).expect("loads");
     assert_eq!(engine.in_effect().kv_cache_policy, KvCachePolicy::None, "nothing is kept between passes");
@@ -82,7 +82,7 @@ pub(crate) fn check_both_ways<E: InferenceEngine>(model: &Model, settings: &Sett
 /// Holds an engine that computes in f32 and keeps keys and values in each element type to a model's reference, one
 /// position at a time and all at once. In 16 bits the logits of the tiny models move by up to some ten units of the last
 /// place.
-pub fn check_caches<E: InferenceEngine>(model: &Model, settings: &Settings) {
+pub fn check_caches<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) {
     let reference = &model.reference;
     let expected = &reference.logits[..reference.logits.len() / reference.batch];
     let mut sizes = Vec::new();
@@ -108,7 +108,12 @@ pub fn check_caches<E: InferenceEngine>(model: &Model, settings: &Settings) {
 }
 
 /// These of the reference's sequences together, so many positions at a time.
-fn logits_match<E: InferenceEngine>(engine: &mut E, r: &Reference, piece: usize, sequences: Range<usize>) {
+fn logits_match<E: InferenceEngine + Decode>(
+    engine: &mut E,
+    r: &Reference,
+    piece: usize,
+    sequences: Range<usize>,
+) {
     let each = r.logits.len() / r.batch;
     let logits = logits_in_pieces(engine, &r.rows()[sequences.clone()], piece);
     let difference = max_abs_difference(&logits, &r.logits[sequences.start * each..sequences.end * each]);
@@ -118,7 +123,7 @@ fn logits_match<E: InferenceEngine>(engine: &mut E, r: &Reference, piece: usize,
     );
 }
 
-fn hidden_states_match<E: InferenceEngine>(engine: &mut E, r: &Reference, settings: &Settings) {
+fn hidden_states_match<E: InferenceEngine + Decode>(engine: &mut E, r: &Reference, settings: &Settings) {
     if !settings.hidden_states {
         return;
     }
@@ -131,7 +136,7 @@ fn hidden_states_match<E: InferenceEngine>(engine: &mut E, r: &Reference, settin
     }
 }
 
-fn last_is_the_last_of_all<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+fn last_is_the_last_of_all<E: InferenceEngine + Decode>(engine: &mut E, r: &Reference) {
     let vocabulary = r.logits.len() / r.tokens.len();
     engine.begin(r.batch, r.positions).expect("begins");
     let logits = engine.append(&r.tokens, Want::Last).expect("appends");
@@ -140,7 +145,7 @@ fn last_is_the_last_of_all<E: InferenceEngine>(engine: &mut E, r: &Reference) {
     assert!(difference <= TOLERANCE, "last logits differ by {difference}");
 }
 
-fn a_batch_gives_what_each_gives_alone<E: InferenceEngine>(engine: &mut E, r: &Reference) {
+fn a_batch_gives_what_each_gives_alone<E: InferenceEngine + Decode>(engine: &mut E, r: &Reference) {
     // Four different prompts of one length, cut from the reference's two rows.
     let length = r.positions / 2;
     let prompts: Vec<&[u32]> =
@@ -151,7 +156,7 @@ fn a_batch_gives_what_each_gives_alone<E: InferenceEngine>(engine: &mut E, r: &R
     assert!(difference <= TOLERANCE, "a batch of four differs by {difference}");
 }
 
-fn greedy_matches<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
+fn greedy_matches<E: InferenceEngine + Decode>(engine: &mut E, bundle: &Bundle, r: &Reference) {
     let capacity = (r.positions + r.greedy.len()).min(bundle.config().max_positions);
     engine.begin(1, capacity).expect("begins");
     let mut next = argmax(engine.append(r.rows()[0], Want::Last).expect("appends"));
@@ -166,7 +171,11 @@ fn greedy_matches<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Refer
 /// The size of the KV cache, where an engine reports one. It must hold keys and values of every filled position, in
 /// the element type that the engine reports, and as much for each sequence. It may hold more: kernels want heads
 /// padded, and a cache that grows may have room ahead. A preallocated cache has all of its size from the beginning.
-fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
+fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine + Decode>(
+    engine: &mut E,
+    bundle: &Bundle,
+    r: &Reference,
+) {
     let config = bundle.config();
     let element = engine.in_effect().kv_cache.element().bytes();
     let least =
@@ -188,7 +197,7 @@ fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine>(engine: &mut E, bund
     assert_eq!(told[1], 2 * told[0], "two sequences take twice the KV cache of one");
 }
 
-fn bad_input_is_refused<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: &Reference) {
+fn bad_input_is_refused<E: InferenceEngine + Decode>(engine: &mut E, bundle: &Bundle, r: &Reference) {
     let config = bundle.config();
     let refused = |result: Result<(), EngineError>, rule: &str| match result {
         Err(EngineError::Input(_)) => {}
@@ -210,7 +219,7 @@ fn bad_input_is_refused<E: InferenceEngine>(engine: &mut E, bundle: &Bundle, r: 
 /// Checks a framework's own profiler over a prefill and a decode step: each part of the model is told in both, every
 /// event is complete, and it ends once. `in_layer` are the names of a layer's parts. `settings` are those of
 /// [`InferenceEngine::profiled`].
-pub fn check_profile<E: InferenceEngine>(bundle: &Bundle, settings: &Settings, in_layer: &[&str]) {
+pub fn check_profile<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settings, in_layer: &[&str]) {
     let mut engine = E::load(bundle, settings).expect("loads");
     engine.begin_profile().expect("has a profiler");
     engine.begin(1, 3).expect("begins");

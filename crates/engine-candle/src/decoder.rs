@@ -15,7 +15,7 @@ pub(crate) trait Decoder: std::fmt::Debug {
     /// Room for `batch` sequences of `capacity` tokens, in place of what there was.
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
-    /// As [`engine::InferenceEngine::kv_cache_bytes`].
+    /// As [`engine::Decode::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 
     /// Where keys and values are, as [`engine::HandOver::export`] has it; `None` where there are none, or not in f32 in
@@ -41,7 +41,7 @@ pub(crate) fn policy(config: &ModelConfig) -> KvCachePolicy {
     if config.causal { KvCachePolicy::Preallocated } else { KvCachePolicy::None }
 }
 
-/// As [`engine::InferenceEngine::kv_cache_bytes`]. What is not kept is no cache.
+/// As [`engine::Decode::kv_cache_bytes`]. What is not kept is no cache.
 pub(crate) fn cache_bytes(config: &ModelConfig, caches: &[Cache]) -> Option<u64> {
     config.causal.then(|| caches.iter().map(Cache::bytes).sum())
 }

@@ -24,8 +24,8 @@ mod weight;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use engine::{
-    Bench, Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings, Want,
-    check_append, check_begin,
+    Bench, Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings,
+    Want, check_append, check_begin,
 };
 
 use bench::CandleBench;
@@ -99,6 +99,23 @@ impl InferenceEngine for Candle {
         self.decoder.in_effect()
     }
 
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+        let device = device(settings.device)?;
+        let bench = CandleBench::new(&device, settings.precision, bytes).map_err(framework)?;
+        Ok(Some(Box::new(bench)))
+    }
+
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        let text = "candle has no profiler, so its own events are not here.";
+        Err(EngineError::Unsupported(text.into()))
+    }
+
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Candle {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(self.decoder.config(), batch, capacity)?;
         if (self.batch, self.capacity) != (batch, capacity) {
@@ -122,17 +139,6 @@ impl InferenceEngine for Candle {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.decoder.kv_cache_bytes()
-    }
-
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
-        let device = device(settings.device)?;
-        let bench = CandleBench::new(&device, settings.precision, bytes).map_err(framework)?;
-        Ok(Some(Box::new(bench)))
-    }
-
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
-        let text = "candle has no profiler, so its own events are not here.";
-        Err(EngineError::Unsupported(text.into()))
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

@@ -6,7 +6,7 @@ mod part;
 
 use bundle::ModelConfig;
 use engine::{
-    Bundle, Device, EngineError, HandedOver, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Bundle, Decode, Device, EngineError, HandedOver, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Runtime, Settings, Want, check_append, check_begin, check_causal,
 };
 use engine_candle::Candle;
@@ -87,6 +87,12 @@ impl InferenceEngine for Hybrid {
         }
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Hybrid {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
         match &mut self.engines {

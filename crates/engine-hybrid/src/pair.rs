@@ -41,7 +41,7 @@ impl Pair {
         &self.parts
     }
 
-    /// As [`engine::InferenceEngine::begin`].
+    /// As [`engine::Decode::begin`].
     pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         if let Some(present) = &mut self.present
             && (present.batch, present.capacity) == (batch, capacity)
@@ -89,7 +89,7 @@ impl Pair {
         Ok(Some(obstacles.join("; ")))
     }
 
-    /// As [`engine::InferenceEngine::append`], of `count` positions that have been checked.
+    /// As [`engine::Decode::append`], of `count` positions that have been checked.
     pub(crate) fn append(&mut self, tokens: &[u32], count: usize, want: Want) -> Result<&[f32], EngineError> {
         let is_step = count == 1 && self.sizes().2 > 0;
         let by = if is_step { DECODE } else { PREFILL };

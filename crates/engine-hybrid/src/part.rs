@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use engine::{
-    Bundle, CacheMemory, EngineError, HandOver, HiddenStates, InEffect, InferenceEngine, Settings, Want,
+    Bundle, CacheMemory, Decode, EngineError, HandOver, HiddenStates, InEffect, InferenceEngine, Settings,
+    Want,
 };
 use engine_candle::Candle;
 use engine_ort::Ort;
@@ -93,19 +94,19 @@ impl<E: HandOver> Part for E {
     }
 
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        InferenceEngine::begin(self, batch, capacity)
+        Decode::begin(self, batch, capacity)
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        InferenceEngine::append(self, tokens, want)
+        Decode::append(self, tokens, want)
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        InferenceEngine::kv_cache_bytes(self)
+        Decode::kv_cache_bytes(self)
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        InferenceEngine::hidden_states(self)
+        Decode::hidden_states(self)
     }
 
     fn export(&mut self) -> Result<CacheMemory, EngineError> {

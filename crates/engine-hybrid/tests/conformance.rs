@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use conformance::{Model, Reference, argmax, at, check_model, senseless, tiny, unsupported, with_options};
-use engine::{Device, InferenceEngine, Precision, Settings, Want};
+use engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
 use engine_hybrid::Hybrid;
 
 const PAIRS: [(&str, &str); 6] = [

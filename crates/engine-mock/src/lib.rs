@@ -47,8 +47,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Bench, Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Profile, Runtime,
-    Settings, Want, check_append, check_begin,
+    Bench, Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Profile,
+    Runtime, Settings, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -189,6 +189,28 @@ impl InferenceEngine for Mock {
         }
     }
 
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+        Ok(Some(Box::new(PlayedBench::new(settings, bytes)?)))
+    }
+
+    fn gpu_allocated_bytes(&self) -> Option<u64> {
+        self.gpu.as_ref()?.allocated_bytes()
+    }
+
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        self.profiler.begin(&self.script)
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        self.profiler.end()
+    }
+
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Mock {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
@@ -240,25 +262,9 @@ impl InferenceEngine for Mock {
         Ok(&self.logits)
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
-        Ok(Some(Box::new(PlayedBench::new(settings, bytes)?)))
-    }
-
     fn kv_cache_bytes(&self) -> Option<u64> {
         let bytes = size_of_val(self.kv_cache.as_slice()) as u64;
         (bytes > 0).then_some(bytes)
-    }
-
-    fn gpu_allocated_bytes(&self) -> Option<u64> {
-        self.gpu.as_ref()?.allocated_bytes()
-    }
-
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
-        self.profiler.begin(&self.script)
-    }
-
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        self.profiler.end()
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

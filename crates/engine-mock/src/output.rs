@@ -15,7 +15,7 @@ pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
         fault: option("fault").and_then(|name| name.parse().ok()),
         leave_out: option("leave_out").map(str::to_owned),
         say: option("say").map(readings).unwrap_or_default(),
-        cases: job.pointer("/task/cases").cloned().unwrap_or_default(),
+        cases: job.pointer("/task/work/cases").cloned().unwrap_or_default(),
     };
     if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
 }
@@ -65,7 +65,10 @@ impl Changed {
         }
         if echoes && kind == "sample" {
             let case = event["case"].as_u64().unwrap_or_default() as usize;
-            event["tokens"] = cases[case]["trace"].clone();
+            let output = &mut event["output"];
+            let of_steps = output.get("steps").is_some();
+            let tokens = if of_steps { &mut output["steps"]["tokens"] } else { &mut output["tokens"] };
+            *tokens = cases[case]["trace"].clone();
         }
         for (place, value) in say {
             let Some(pointer) = place.strip_prefix(&kind).filter(|rest| rest.starts_with('/')) else {

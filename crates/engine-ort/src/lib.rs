@@ -14,8 +14,8 @@ mod tests;
 use std::path::Path;
 
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Profile,
-    Runtime, Settings, Want,
+    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
+    Profile, Runtime, Settings, Want,
 };
 use onnx::{Attention, DataType};
 
@@ -62,6 +62,32 @@ impl InferenceEngine for Ort {
         self.in_effect.clone()
     }
 
+    fn profiled(settings: Settings, directory: &Path) -> Settings {
+        options::with_profile(settings, directory)
+    }
+
+    /// The profile has been running since the load.
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        match self.model.options.profile {
+            Some(_) => Ok(()),
+            None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
+        }
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        let start_ns = self.model.session.profiling_start_ns().map_err(framework)?;
+        let file = self.model.end_profile().ok_or_else(|| {
+            EngineError::Input("end_profile without begin_profile, or for the second time".into())
+        })?;
+        profile::read(&file.map_err(EngineError::Framework)?, start_ns)
+    }
+
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Ort {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         engine::check_begin(&self.model.config, batch, capacity)?;
         match &mut self.sequences {
@@ -89,26 +115,6 @@ impl InferenceEngine for Ort {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.sequences.as_ref().and_then(Sequences::cache_bytes)
-    }
-
-    fn profiled(settings: Settings, directory: &Path) -> Settings {
-        options::with_profile(settings, directory)
-    }
-
-    /// The profile has been running since the load.
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
-        match self.model.options.profile {
-            Some(_) => Ok(()),
-            None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
-        }
-    }
-
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        let start_ns = self.model.session.profiling_start_ns().map_err(framework)?;
-        let file = self.model.end_profile().ok_or_else(|| {
-            EngineError::Input("end_profile without begin_profile, or for the second time".into())
-        })?;
-        profile::read(&file.map_err(EngineError::Framework)?, start_ns)
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

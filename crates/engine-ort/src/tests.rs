@@ -7,7 +7,7 @@ use conformance::{
     max_abs_difference, tiny,
 };
 use engine::{
-    Bundle, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
+    Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
 };
 use onnx::{Attention, Rotation};
 
@@ -47,6 +47,12 @@ impl InferenceEngine for Padded {
         self.0.in_effect()
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Padded {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         self.0.begin(batch, capacity)
     }

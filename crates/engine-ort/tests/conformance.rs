@@ -4,7 +4,7 @@ use conformance::{
     Model, at, check_architectures, check_diffusion, check_model, check_profile, senseless, tiny,
     unsupported, with_options,
 };
-use engine::{Bundle, InferenceEngine, Precision, Settings, Want};
+use engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
 
 fn settings() -> Settings {

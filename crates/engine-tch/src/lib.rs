@@ -23,8 +23,8 @@ mod sequences;
 mod shim;
 
 use engine::{
-    Bench, Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Profile, Runtime, Settings, Want, check_append, check_begin,
+    Bench, Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Precision, Profile, Runtime, Settings, Want, check_append, check_begin,
 };
 use tch::{Kind, Tensor};
 
@@ -96,6 +96,27 @@ impl InferenceEngine for Tch {
         Ok(Some(Box::new(bench)))
     }
 
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        profile::begin()?;
+        self.model.set_marked(true);
+        Ok(())
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        if !self.model.set_marked(false) {
+            return Err(EngineError::Input(
+                "end_profile without begin_profile, or for the second time".into(),
+            ));
+        }
+        profile::end()
+    }
+
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Tch {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(self.model.config(), batch, capacity)?;
         match &mut self.sequences {
@@ -127,21 +148,6 @@ impl InferenceEngine for Tch {
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.sequences.as_ref().and_then(Sequences::cache_bytes)
-    }
-
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
-        profile::begin()?;
-        self.model.set_marked(true);
-        Ok(())
-    }
-
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        if !self.model.set_marked(false) {
-            return Err(EngineError::Input(
-                "end_profile without begin_profile, or for the second time".into(),
-            ));
-        }
-        profile::end()
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

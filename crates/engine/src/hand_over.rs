@@ -6,18 +6,18 @@
 
 use std::ops::Range;
 
-use crate::{EngineError, InferenceEngine};
+use crate::{Decode, EngineError, InferenceEngine};
 
 /// An engine whose sequences another one can continue, and that can continue another's. In f32 and in main memory alone:
 /// its loader sees to that.
-pub trait HandOver: InferenceEngine {
+pub trait HandOver: InferenceEngine + Decode {
     /// Where keys and values of the present sequences are, all of their capacity. They stay there until the engine
     /// begins sequences of another size, or other memory is lent to it, or it is dropped.
     ///
-    /// Errors with [`EngineError::Input`] before [`begin`](InferenceEngine::begin).
+    /// Errors with [`EngineError::Input`] before [`begin`](Decode::begin).
     fn export(&mut self) -> Result<CacheMemory, EngineError>;
 
-    /// As [`begin`](InferenceEngine::begin), but keys and values are kept in `memory`, which another engine owns. A
+    /// As [`begin`](Decode::begin), but keys and values are kept in `memory`, which another engine owns. A
     /// later `begin` of an equal size goes on using it.
     ///
     /// [`EngineError::Unsupported`] where this engine cannot compute on memory of that owner or of that layout; the
@@ -154,28 +154,6 @@ impl CacheMemory {
         }
         Ok(bytes)
     }
-}
-
-/// What a hand-over did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOver {
-    /// Bytes of keys and values that were copied; 0 where both engines keep them in the same memory.
-    pub bytes: u64,
-    /// Addresses of the first layer's keys in the engine that had them, and in the one that has them now.
-    pub addresses: [usize; 2],
-}
-
-/// Two engines behind one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hybrid {
-    /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
-    pub prefill: String,
-    pub decode: String,
-    /// Why one of them computes everything, in a sentence's second half; then both names are that one's.
-    pub alone: Option<String>,
-    /// Why keys and values of the present sequences are copied; `None` where both engines keep them in the same memory,
-    /// and where there are no sequences yet.
-    pub obstacle: Option<String>,
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 
 mod bench;
 mod checks;
+mod decode;
 mod hand_over;
 mod profile;
 
@@ -19,7 +20,8 @@ use std::collections::BTreeMap;
 pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
 pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
-pub use hand_over::{CacheMemory, HandOver, HandedOver, Hybrid, Plane};
+pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
+pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
 /// Where the computation runs.
@@ -51,7 +53,7 @@ pub struct Settings {
     pub threads: usize,
     /// Whether the framework's graph optimisation or JIT may be used, where it has one.
     pub jit: bool,
-    /// Whether [`InferenceEngine::hidden_states`] will be asked for. Where keeping them costs
+    /// Whether [`Decode::hidden_states`] will be asked for. Where keeping them costs
     /// speed, an engine keeps them only then.
     pub hidden_states: bool,
     /// At a quantised precision, multiply by the dequantised weights in f32, however much faster the
@@ -139,24 +141,6 @@ pub struct InEffect {
     pub kernels: Vec<String>,
 }
 
-/// Which logits [`InferenceEngine::append`] computes and returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    /// Logits of the last appended position alone: the output head runs over one row a sequence.
-    Last,
-    /// Logits of every appended position.
-    All,
-}
-
-/// Hidden states of the last `append`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HiddenStates {
-    /// `layers[0]` are the embeddings, `layers[i]` the residual stream after layer i; the last one
-    /// is taken after the final norm, as Hugging Face transformers has it. Each `[batch, positions,
-    /// hidden]`, row-major f32.
-    pub layers: Vec<Vec<f32>>,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// This engine cannot do what was asked; the text says why, for people.
@@ -172,10 +156,10 @@ pub enum EngineError {
     Framework(String),
 }
 
-/// A framework, ready to run one model.
+/// A framework, ready to run one model: what every framework does. What a model does is a capability, a trait of its own
+/// ([`Decode`]).
 ///
-/// The worker's order of calls: [`runtime`](Self::runtime) once, [`load`](Self::load) once, then any
-/// number of times [`begin`](Self::begin) followed by [`append`](Self::append)s.
+/// The worker's order of calls: [`runtime`](Self::runtime) once, [`load`](Self::load) once, then those of a capability.
 pub trait InferenceEngine: Sized {
     /// Name of the framework, for example `candle`.
     const FRAMEWORK: &'static str;
@@ -208,59 +192,17 @@ pub trait InferenceEngine: Sized {
     /// What is in effect now. Not timed.
     fn in_effect(&self) -> InEffect;
 
-    /// Forgets all earlier sequences and prepares `batch` new ones, all of the same length
-    /// throughout, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
-    /// be reused. Anything that depends on the capacity (cache, rotary tables) is allocated here, never
-    /// in `append`. Timed as part of the first token, unless tokens that are not timed come first.
-    ///
-    /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
-    /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`].
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
-
-    /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
-    /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for
-    /// [`Want::All`]. Several appends give what one long one gives.
-    ///
-    /// The result is complete on return: an engine on a GPU has synchronised and copied. The slice
-    /// borrows the engine's own buffer where that saves a copy. This call is what is timed as prefill
-    /// (n > 1) and decode (n = 1).
-    ///
-    /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
-    /// capacity: see [`check_append`].
-    ///
-    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one piece,
-    /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
-
-    /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
-    /// whatever room and padding they have; `None` if the engine cannot tell, or has no sequences. Not timed.
-    ///
-    /// Read from the buffers, not computed from the model's shapes: those it is compared with.
-    fn kv_cache_bytes(&self) -> Option<u64> {
-        None
-    }
-
     /// Most bytes that the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the framework
     /// does not tell. Not timed.
     fn gpu_allocated_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// The engines behind this one, if it is two ([`HandOver`]).
-    fn hybrid(&self) -> Option<Hybrid> {
-        None
-    }
-
-    /// Hands keys and values of the present sequences to the engine that computes steps of one token, where another
-    /// one read the prompt. `append` would do it itself: it is called before the first step so that it can be timed
-    /// apart. `None` where one engine computes everything.
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
-        Ok(None)
-    }
-
-    /// Hidden states of the last `append`, if [`Settings::hidden_states`] was set at load.
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        Err(EngineError::Unsupported(format!("{} gives no access to hidden states", Self::FRAMEWORK)))
+    /// This engine as a decoder. An engine that has no such capability leaves this out, and refuses so.
+    ///
+    /// Errors with [`EngineError::Unsupported`] where it has none.
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Err(EngineError::Unsupported(format!("{} continues no tokens here", Self::FRAMEWORK)))
     }
 
     /// The settings to load with if the run is to be profiled: for what the framework's profiler must know before. It

@@ -76,7 +76,12 @@ impl Fact {
         serde_json::from_str(line).map_err(|error| {
             let text = error.to_string();
             let end = text.rfind(" at line ").unwrap_or(text.len());
-            format!("not a fact of a run: {}", &text[..end])
+            let hint = if line.contains("\"first_token_ns\"") {
+                " (it is of a worker before protocol 8: measure again)"
+            } else {
+                ""
+            };
+            format!("not a fact of a run: {}{hint}", &text[..end])
         })
     }
 }

@@ -2,7 +2,7 @@
 //! more than any machine has. A worker that reports one has told nothing that could be believed, whether it reports it now
 //! or a journal says that it did.
 
-use protocol::{CaseSample, Event, Loaded, Memory, Probed, Usage};
+use protocol::{Event, Loaded, Marks, Memory, Output, Probed, Sample, Usage};
 use serde_json::Value;
 
 use crate::fact::Probe;
@@ -22,7 +22,7 @@ const JOULES: f64 = 1e12;
 /// A reading that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impossible {
-    /// The field of the event, as in `iterations[0].cases[0].gaps_ns`.
+    /// The field of the event, as in `iterations[0].cases[0].marks_ns`.
     pub field: String,
     pub value: String,
     /// The values that can be.
@@ -71,7 +71,7 @@ pub fn is_possible(probe: &Probe) -> bool {
 }
 
 /// The same of the answer to a turn.
-fn answer(sample: &CaseSample) -> Option<String> {
+fn answer(sample: &Sample) -> Option<String> {
     let mut check = Check { event: "sample", ..Check::default() };
     check.case(sample);
     check.sentence()
@@ -154,7 +154,7 @@ impl Check {
             Event::Loaded(loaded) => self.loaded(loaded),
             Event::ColdStart(cold) => {
                 self.event = "cold_start";
-                self.request(cold.first_token_ns, &cold.gaps_ns);
+                self.marks("marks_ns", &cold.marks_ns);
                 self.within("since_spawn_ns", cold.since_spawn_ns, DAY);
                 self.memory(&cold.memory);
             }
@@ -171,7 +171,7 @@ impl Check {
             }
             Event::Sample(answer) => {
                 self.event = "sample";
-                self.case(&answer.sample);
+                self.case(answer);
             }
             Event::Usage(usage) => self.usage(usage),
             Event::Probed(probed) => self.probed(probed),
@@ -221,17 +221,34 @@ impl Check {
         probed.multiply_adds_ns.iter().for_each(|&ns| self.within("multiply_adds_ns", Some(ns), DAY));
     }
 
-    fn case(&mut self, case: &CaseSample) {
-        self.request(case.first_token_ns, &case.gaps_ns);
-        case.sampler_ns.iter().for_each(|&ns| self.at_most("sampler_ns", Some(ns), DAY));
+    fn case(&mut self, case: &Sample) {
+        self.marks("marks_ns", &case.marks_ns);
+        if let Output::Steps(steps) = &case.output {
+            self.within_steps(&steps.passes_ns, &case.marks_ns);
+        }
     }
 
-    /// All of a request happens within a day, too.
-    fn request(&mut self, first_token_ns: u64, gaps_ns: &[u64]) {
-        self.within("first_token_ns", Some(first_token_ns), DAY);
-        gaps_ns.iter().for_each(|&ns| self.within("gaps_ns", Some(ns), DAY));
-        let all = gaps_ns.iter().fold(first_token_ns, |sum, &ns| sum.saturating_add(ns));
-        self.at_most("the sum of gaps_ns", Some(all), DAY);
+    /// There is one, and each is later than the one before.
+    fn marks(&mut self, name: &str, marks: &Marks) {
+        self.refuse(name, marks.0.is_empty().then_some("empty"), format_args!("one mark or more"));
+        for (place, &ns) in marks.0.iter().enumerate() {
+            let before = place.checked_sub(1).map_or(0, |before| marks.0[before]);
+            let is_odd = ns <= before || ns > DAY;
+            self.refuse(name, is_odd.then_some(ns), format_args!("{} to {DAY}", before.saturating_add(1)));
+        }
+    }
+
+    /// The pass of a step is over within the step.
+    fn within_steps(&mut self, passes_ns: &[u64], marks: &Marks) {
+        let (passes, steps) = (passes_ns.len(), marks.len());
+        let of_others = (passes != steps).then(|| format!("a list of {passes}"));
+        self.refuse("output.steps.passes_ns", of_others, format_args!("one for each of {steps} marks"));
+        let mut before = 0;
+        for (&ns, &end) in passes_ns.iter().zip(&marks.0) {
+            let is_odd = ns < before || ns > end;
+            self.refuse("output.steps.passes_ns", is_odd.then_some(ns), format_args!("{before} to {end}"));
+            before = end;
+        }
     }
 
     fn memory(&mut self, memory: &Memory) {
@@ -328,12 +345,27 @@ mod tests {
     }
 
     #[test]
-    fn gaps_whose_sum_would_overflow_are_refused() {
-        let sample = CaseSample { first_token_ns: 1, gaps_ns: vec![DAY, DAY], ..CaseSample::default() };
-        let said = reading(&Event::Sample(protocol::Sample { case: 0, sample })).unwrap();
-        assert!(said.contains("the sum of gaps_ns"), "{said}");
-        let cold = protocol::ColdStart { first_token_ns: 1, gaps_ns: vec![1, 0], ..Default::default() };
-        assert!(reading(&Event::ColdStart(cold)).is_some_and(|said| said.ends_with("gaps_ns is 0")));
+    fn marks_are_later_each_than_the_one_before_and_within_a_day() {
+        let said = |marks: &[u64]| {
+            let sample = Sample { marks_ns: Marks(marks.to_vec()), ..Sample::default() };
+            reading(&Event::Sample(sample))
+        };
+        assert_eq!(said(&[1, 2, DAY]), None);
+        assert!(said(&[]).is_some_and(|said| said.ends_with("marks_ns is empty")));
+        for (marks, value) in [(&[0][..], 0), (&[3, 3], 3), (&[3, 2], 2), (&[1, DAY + 1], DAY + 1)] {
+            let said = said(marks).unwrap();
+            assert!(said.ends_with(&format!("marks_ns is {value}")), "{said}");
+        }
+        let steps = |passes_ns: &[u64]| {
+            let output =
+                Output::Steps(protocol::Steps { passes_ns: passes_ns.to_vec(), ..Default::default() });
+            reading(&Event::Sample(Sample { marks_ns: Marks(vec![5, 9]), output, ..Sample::default() }))
+        };
+        assert_eq!(steps(&[4, 7]), None);
+        assert!(steps(&[4]).is_some_and(|said| said.ends_with("passes_ns is a list of 1")));
+        assert!(steps(&[4, 10]).is_some_and(|said| said.ends_with("passes_ns is 10")), "beyond its step");
+        let cold = protocol::ColdStart { marks_ns: Marks(vec![1, 1]), ..Default::default() };
+        assert!(reading(&Event::ColdStart(cold)).is_some_and(|said| said.ends_with("marks_ns is 1")));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use foreign::{Foreign, ForeignText};
 use protocol::{
-    CaseSample, ColdStart, Event, FileIdentity, Hello, Iteration, Loaded, Memory, Started, Usage, WarmupDone,
+    ColdStart, Event, FileIdentity, Hello, Iteration, Loaded, Memory, Sample, Started, Usage, WarmupDone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -137,11 +137,9 @@ pub struct Turn {
     pub repeat: usize,
     /// Place within the block's order, from 0.
     pub position: usize,
-    /// Number of the prompt.
-    pub case: usize,
     /// Whether its figures count. Those of a block that was done again, or of the pilot, do not.
     pub stands: bool,
-    pub sample: CaseSample,
+    pub sample: Sample,
     /// From the driver's line to the answer, of each slice of the request, in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_ns: Vec<u64>,
@@ -149,8 +147,8 @@ pub struct Turn {
 
 impl Turn {
     /// The only turn of its block, which counts.
-    pub fn alone(block: usize, case: usize, sample: CaseSample) -> Turn {
-        Turn { block, repeat: 0, position: 0, case, stands: true, sample, seen_ns: Vec::new() }
+    pub fn alone(block: usize, sample: Sample) -> Turn {
+        Turn { block, repeat: 0, position: 0, stands: true, sample, seen_ns: Vec::new() }
     }
 }
 
@@ -298,12 +296,12 @@ impl Run {
     event!(usage, Usage, Usage);
 
     /// The measured requests that count, each with the number of its case, in order.
-    pub fn requests(&self) -> impl Iterator<Item = (usize, &CaseSample)> {
-        self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.case, &turn.sample))
+    pub fn requests(&self) -> impl Iterator<Item = (usize, &Sample)> {
+        self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.sample.case, &turn.sample))
     }
 
     /// Every measured request, also those of blocks that were done again.
-    pub fn all_requests(&self) -> Vec<&CaseSample> {
+    pub fn all_requests(&self) -> Vec<&Sample> {
         let aside = self.turns.iter().filter(|turn| !turn.stands).map(|turn| &turn.sample);
         self.requests().map(|(_, sample)| sample).chain(aside).collect()
     }
@@ -343,7 +341,8 @@ impl Run {
     /// the end of a phase. `None` where the system or the GPU's driver does not tell.
     pub fn peak_bytes(&self) -> Option<u64> {
         if self.device().is_none_or(|device| device == "cpu") {
-            return self.usage()?.peak_bytes.max(self.seen.as_ref().and_then(|seen| seen.peak_bytes));
+            let own = self.usage()?.peak_bytes?;
+            return Some(own.max(self.seen.as_ref().and_then(|seen| seen.peak_bytes).unwrap_or(0)));
         }
         let after_loading = [
             self.loaded().map(|loaded| &loaded.memory),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bundle::{ModelConfig, Precision};
 use foreign::Foreigns;
-use protocol::{Build, CaseSample, Decode, Event, Hello, InEffect, KvCache, Loaded, Usage, Warmup};
+use protocol::{Build, Decode, Event, Hello, InEffect, KvCache, Loaded, Sample, Usage, Warmup};
 
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};
@@ -22,9 +22,10 @@ pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
 }
 
 /// A process with turns: the samples of each iteration's cases.
-pub fn measured(label: &str, round: usize, events: Vec<Event>, iterations: Vec<Vec<CaseSample>>) -> Run {
+pub fn measured(label: &str, round: usize, events: Vec<Event>, iterations: Vec<Vec<Sample>>) -> Run {
     let cases = iterations.into_iter().flat_map(|cases| cases.into_iter().enumerate());
-    let turns = cases.enumerate().map(|(block, (case, sample))| Turn::alone(block, case, sample));
+    let turns =
+        cases.enumerate().map(|(block, (case, sample))| Turn::alone(block, Sample { case, ..sample }));
     Run { turns: turns.collect(), ..run(label, round, events) }
 }
 

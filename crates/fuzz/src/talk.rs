@@ -3,7 +3,7 @@
 use facts::evidence::Fact;
 use facts::run::{Ending, Outcome as Ended, Place, Purpose, Turn};
 use facts::{Evidence, Run, impossible};
-use protocol::{Event, Job, Sample};
+use protocol::{Event, Job};
 use serde_json::Error;
 
 use crate::judged::{judge, labels};
@@ -31,12 +31,11 @@ pub(crate) fn events(input: &[u8]) -> Outcome {
     for (index, mut events) in processes.into_iter().enumerate() {
         let mut turns = Vec::new();
         for event in events.extract_if(.., |event| matches!(event, Event::Sample(_))) {
-            let Event::Sample(Sample { case, sample }) = event else { continue };
+            let Event::Sample(sample) = event else { continue };
             turns.push(Turn {
                 block: turns.len(),
                 repeat: 0,
                 position: 0,
-                case,
                 stands: true,
                 sample,
                 seen_ns: Vec::new(),

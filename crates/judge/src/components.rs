@@ -28,9 +28,9 @@ pub fn of_pairs<'a>(
     let metric = Metric::deciding(plan.generation());
     let mut figures: BTreeMap<&str, BTreeMap<(usize, usize), (usize, f64)>> = BTreeMap::new();
     for (round, label, turn) in turns {
-        let figure = metric.of_request(&turn.sample, Work::request(plan, turn.case));
+        let figure = metric.of_request(&turn.sample, Work::request(plan, turn.sample.case));
         if let Some(figure) = figure.map(f64::ln).filter(|figure| figure.is_finite()) {
-            figures.entry(label).or_default().insert((round, turn.block), (turn.case, figure));
+            figures.entry(label).or_default().insert((round, turn.block), (turn.sample.case, figure));
         }
     }
     let figures: Vec<_> = figures.into_values().collect();
@@ -62,7 +62,7 @@ fn without_cases(mut rounds: Vec<Vec<(usize, f64)>>) -> Vec<Vec<f64>> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample};
 
     use super::*;
     use facts::testing;
@@ -70,9 +70,8 @@ mod tests {
     #[test]
     fn ratios_are_of_turns_in_one_block_and_prompts_are_compared_with_themselves() {
         let turn = |block, case, ms: u64| {
-            let sample =
-                CaseSample { first_token_ns: 1, gaps_ns: vec![ms * 1_000_000], ..CaseSample::default() };
-            Turn::alone(block, case, sample)
+            let marks_ns = Marks::new(1, [ms * 1_000_000]);
+            Turn::alone(block, Sample { case, marks_ns, ..Sample::default() })
         };
         let a = [turn(0, 0, 10), turn(1, 1, 20), turn(2, 0, 20), turn(3, 1, 20)];
         let b = [turn(0, 0, 10), turn(1, 1, 20), turn(2, 0, 10)];

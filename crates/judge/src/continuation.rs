@@ -38,7 +38,11 @@ impl Continuation {
     /// Compares tokens, `[prompt][batch][new tokens]`. `names` are the prompts' names; `tie` is in logits.
     pub fn new(reference: &Reference, tokens: &[Vec<Vec<u32>>], names: &[&str], tie: f32) -> Continuation {
         let mut continuation = Continuation { tokens: 0, common: 0, divergences: Vec::new() };
-        let cases = tokens.iter().zip(&reference.generated.tokens).zip(&reference.logits).zip(names);
+        let cases = tokens
+            .iter()
+            .zip(reference.outputs.iter().map(protocol::Output::tokens))
+            .zip(&reference.logits)
+            .zip(names);
         for (((ours, traces), logits), name) in cases {
             for (sequence, (ours, trace)) in ours.iter().zip(traces).enumerate() {
                 let common = ours.iter().zip(trace).take_while(|(ours, theirs)| ours == theirs).count();
@@ -112,10 +116,7 @@ mod tests {
         let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 7.9995, 3.0, 1.0, 0.0, 0.0, 0.0, 0.0];
         Reference {
             framework: "r".into(),
-            generated: protocol::Generated {
-                tokens: vec![vec![vec![1, 0, 0]]],
-                ..protocol::Generated::default()
-            },
+            outputs: vec![protocol::Output::Tokens(vec![vec![1, 0, 0]])],
             logits: vec![Logits { batch: 1, positions: 4, vocabulary: 3, values }],
             unquantised: None,
         }

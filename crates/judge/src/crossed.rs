@@ -198,7 +198,7 @@ impl Arms {
 #[cfg(test)]
 mod tests {
     use plan::{Arm, Request, Rounds, Switch};
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample};
 
     use super::*;
     use facts::evidence::End;
@@ -230,7 +230,7 @@ mod tests {
         let run = |subset: usize, round: usize| {
             let factor = 1.0 + noise * ((round * 7 + subset * 3) % 5) as f64;
             let ns = (MS[subset] * 1e6 * factor) as u64;
-            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
+            let case = Sample { marks_ns: Marks::new(ns, [ns; 3]), ..Sample::default() };
             testing::measured(&subset.to_string(), round, Vec::new(), vec![vec![case]])
         };
         let runs = (0..rounds).flat_map(|round| (0..4).map(move |subset| run(subset, round)));

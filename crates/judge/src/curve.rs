@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{CaseSample, Iteration};
+use protocol::{Iteration, Marks, Sample};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -94,7 +94,7 @@ pub fn iterations(run: &Run) -> Vec<Iteration> {
 
 fn whole_ns(iteration: &Iteration) -> f64 {
     let cases = iteration.cases.iter();
-    cases.map(CaseSample::request_ns).sum::<u64>() as f64
+    cases.map(|case| case.marks_ns.end()).sum::<u64>() as f64
 }
 
 fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
@@ -104,8 +104,8 @@ fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
 
 fn times(iteration: &Iteration) -> IterationTimes {
     IterationTimes {
-        first_token_ms: mean_ms(iteration.cases.iter().map(|case| case.first_token_ns)),
-        gap_ms: mean_ms(iteration.cases.iter().flat_map(CaseSample::timed_gaps)),
+        first_token_ms: mean_ms(iteration.cases.iter().map(|case| case.marks_ns.first())),
+        gap_ms: mean_ms(iteration.cases.iter().flat_map(Sample::timed_gaps)),
     }
 }
 
@@ -151,9 +151,9 @@ pub fn settled_at(curve: &[Point]) -> Option<usize> {
 /// processes.
 pub fn first_request_cost_ms(runs: &[&Run]) -> Option<f64> {
     let cost = |run: &&Run| {
-        let first = run.cold_start().filter(|cold| !cold.gaps_ns.is_empty())?.request_ns() as f64;
+        let first = run.cold_start().filter(|cold| cold.marks_ns.len() > 1)?.marks_ns.end() as f64;
         let steady = run.requests().filter(|(case, _)| *case == 0);
-        let steady: Vec<f64> = steady.map(|(_, sample)| sample.request_ns() as f64).collect();
+        let steady: Vec<f64> = steady.map(|(_, sample)| sample.marks_ns.end() as f64).collect();
         Some((first - median(&steady)?) / 1e6)
     };
     median(&runs.iter().filter_map(cost).collect::<Vec<_>>())
@@ -164,14 +164,16 @@ pub fn first_request_cost_ms(runs: &[&Run]) -> Option<f64> {
 /// `batch` is the number of sequences that each step continues. `None` for requests of fewer than 16 tokens, because
 /// prefill computes the first.
 pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
-    let sum = |gaps: &[u64], from: usize, to: usize| Some(gaps.get(from..to)?.iter().sum::<u64>());
+    // From one mark to another.
+    let sum =
+        |marks: &Marks, from: usize, to: usize| Some(marks.0.get(to)?.saturating_sub(*marks.0.get(from)?));
     let speeds = |run: &&Run| {
-        let second = &run.warmup()?.iterations.first()?.cases.first()?.gaps_ns;
+        let second = &run.warmup()?.iterations.first()?.cases.first()?.marks_ns;
         let first =
-            sum(second, 0, WARMUP_TOKENS)? + sum(&run.cold_start()?.gaps_ns, WARMUP_TOKENS, TEST_TOKENS)?;
+            sum(second, 0, WARMUP_TOKENS)? + sum(&run.cold_start()?.marks_ns, WARMUP_TOKENS, TEST_TOKENS)?;
         let measured = run.requests().filter(|(case, _)| *case == 0);
         let measured: Vec<u64> =
-            measured.filter_map(|(_, sample)| sum(&sample.gaps_ns, 0, TEST_TOKENS)).collect();
+            measured.filter_map(|(_, sample)| sum(&sample.marks_ns, 0, TEST_TOKENS)).collect();
         let speed = |ns: u64, times: usize| {
             (ns > 0).then(|| (batch * TEST_TOKENS * times) as f64 / (ns as f64 / 1e9))
         };
@@ -199,22 +201,17 @@ mod tests {
 
     /// A first token of 5 ms, then gaps of so many microseconds.
     fn iteration(gaps_us: &[u64]) -> Iteration {
-        let gaps_ns = gaps_us.iter().map(|us| us * 1000).collect();
+        let gaps_ns = gaps_us.iter().map(|us| us * 1000);
         Iteration {
             index: 0,
-            cases: vec![CaseSample {
-                first_token_ns: 5_000_000,
-                gaps_ns,
-                tokens: Vec::new(),
-                ..CaseSample::default()
-            }],
+            cases: vec![Sample { marks_ns: Marks::new(5_000_000, gaps_ns), ..Sample::default() }],
         }
     }
 
     fn process(cold: &[Iteration], warmup: &[Iteration], measured: &[Iteration]) -> Run {
         let cold = cold.first().map(|iteration| {
-            let CaseSample { first_token_ns, gaps_ns, .. } = iteration.cases[0].clone();
-            Event::ColdStart(ColdStart { first_token_ns, gaps_ns, ..ColdStart::default() })
+            let Sample { marks_ns, .. } = iteration.cases[0].clone();
+            Event::ColdStart(ColdStart { marks_ns, ..ColdStart::default() })
         });
         let done = WarmupDone { iterations: warmup.to_vec(), settled: true, memory: Default::default() };
         let measured = measured.iter().map(|iteration| iteration.cases.clone()).collect();

@@ -154,7 +154,7 @@ impl Dependence {
 
 #[cfg(test)]
 mod tests {
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample};
 
     use super::*;
     use facts::testing;
@@ -165,8 +165,7 @@ mod tests {
         let mut evidence = Evidence { rounds: gaps_us.len(), ..Evidence::default() };
         for (round, gaps) in gaps_us.iter().enumerate() {
             for (label, us) in labels.iter().zip(gaps) {
-                let sample =
-                    CaseSample { first_token_ns: 1, gaps_ns: vec![us * 1000; 3], ..CaseSample::default() };
+                let sample = Sample { marks_ns: Marks::new(1, [us * 1000; 3]), ..Sample::default() };
                 evidence.runs.push(testing::measured(label, round, Vec::new(), vec![vec![sample]]));
             }
         }

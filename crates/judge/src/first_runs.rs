@@ -2,7 +2,7 @@
 //! where a framework compiles, compiling. `docs/measures.md` defines each figure.
 
 use plan::Plan;
-use protocol::{CaseSample, ColdStart, Iteration};
+use protocol::{ColdStart, Iteration};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -83,39 +83,39 @@ impl Process {
     /// Median time to first token of a case in the measured requests.
     fn steady_prompt(&self, case: usize) -> Option<f64> {
         let times = self.measured.iter().filter_map(|iteration| iteration.cases.get(case));
-        median(&times.map(|sample| sample.first_token_ns as f64).collect::<Vec<_>>())
+        median(&times.map(|sample| sample.marks_ns.first() as f64).collect::<Vec<_>>())
     }
 
     /// Median time of measured requests of the first case, as far as the cold start went.
     fn steady_request(&self) -> Option<f64> {
-        let gaps = self.cold.gaps_ns.len();
+        let marks = self.cold.marks_ns.len();
         let first = self.measured.iter().filter_map(|iteration| iteration.cases.first());
-        let times = first.map(|sample| sample.first_token_ns + sample.gaps_ns.iter().take(gaps).sum::<u64>());
-        median(&times.map(|ns| ns as f64).collect::<Vec<_>>())
+        let times = first.filter_map(|sample| sample.marks_ns.0.iter().take(marks).last());
+        median(&times.map(|&ns| ns as f64).collect::<Vec<_>>())
     }
 
     /// Time to first token of the first request of a case. The cold start computes the first case alone.
     fn first_of(&self, case: usize) -> Option<f64> {
         let first = self.warmup.first().and_then(|iteration| iteration.cases.get(case));
         if case == 0 {
-            Some(self.cold.first_token_ns as f64)
+            Some(self.cold.marks_ns.first() as f64)
         } else {
-            first.map(|sample| sample.first_token_ns as f64)
+            first.map(|sample| sample.marks_ns.first() as f64)
         }
     }
 
     fn cost(&self) -> Option<f64> {
         let steady = median(&self.measured.iter().map(whole).collect::<Vec<_>>())?;
         let warmup: f64 = self.warmup.iter().map(|iteration| whole(iteration) - steady).sum();
-        Some(self.cold.request_ns() as f64 - self.steady_request()? + warmup)
+        Some(self.cold.marks_ns.end() as f64 - self.steady_request()? + warmup)
     }
 
     /// New tokens and nanoseconds since loading, after the cold start and after each iteration.
     fn elapsed(&self) -> Vec<(usize, f64)> {
-        let cold = (1 + self.cold.gaps_ns.len(), self.cold.request_ns() as f64);
+        let cold = (self.cold.marks_ns.len(), self.cold.marks_ns.end() as f64);
         let mut at = cold;
         let after = self.warmup.iter().chain(&self.measured).map(|iteration| {
-            let tokens: usize = iteration.cases.iter().map(|case| 1 + case.gaps_ns.len()).sum();
+            let tokens: usize = iteration.cases.iter().map(|case| case.marks_ns.len()).sum();
             at = (at.0 + tokens, at.1 + whole(iteration));
             at
         });
@@ -124,30 +124,28 @@ impl Process {
 }
 
 fn whole(iteration: &Iteration) -> f64 {
-    iteration.cases.iter().map(CaseSample::request_ns).sum::<u64>() as f64
+    iteration.cases.iter().map(|case| case.marks_ns.end()).sum::<u64>() as f64
 }
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, ColdStart, Event, WarmupDone};
+    use protocol::{ColdStart, Event, Marks, Sample, WarmupDone};
 
     use super::*;
     use facts::testing;
 
     /// Two cases of a first token and two gaps each, in milliseconds.
     fn iteration(first: [u64; 2], gap: u64) -> Iteration {
-        let case = |first: u64| CaseSample {
-            first_token_ns: first * 1_000_000,
-            gaps_ns: vec![gap * 1_000_000; 2],
-            tokens: Vec::new(),
-            ..CaseSample::default()
+        let case = |first: u64| Sample {
+            marks_ns: Marks::new(first * 1_000_000, [gap * 1_000_000; 2]),
+            ..Sample::default()
         };
         Iteration { index: 0, cases: first.map(case).to_vec() }
     }
 
     #[test]
     fn compiling_is_what_the_first_runs_took_longer_than_later_ones() {
-        let cold = ColdStart { first_token_ns: 500_000_000, ..ColdStart::default() };
+        let cold = ColdStart { marks_ns: Marks(vec![500_000_000]), ..ColdStart::default() };
         let warmup = vec![iteration([20, 400], 100), iteration([20, 30], 10)];
         let events = vec![
             Event::ColdStart(cold),

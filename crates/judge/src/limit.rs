@@ -202,7 +202,7 @@ fn share(
 
 #[cfg(test)]
 mod tests {
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample};
 
     use super::*;
     use facts::testing::{self, config};
@@ -247,12 +247,7 @@ mod tests {
 
     /// One process a round: two gaps of 10 ms after a first token of 20 ms.
     fn evidence(bandwidths: &[f64]) -> Evidence {
-        let case = CaseSample {
-            first_token_ns: 20_000_000,
-            gaps_ns: vec![10_000_000; 2],
-            tokens: vec![],
-            ..CaseSample::default()
-        };
+        let case = Sample { marks_ns: Marks::new(20_000_000, [10_000_000; 2]), ..Sample::default() };
         let mut evidence = Evidence::default();
         for (round, &bandwidth) in bandwidths.iter().enumerate() {
             evidence.runs.push(testing::measured("a", round, Vec::new(), vec![vec![case.clone()]]));

@@ -159,7 +159,7 @@ fn working_peak(run: &Run) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{ColdStart, Event, Loaded, Memory, Started, Usage, WarmupDone};
+    use protocol::{ColdStart, Event, Loaded, Marks, Memory, Started, Usage, WarmupDone};
     use serde_json::json;
 
     use super::*;
@@ -192,7 +192,7 @@ mod tests {
                 Event::Started(Started { startup_ns: None, runtime_ns: 0, memory: memory(10 * MB, 10 * MB) }),
                 Event::Loaded(Loaded { memory: memory(load.0, load.1), ..testing::loaded(500 * MB) }),
                 Event::ColdStart(ColdStart {
-                    first_token_ns: 1,
+                    marks_ns: Marks(vec![1]),
                     memory: memory(cold, cold),
                     ..ColdStart::default()
                 }),

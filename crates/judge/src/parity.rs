@@ -5,7 +5,7 @@
 //! path that was timed.
 
 use plan::Plan;
-use protocol::{Decode, Denoise, Generated};
+use protocol::{Decode, Denoise, Output};
 
 use crate::logits::{Logits, is_choice};
 use crate::sums::Sums;
@@ -19,7 +19,8 @@ use facts::run::Run;
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub framework: String,
-    pub generated: Generated,
+    /// The traces, one output for each case.
+    pub outputs: Vec<Output>,
     pub logits: Vec<Logits>,
     /// At a quantised precision: the logits of the model before it was quantised, along the same traces.
     pub unquantised: Option<Vec<Logits>>,
@@ -92,15 +93,12 @@ pub fn tokens(reference: &Reference, run: &Run, way: Way, tie: f32) -> TokenAgre
         return agreement;
     }
     for (case, sample) in run.requests() {
-        let (Some(logits), Some(traces)) = (reference.logits.get(case), reference.generated.tokens.get(case))
-        else {
+        let (Some(logits), Some(along)) = (reference.logits.get(case), reference.outputs.get(case)) else {
             continue;
         };
-        if let Some(unmasked) = reference.generated.unmasked.get(case) {
-            let steps = sample.unmasked.iter().flatten().zip(unmasked.iter().flatten());
-            agreement.misplaced += steps.filter(|(ours, theirs)| ours != theirs).count();
-        }
-        for (sequence, (timed, trace)) in sample.tokens.iter().zip(traces).enumerate() {
+        let steps = sample.output.unmasked().iter().flatten().zip(along.unmasked().iter().flatten());
+        agreement.misplaced += steps.filter(|(ours, theirs)| ours != theirs).count();
+        for (sequence, (timed, trace)) in sample.output.tokens().iter().zip(along.tokens()).enumerate() {
             let prompt = logits.positions - trace.len();
             for (step, &token) in timed.iter().enumerate().take(trace.len()) {
                 agreement.timed += 1;
@@ -119,7 +117,7 @@ pub fn tokens(reference: &Reference, run: &Run, way: Way, tie: f32) -> TokenAgre
 #[cfg(test)]
 mod tests {
     use bundle::Precision;
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample, Steps};
 
     use super::*;
 
@@ -130,19 +128,15 @@ mod tests {
         let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 1.0, 3.0, 3.0005, 0.0];
         Reference {
             framework: "r".into(),
-            generated: Generated { tokens: vec![vec![vec![1, 0]]], ..Generated::default() },
+            outputs: vec![Output::Tokens(vec![vec![1, 0]])],
             logits: vec![Logits { batch: 1, positions: 3, vocabulary: 3, values }],
             unquantised: None,
         }
     }
 
     fn run(tokens: &[u32]) -> Run {
-        let sample = CaseSample {
-            first_token_ns: 1,
-            gaps_ns: vec![1],
-            tokens: vec![tokens.to_vec()],
-            ..CaseSample::default()
-        };
+        let output = Output::Tokens(vec![tokens.to_vec()]);
+        let sample = Sample { marks_ns: Marks::new(1, [1]), output, ..Sample::default() };
         facts::testing::measured("x", 0, Vec::new(), vec![vec![sample]])
     }
 
@@ -215,17 +209,20 @@ mod tests {
     fn tokens_that_would_have_been_unmasked_in_another_step_break_parity_in_f32() {
         let mut reference = reference();
         // Of masked diffusion there is one row of logits for each token, and one behind them.
-        reference.generated.unmasked = vec![vec![vec![1, 0]]];
+        let steps = |unmasked: &[u32]| {
+            let (tokens, unmasked) = (vec![vec![1, 0]], vec![unmasked.to_vec()]);
+            Output::Steps(Steps { tokens, unmasked, passes_ns: Vec::new() })
+        };
+        reference.outputs = vec![steps(&[1, 0])];
         let denoise = serde_json::from_str(r#"{"steps": 2, "algorithm": "entropy"}"#).unwrap();
         let way = Way { decode: Decode::Forced, denoise: Some(denoise) };
         let mut run = run(&[1, 0]);
-        let unmask = |run: &mut Run, steps: &[u32]| run.turns[0].sample.unmasked = vec![steps.to_vec()];
-        unmask(&mut run, &[1, 0]);
+        run.turns[0].sample.output = steps(&[1, 0]);
         assert_eq!(
             tokens(&reference, &run, way, 1e-3),
             TokenAgreement { timed: 2, mismatches: 0, misplaced: 0 }
         );
-        unmask(&mut run, &[2, 2]);
+        run.turns[0].sample.output = steps(&[2, 2]);
         let apart = tokens(&reference, &run, way, 1e-3);
         let objection = apart.objection(&Tolerance::for_precision(Precision::F32)).unwrap();
         assert_eq!(objection, "2 of 2 timed tokens would have been unmasked in another step");

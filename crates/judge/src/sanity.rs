@@ -93,8 +93,8 @@ fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
     let wall = run.usage()?.wall_ns as f64;
     // All requests, also those of blocks that were done again: the wall time is that of all.
     let cases = run.all_requests();
-    let first: u64 = cases.iter().map(|case| case.first_token_ns).sum();
-    let gaps: Vec<u64> = cases.iter().flat_map(|case| case.gaps_ns.iter().copied()).collect();
+    let first: u64 = cases.iter().map(|case| case.marks_ns.first()).sum();
+    let gaps: Vec<u64> = cases.iter().flat_map(|case| case.marks_ns.gaps()).collect();
     let mean_gap = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
     let by_wall = (wall - first as f64) / gaps.len() as f64;
     let (by_gaps, by_wall) = (plan.batch as f64 * 1e9 / mean_gap, plan.batch as f64 * 1e9 / by_wall);
@@ -152,19 +152,14 @@ fn wider_is_faster(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event};
+    use protocol::{Event, Marks, Sample};
 
     use super::*;
     use facts::testing::{self, loaded, usage};
 
     /// One process: two gaps of 10 ms after a first token of 5 ms, in `wall_ms`.
     fn evidence(wall_ms: u64, peak_bytes: u64, bandwidth: f64) -> Evidence {
-        let case = CaseSample {
-            first_token_ns: 5_000_000,
-            gaps_ns: vec![10_000_000; 2],
-            tokens: vec![],
-            ..CaseSample::default()
-        };
+        let case = Sample { marks_ns: Marks::new(5_000_000, [10_000_000; 2]), ..Sample::default() };
         let mut usage = usage();
         (usage.wall_ns, usage.peak_bytes) = (wall_ms * 1_000_000, Some(peak_bytes));
         let events = vec![Event::Loaded(loaded(1_000_000)), Event::Usage(usage)];
@@ -224,7 +219,7 @@ mod tests {
         let mut evidence = evidence(25, 2_000_000, 1e9);
         let mut slower = evidence.runs[0].clone();
         slower.framework = "b".into();
-        slower.turns[0].sample.gaps_ns = vec![12_000_000, 8_500_000];
+        slower.turns[0].sample.marks_ns = Marks::new(5_000_000, [12_000_000, 8_500_000]);
         evidence.runs.push(slower);
         let mut plan = testing::plan(&["a", "b"]);
         plan.contenders[1].precision = bundle::Precision::F16;

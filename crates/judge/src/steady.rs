@@ -63,7 +63,7 @@ pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
             SteadyState::Slowdown => steadiness.slowdown += 1,
             SteadyState::NoSteadyState => steadiness.no_steady_state += 1,
         }
-        let cold = run.cold_start().map_or(0, |cold| cold.request_ns());
+        let cold = run.cold_start().map_or(0, |cold| cold.marks_ns.end());
         times.extend(class.steady_from.map(|from| (cold + series.begins_at(from)) as f64 / 1e6));
     }
     steadiness.time_to_steady_ms = median(&times);
@@ -86,8 +86,8 @@ impl Steps {
         for iteration in curve::iterations(run) {
             let mut position = 0;
             for case in &iteration.cases {
-                elapsed += case.first_token_ns;
-                for (place, &gap) in case.gaps_ns.iter().enumerate() {
+                elapsed += case.marks_ns.first();
+                for (place, gap) in case.marks_ns.gaps().enumerate() {
                     if !case.lead_in.contains(&place) {
                         steps.before_ns.push(elapsed);
                         steps.gaps_ns.push(gap);
@@ -120,23 +120,15 @@ impl Steps {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, Iteration, WarmupDone};
+    use protocol::{Event, Iteration, Marks, Sample, WarmupDone};
 
     use super::*;
     use facts::testing;
 
     fn iteration(index: usize, factor: f64) -> Iteration {
         // Gaps that grow with the position, as attention over more tokens does.
-        let gaps_ns = (0..20).map(|step| ((1000 + 30 * step) as f64 * factor) as u64).collect();
-        Iteration {
-            index,
-            cases: vec![CaseSample {
-                first_token_ns: 5000,
-                gaps_ns,
-                tokens: Vec::new(),
-                ..CaseSample::default()
-            }],
-        }
+        let gaps_ns = (0..20).map(|step| ((1000 + 30 * step) as f64 * factor) as u64);
+        Iteration { index, cases: vec![Sample { marks_ns: Marks::new(5000, gaps_ns), ..Sample::default() }] }
     }
 
     fn process(warmup: &[f64], measured: &[f64]) -> Run {

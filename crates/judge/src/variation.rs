@@ -1,6 +1,6 @@
 //! Measures how much one framework's speed varies from process to process, and lists likely causes.
 
-use protocol::{CaseSample, Iteration};
+use protocol::{Iteration, Sample};
 use serde::{Deserialize, Serialize};
 
 use facts::evidence::Probe;
@@ -90,7 +90,7 @@ fn throughputs(run: &Run, batch: usize) -> Vec<f64> {
 /// Gaps and their sum in seconds, of each iteration.
 fn decoded(run: &Run) -> Vec<(usize, f64)> {
     let of = |iteration: &Iteration| {
-        let gaps = || iteration.cases.iter().flat_map(CaseSample::timed_gaps);
+        let gaps = || iteration.cases.iter().flat_map(Sample::timed_gaps);
         (gaps().count(), gaps().sum::<u64>() as f64 / 1e9)
     };
     run.iterations().iter().map(of).collect()
@@ -151,16 +151,14 @@ fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String
 
 #[cfg(test)]
 mod tests {
+    use protocol::Marks;
+
     use super::*;
     use facts::testing;
 
     /// A process whose iterations decode one token in so many milliseconds.
     fn run(gaps_ms: &[u64]) -> Run {
-        let sample = |ms: &u64| CaseSample {
-            first_token_ns: 1,
-            gaps_ns: vec![ms * 1_000_000],
-            ..CaseSample::default()
-        };
+        let sample = |ms: &u64| Sample { marks_ns: Marks::new(1, [ms * 1_000_000]), ..Sample::default() };
         testing::measured("x", 0, Vec::new(), gaps_ms.iter().map(|ms| vec![sample(ms)]).collect())
     }
 

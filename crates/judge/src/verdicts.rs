@@ -164,7 +164,7 @@ pub(crate) fn of_pair(
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, Event, Loaded};
+    use protocol::{Event, Loaded, Marks, Sample};
 
     use super::*;
     use facts::evidence::End;
@@ -181,7 +181,7 @@ mod tests {
     fn evidence(a: &[f64], b: &[f64]) -> Evidence {
         let run = |label: &str, round: usize, ms: f64| {
             let ns = (ms * 1e6) as u64;
-            let case = CaseSample { first_token_ns: ns, gaps_ns: vec![ns; 3], ..CaseSample::default() };
+            let case = Sample { marks_ns: Marks::new(ns, [ns; 3]), ..Sample::default() };
             let loaded = Loaded { load_ns: ns, ..testing::loaded(1) };
             testing::measured(label, round, vec![Event::Loaded(loaded)], vec![vec![case]])
         };

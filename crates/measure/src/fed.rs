@@ -11,7 +11,7 @@ use std::time::Instant;
 use judge::logits::{Logits, most_likely};
 use judge::parity::Reference;
 use plan::Rounds;
-use protocol::{Decode, Generated, Score, Task};
+use protocol::{Decode, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -55,6 +55,11 @@ impl References {
         self.fed.len() == 1
     }
 
+    /// Whether jobs have a changed trace.
+    pub(crate) fn has_trace_of_jobs(&self) -> bool {
+        self.job.is_some()
+    }
+
     /// The reference along what jobs have: what warm-up is fed, and what logits are taken along.
     pub(crate) fn of_jobs(&self) -> &Reference {
         self.job.as_deref().unwrap_or(&self.own)
@@ -73,7 +78,7 @@ impl References {
 pub(crate) struct RunWork {
     pub(crate) references: Option<References>,
     /// What is fed where no contender can give a reference.
-    pub(crate) traces: Generated,
+    pub(crate) traces: Vec<Output>,
     pub(crate) parity: bool,
     /// When the time budget of automatic rounds began.
     pub(crate) begun: Instant,
@@ -121,7 +126,7 @@ impl Session<'_> {
         let traces: Vec<Traces> = of_job.into_iter().chain(of_rounds).collect();
         let logits = self.along(references.by, self.reference_precision(), &traces)?;
         let of_traces = |(tokens, logits): (Traces, Vec<Logits>)| Reference {
-            generated: Generated { tokens, ..Generated::default() },
+            outputs: tokens.into_iter().map(Output::Tokens).collect(),
             logits,
             framework: references.own.framework.clone(),
             unquantised: None,
@@ -129,7 +134,7 @@ impl Session<'_> {
         let mut found = traces.into_iter().zip(logits).map(of_traces);
         if references.job.is_none() {
             let mut job = found.next().ok_or("it computed no logits")?;
-            job.unquantised = self.unquantised(references.by, &job.generated.tokens)?;
+            job.unquantised = self.unquantised(references.by, &job.outputs)?;
             references.job = Some(Rc::new(job));
         }
         references.fed = match has_own {
@@ -142,11 +147,12 @@ impl Session<'_> {
 
     /// The logits along traces of the model before it was quantised, which say what quantising costs. None at a precision
     /// that quantises nothing, and of masked diffusion, whose text does not go token by token.
-    pub(crate) fn unquantised(&self, index: usize, traces: &Traces) -> Result<Option<Vec<Logits>>, String> {
+    pub(crate) fn unquantised(&self, index: usize, traces: &[Output]) -> Result<Option<Vec<Logits>>, String> {
         if !self.plan.precision.is_quantised() || self.plan.denoise.is_some() {
             return Ok(None);
         }
-        Ok(self.along(index, bundle::Precision::F32, std::slice::from_ref(traces))?.pop())
+        let traces: Traces = traces.iter().map(|output| output.tokens().to_vec()).collect();
+        Ok(self.along(index, bundle::Precision::F32, &[traces])?.pop())
     }
 
     /// Number of rounds whose traces are computed at once; 0 where the logits of one are too large.
@@ -225,7 +231,7 @@ fn substituted(own: &Reference, seed: u64) -> Traces {
         }
         changed
     };
-    let cases = own.generated.tokens.iter().zip(&own.logits);
+    let cases = own.outputs.iter().map(Output::tokens).zip(&own.logits);
     let changed = cases.map(|(traces, logits)| {
         traces.iter().enumerate().map(|(sequence, trace)| row(logits, sequence, trace)).collect()
     });
@@ -240,8 +246,8 @@ mod tests {
     fn own() -> Reference {
         let row = |step: usize| (0..5).map(move |token| if token == step { 9.0 } else { token as f32 });
         let logits = Logits { batch: 1, positions: 5, vocabulary: 5, values: (0..5).flat_map(row).collect() };
-        let generated = Generated { tokens: vec![vec![vec![0, 1, 2, 3]]], ..Generated::default() };
-        Reference { framework: "r".into(), generated, logits: vec![logits], unquantised: None }
+        let outputs = vec![Output::Tokens(vec![vec![0, 1, 2, 3]])];
+        Reference { framework: "r".into(), outputs, logits: vec![logits], unquantised: None }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The processes of `photofinish parity`, one for each job.
 
 use bundle::Precision;
-use protocol::{Event, Generate, InEffect, Job, Score, Task};
+use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
 use tempfile::TempPath;
 
 use crate::clock::now;
@@ -48,7 +48,7 @@ impl Session<'_> {
             let found = self.found(index, states.as_ref(), text.as_ref(), &findings);
             findings.contenders.push(found);
         }
-        let traces = findings.reference.as_ref().map(|reference| reference.generated.clone());
+        let traces = findings.reference.as_ref().map(|reference| reference.outputs.clone());
         let traces = traces.unwrap_or_else(|| self.fallback_traces());
         // Outputs were compared above; the rounds only measure how much speeds vary.
         let end = self.rounds(RunWork { references: None, traces, parity: false, begun: now() });
@@ -102,7 +102,7 @@ impl Session<'_> {
             let precision = if quantised { self.plan.precision } else { Precision::F32 };
             let in_f32 = Contender { precision, ..contender.clone() };
             let tried = self.reference_by(index).and_then(|reference| {
-                let states = self.states(index, &in_f32, quantised, &reference.generated.tokens);
+                let states = self.states(index, &in_f32, quantised, &reference.outputs);
                 Ok((reference, states.map_err(|failure| failure.sentence())?))
             });
             match tried {
@@ -148,7 +148,7 @@ impl Session<'_> {
         let contender = &self.plan.contenders[index];
         let names: Vec<&str> = self.plan.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
         if let Some((reference, theirs)) = reference {
-            let ours = self.states(index, contender, false, &reference.generated.tokens)?;
+            let ours = self.states(index, contender, false, &reference.outputs)?;
             found.in_effect.clone_from(&ours.in_effect);
             found.no_layers.clone_from(&ours.no_layers);
             found.layers = compare(theirs, &ours, layers::limit(contender)).map_err(failed)?;
@@ -176,12 +176,15 @@ impl Session<'_> {
         index: usize,
         contender: &Contender,
         dequantised: bool,
-        traces: &Tokens,
+        traces: &[Output],
     ) -> Tried<States> {
         let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
         for (prompts, traces) in self.plan.case_prompts().into_iter().zip(traces) {
-            let sequences: Vec<Vec<u32>> =
-                prompts.iter().zip(traces).map(|(prompt, trace)| [&prompt[..], trace].concat()).collect();
+            let sequences: Vec<Vec<u32>> = prompts
+                .iter()
+                .zip(traces.tokens())
+                .map(|(prompt, trace)| [&prompt[..], trace].concat())
+                .collect();
             let file = scratch_file(self.scratch.path()).map_err(failed)?;
             let shape @ [batch, positions, _] = self.score_shape(&sequences);
             let config = self.bundle.config();
@@ -216,18 +219,14 @@ impl Session<'_> {
         let contender = &self.plan.contenders[index];
         let new_tokens = self.plan.new_tokens;
         let prompts = self.plan.case_prompts();
-        let task = Task::Generate(Generate {
-            prompts: prompts.clone(),
-            new_tokens,
-            sampling: None,
-            denoise: None,
-            parity: None,
-        });
+        let task = Task::Answer(Answer { work: self.plan.own_work(prompts.clone()), parity: None });
         let events = self.done(index, &self.job(contender, task))?;
         let tokens = events.into_iter().find_map(|event| match event {
-            Event::Generated(generated) => Some(generated.tokens),
+            Event::Answered(answered) => Some(answered.outputs),
             _ => None,
         });
+        let tokens =
+            tokens.map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect::<Tokens>());
         let whole = |tokens: &Tokens| {
             let rows = |(case, prompts): (&Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
                 case.len() == prompts.len() && case.iter().all(|row| row.len() == new_tokens)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use facts::impossible;
 use facts::run::{Ending, Outcome, Seen, Waited};
-use protocol::{CaseSample, Event, Finish, GpuMemory, Job, Turn};
+use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Turn, WarmupDone};
 
 use crate::clock::now;
 use crate::interrupt;
@@ -42,10 +42,10 @@ pub(crate) struct Live {
 
 /// The answer to a turn.
 enum Answer {
-    Sample(CaseSample),
-    /// The request goes on, and has so many tokens of each sequence.
+    Sample(Sample),
+    /// The request goes on, and has so many marks.
     Slice {
-        tokens: usize,
+        marks: usize,
     },
 }
 
@@ -142,6 +142,13 @@ impl Live {
                 Event::Warmup(warm) => Some(warm.iterations.len()),
                 _ => None,
             };
+            if let Event::Warmup(warm) = &event
+                && let Some(case) = misplaced(warm)
+            {
+                let reason =
+                    format!("an iteration of its warm-up has a sample of case {case} in another's place");
+                return self.give_up::<()>(reason).is_some();
+            }
             if let Some(made) = iterations.filter(|&made| made > most) {
                 let reason = format!("its warm-up has {made} iterations, and {most} at most were asked for");
                 return self.give_up::<()>(reason).is_some();
@@ -159,27 +166,33 @@ impl Live {
 
     /// Lets the worker take its turn at a case: one request. Returns how long that took as well, in nanoseconds. `None` if
     /// it can no more.
-    pub(crate) fn request(&mut self, case: usize, trace: Vec<Vec<u32>>) -> Option<(CaseSample, u64)> {
-        match self.turn(Turn::Request { case, trace }, case)? {
+    pub(crate) fn request(&mut self, case: usize, input: Option<Input>) -> Option<(Sample, u64)> {
+        match self.turn(Turn::Request { case, input }, case)? {
             (Answer::Sample(sample), ns) => Some((sample, ns)),
             (Answer::Slice { .. }, _) => self.give_up("it answered a whole request with a slice".to_owned()),
         }
     }
 
-    /// Lets the worker compute the next slice of a request, of so many steps behind the prompt pass. `tokens`: those that
-    /// the request then has, unless it is complete. Returns the sample, unless the request goes on, and how long the slice
+    /// Lets the worker compute the next slice of a request, of so many more marks behind its first. `marks`: those that the
+    /// request then has, unless it is complete. Returns the sample, unless the request goes on, and how long the slice
     /// took, in nanoseconds. `None` if it can no more.
     pub(crate) fn slice(
         &mut self,
-        (case, trace): (usize, Vec<Vec<u32>>),
-        steps: usize,
-        tokens: usize,
-    ) -> Option<(Option<CaseSample>, u64)> {
-        match self.turn(Turn::Slice { case, steps, trace }, case)? {
+        (case, input): (usize, Option<Input>),
+        more: usize,
+        marks: usize,
+    ) -> Option<(Option<Sample>, u64)> {
+        match self.turn(Turn::Slice { case, marks: more, input }, case)? {
+            (Answer::Sample(sample), _) if sample.marks_ns.len() > marks => {
+                let made = sample.marks_ns.len();
+                self.give_up(format!(
+                    "after a slice its request has to have {marks} marks at most, and has {made}"
+                ))
+            }
             (Answer::Sample(sample), ns) => Some((Some(sample), ns)),
-            (Answer::Slice { tokens: made }, ns) if made == tokens => Some((None, ns)),
-            (Answer::Slice { tokens: made }, _) => {
-                self.give_up(format!("after a slice its request has to have {tokens} tokens, and has {made}"))
+            (Answer::Slice { marks: made }, ns) if made == marks => Some((None, ns)),
+            (Answer::Slice { marks: made }, _) => {
+                self.give_up(format!("after a slice its request has to have {marks} marks, and has {made}"))
             }
         }
     }
@@ -193,11 +206,9 @@ impl Live {
         };
         let (event, ns) = (self.hear()?, nanoseconds(begun));
         match event {
-            Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer.sample), ns)),
-            Event::Slice(answer) if answer.case == case => {
-                Some((Answer::Slice { tokens: answer.tokens }, ns))
-            }
-            Event::Sample(protocol::Sample { case, .. }) | Event::Slice(protocol::Slice { case, .. }) => {
+            Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
+            Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
+            Event::Sample(Sample { case, .. }) | Event::Slice(protocol::Slice { case, .. }) => {
                 self.give_up(other_case(case))
             }
             failed @ Event::Failed(_) => {
@@ -342,7 +353,10 @@ impl Live {
             },
             Ok(event) => match impossible::reading(&event) {
                 Some(reason) => self.give_up(reason),
-                None => Some(with_gpu_memory(event, || self.held.or_else(|| self.holds()))),
+                None => {
+                    let event = without_notes(event);
+                    Some(with_gpu_memory(event, || self.held.or_else(|| self.holds())))
+                }
             },
         }
     }
@@ -360,6 +374,26 @@ impl Live {
 
 fn nanoseconds(since: Instant) -> u64 {
     since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// The case of the first sample of warm-up that is not in its place.
+fn misplaced(warm: &WarmupDone) -> Option<usize> {
+    let samples = warm.iterations.iter().flat_map(|iteration| iteration.cases.iter().enumerate());
+    samples
+        .map(|(place, sample)| (place, sample.case))
+        .find(|(place, case)| place != case)
+        .map(|(_, case)| case)
+}
+
+/// The event without notes that are the driver's to make: which steps came just after a pause.
+fn without_notes(mut event: Event) -> Event {
+    let samples: Vec<&mut Sample> = match &mut event {
+        Event::Sample(sample) => std::slice::from_mut(sample).iter_mut().collect(),
+        Event::Warmup(warmup) => warmup.iterations.iter_mut().flat_map(|each| &mut each.cases).collect(),
+        _ => Vec::new(),
+    };
+    samples.into_iter().for_each(|sample| sample.lead_in.clear());
+    event
 }
 
 /// The event with what its process holds on the GPUs just now, where the worker has not read that itself: references
@@ -381,6 +415,13 @@ mod tests {
     fn held(event: Event, bytes: u64) -> Option<u64> {
         let mut event = with_gpu_memory(event, || Some(bytes));
         Some(event.memory_mut()?.gpu.as_ref()?.bytes)
+    }
+
+    #[test]
+    fn which_steps_came_after_a_pause_is_not_for_a_worker_to_say() {
+        let sample = Sample { lead_in: vec![0], ..Sample::default() };
+        let Event::Sample(noted) = without_notes(Event::Sample(sample)) else { panic!("another event") };
+        assert!(noted.lead_in.is_empty());
     }
 
     #[test]

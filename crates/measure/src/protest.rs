@@ -7,7 +7,9 @@ pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
         return Ok(());
     }
     let ours = protocol::VERSION;
-    Err(format!("it speaks protocol {theirs}, this driver {ours}: build both from the same checkout"))
+    Err(format!(
+        "it speaks protocol {theirs}, this driver {ours} (docs/protocol.md): build both from the same checkout"
+    ))
 }
 
 pub(crate) fn nonsense(line: &str) -> String {

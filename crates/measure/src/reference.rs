@@ -2,7 +2,7 @@
 //! afterwards.
 
 use bundle::Precision;
-use protocol::{Event, Generate, Generated, ParityTask, Task};
+use protocol::{Answer, Event, Output, ParityTask, Steps, Task};
 
 use crate::fed::References;
 use crate::interrupt;
@@ -43,11 +43,8 @@ impl Session<'_> {
     pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
         let precision = self.reference_precision();
         let file = self.scratch.path().join("reference.safetensors");
-        let task = Task::Generate(Generate {
-            prompts: self.plan.prefixes(),
-            new_tokens: self.plan.new_tokens,
-            sampling: None,
-            denoise: self.plan.denoise,
+        let task = Task::Answer(Answer {
+            work: self.plan.own_work(self.plan.prefixes()),
             parity: Some(ParityTask {
                 steps: PARITY_STEPS,
                 file: file.display().to_string(),
@@ -55,40 +52,47 @@ impl Session<'_> {
             }),
         });
         let events = self.reference_job(index, precision, task)?;
-        let generated = events.into_iter().find_map(|event| match event {
-            Event::Generated(generated) => Some(generated),
+        let outputs = events.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs),
             _ => None,
         });
-        let generated = generated.ok_or("it generated nothing")?;
-        if !self.is_whole(&generated) {
+        let outputs = outputs.ok_or("it answered nothing")?;
+        if !self.is_whole(&outputs) {
             return Err("it did not generate the tokens asked for".into());
         }
-        let traces = &generated.tokens;
         let logits = logits::read_parity(&file, &self.parity_shapes());
         // No contender may find it.
         let _ = std::fs::remove_file(&file);
         let logits = logits?;
-        if logits.len() != traces.len() {
+        if logits.len() != outputs.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
         for (case, logits) in logits.iter().enumerate() {
             self.check_shape(case, logits)?;
         }
-        let unquantised = self.unquantised(index, traces)?;
-        Ok(Reference { framework: self.plan.contenders[index].label.clone(), generated, logits, unquantised })
+        Ok(Reference {
+            framework: self.plan.contenders[index].label.clone(),
+            outputs,
+            logits,
+            unquantised: None,
+        })
     }
 
     /// Whether there is a token for each that was asked for and, of masked diffusion, the step that unmasks it.
-    fn is_whole(&self, generated: &Generated) -> bool {
-        let has_all = |cases: &[Vec<Vec<u32>>]| {
-            let rows = |case: &Vec<Vec<u32>>| {
-                case.len() == self.plan.batch && case.iter().all(|row| row.len() == self.plan.new_tokens)
-            };
-            cases.len() == self.plan.prompts.len() && cases.iter().all(rows)
+    fn is_whole(&self, outputs: &[Output]) -> bool {
+        let has_all = |rows: &[Vec<u32>]| {
+            rows.len() == self.plan.batch && rows.iter().all(|row| row.len() == self.plan.new_tokens)
         };
-        let steps = self.plan.denoise.map_or(0, |denoise| denoise.steps as u32);
-        let in_steps = || generated.unmasked.iter().flatten().flatten().all(|&step| step < steps);
-        has_all(&generated.tokens) && (steps == 0 || has_all(&generated.unmasked) && in_steps())
+        let is_whole = |output: &Output| match (self.plan.denoise, output) {
+            (None, Output::Tokens(tokens)) => has_all(tokens),
+            (Some(denoise), Output::Steps(steps)) => {
+                let in_steps = |&step: &u32| (step as usize) < denoise.steps;
+                let unmasked = &steps.unmasked;
+                has_all(&steps.tokens) && has_all(unmasked) && unmasked.iter().flatten().all(in_steps)
+            }
+            _ => false,
+        };
+        outputs.len() == self.plan.prompts.len() && outputs.iter().all(is_whole)
     }
 
     /// The precision whose numbers the reference computes with: f32, or dequantised codes.
@@ -127,18 +131,21 @@ impl Session<'_> {
     }
 
     /// The prompts' own tokens, repeated: what is fed where no contender can give a reference, so that work stays equal.
-    pub(crate) fn fallback_traces(&self) -> Generated {
-        let continued =
-            |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.plan.new_tokens).collect();
-        let tokens: Vec<Vec<Vec<u32>>> =
-            self.plan.case_prompts().iter().map(|case| case.iter().map(continued).collect()).collect();
-        // From left to right, as many in each step.
-        let step = |place: usize, steps: usize| (place * steps / self.plan.new_tokens) as u32;
-        let unmasked = self.plan.denoise.map(|denoise| {
-            let row =
-                |_: &Vec<u32>| (0..self.plan.new_tokens).map(|place| step(place, denoise.steps)).collect();
-            tokens.iter().map(|case| case.iter().map(row).collect()).collect()
-        });
-        Generated { tokens, unmasked: unmasked.unwrap_or_default() }
+    pub(crate) fn fallback_traces(&self) -> Vec<Output> {
+        let new_tokens = self.plan.new_tokens;
+        let continued = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(new_tokens).collect();
+        let output = |prompts: Vec<Vec<u32>>| {
+            let tokens: Vec<Vec<u32>> = prompts.iter().map(continued).collect();
+            match self.plan.denoise {
+                None => Output::Tokens(tokens),
+                Some(denoise) => {
+                    // From left to right, as many in each step.
+                    let step = |place: usize| (place * denoise.steps / new_tokens) as u32;
+                    let unmasked = vec![(0..new_tokens).map(step).collect(); tokens.len()];
+                    Output::Steps(Steps { tokens, unmasked, passes_ns: Vec::new() })
+                }
+            }
+        };
+        self.plan.case_prompts().into_iter().map(output).collect()
     }
 }

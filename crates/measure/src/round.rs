@@ -244,7 +244,7 @@ impl Session<'_> {
                 for (_, turn) in &mut block.turns {
                     turn.stands = !is_again;
                     let sample = &turn.sample;
-                    timed_ns += sample.first_token_ns + sample.gaps_ns.iter().sum::<u64>();
+                    timed_ns += sample.marks_ns.end();
                 }
             }
             dealt.into_iter().for_each(|block| self.tell(Fact::Block(block)));
@@ -342,7 +342,7 @@ impl Session<'_> {
         turns.sort_by_key(|(position, ..)| *position);
         let turn = |(position, index, (sample, seen_ns))| {
             let member = members.iter().find(|member| member.index == index)?;
-            let turn = Turn { block: number, repeat, position, case, stands: true, sample, seen_ns };
+            let turn = Turn { block: number, repeat, position, stands: true, sample, seen_ns };
             Some((member.process.framework.clone(), turn))
         };
         Ok(turns.into_iter().filter_map(turn).collect())

@@ -35,7 +35,7 @@ impl Session<'_> {
             self.feed_round(&mut all, number);
             let reference = all.references.as_ref().map(References::of_jobs);
             let work = &RoundWork {
-                traces: reference.map_or(&all.traces, |reference| &reference.generated),
+                traces: reference.map_or(&all.traces, |reference| &reference.outputs),
                 reference,
                 of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
                 is_fed: self.plan.decode == Decode::Forced,
@@ -68,7 +68,13 @@ impl Session<'_> {
         let begun = now();
         let repeats =
             |reason: &str| format!("from round {} on, traces of earlier rounds: {reason}", number + 1);
-        let reason = match self.feed(references, number) {
+        let fed = self.feed(references, number);
+        // What quantising costs is read along the trace of the jobs.
+        if number == 0 && !references.has_trace_of_jobs() {
+            references.own.unquantised =
+                self.unquantised(references.by, &references.own.outputs).ok().flatten();
+        }
+        let reason = match fed {
             Err(reason) if number == 0 => Some(reason),
             Err(reason) => Some(repeats(&reason)),
             Ok(()) if number > 0 && references.has_one_trace() => Some(repeats("only one fits at once")),

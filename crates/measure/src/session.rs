@@ -8,7 +8,7 @@ use bundle::Bundle;
 use facts::evidence::{Evidence, Fact, Stage, Stages};
 use facts::run::{Ending, FailureKind, RunFailure};
 use plan::{Contender, Failure, Plan, Result};
-use protocol::{FileIdentity, Generated, Hello, Job, Measure, Task};
+use protocol::{FileIdentity, Hello, Job, Measure, Output, Task};
 use statistics::BalancedOrder;
 use tooling::Scratch;
 
@@ -199,15 +199,11 @@ impl<'a> Session<'a> {
     }
 
     /// The measurement of a round.
-    pub(crate) fn measurement(&self, contender: &Contender, traces: &Generated) -> Task {
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
         Task::Measure(Measure {
-            cases: self.plan.cases(traces),
-            new_tokens: self.plan.new_tokens,
-            decode: self.plan.decode,
-            kv_cache: contender.kv_cache,
+            work: self.plan.work(contender.kv_cache, traces),
             warmup: self.plan.warmup.clone(),
             lead_in: self.plan.lead_in(contender),
-            denoise: self.plan.denoise,
         })
     }
 

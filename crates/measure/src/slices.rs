@@ -1,9 +1,10 @@
 //! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few
-//! tokens meet the same machine, those that alternate whole requests do not.
+//! tokens meet the same machine, those that alternate whole requests do not. A step of masked diffusion is in the place of
+//! a token.
 
 use facts::evidence::{Fact, Slices};
 use plan::SliceAsked;
-use protocol::{CaseSample, Event};
+use protocol::{Event, Sample};
 
 use crate::live::Live;
 use crate::member::Member;
@@ -47,12 +48,13 @@ impl Session<'_> {
         if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
             return Err(format!("{} cannot pause within a request", other.process.framework));
         }
-        let gaps = self.plan.new_tokens.saturating_sub(1);
+        let gaps = self.plan.marks().saturating_sub(1);
         let tokens = match self.plan.slice {
             SliceAsked::Tokens(tokens) => (gaps > LEAD_IN).then_some(tokens as usize),
             _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps),
         };
-        tokens.ok_or_else(|| format!("{} new tokens are too few for two slices", self.plan.new_tokens))
+        let what = if self.plan.denoise.is_some() { "steps" } else { "new tokens" };
+        tokens.ok_or_else(|| format!("{} {what} are too few for two slices", self.plan.marks()))
     }
 }
 
@@ -62,7 +64,7 @@ fn token_s(events: &[Event]) -> Option<f64> {
         Event::Warmup(warm) => warm.iterations.last(),
         _ => None,
     })?;
-    let gaps = warm.cases.iter().flat_map(|case| &case.gaps_ns).map(|&ns| ns as f64 / 1e9);
+    let gaps = warm.cases.iter().flat_map(|case| case.marks_ns.gaps()).map(|ns| ns as f64 / 1e9);
     statistics::median(&gaps.collect::<Vec<_>>())
 }
 
@@ -84,7 +86,7 @@ fn tokens(each_s: impl Iterator<Item = f64>, gaps: usize) -> Option<usize> {
 pub(crate) struct Sliced {
     /// Its place within the block.
     pub(crate) position: usize,
-    tokens: usize,
+    marks: usize,
     lead_in: Vec<usize>,
     /// How long each slice took by the driver's clock, in nanoseconds.
     pub(crate) seen_ns: Vec<u64>,
@@ -92,7 +94,7 @@ pub(crate) struct Sliced {
 
 impl Sliced {
     pub(crate) fn new(position: usize) -> Sliced {
-        Sliced { position, tokens: 0, lead_in: Vec::new(), seen_ns: Vec::new() }
+        Sliced { position, marks: 0, lead_in: Vec::new(), seen_ns: Vec::new() }
     }
 
     /// The next slice, of so many timed tokens, or the whole request. `None` if the worker can no more, `Some(None)`
@@ -102,27 +104,27 @@ impl Sliced {
         live: &mut Live,
         (case, work): (usize, &RoundWork<'_>),
         slice: Option<usize>,
-    ) -> Option<Option<CaseSample>> {
-        let trace = if self.tokens == 0 { work.fed(case) } else { Vec::new() };
+    ) -> Option<Option<Sample>> {
+        let input = if self.marks == 0 { work.input(case) } else { None };
         let Some(timed) = slice else {
-            let (sample, ns) = live.request(case, trace)?;
+            let (sample, ns) = live.request(case, input)?;
             self.seen_ns.push(ns);
             return Some(Some(sample));
         };
-        let steps = timed + LEAD_IN;
-        let tokens = match self.tokens {
+        let more = timed + LEAD_IN;
+        let marks = match self.marks {
             0 => 1,
             made => {
                 self.lead_in.extend((0..LEAD_IN).map(|step| made - 1 + step));
-                made + steps
+                made + more
             }
         };
-        let (answer, ns) = live.slice((case, trace), steps, tokens)?;
+        let (answer, ns) = live.slice((case, input), more, marks)?;
         self.seen_ns.push(ns);
-        self.tokens = tokens;
+        self.marks = marks;
         Some(answer.map(|sample| {
-            let places = self.lead_in.iter().copied().filter(|&place| place < sample.gaps_ns.len());
-            CaseSample { lead_in: places.collect(), ..sample }
+            let places = self.lead_in.iter().copied().filter(|&place| place < sample.marks_ns.gaps().len());
+            Sample { lead_in: places.collect(), ..sample }
         }))
     }
 }

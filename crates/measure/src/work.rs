@@ -3,14 +3,13 @@
 use std::time::Instant;
 
 use judge::parity::Reference;
-use protocol::Generated;
+use protocol::{Input, Output};
 
 /// The work of every process of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundWork<'a> {
-    /// Tokens that are fed in warm-up, and that logits are taken along; of masked diffusion, with the step that unmasks
-    /// each.
-    pub(crate) traces: &'a Generated,
+    /// What is fed in warm-up, and what logits are taken along.
+    pub(crate) traces: &'a [Output],
     /// The outputs to compare with, along these traces.
     pub(crate) reference: Option<&'a Reference>,
     /// The outputs that the tokens of requests are compared with, along what requests are fed.
@@ -24,11 +23,11 @@ pub(crate) struct RoundWork<'a> {
 }
 
 impl RoundWork<'_> {
-    /// What a request of a case is fed, where that is not the case's own trace: `[sequence][token]`.
-    pub(crate) fn fed(&self, case: usize) -> Vec<Vec<u32>> {
+    /// What a request of a case is given, where that is not what the case has.
+    pub(crate) fn input(&self, case: usize) -> Option<Input> {
         let is_of_jobs = |fed: &&Reference| self.reference.is_some_and(|of_jobs| std::ptr::eq(of_jobs, *fed));
         let fed = self.of_requests.filter(|fed| self.is_fed && !is_of_jobs(fed));
-        fed.and_then(|fed| fed.generated.tokens.get(case).cloned()).unwrap_or_default()
+        Some(Input::Trace(fed?.outputs.get(case)?.tokens().to_vec()))
     }
 }
 

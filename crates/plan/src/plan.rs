@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bundle::Precision;
 use configs::Engine;
-use protocol::{Case, Decode, Denoise, Generated, KvCache, Warmup};
+use protocol::{Case, Decode, Denoise, DenoiseWork, GenerateWork, KvCache, MaskedCase, Output, Warmup, Work};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
@@ -255,23 +255,68 @@ impl Plan {
         self.prompts.iter().map(batch).collect()
     }
 
-    /// The cases with their traces.
-    pub fn cases(&self, traces: &Generated) -> Vec<Case> {
-        let mut unmasked = traces.unmasked.iter();
-        let cases = self.case_prompts().into_iter().zip(&traces.tokens).map(|(prompts, trace)| {
-            // The prompt's own tokens, repeated: the work does not depend on which tokens they are.
-            let before = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(self.context).collect();
-            let context = if self.context == 0 { Vec::new() } else { prompts.iter().map(before).collect() };
-            let unmasked = unmasked.next().cloned().unwrap_or_default();
-            Case { context, prompts, trace: trace.clone(), unmasked }
-        });
-        cases.collect()
+    /// The prompt's own tokens, repeated: the work does not depend on which tokens they are.
+    fn context_of(&self, prompt: &[u32]) -> Vec<u32> {
+        prompt.iter().copied().cycle().take(self.context).collect()
+    }
+
+    /// The work of requests, along an output for each case: what is fed, and what logits are taken along.
+    pub fn work(&self, kv_cache: KvCache, outputs: &[Output]) -> Work {
+        let cases = self.case_prompts().into_iter().zip(outputs);
+        match self.denoise {
+            Some(how) => Work::Denoise(DenoiseWork {
+                cases: cases
+                    .map(|(prompts, output)| MaskedCase {
+                        prompts,
+                        trace: output.tokens().to_vec(),
+                        unmasked: output.unmasked().to_vec(),
+                    })
+                    .collect(),
+                new_tokens: self.new_tokens,
+                forced: self.decode == Decode::Forced,
+                how,
+            }),
+            None => Work::Generate(GenerateWork {
+                cases: cases
+                    .map(|(prompts, output)| {
+                        let context = match self.context {
+                            0 => Vec::new(),
+                            _ => prompts.iter().map(|prompt| self.context_of(prompt)).collect(),
+                        };
+                        Case { context, prompts, trace: output.tokens().to_vec() }
+                    })
+                    .collect(),
+                new_tokens: self.new_tokens,
+                decode: self.decode,
+                kv_cache,
+            }),
+        }
+    }
+
+    /// The work of requests that feed themselves, by the most likely tokens, behind these prompts of each case.
+    pub fn own_work(&self, prompts: Vec<Vec<Vec<u32>>>) -> Work {
+        let (new_tokens, prompts) = (self.new_tokens, prompts.into_iter());
+        match self.denoise {
+            Some(how) => Work::Denoise(DenoiseWork {
+                cases: prompts.map(|prompts| MaskedCase { prompts, ..MaskedCase::default() }).collect(),
+                new_tokens,
+                forced: false,
+                how,
+            }),
+            None => Work::Generate(GenerateWork {
+                cases: prompts.map(|prompts| Case { prompts, ..Case::default() }).collect(),
+                new_tokens,
+                decode: Decode::Greedy,
+                kv_cache: KvCache::On,
+            }),
+        }
     }
 
     /// The prompt tokens with their context, `[case][batch][context + prompt tokens]`.
     pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
-        let no_trace = Generated { tokens: vec![Vec::new(); self.prompts.len()], ..Generated::default() };
-        self.cases(&no_trace).iter().map(Case::prefixes).collect()
+        let with_context = |prompt: Vec<u32>| [self.context_of(&prompt), prompt].concat();
+        let cases = self.case_prompts().into_iter();
+        cases.map(|rows| rows.into_iter().map(with_context).collect()).collect()
     }
 
     /// New tokens of the untimed request before each timed one. On a CPU a context that is longer than that request does
@@ -286,7 +331,7 @@ impl Plan {
     }
 
     /// Why each turn is a whole request; `None` if contenders take turns within requests. A GPU's clock falls while others
-    /// have their turns, so there each request comes behind an untimed one. Masked diffusion cannot pause.
+    /// have their turns, so there each request comes behind an untimed one.
     pub fn whole_requests(&self) -> Option<&'static str> {
         if self.slice == SliceAsked::Off {
             Some("--slice off")
@@ -294,11 +339,14 @@ impl Plan {
             Some("frameworks are measured one after another")
         } else if self.device != "cpu" {
             Some("a GPU's clock falls during a pause")
-        } else if self.denoise.is_some() {
-            Some("masked diffusion has no slices")
         } else {
             None
         }
+    }
+
+    /// Marks of a request: a new token each or, of masked diffusion, a step.
+    pub fn marks(&self) -> usize {
+        self.denoise.map_or(self.new_tokens, |denoise| denoise.steps)
     }
 
     /// Number of positions of a case whose logits parity compares.

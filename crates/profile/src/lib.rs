@@ -13,7 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use configs::Engine;
 use parts::{Part, Sample};
-use protocol::{Case, Decode, Event, Finish, Job, KvCache, Measure, Settings, Task, Turn, Warmup};
+use protocol::{
+    Case, Decode, Event, Finish, GenerateWork, Job, KvCache, Measure, Settings, Task, Turn, Warmup, Work,
+};
 use serde::Deserialize;
 use tooling::BadInput;
 use tooling::process::{command, output_of};
@@ -186,10 +188,12 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
         spawned_at_ns: None,
         evict: false,
         task: Task::Measure(Measure {
-            cases: vec![case],
-            new_tokens,
-            decode: Decode::Forced,
-            kv_cache: KvCache::On,
+            work: Work::Generate(GenerateWork {
+                cases: vec![case],
+                new_tokens,
+                decode: Decode::Forced,
+                kv_cache: KvCache::On,
+            }),
             warmup: Warmup {
                 min_iterations: 1,
                 max_iterations: 2,
@@ -197,7 +201,6 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
                 settled_within: 0.05,
             },
             lead_in: 0,
-            denoise: None,
         }),
     }
 }
@@ -299,7 +302,9 @@ mod tests {
     #[test]
     fn a_job_is_mostly_of_the_phase_asked_for() {
         let tokens = |phase| match job_for(&args(phase), &Engine::default(), "bundle".as_ref()).task {
-            Task::Measure(task) => (task.cases[0].prompts[0].len(), task.cases[0].trace[0].len()),
+            Task::Measure(Measure { work: Work::Generate(work), .. }) => {
+                (work.cases[0].prompts[0].len(), work.cases[0].trace[0].len())
+            }
             other => panic!("{other:?}"),
         };
         assert_eq!((tokens(Phase::Decode), tokens(Phase::Prefill)), ((16, 128), (512, 1)));

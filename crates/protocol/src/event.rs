@@ -3,7 +3,7 @@
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
-use crate::{Memory, Traced};
+use crate::{Marks, Memory, Output, Traced};
 
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub enum Event {
     Sample(Sample),
     Parity(Parity),
     Usage(Usage),
-    Generated(Generated),
+    Answered(Answered),
     Scored(Scored),
     Probed(crate::Probed),
     Traced(Traced),
@@ -178,40 +178,12 @@ pub struct HandOver {
 /// The first request after load: the first case's, as it is measured later.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// From its start to its first token on the host. Computing its context is part of it.
-    pub first_token_ns: u64,
-    /// Gaps between its tokens, to the last; one fewer than the new tokens. Workers of before this field send none.
-    #[serde(default)]
-    pub gaps_ns: Vec<u64>,
-    /// Spawn to first token, less the time that the worker took in between for its own readings: of
+    /// Its marks. What comes before the request, as computing its context, is part of them.
+    pub marks_ns: Marks,
+    /// Spawn to first mark, less the time that the worker took in between for its own readings: of
     /// memory, of the page cache (and dropping the file from it), of the bundle's description.
     pub since_spawn_ns: Option<u64>,
     pub memory: Memory,
-}
-
-impl ColdStart {
-    /// From its start to its last token that was timed.
-    pub fn request_ns(&self) -> u64 {
-        self.first_token_ns.saturating_add(sum(&self.gaps_ns))
-    }
-}
-
-impl CaseSample {
-    /// The gaps that count for decoding: all but those just after a pause.
-    pub fn timed_gaps(&self) -> impl Iterator<Item = u64> {
-        let gaps = self.gaps_ns.iter().enumerate();
-        gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, &ns)| ns)
-    }
-
-    /// From its start to its last token.
-    pub fn request_ns(&self) -> u64 {
-        self.first_token_ns.saturating_add(sum(&self.gaps_ns))
-    }
-}
-
-/// Workers may say anything: a sum of gaps that cannot be must not end the driver.
-fn sum(gaps_ns: &[u64]) -> u64 {
-    gaps_ns.iter().fold(0, |sum, &gap| sum.saturating_add(gap))
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -223,13 +195,27 @@ pub struct WarmupDone {
     pub memory: Memory,
 }
 
-/// The answer to a turn: one measured request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One request. The answer to a turn, and in warm-up one of an iteration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Number of the case.
     pub case: usize,
-    #[serde(flatten)]
-    pub sample: CaseSample,
+    /// On the host: a mark is there when its result can be read. What is computed before the request, as its context, is
+    /// no part of it.
+    pub marks_ns: Marks,
+    /// Places, among the gaps between marks, of steps that a process computed just after a pause within the request: its
+    /// caches were cold. They are part of the request's time, and of no figure of its steps. The driver notes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lead_in: Vec<usize>,
+    pub output: Output,
+}
+
+impl Sample {
+    /// The gaps that count: all but those just after a pause.
+    pub fn timed_gaps(&self) -> impl Iterator<Item = u64> {
+        let gaps = self.marks_ns.gaps().enumerate();
+        gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, ns)| ns)
+    }
 }
 
 /// The answer to a slice that does not complete its request.
@@ -237,40 +223,15 @@ pub struct Sample {
 pub struct Slice {
     /// Number of the case.
     pub case: usize,
-    /// New tokens of each sequence so far.
-    pub tokens: usize,
+    /// Marks of the request so far.
+    pub marks: usize,
 }
 
 /// One pass over all cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
     pub index: usize,
-    pub cases: Vec<CaseSample>,
-}
-
-/// One request.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct CaseSample {
-    /// Request to first token on the host. For a request with a context, the time starts when the context is in
-    /// the KV cache.
-    pub first_token_ns: u64,
-    /// Gaps between successive tokens; one fewer than the new tokens.
-    pub gaps_ns: Vec<u64>,
-    /// Places, in `gaps_ns`, of steps that a process computed just after a pause within the request: its caches were
-    /// cold. They are part of the request's time, and of no figure of its decoding. The driver notes them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lead_in: Vec<usize>,
-    /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed
-    /// loop.
-    pub tokens: Vec<Vec<u32>>,
-    /// Steps of masked diffusion, one of which stands for a token above: the step, from 0, in which the worker itself would
-    /// have unmasked each token, `[batch][new tokens]`. Where it is fed given states, the number of steps stands for a
-    /// token that it would not have unmasked in the step in which the trace does.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unmasked: Vec<Vec<u32>>,
-    /// Times that steps of masked diffusion take for choosing tokens, the pass being the rest.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sampler_ns: Vec<u64>,
+    pub cases: Vec<Sample>,
 }
 
 /// The parity file is complete: see [`ParityTask`](crate::ParityTask).
@@ -335,13 +296,10 @@ pub struct Energy {
     pub method: Foreign,
 }
 
+/// What each case's request gave: see [`Answer`](crate::Answer).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Generated {
-    /// `[case][batch][new tokens]`
-    pub tokens: Vec<Vec<Vec<u32>>>,
-    /// Steps of masked diffusion, from 0, that unmasked each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unmasked: Vec<Vec<Vec<u32>>>,
+pub struct Answered {
+    pub outputs: Vec<Output>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Denoise, Trace, finite};
+use crate::{Input, Trace, Work};
 
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -70,7 +70,7 @@ pub enum Task {
     /// Load the model and end: `started`, `loaded`, `done`. For loads from a cold page cache, which would
     /// disturb the memory figures of a measurement.
     Load,
-    Generate(Generate),
+    Answer(Answer),
     Score(Score),
     /// What the machine can do just now. Initialises no framework, opens no bundle.
     Probe(Probe),
@@ -82,20 +82,21 @@ pub enum Task {
 /// reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// An iteration of warm-up runs each of these once, in this order.
-    pub cases: Vec<Case>,
-    pub new_tokens: usize,
-    pub decode: Decode,
-    pub kv_cache: KvCache,
+    pub work: Work,
     pub warmup: Warmup,
-    /// Each measured request is preceded by the same request for so many new tokens, untimed: whoever waits while
-    /// others run finds cold caches and sleeping threads. 0 for none.
+    /// Each measured request is preceded by the beginning of the same request up to so many marks, untimed: whoever waits
+    /// while others run finds cold caches and sleeping threads. 0 for none.
     #[serde(default)]
     pub lead_in: usize,
-    /// Generate by masked diffusion. What a step is fed is `decode`'s to say: the states that the case's trace has, or
-    /// the worker's own (`greedy`, also where tokens are drawn).
+}
+
+/// Each case's request once, untimed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub work: Work,
+    /// Logits along the answers: what other engines are compared with.
     #[serde(default)]
-    pub denoise: Option<Denoise>,
+    pub parity: Option<ParityTask>,
 }
 
 /// What a worker that is warm is asked next.
@@ -105,33 +106,33 @@ pub enum Turn {
     /// One request of a case, by its number from 0. The answer is one [`Event::Sample`](crate::Event::Sample).
     Request {
         case: usize,
-        /// `[batch][new tokens]`: what is fed in [`Decode::Forced`]; the case's own trace where this is left out.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        trace: Vec<Vec<u32>>,
+        /// What it is given; what its case has where this is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Input>,
     },
-    /// The next slice of a request of a case: its prompt pass if no request is under way, else so many steps of it, of
-    /// one token each, or as many as it still has. The answer is a [`Event::Slice`](crate::Event::Slice), and to the
-    /// last slice of a request the [`Event::Sample`](crate::Event::Sample). The time between two slices is in no gap.
+    /// The next slice of a request of a case: up to its first mark if no request is under way, else so many more marks of
+    /// it, or as many as it still has. The answer is a [`Event::Slice`](crate::Event::Slice), and to the last slice of a
+    /// request the [`Event::Sample`](crate::Event::Sample). The time between two slices is in no mark.
     Slice {
         case: usize,
-        steps: usize,
+        marks: usize,
         /// As of a whole request, with its first slice.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        trace: Vec<Vec<u32>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Input>,
     },
     /// No more requests: say what they used, and end.
     Finish(Finish),
 }
 
 impl Turn {
-    /// A request of a case with the case's own trace.
+    /// A request of a case, given what the case has.
     pub fn request(case: usize) -> Turn {
-        Turn::Request { case, trace: Vec::new() }
+        Turn::Request { case, input: None }
     }
 
     /// A slice of such a request.
-    pub fn slice(case: usize, steps: usize) -> Turn {
-        Turn::Slice { case, steps, trace: Vec::new() }
+    pub fn slice(case: usize, marks: usize) -> Turn {
+        Turn::Slice { case, marks, input: None }
     }
 }
 
@@ -162,67 +163,6 @@ pub struct ParityTask {
     pub prompt_last_only: bool,
 }
 
-/// One prompt, or a batch of prompts of equal length.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
-    /// `[batch][context tokens]`, or empty: what is in the KV cache already when the clock starts. With the
-    /// cache off there is nothing to put it into, so it is computed with the prompt, timed.
-    #[serde(default)]
-    pub context: Vec<Vec<u32>>,
-    /// `[batch][prompt tokens]`
-    pub prompts: Vec<Vec<u32>>,
-    /// `[batch][new tokens]`: what is fed in [`Decode::Forced`], and what parity is taken along.
-    pub trace: Vec<Vec<u32>>,
-    /// `[batch][new tokens]` of masked diffusion: the step, from 0, that unmasks each token of the trace.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unmasked: Vec<Vec<u32>>,
-}
-
-impl Case {
-    /// `[batch][context + prompt tokens]`
-    pub fn prefixes(&self) -> Vec<Vec<u32>> {
-        let context = |row: usize| self.context.get(row).map_or(&[][..], Vec::as_slice);
-        self.prompts.iter().enumerate().map(|(row, prompt)| [context(row), prompt].concat()).collect()
-    }
-}
-
-/// What a decode step is fed.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Decode {
-    /// The ids of the case's trace, whatever the logits say: equal work by construction.
-    Forced,
-    /// The engine's own most likely token.
-    Greedy,
-    /// A token drawn from the engine's own distribution, by the worker.
-    Sampled(Sampling),
-}
-
-/// How tokens are drawn, the same for every engine: equal logits give equal tokens. A request draws the same random
-/// numbers in every iteration; two requests of one iteration draw different ones.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sampling {
-    /// What logits are divided by (Ackley, Hinton & Sejnowski 1985), above 0.
-    #[serde(deserialize_with = "finite::number")]
-    pub temperature: f32,
-    /// Draw only among this number of most likely tokens (Fan, Lewis & Dauphin 2018), 1 or more.
-    #[serde(default)]
-    pub top_k: Option<usize>,
-    /// Draw among the fewest most likely tokens that have this share of the probability (nucleus sampling,
-    /// Holtzman and others 2020), above 0 up to 1.
-    #[serde(deserialize_with = "finite::optional", default)]
-    pub top_p: Option<f32>,
-    pub seed: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KvCache {
-    On,
-    /// The whole prefix is computed again for every token.
-    Off,
-}
-
 /// Fixed work, the same whatever the framework, by `settings.threads` threads at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
@@ -237,13 +177,12 @@ pub struct Probe {
 /// Warm-up repeats whole iterations, of the exact shapes of the measurement, until the latest has
 /// settled or a limit is hit. One iteration is always run.
 ///
-/// An iteration has settled if one of these holds. The second can hold even where each token takes longer than the
-/// one before it:
-/// - the token gaps of its first and its second half have medians that differ by less than `settled_within` (with
-///   eight gaps or more);
-/// - each token's gap is divided by the same token's gap in the iteration before, and the median of these ratios
-///   differs from 1 by less than `settled_within`. Requests for one token have no gaps: their first tokens' times
-///   are compared.
+/// An iteration has settled if one of these holds. The second can hold even where each gap is longer than the one before
+/// it:
+/// - the gaps between marks of its first and its second half have medians that differ by less than `settled_within`
+///   (with eight gaps or more);
+/// - each gap is divided by the same gap in the iteration before, and the median of these ratios differs from 1 by less
+///   than `settled_within`. Requests of one mark have no gaps: the times of that mark are compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Warmup {
     pub min_iterations: usize,
@@ -251,23 +190,6 @@ pub struct Warmup {
     /// No iteration is begun after this time, not even for `min_iterations`.
     pub max_ns: u64,
     pub settled_within: f64,
-}
-
-/// Continuation, untimed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Generate {
-    /// `[case][batch][prompt tokens]`; prompts of a batch are of equal length.
-    pub prompts: Vec<Vec<Vec<u32>>>,
-    pub new_tokens: usize,
-    /// Greedy without.
-    #[serde(default)]
-    pub sampling: Option<Sampling>,
-    /// Generate by masked diffusion; `sampling` is not for it.
-    #[serde(default)]
-    pub denoise: Option<Denoise>,
-    /// Logits along the generated tokens: what other engines are compared with.
-    #[serde(default)]
-    pub parity: Option<ParityTask>,
 }
 
 /// Logits of every position of a batch of sequences of equal length, written to a safetensors file:

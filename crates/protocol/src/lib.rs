@@ -5,7 +5,6 @@
 //! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0.
 //! The worker reports facts and the driver judges, so nothing here is a verdict.
 
-mod denoise;
 mod device;
 mod event;
 pub mod finite;
@@ -13,17 +12,18 @@ mod job;
 mod machine;
 mod memory;
 mod trace;
+mod work;
 
-pub use denoise::*;
 pub use device::gpus;
 pub use event::*;
 pub use job::*;
 pub use machine::*;
 pub use memory::*;
 pub use trace::*;
+pub use work::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -77,10 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_start_of_before_its_gaps_tells_its_first_token_alone() {
-        let line = r#"{"event":"cold_start","first_token_ns":9,"memory":{}}"#;
-        let cold = ColdStart { first_token_ns: 9, ..ColdStart::default() };
-        assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::ColdStart(cold));
+    fn marks_are_times_since_the_request_began() {
+        let marks = Marks::new(9, [2, 3]);
+        assert_eq!(serde_json::to_string(&marks).unwrap(), "[9,11,14]");
+        assert_eq!((marks.first(), marks.end(), marks.len()), (9, 14, 3));
+        assert_eq!(marks.gaps().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(Marks(vec![u64::MAX, 1]).gaps().collect::<Vec<_>>(), [0], "workers may send anything");
+        assert_eq!((Marks::default().first(), Marks::default().end()), (0, 0));
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn events() -> Vec<Event> {
             weights_identity: None,
             page_cache: None,
         }),
-        Event::ColdStart(ColdStart { first_token_ns: 1, memory: memory(), ..ColdStart::default() }),
+        Event::ColdStart(ColdStart { marks_ns: Marks(vec![1]), memory: memory(), ..ColdStart::default() }),
         Event::Warmup(WarmupDone { iterations: Vec::new(), settled: true, memory: memory() }),
         Event::Parity(Parity { file: "a".into() }),
         Event::Usage(usage(memory())),

@@ -6,6 +6,7 @@ use crate::shape::{Field, Kind, may, must};
 
 const TEXTS: Kind = List(&Text("avx2"));
 const TOKENS: Kind = List(&List(&Whole(17)));
+const MARKS: Kind = List(&Whole(31_144_189));
 
 const BUILD: &[Field] = &[
     must("profile", OneOf(&["release", "debug"])),
@@ -82,20 +83,15 @@ const LOADED: &[Field] = &[
     may("page_cache", Object(PAGE_CACHE)),
 ];
 
-const COLD_START: &[Field] = &[
-    must("first_token_ns", Whole(37_964_526)),
-    must("gaps_ns", List(&Whole(27_801_126))),
-    may("since_spawn_ns", Whole(60_964_526)),
-    must("memory", Object(MEMORY)),
-];
+const COLD_START: &[Field] =
+    &[must("marks_ns", MARKS), may("since_spawn_ns", Whole(60_964_526)), must("memory", Object(MEMORY))];
 
-const CASE_SAMPLE: &[Field] = &[
-    must("first_token_ns", Whole(31_144_189)),
-    must("gaps_ns", List(&Whole(27_801_126))),
-    must("tokens", TOKENS),
-];
+/// Masked diffusion is no part of the check.
+const OUTPUT: &[Field] = &[must("tokens", TOKENS)];
 
-const ITERATION: &[Field] = &[must("index", Whole(0)), must("cases", List(&Object(CASE_SAMPLE)))];
+const SAMPLE: &[Field] = &[must("case", Whole(0)), must("marks_ns", MARKS), must("output", Object(OUTPUT))];
+
+const ITERATION: &[Field] = &[must("index", Whole(0)), must("cases", List(&Object(SAMPLE)))];
 
 const WARMUP: &[Field] = &[
     must("iterations", List(&Object(ITERATION))),
@@ -103,14 +99,7 @@ const WARMUP: &[Field] = &[
     must("memory", Object(MEMORY)),
 ];
 
-const SAMPLE: &[Field] = &[
-    must("case", Whole(0)),
-    must("first_token_ns", Whole(31_144_189)),
-    must("gaps_ns", List(&Whole(27_801_126))),
-    must("tokens", TOKENS),
-];
-
-const SLICE: &[Field] = &[must("case", Whole(0)), must("tokens", Whole(9))];
+const SLICE: &[Field] = &[must("case", Whole(0)), must("marks", Whole(9))];
 
 const USAGE: &[Field] = &[
     must("memory", Object(MEMORY)),
@@ -132,7 +121,7 @@ const USAGE: &[Field] = &[
 ];
 
 const FILE: &[Field] = &[must("file", Text("parity.safetensors"))];
-const GENERATED: &[Field] = &[must("tokens", List(&TOKENS))];
+const ANSWERED: &[Field] = &[must("outputs", List(&Object(OUTPUT)))];
 
 const PROBED: &[Field] = &[
     must("compute_ns", Whole(10_000_000)),
@@ -194,7 +183,7 @@ pub(crate) const EVENTS: &[(&str, &[Field])] = &[
     ("sample", SAMPLE),
     ("usage", USAGE),
     ("parity", FILE),
-    ("generated", GENERATED),
+    ("answered", ANSWERED),
     ("scored", FILE),
     ("probed", PROBED),
     ("traced", TRACED),
@@ -289,11 +278,9 @@ mod tests {
             let nullable = shape::nullable(fields);
             for (path, without, null) in variants(&whole.into()) {
                 let may = nullable.contains(&path);
-                // A worker must send it. Journals of before lack it, and are read.
-                let is_later = (*event, path.as_str()) == ("cold_start", "gaps_ns");
-                for (changed, is_read) in [(&without, may || is_later), (&null, may)] {
+                for changed in [&without, &null] {
                     let changed = changed.as_object().unwrap();
-                    assert_eq!(parses(event, changed), is_read, "{event}: {path}: {changed:?}");
+                    assert_eq!(parses(event, changed), may, "{event}: {path}: {changed:?}");
                     assert_eq!(shape::problems(fields, changed).is_empty(), may, "{event}: {path}");
                 }
             }
@@ -318,11 +305,11 @@ mod tests {
     #[test]
     fn an_element_of_a_list_is_named_once() {
         let mut sample = example(SAMPLE);
-        sample.insert("gaps_ns".into(), serde_json::json!([1, 0.5, 0.25]));
+        sample.insert("marks_ns".into(), serde_json::json!([1, 1.5, 1.75]));
         let found = shape::problems(SAMPLE, &sample);
         assert_eq!(
             found.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["`gaps_ns[1]`: expected a whole number, 0 or more, found the number 0.5; send 27801126"]
+            ["`marks_ns[1]`: expected a whole number, 0 or more, found the number 1.5; send 31144189"]
         );
     }
 

@@ -13,7 +13,7 @@ pub struct Problem {
     pub line: Option<usize>,
     /// The event on that line.
     pub event: Option<String>,
-    /// The field, as in `iterations[0].cases[0].gaps_ns`.
+    /// The field, as in `iterations[0].cases[0].marks_ns`.
     pub field: Option<String>,
     /// What was expected, what was found, and what to send.
     pub text: String,
@@ -108,8 +108,8 @@ mod tests {
         let problem = |field: &str, found: &str, line| {
             Problem::at(field, format!("expected a list, found {found}; send [1]")).on(line, Some("sample"))
         };
-        let first = problem("gaps_ns[0]", "the number 0.5", 6);
-        assert_eq!(first.mistake(), problem("gaps_ns[12]", "the number 6e-6", 7).mistake());
+        let first = problem("marks_ns[0]", "the number 0.5", 6);
+        assert_eq!(first.mistake(), problem("marks_ns[12]", "the number 6e-6", 7).mistake());
         assert_ne!(first.mistake(), problem("tokens[0]", "the number 0.5", 6).mistake());
         assert_ne!(first.mistake(), Problem { event: Some("warmup".into()), ..first.clone() }.mistake());
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use protocol::{Case, CaseSample, ColdStart, KvCache, Loaded, Memory, Probed, Started, Usage, WarmupDone};
+use protocol::{Case, ColdStart, KvCache, Loaded, Marks, Memory, Probed, Sample, Started, Usage, WarmupDone};
 
 use crate::problem::Problem;
 
@@ -111,9 +111,9 @@ fn weights_file(loaded: &Loaded) -> Option<Problem> {
 }
 
 pub(crate) fn cold_start(cold: &ColdStart, new_tokens: usize, since_start: Duration) -> Vec<Problem> {
-    let mut found = times((cold.first_token_ns, &cold.gaps_ns), new_tokens, "", since_start);
+    let mut found = times(&cold.marks_ns, new_tokens, "", since_start);
     let whole = ("since_spawn_ns", cold.since_spawn_ns);
-    found.extend(phase(("first_token_ns", cold.first_token_ns), whole, &cold.memory, since_start));
+    found.extend(phase(("marks_ns[0]", cold.marks_ns.first()), whole, &cold.memory, since_start));
     found
 }
 
@@ -139,6 +139,8 @@ pub(crate) fn warmup(
             continue;
         }
         for (number, (sample, asked)) in iteration.cases.iter().zip(asked).enumerate() {
+            let text = format!("{}; an iteration runs the cases in their order: send {number}", sample.case);
+            found.extend(wrong(sample.case != number, &format!("{path}.cases[{number}].case"), text));
             found.extend(case_sample(sample, *asked, &format!("{path}.cases[{number}]."), since_start));
         }
         if !found.is_empty() {
@@ -148,42 +150,28 @@ pub(crate) fn warmup(
     found
 }
 
-/// The times of a request: its first token's, and a gap for each other. `prefix` stands before the names of its fields.
-fn times(
-    (first_token_ns, gaps_ns): (u64, &[u64]),
-    new_tokens: usize,
-    prefix: &str,
-    at_most: Duration,
-) -> Vec<Problem> {
-    let field = |name: &str| format!("{prefix}{name}");
-    let mut found: Vec<Problem> =
-        time(&field("first_token_ns"), first_token_ns, at_most).into_iter().collect();
-    let gaps = gaps_ns.len();
+/// The marks of a request, one for each new token. `prefix` comes before the names of its fields.
+fn times(marks: &Marks, new_tokens: usize, prefix: &str, at_most: Duration) -> Vec<Problem> {
+    let field = format!("{prefix}marks_ns");
+    let count = marks.len();
     let text = format!(
-        "{gaps} gaps for {new_tokens} new tokens; send the time from each token to the next, {} in all",
-        new_tokens.saturating_sub(1)
+        "{count} for {new_tokens} new tokens; send the time from the start of the request to each token"
     );
-    found.extend(wrong(gaps + 1 != new_tokens, &field("gaps_ns"), text));
-    let sum = gaps_ns.iter().fold(first_token_ns, |sum, &gap| sum.saturating_add(gap));
-    if found.is_empty() {
-        let with_first = |problem: Problem| format!("with `first_token_ns` {}", problem.text);
-        let beyond = time(&field("gaps_ns"), sum, at_most).map(with_first);
-        found.extend(beyond.map(|text| Problem::at(&field("gaps_ns"), text)));
-    }
-    found
+    let wrong = wrong(count != new_tokens, &field, text);
+    wrong.or_else(|| time(&field, marks.end(), at_most)).into_iter().collect()
 }
 
-/// A request: its times, and as many tokens as were asked for. `prefix` stands before the names of its fields.
+/// A request: its times, and as many tokens as were asked for. `prefix` comes before the names of its fields.
 pub(crate) fn case_sample(
-    sample: &CaseSample,
+    sample: &Sample,
     asked: Asked<'_>,
     prefix: &str,
     at_most: Duration,
 ) -> Vec<Problem> {
     let Asked { case, new_tokens, vocabulary } = asked;
-    let mut found = times((sample.first_token_ns, &sample.gaps_ns), new_tokens, prefix, at_most);
-    let field = format!("{prefix}tokens");
-    found.extend(tokens(&sample.tokens, case.prompts.len(), new_tokens, vocabulary, &field));
+    let mut found = times(&sample.marks_ns, new_tokens, prefix, at_most);
+    let field = format!("{prefix}output.tokens");
+    found.extend(tokens(sample.output.tokens(), case.prompts.len(), new_tokens, vocabulary, &field));
     found
 }
 

@@ -173,11 +173,11 @@ fn the_worker_of_the_page_holds() {
 /// What the page's worker sends, before and after it is broken.
 const BUILD: &str = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
 const STARTED: &str = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
-const COLD: &str = "    send(\"cold_start\", first_token_ns=cold[\"first_token_ns\"], gaps_ns=cold[\"gaps_ns\"], memory=memory())\n";
+const COLD: &str = "    send(\"cold_start\", marks_ns=cold[\"marks_ns\"], memory=memory())\n";
 const WARM: &str = "    send(\"warmup\", iterations=iterations, settled=False, memory=memory())\n";
-const FIRST: &str = r#"{"first_token_ns": first, "#;
-const SAMPLE: &str = r#"send("sample", case=turn["case"], **sample)"#;
-const TWICE: &str = "send(\"sample\", case=turn[\"case\"], **sample)\n        send(\"sample\", case=turn[\"case\"], **sample)";
+const MARKS: &str = r#""marks_ns": marks, "#;
+const SAMPLE: &str = r#"send("sample", **sample)"#;
+const TWICE: &str = "send(\"sample\", **sample)\n        send(\"sample\", **sample)";
 const LOADED: &str = "    weights = load_file(file)\n";
 const CHATTER: &str = "    weights = load_file(file)\n    print('Loading …', file=out)\n";
 const DONE: &str = "        send(\"done\")\n";
@@ -211,19 +211,20 @@ broken! {
         => ["line 2: `loaded` comes before `started`, or `started` is missing"];
     a_wrong_order_is_named(60) [(COLD, ""), (WARM, &format!("{WARM}{COLD}"))]
         => ["line 4: `warmup` comes before `cold_start`"];
-    an_answer_for_another_case_is_named(60) [(SAMPLE, r#"send("sample", case=0, **sample)"#)]
+    an_answer_for_another_case_is_named(60) [(SAMPLE, r#"send("sample", **{**sample, "case": 0})"#)]
         => ["line 7, `case`: 0, but turn 2 asked for case 1"];
     too_few_tokens_are_named(60) [("np.transpose(tokens).tolist()", "np.transpose(tokens)[:, 1:].tolist()")]
-        => ["`iterations[0].cases[0].tokens[0]`: 2 tokens, but 3 were asked for"];
-    a_count_of_gaps_that_does_not_fit_is_named(60) [("first, *gaps = ", "first, *gaps = [1] + ")]
-        => ["gaps_ns`: 3 gaps for 3 new tokens", "2 in all"];
+        => ["`iterations[0].cases[0].output.tokens[0]`: 2 tokens, but 3 were asked for"];
+    a_count_of_marks_that_does_not_fit_is_named(60) [(MARKS, r#""marks_ns": marks[1:], "#)]
+        => ["marks_ns`: 2 for 3 new tokens"];
     a_cold_start_that_ends_at_its_first_token_is_named(60)
-        [("cold = request(cases[0], count)", "cold = request(cases[0], 1)")]
-        => ["line 4, `gaps_ns`: 0 gaps for 3"];
-    a_time_of_zero_is_named(60) [(FIRST, r#"{"first_token_ns": 0, "#)]
-        => ["line 4, `first_token_ns`: 0 ns is impossible", "time.monotonic_ns()"];
-    a_time_longer_than_what_passed_is_named(60) [(FIRST, r#"{"first_token_ns": first * 10**9, "#)]
-        => ["`first_token_ns`:", "is impossible: the driver saw"];
+        [("cold = request(0, cases[0], count)", "cold = request(0, cases[0], 1)")]
+        => ["line 4, `marks_ns`: 1 for 3"];
+    a_time_of_zero_is_named(60) [(MARKS, r#""marks_ns": [0, *marks[1:]], "#)]
+        => ["line 4, `marks_ns`: 0 ns is impossible", "time.monotonic_ns()"];
+    a_time_longer_than_what_passed_is_named(60)
+        [(MARKS, r#""marks_ns": [mark * 1000 for mark in marks], "#)]
+        => ["`marks_ns`:", "is impossible: the driver saw"];
     two_answers_to_one_turn_are_named(60) [(SAMPLE, TWICE)] => ["line 7: a second answer to turn 1"];
     output_that_is_not_flushed_is_named(5) [("file=out, flush=True", "file=out")]
         => ["the lines lay in a buffer; flush stdout after every line"];

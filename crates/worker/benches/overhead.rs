@@ -13,9 +13,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use engine::{
-    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want,
+    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
+    Settings, Want,
 };
-use protocol::{Case, Decode, Event, KvCache, Measure, Task, Warmup};
+use protocol::{Case, Event, GenerateWork, KvCache, Measure, Task, Warmup, Work};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -75,6 +76,12 @@ impl InferenceEngine for Punctual {
         }
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Punctual {
     fn begin(&mut self, _: usize, _: usize) -> Result<(), EngineError> {
         Ok(())
     }
@@ -115,18 +122,20 @@ fn bare(engine: &mut Punctual) -> f64 {
 
 /// Arm B, in nanoseconds.
 fn served(bundle: &Path) -> f64 {
-    let task = Task::Measure(Measure {
+    let work = GenerateWork {
         cases: vec![Case {
             prompts: vec![PROMPT.to_vec()],
             trace: vec![(1..=NEW_TOKENS as u32).collect()],
             ..Case::default()
         }],
         new_tokens: NEW_TOKENS,
-        decode: Decode::Forced,
+        decode: protocol::Decode::Forced,
         kv_cache: KvCache::On,
+    };
+    let task = Task::Measure(Measure {
+        work: Work::Generate(work),
         warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.05 },
         lead_in: 0,
-        denoise: None,
     });
     let job = serde_json::to_string(&fixture::job(bundle, task)).expect("a job has string keys");
     let request = "{\"turn\":\"request\",\"case\":0}\n".repeat(ITERATIONS);

@@ -1,6 +1,6 @@
 //! Between the protocol's types and the engine's: neither crate knows the other.
 
-use engine::{Device, EngineError, InEffect, KvCachePolicy, Precision, Runtime, Settings};
+use engine::{Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings};
 use protocol::{Build, FailureKind, Hello, KvCache};
 
 pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
@@ -59,6 +59,11 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
             toolchain: None,
         },
     }
+}
+
+/// The engines behind a decoder, if it is two.
+pub(crate) fn hybrid<E: InferenceEngine>(engine: &mut E) -> Option<engine::Hybrid> {
+    engine.decode().ok()?.hybrid()
 }
 
 pub(crate) fn in_effect(

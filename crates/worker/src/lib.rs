@@ -9,7 +9,6 @@
 //! ```
 
 mod clock;
-mod denoise;
 mod energy;
 mod engine_io;
 mod error;
@@ -19,18 +18,18 @@ mod huge_pages;
 mod logits;
 mod measure;
 mod memory;
+mod pace;
 mod page_cache;
 mod probe;
-mod runner;
 mod sampling;
 mod score;
 mod serve;
-mod slowed;
 mod stdout;
 mod threads;
 mod trace;
 mod turns;
 mod warmup;
+mod work;
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;

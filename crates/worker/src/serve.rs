@@ -13,7 +13,8 @@ use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
-use crate::slowed::{self, Slowed};
+use crate::pace::Pace;
+use crate::work::Model;
 use crate::{clock, engine_io, measure, page_cache, probe, score, trace};
 
 /// Initialises the framework and says what it is.
@@ -59,7 +60,7 @@ fn work<E: InferenceEngine>(
         return events.send(Event::Done);
     }
     let settings = trace::settings::<E>(engine_io::settings(&job.settings)?, &job.task);
-    let slowdown = slowed::check(job.settings.slowdown)?;
+    let pace = Pace::new(job.settings.slowdown)?;
     let phase = Phase::begin(None);
     let hello = hello::<E>()?;
     let ready_ns = clock::now_ns();
@@ -96,12 +97,10 @@ fn work<E: InferenceEngine>(
         own_ns: before_ns - ready_ns,
         phase,
         earlier_peak,
+        pace,
         gpu: gpu.as_ref(),
     };
-    match slowdown {
-        0.0 => load.perform(engine, turns, events),
-        share => load.perform(Slowed::new(engine, share), turns, events),
-    }
+    load.perform(engine, turns, events)
 }
 
 /// What the machine can do, where the job's settings have the work done; `None` if this engine cannot ask its framework
@@ -142,6 +141,7 @@ struct Load<'a> {
     /// That of the load.
     phase: Phase<'a>,
     earlier_peak: Option<u64>,
+    pace: Pace,
     gpu: Option<&'a Gpu>,
 }
 
@@ -154,14 +154,19 @@ impl Load<'_> {
         events: &mut Events<'_>,
     ) -> Result<(), ServeError> {
         let (job, config, phases) = (self.job, self.bundle.config(), self.phases());
+        let model = Model { vocabulary: config.vocab_size, mask_token: config.mask_token };
         let kv_cache = match &job.task {
-            Task::Measure(measure) => measure.kv_cache,
+            Task::Measure(measure) => measure.work.kv_cache(),
+            Task::Answer(answer) => answer.work.kv_cache(),
             _ => KvCache::On,
         };
+        let mut observed = engine.in_effect();
+        observed.kernels.extend(self.pace.phrase());
+        let in_effect = engine_io::in_effect(observed, engine_io::hybrid(&mut engine), kv_cache);
         let loaded = Loaded {
             load_ns: self.load_ns,
             memory: self.phase.end(),
-            in_effect: engine_io::in_effect(engine.in_effect(), engine.hybrid(), kv_cache),
+            in_effect,
             weights_file: self.weights_file.display().to_string().into(),
             weights_bytes: std::fs::metadata(&self.weights_file).map(|file| file.len()).unwrap_or_default(),
             weights_identity: self.weights_identity,
@@ -174,8 +179,8 @@ impl Load<'_> {
             Task::Measure(task) => {
                 let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
                 let context = measure::Context {
-                    vocabulary: config.vocab_size,
-                    mask_token: config.mask_token,
+                    model,
+                    pace: self.pace,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,
                     earlier_peak,
@@ -184,15 +189,13 @@ impl Load<'_> {
                 measure::measure(&mut engine, task, &context, (turns, events))?;
             }
             Task::Load => {}
-            Task::Generate(task) => {
-                measure::generate(&mut engine, task, (config.vocab_size, config.mask_token), events)?
-            }
+            Task::Answer(task) => measure::answer(&mut engine, task, (model, self.pace), events)?,
             Task::Score(task) => {
                 let scored = score::score(&mut engine, task, config, self.settings.hidden_states)?;
                 events.send(Event::Scored(scored))?;
             }
             Task::Trace(task) => {
-                let traced = trace::trace(&mut engine, task, config.vocab_size, phases)?;
+                let traced = trace::trace(&mut engine, task, (model, self.pace), phases)?;
                 events.send(Event::Traced(traced))?;
             }
             Task::Probe(_) => unreachable!("a probe loads nothing"),

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use engine::{EngineError, InferenceEngine, Profile, ProfileClock, Settings};
 use protocol::{
-    Alignment, Case, Decode, Interval, KvCache, ProfileEvent, Profiler, Task, Trace, Traced, TracedRequest,
+    Alignment, Case, Decode, GenerateWork, Interval, KvCache, ProfileEvent, Profiler, Task, Trace, Traced,
+    TracedRequest, Work,
 };
 
 use crate::clock::{self, Beside};
 use crate::error::ServeError;
-use crate::measure::check_case;
-use crate::runner::Runner;
+use crate::pace::Pace;
+use crate::work::{self, Model};
 
 /// The settings to load with: those of the job, and what the framework's profiler must know before a load.
 pub(crate) fn settings<E: InferenceEngine>(settings: Settings, task: &Task) -> Settings {
@@ -27,11 +28,16 @@ pub(crate) fn settings<E: InferenceEngine>(settings: Settings, task: &Task) -> S
 pub(crate) fn trace<E: InferenceEngine>(
     engine: &mut E,
     task: &Trace,
-    vocabulary: usize,
+    (model, pace): (Model, Pace),
     mut phases: Vec<Interval>,
 ) -> Result<Traced, ServeError> {
-    let cases = [Case { prompts: task.prompts.clone(), ..Case::default() }];
-    check_case(&cases[0], task.new_tokens)?;
+    let work = Work::Generate(GenerateWork {
+        cases: vec![Case { prompts: task.prompts.clone(), ..Case::default() }],
+        new_tokens: task.new_tokens,
+        decode: Decode::Greedy,
+        kv_cache: KvCache::On,
+    });
+    let mut workload = work::workload::<E>(&work, (model, pace), false)?;
     let before = Beside::read();
     let start_ns = clock::now_ns();
     let profiled = match engine.begin_profile() {
@@ -43,20 +49,15 @@ pub(crate) fn trace<E: InferenceEngine>(
         Err(EngineError::Unsupported(reason)) => Some(reason),
         Err(error) => return Err(error.into()),
     };
-    let modes = (Decode::Greedy, KvCache::On);
-    let mut runner = Runner::new(&cases, task.new_tokens, modes, vocabulary);
     let mut requests = Vec::new();
     for (phase, new_tokens) in [("cold start", 1), ("warm-up", task.new_tokens), ("request", task.new_tokens)]
     {
-        let (start_ns, sample) = runner.timed(engine, (0, Vec::new()), new_tokens)?;
-        let mut end_ns = start_ns + sample.first_token_ns;
-        let mut tokens_ns = vec![end_ns];
-        for gap in sample.gaps_ns {
-            end_ns += gap;
-            tokens_ns.push(end_ns);
-        }
+        let (start_ns, sample) = workload.request(engine, 0, (None, new_tokens))?;
+        let tokens_ns: Vec<u64> = sample.marks_ns.0.iter().map(|mark| start_ns + mark).collect();
+        let end_ns = start_ns + sample.marks_ns.end();
         phases.push(Interval { name: phase.into(), start_ns, end_ns });
-        requests.push(TracedRequest { phase: phase.into(), start_ns, tokens_ns, tokens: sample.tokens });
+        let tokens = sample.output.tokens().to_vec();
+        requests.push(TracedRequest { phase: phase.into(), start_ns, tokens_ns, tokens });
     }
     let (profiler, notes) = match profiled {
         Some(reason) => (None, vec![reason]),

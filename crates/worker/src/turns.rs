@@ -1,66 +1,67 @@
 //! The turns of a measurement: a worker that is warm waits for lines on stdin. A turn is a request, answered with its
 //! sample, or a slice of one: the request keeps its state while others have their turns.
 //!
-//! Within a turn there is no I/O, no logging and no allocation for results. What is used counts from the first sample
-//! of a turn to its last: neither the wait nor the untimed lead-in nor the context belongs to anybody's figures.
+//! What is used counts from the start of a request to its last mark: neither the wait nor the untimed lead-in nor the
+//! context is in any figure.
 
 use std::io::BufRead;
 
 use engine::InferenceEngine;
-use protocol::{Case, Energy, Event, Finish, HandOver, Measure, Sample, Slice, Turn, Usage};
+use protocol::{Energy, Event, Finish, HandOver, Slice, Turn, Usage};
 
-use crate::clock;
 use crate::energy::Meter;
 use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
-use crate::runner::{Runner, Timed, UnderWay};
 use crate::threads::{self, CpuTimes, Used};
+use crate::work::{self, Request, Workload};
+use crate::{clock, engine_io};
 
 /// Takes turns until the last. Returns what the requests used, and what is asked for after them. The peak of all phases
 /// and the weights' hash are left for the caller.
 pub(crate) fn take<E: InferenceEngine>(
     engine: &mut E,
-    task: &Measure,
-    runner: &mut Runner<'_>,
+    workload: &mut dyn Workload<E>,
+    lead_in: usize,
     gpu: Option<&Gpu>,
-    (input, events): (&mut dyn BufRead, &mut Events<'_>),
+    (turns, events): (&mut dyn BufRead, &mut Events<'_>),
 ) -> Result<(Usage, Finish), ServeError> {
     let phase = Phase::begin(gpu);
     let mut spent = Spent::default();
-    let mut under_way: Option<UnderWay> = None;
+    let mut under_way: Option<Request> = None;
     let finish = loop {
-        let turn = next(input)?;
-        check(&turn, task, under_way.as_ref())?;
-        let (case, sample) = match turn {
+        let turn = next(turns)?;
+        check(&turn, workload, under_way.as_ref())?;
+        let sample = match turn {
             Turn::Finish(finish) => break finish,
-            Turn::Request { case, trace } => {
-                prepare(engine, runner, (case, task.lead_in), gpu)?;
-                (case, spent.during(gpu, || runner.request(engine, case, trace))?)
+            Turn::Request { case, input } => {
+                prepare(engine, workload, (case, lead_in), gpu)?;
+                let marks = workload.marks();
+                spent.during(gpu, || workload.request(engine, case, (input, marks)))?.1
             }
-            Turn::Slice { case, steps, trace } => {
+            Turn::Slice { case, marks, input } => {
                 let request = match under_way.take() {
                     None => {
-                        prepare(engine, runner, (case, task.lead_in), gpu)?;
-                        spent.during(gpu, || runner.begin(engine, case, trace))?
+                        prepare(engine, workload, (case, lead_in), gpu)?;
+                        spent.during(gpu, || workload.begin(engine, case, input))?
                     }
                     Some(mut request) => {
-                        spent.during(gpu, || runner.advance(engine, &mut request, steps))?;
+                        spent.during(gpu, || workload.advance(engine, &mut request, marks))?;
                         request
                     }
                 };
-                if !runner.is_complete(&request) {
-                    events.send(Event::Slice(Slice { case, tokens: request.tokens() }))?;
+                if request.marks() < workload.marks() {
+                    events.send(Event::Slice(Slice { case, marks: request.marks() }))?;
                     under_way = Some(request);
                     continue;
                 }
-                (case, runner.complete(request))
+                workload.sample(request)
             }
         };
         gpu.into_iter().for_each(Gpu::look);
-        spent.add_hand_over(runner.handed_over);
-        events.send(Event::Sample(Sample { case, sample }))?;
+        spent.add_hand_over(workload.handed_over());
+        events.send(Event::Sample(sample))?;
     };
     let usage = Usage {
         memory: phase.end(),
@@ -72,11 +73,11 @@ pub(crate) fn take<E: InferenceEngine>(
         threads: threads::count(),
         cpus: threads::cpus(),
         energy: spent.energy,
-        kv_cache_bytes: engine.kv_cache_bytes(),
+        kv_cache_bytes: workload.cache_bytes(engine),
         gpu_allocated_bytes: engine.gpu_allocated_bytes(),
         compiled: None,
         hand_over: spent.hand_over.map(|of_all| {
-            let obstacle = engine.hybrid().and_then(|hybrid| hybrid.obstacle).map(Into::into);
+            let obstacle = engine_io::hybrid(engine).and_then(|hybrid| hybrid.obstacle).map(Into::into);
             HandOver { obstacle, ..of_all }
         }),
         gpu: gpu.map(Gpu::work),
@@ -89,28 +90,31 @@ pub(crate) fn take<E: InferenceEngine>(
 /// What comes before a request, untimed.
 fn prepare<E: InferenceEngine>(
     engine: &mut E,
-    runner: &mut Runner<'_>,
+    workload: &mut dyn Workload<E>,
     (case, lead_in): (usize, usize),
     gpu: Option<&Gpu>,
 ) -> Result<(), ServeError> {
-    settle(gpu, || runner.lead_in(engine, case, lead_in))?;
-    runner.fill_context(engine, case)
+    settle(gpu, || workload.lead_in(engine, case, lead_in))?;
+    workload.prepare(engine, case)
 }
 
 /// Refuses a turn that cannot be taken.
-fn check(turn: &Turn, task: &Measure, under_way: Option<&UnderWay>) -> Result<(), ServeError> {
-    let (Turn::Request { case, trace } | Turn::Slice { case, trace, .. }) = turn else { return Ok(()) };
-    let count = task.cases.len();
+fn check<E: InferenceEngine>(
+    turn: &Turn,
+    workload: &dyn Workload<E>,
+    under_way: Option<&Request>,
+) -> Result<(), ServeError> {
+    let (Turn::Request { case, input } | Turn::Slice { case, input, .. }) = turn else { return Ok(()) };
+    let count = workload.cases();
     let refuse = |reason: String| Err(ServeError::Job(reason));
+    if *case >= count {
+        return refuse(format!("a turn asks for case {case}, and there are {count}"));
+    }
+    if let Some(input) = input {
+        workload.check(*case, input)?;
+    }
     match (turn, under_way) {
-        _ if *case >= count => refuse(format!("a turn asks for case {case}, and there are {count}")),
-        _ if !fits(trace, &task.cases[*case], task.new_tokens) => {
-            refuse("a turn's trace needs a row for each prompt, as long as the new tokens".into())
-        }
-        (Turn::Slice { .. }, _) if task.denoise.is_some() => {
-            refuse("a request of masked diffusion has no slices: ask for whole requests".into())
-        }
-        (Turn::Slice { steps: 0, .. }, _) => refuse("a slice has at least one step".into()),
+        (Turn::Slice { marks: 0, .. }, _) => refuse("a slice has at least one mark".into()),
         (Turn::Slice { .. }, Some(request)) if request.case == *case => Ok(()),
         (_, Some(request)) => {
             let under_way = request.case;
@@ -118,11 +122,6 @@ fn check(turn: &Turn, task: &Measure, under_way: Option<&UnderWay>) -> Result<()
         }
         (_, None) => Ok(()),
     }
-}
-
-/// Whether a turn's trace has the shape of the case's own, or is left out.
-fn fits(trace: &[Vec<u32>], case: &Case, new_tokens: usize) -> bool {
-    trace.is_empty() || trace.len() == case.prompts.len() && trace.iter().all(|row| row.len() == new_tokens)
 }
 
 /// Most untimed beginnings of a request before a turn.
@@ -200,8 +199,8 @@ impl Spent {
         Ok(answer)
     }
 
-    fn add_hand_over(&mut self, of_request: Option<Timed>) {
-        let Some(Timed { handed, ns }) = of_request else { return };
+    fn add_hand_over(&mut self, of_request: Option<work::HandOver>) {
+        let Some(work::HandOver { handed, ns }) = of_request else { return };
         let (times, bytes, before) = match &self.hand_over {
             Some(all) => (all.times, all.bytes, all.ns),
             None => (0, 0, 0),

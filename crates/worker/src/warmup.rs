@@ -5,14 +5,14 @@ use protocol::{Iteration, Warmup, WarmupDone};
 
 use crate::clock;
 use crate::error::ServeError;
-use crate::runner::Runner;
+use crate::work::Workload;
 
 /// Below this, medians of the halves of an iteration say more of chance than of a trend.
 const GAPS_FOR_HALVES: usize = 8;
 
 /// Warms up as `limits` say: see [`Warmup`]. The memory is the caller's to read.
 pub(crate) fn warm_up<E: InferenceEngine>(
-    runner: &mut Runner<'_>,
+    workload: &mut dyn Workload<E>,
     engine: &mut E,
     limits: &Warmup,
 ) -> Result<WarmupDone, ServeError> {
@@ -20,7 +20,7 @@ pub(crate) fn warm_up<E: InferenceEngine>(
     let mut iterations = Vec::with_capacity(limits.max_iterations.min(1024));
     let mut settled = false;
     while goes_on(limits, iterations.len(), settled, clock::now_ns() - start) {
-        iterations.push(runner.iteration(engine, iterations.len())?);
+        iterations.push(workload.iteration(engine, iterations.len())?);
         settled = has_settled(&iterations, limits.settled_within);
     }
     Ok(WarmupDone { iterations, settled, memory: Default::default() })
@@ -33,8 +33,8 @@ fn goes_on(limits: &Warmup, done: usize, settled: bool, elapsed_ns: u64) -> bool
     done == 0 || (!enough && done < limits.max_iterations && elapsed_ns < limits.max_ns)
 }
 
-/// Whether the latest iteration is steady in itself, or as fast, token by token, as the one before. The
-/// second can hold even where each token takes longer than the one before it.
+/// Whether the latest iteration is steady in itself, or as fast, gap by gap, as the one before. The second can hold even
+/// where each gap is longer than the one before it.
 fn has_settled(iterations: &[Iteration], within: f64) -> bool {
     let latest = iterations.last().map(gaps).unwrap_or_default();
     if latest.len() >= GAPS_FOR_HALVES {
@@ -52,13 +52,14 @@ fn has_settled(iterations: &[Iteration], within: f64) -> bool {
     }
 }
 
-/// The token gaps of all cases; of requests for one token, which have none, their first tokens' times.
+/// The gaps between marks of all cases; of requests of one mark, which have none, the times of that.
 fn gaps(iteration: &Iteration) -> Vec<f64> {
-    let gaps: Vec<f64> = iteration.cases.iter().flat_map(|case| &case.gaps_ns).map(|&ns| ns as f64).collect();
+    let gaps: Vec<f64> =
+        iteration.cases.iter().flat_map(|case| case.marks_ns.gaps()).map(|ns| ns as f64).collect();
     if !gaps.is_empty() {
         return gaps;
     }
-    iteration.cases.iter().map(|case| case.first_token_ns as f64).collect()
+    iteration.cases.iter().map(|case| case.marks_ns.first() as f64).collect()
 }
 
 /// Whether a ratio differs from 1 by less than the share `within`, whichever of the two is the larger.
@@ -76,15 +77,10 @@ fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample};
 
     fn iteration(gaps: &[u64]) -> Iteration {
-        let sample = CaseSample {
-            first_token_ns: 9,
-            gaps_ns: gaps.to_vec(),
-            tokens: Vec::new(),
-            ..CaseSample::default()
-        };
+        let sample = Sample { marks_ns: Marks::new(9, gaps.iter().copied()), ..Sample::default() };
         Iteration { index: 0, cases: vec![sample] }
     }
 
@@ -102,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iteration_like_the_one_before_has_settled_though_its_tokens_slow_down() {
+    fn an_iteration_like_the_one_before_has_settled_though_its_gaps_grow() {
         assert!(!settled(&[&RISING]));
         assert!(settled(&[&RISING, &RISING.map(|gap| gap + 3)]));
         assert!(!settled(&[&RISING.map(|gap| gap + 30), &RISING]));
@@ -110,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_token_unsettles_nothing() {
+    fn one_odd_gap_unsettles_nothing() {
         let mut odd = RISING;
         odd[3] = 900;
         assert!(settled(&[&odd, &RISING]));
@@ -123,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_one_token_are_compared_by_it() {
+    fn requests_of_one_mark_are_compared_by_it() {
         assert!(!settled(&[&[]]));
         assert!(settled(&[&[], &[]]));
     }

@@ -12,8 +12,8 @@ mod tensor;
 use bundle::Feature;
 use burn_backend::{DType, TensorData};
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
+    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
+    Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
 
 use model::{Model, floats};
@@ -101,6 +101,12 @@ impl InferenceEngine for Burn {
         }
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Burn {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(self.model.config(), batch, capacity)?;
         check_window(self.model.config(), Self::FRAMEWORK, capacity)?;

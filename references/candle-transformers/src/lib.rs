@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use bundle::ModelConfig;
 use candle_core::{DType, Device as CandleDevice, Tensor, utils};
 use engine::{
-    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings,
-    Want, check_append, check_begin,
+    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
+    Settings, Want, check_append, check_begin,
 };
 
 use error::framework;
@@ -115,6 +115,12 @@ impl InferenceEngine for CandleTransformers {
         self.in_effect.clone()
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for CandleTransformers {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
         engine::check_window(&self.config, Self::FRAMEWORK, capacity)?;

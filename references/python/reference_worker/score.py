@@ -4,7 +4,6 @@ import json
 import struct
 
 from .bundle import WorkerError
-from .runner import rows_of
 
 
 class Rows:
@@ -42,41 +41,14 @@ def score(adapter, task, bundle, hidden_states):
     adapter.begin(batch, positions)
     for start in range(0, positions, piece):
         end = min(start + piece, positions)
-        _put(adapter, tensors["logits"], sequences, start, end)
+        put(adapter, tensors["logits"], sequences, start, end)
         if hidden_states:
             for layer, values in enumerate(adapter.hidden_states()):
                 tensors[f"hidden.{layer}"].put(start, end, values)
     write(tensors, task["file"])
 
 
-def along_trace(adapter, cases, task, vocabulary, denoiser=None):
-    """Context and prompt in one piece, the first `steps` tokens of the trace one at a time, the rest in one piece.
-
-    With `prompt_last_only`, of context and prompt the last position's logits alone are kept. Of masked diffusion there
-    are as many rows: those that tokens were unmasked by, and the last position's of the last step.
-    """
-    tensors = {}
-    for index, case in enumerate(cases):
-        if denoiser:
-            rows = tensors[f"case.{index}"] = Rows(len(case["trace"]), 1 + len(case["trace"][0]), vocabulary)
-            denoiser.along_trace(adapter, case, rows.put_row)
-            continue
-        prefixes = rows_of(case)
-        sequences = [prefix + trace for prefix, trace in zip(prefixes, case["trace"])]
-        prefix, positions = len(prefixes[0]), len(sequences[0])
-        left_out = prefix - 1 if task.get("prompt_last_only") else 0
-        logits = tensors[f"case.{index}"] = Rows(len(sequences), positions - left_out, vocabulary)
-        adapter.begin(len(sequences), positions)
-        logits.put(0, prefix - left_out, adapter.values(adapter.append(prefixes, not left_out)))
-        single = min(prefix + task["steps"], positions)
-        ends = [*range(prefix + 1, single + 1), positions]
-        for start, end in zip([prefix] + ends, ends):
-            if start < end:
-                _put(adapter, logits, sequences, start, end, left_out)
-    write(tensors, task["file"])
-
-
-def _put(adapter, logits, sequences, start, end, left_out=0):
+def put(adapter, logits, sequences, start, end, left_out=0):
     piece = [sequence[start:end] for sequence in sequences]
     logits.put(start - left_out, end - left_out, adapter.values(adapter.append(piece, True)))
 

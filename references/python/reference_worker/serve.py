@@ -4,13 +4,13 @@ import json
 import os
 import platform
 
-from . import clock, measure, page_cache, score, trace
+from . import clock, measure, page_cache, score, trace, work
 from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .features import check_features, keep_within_window
 from .memory import Phase
-from .runner import Slowed
+from .slowed import Slowed
 
-VERSION = 7
+VERSION = 8
 LARGEST_SLOWDOWN = 10
 
 
@@ -92,7 +92,7 @@ def _check_sequences(task, bundle, context):
     if len(lengths) != 1 or 0 in lengths:
         raise bad_input("sequences of a batch are of one length, of one token at least")
     length = lengths.pop()
-    measure.check_tokens(task["sequences"], length, context)
+    work.check_tokens(task["sequences"], length, context)
     if not bundle.causal and (task.get("piece") or length) < length:
         raise bad_input("this model attends both ways: a whole sequence is appended in one piece, after begin")
 
@@ -134,7 +134,8 @@ def _work(load_adapter, stream, start_ns, send):
     if slowdown := settings.get("slowdown", 0.0):
         adapter = Slowed(adapter, slowdown)
     in_effect = adapter.in_effect()
-    if task["kind"] == "measure" and task["kv_cache"] == "off" and in_effect["kv_cache"] != "none":
+    is_cached = task.get("work", {}).get("kv_cache") != "off"
+    if not is_cached and in_effect["kv_cache"] != "none":
         in_effect["kv_cache"] = "recomputed"
     send(
         "loaded", load_ns=after_ns - before_ns, memory=memory, in_effect=in_effect, weights_file=str(weights_file),
@@ -151,8 +152,8 @@ def _work(load_adapter, stream, start_ns, send):
     kind = task["kind"]
     if kind == "measure":
         measure.measure(adapter, task, context, stream, send)
-    elif kind == "generate":
-        measure.generate(adapter, task, context, send)
+    elif kind == "answer":
+        measure.answer(adapter, task, context, send)
     elif kind == "score":
         _check_sequences(task, bundle, context)
         score.score(adapter, task, bundle, settings.get("hidden_states", False))

@@ -5,10 +5,8 @@ import time
 from bisect import bisect_right
 from pathlib import Path
 
-from . import clock
+from . import clock, work
 from .bundle import WorkerError
-from .measure import check_case
-from .runner import Runner
 
 # Readings of two clocks beside each other, of which the quickest counts.
 TRIES = 32
@@ -16,8 +14,11 @@ TRIES = 32
 
 def trace(adapter, task, context, phases):
     """`phases` are those up to the load. The fields of the event `traced`."""
-    case = {"prompts": task["prompts"], "trace": []}
-    check_case(case, task["new_tokens"], context)
+    generate = {
+        "kind": "generate", "cases": [{"prompts": task["prompts"]}], "new_tokens": task["new_tokens"],
+        "decode": "greedy", "kv_cache": "on",
+    }
+    workload = work.of(adapter, generate, context, is_fed=False)
     before, start, reason = beside(), clock.now_ns(), None
     try:
         adapter.begin_profile(Path(task["file"]).parent)
@@ -26,14 +27,13 @@ def trace(adapter, task, context, phases):
         if error.kind != "unsupported":
             raise
         reason = str(error).removeprefix("unsupported: ")
-    runner, requests = Runner(adapter, [case], task["new_tokens"], "greedy", "on"), []
+    requests = []
     for phase, new_tokens in (("cold start", 1), ("warm-up", task["new_tokens"]), ("request", task["new_tokens"])):
-        start, sample = runner.timed(case, new_tokens)
-        ends = [start + sample["first_token_ns"]]
-        for gap in sample["gaps_ns"]:
-            ends.append(ends[-1] + gap)
+        request = workload.request(0, marks=new_tokens)
+        start, ends = request.start, [request.start + mark for mark in request.marks]
         phases.append({"name": phase, "start_ns": start, "end_ns": ends[-1]})
-        requests.append({"phase": phase, "start_ns": start, "tokens_ns": ends, "tokens": sample["tokens"]})
+        tokens = workload.output(request)["tokens"]
+        requests.append({"phase": phase, "start_ns": start, "tokens_ns": ends, "tokens": tokens})
     if reason is not None:
         return {"phases": phases, "requests": requests, "profiler": None, "notes": [reason]}
     profile = adapter.end_profile()

@@ -12,41 +12,41 @@ from .bundle import bad_input
 from .memory import Phase
 
 
-def take(runner, task, stream, send):
+def take(workload, lead_in, stream, send):
     """Takes turns until the last. What the requests used, and what is asked for after them."""
-    phase, spent, under_way, number = Phase(), Spent(), None, None
-    while (turn := _next(stream, task, number if under_way else None))["turn"] != "finish":
-        case = turn["case"]
+    phase, spent, under_way = Phase(), Spent(), None
+    while (turn := _next(stream, workload, under_way))["turn"] != "finish":
+        case, given = turn["case"], turn.get("input")
         if under_way is None:
-            runner.lead_in(case, task.get("lead_in", 0))
-            runner.fill_context(case)
+            workload.lead_in(case, lead_in)
+            workload.prepare(case)
         if turn["turn"] == "request":
-            send("sample", case=case, **spent.during(lambda: runner.request(case, turn.get("trace"))))
+            request = spent.during(lambda: workload.request(case, given))
+            send("sample", **workload.sample(request))
             continue
         if under_way is None:
-            under_way = spent.during(lambda: runner.begin(runner.case(case, turn.get("trace"))))
-            number = case
+            under_way = spent.during(lambda: workload.begin(case, given))
         else:
-            spent.during(lambda: runner.advance(under_way, turn["steps"]))
-        if runner.is_complete(under_way):
-            send("sample", case=case, **under_way.sample())
+            spent.during(lambda: workload.advance(under_way, turn["marks"]))
+        if len(under_way.marks) >= workload.marks:
+            send("sample", **workload.sample(under_way))
             under_way = None
         else:
-            send("slice", case=case, tokens=len(under_way.tokens))
+            send("slice", case=case, marks=len(under_way.marks))
     usage = {
-        "compiled": runner.compiled(),
+        "compiled": workload.compiled(),
         "memory": phase.end(), "cpu_ns": spent.cpu_ns, "wall_ns": spent.wall_ns,
         "thread_cpu_ns": spent.threads.busiest_first(), "run_queue_ns": spent.threads.run_queue_ns,
         "threads": threads.count(), "cpus": threads.cpus(),
         # Not read here: see docs/references.md.
-        "energy": None, "kv_cache_bytes": None, "gpu_allocated_bytes": runner.gpu_allocated(),
+        "energy": None, "kv_cache_bytes": None, "gpu_allocated_bytes": workload.gpu_allocated(),
     }
     return usage, turn
 
 
-def _next(stream, task, under_way):
-    """Waits for the next turn. `under_way`: the case of the request that is, or None."""
-    cases = len(task["cases"])
+def _next(stream, workload, under_way):
+    """Waits for the next turn. `under_way`: the request that is, or None."""
+    cases = len(workload.cases)
     line = stream.readline()
     if not line:
         raise bad_input("the turns ended without a finish")
@@ -59,17 +59,13 @@ def _next(stream, task, under_way):
         raise bad_input(f"unknown turn {kind!r}")
     if kind != "finish" and case not in range(cases):
         raise bad_input(f"a turn asks for case {case}, and there are {cases}")
-    if kind == "slice":
-        if task.get("denoise"):
-            raise bad_input("a request of masked diffusion has no slices: ask for whole requests")
-        if not isinstance(turn.get("steps"), int) or turn["steps"] < 1:
-            raise bad_input("a slice has at least one step")
+    if kind == "slice" and (not isinstance(turn.get("marks"), int) or turn["marks"] < 1):
+        raise bad_input("a slice has at least one mark")
     if kind != "finish" and under_way is not None:
-        if kind == "request" or case != under_way:
+        if kind == "request" or case != under_way.case:
             raise bad_input(f"a turn asks for case {case} while another request is under way")
-    trace = turn.get("trace")
-    if trace and [len(row) for row in trace] != [task["new_tokens"]] * len(task["cases"][case]["prompts"]):
-        raise bad_input("a turn's trace needs a row for each prompt, as long as the new tokens")
+    if turn.get("input") is not None:
+        workload.check(case, turn["input"])
     return turn
 
 

@@ -6,10 +6,10 @@ from . import clock
 GAPS_FOR_HALVES = 8
 
 
-def warm_up(runner, limits):
+def warm_up(workload, limits):
     start, iterations, settled = clock.now_ns(), [], False
     while goes_on(limits, len(iterations), settled, clock.now_ns() - start):
-        iterations.append(runner.iteration(len(iterations)))
+        iterations.append(workload.iteration(len(iterations)))
         settled = has_settled(iterations, limits["settled_within"])
     return iterations, settled
 
@@ -22,7 +22,7 @@ def goes_on(limits, done, settled, elapsed_ns):
 
 
 def has_settled(iterations, within):
-    """Whether the latest iteration is steady in itself, or as fast, token by token, as the one before."""
+    """Whether the latest iteration is steady in itself, or as fast, gap by gap, as the one before."""
     latest = _gaps(iterations[-1])
     if len(latest) >= GAPS_FOR_HALVES:
         middle = len(latest) // 2
@@ -34,9 +34,10 @@ def has_settled(iterations, within):
 
 
 def _gaps(iteration):
-    """The token gaps of all cases; of requests for one token, which have none, their first tokens' times."""
-    gaps = [ns for case in iteration["cases"] for ns in case["gaps_ns"]]
-    return gaps or [case["first_token_ns"] for case in iteration["cases"]]
+    """The gaps between marks of all cases; of requests of one mark, which have none, the times of that."""
+    marks = [case["marks_ns"] for case in iteration["cases"]]
+    gaps = [after - before for each in marks for before, after in zip(each, each[1:])]
+    return gaps or [each[0] for each in marks]
 
 
 def _near(ratio, within):

@@ -19,7 +19,8 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from reference_worker import denoise, serve
+from reference_worker import serve
+from reference_worker.work import denoise
 from reference_worker.bundle import Bundle, WorkerError
 from reference_worker.weights import Weights
 
@@ -250,12 +251,13 @@ class BothWays(Conformance):
         have the tokens as their most likely ones."""
         reference = self.reference
         denoising = {**reference.denoise, "algorithm": algorithm}
-        generate = {"kind": "generate", "prompts": [[reference.prompt]], "new_tokens": reference.new_tokens, "denoise": denoising}
+        case = {"prompts": [reference.prompt]}
+        work = {"kind": "denoise", "cases": [case], "new_tokens": reference.new_tokens, "forced": False, "how": denoising}
         with tempfile.TemporaryDirectory() as directory:
             file = str(Path(directory) / "parity.safetensors")
-            events = self.events({**generate, "parity": {"steps": 1, "file": file}})
-            generated = next(event for event in events if event["event"] == "generated")
-            trace, unmasked = generated["tokens"][0], generated["unmasked"][0]
+            events = self.events({"kind": "answer", "work": work, "parity": {"steps": 1, "file": file}})
+            answered = next(event for event in events if event["event"] == "answered")["outputs"][0]["steps"]
+            trace, unmasked = answered["tokens"], answered["unmasked"]
             theirs = reference.states[algorithm]
             for step, state in enumerate(theirs):
                 shown = [token if at <= step else reference.mask for token, at in zip(trace[0], unmasked[0])]
@@ -263,24 +265,23 @@ class BothWays(Conformance):
             rows = Weights(file).tensor("case.0")
             require(rows.shape == (1, 1 + reference.new_tokens, reference.vocabulary), f"parity's logits are {rows.shape}")
             require(rows[0, :-1].argmax(axis=1).tolist() == trace[0], f"{algorithm}: parity's logits are of other tokens")
-        case = {"prompts": [reference.prompt], "trace": trace, "unmasked": unmasked}
+        work |= {"cases": [{**case, "trace": trace, "unmasked": unmasked}], "forced": True}
         limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
-        measure = {
-            "kind": "measure", "cases": [case], "new_tokens": reference.new_tokens, "decode": "forced", "kv_cache": "off",
-            "warmup": limits, "denoise": denoising,
-        }
+        measure = {"kind": "measure", "work": work, "warmup": limits}
         events = self.events(measure, [{"turn": "request", "case": 0}, {"turn": "finish"}])
         sample = next(event for event in events if event["event"] == "sample")
-        require((sample["tokens"], sample["unmasked"]) == (trace, unmasked), f"{algorithm}: fed its states, it leaves them")
-        require(len(sample["sampler_ns"]) == len(sample["gaps_ns"]) + 1 == len(theirs), "a step has no times of its own")
+        steps = sample["output"]["steps"]
+        require((steps["tokens"], steps["unmasked"]) == (trace, unmasked), f"{algorithm}: fed its states, it leaves them")
+        require(len(steps["passes_ns"]) == len(sample["marks_ns"]) == len(theirs), "a step has no times of its own")
 
     def what_is_not_denoising_is_refused(self):
         score = {"kind": "score", "sequences": [[1, 2]], "piece": 1, "file": "/dev/null"}
         self.refused("a sequence in pieces", score)
-        generate = {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}
-        self.refused("generating token by token", generate)
-        drawn = {**self.reference.denoise, "algorithm": "origin"}
-        self.refused("what draws random numbers", {**generate, "denoise": drawn})
+        asked = {"cases": [{"prompts": [[1]]}], "new_tokens": 1}
+        generate = {"kind": "generate", **asked, "decode": "greedy", "kv_cache": "on"}
+        self.refused("generating token by token", {"kind": "answer", "work": generate})
+        drawn = {"kind": "denoise", **asked, "forced": False, "how": {**self.reference.denoise, "algorithm": "origin"}}
+        self.refused("what draws random numbers", {"kind": "answer", "work": drawn})
 
 
 def require(holds, otherwise):

@@ -15,7 +15,8 @@ from unittest import mock
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
-from reference_worker import bundle, denoise, serve
+from reference_worker import bundle, clock, serve
+from reference_worker.work import denoise
 from reference_worker.adapters import Base, fake
 from test_worker import FINISH, REQUEST, write_bundle
 
@@ -67,17 +68,33 @@ class Loop(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
+    def denoising(self, task, new_tokens, case, adapter=None, is_fed=False):
+        work = {"cases": [case], "new_tokens": new_tokens, "forced": is_fed, "how": task}
+        context = {"vocabulary": 10, "context": 64, "mask_token": MASK}
+        return denoise.Denoising(adapter or Scripted(), work, context, is_fed)
+
     def run_it(self, task, new_tokens, prompts=([1, 2],), adapter=None, **trace):
-        denoiser = denoise.Denoiser(task, MASK)
         case = {"prompts": [list(prompt) for prompt in prompts], **trace}
-        return denoiser.request(adapter or Scripted(), case, new_tokens, denoiser.steps, bool(trace))[1]
+        workload = self.denoising(task, new_tokens, case, adapter, bool(trace))
+        sample = workload.sample(workload.request(0))
+        return {"marks_ns": sample["marks_ns"], **sample["output"]["steps"]}
 
     def test_the_surest_positions_are_unmasked_first_by_logits_of_the_position_before(self):
         sample = self.run_it(task(4), 4)
         self.assertEqual(sample["tokens"], [[1, 2, 3, 4]], "position p has the token that the row at p - 1 prefers")
         # The shares of steps are 0.24975, 0.333, 0.499 and all: of 4 masks no whole one, of 4 one, of 3 one, both of 2.
         self.assertEqual(sample["unmasked"], [[3, 3, 2, 1]])
-        self.assertEqual((len(sample["gaps_ns"]), len(sample["sampler_ns"])), (3, 4))
+        self.assertEqual((len(sample["marks_ns"]), len(sample["passes_ns"])), (4, 4))
+
+    def test_a_request_in_slices_is_the_request(self):
+        workload = self.denoising(task(4), 4, {"prompts": [[1, 2]]})
+        request = workload.begin(0)
+        for marks in (1, 2):
+            self.assertEqual(len(request.marks), marks)
+            workload.advance(request, 1)
+        workload.advance(request, 9)
+        self.assertEqual(len(request.marks), 4)
+        self.assertEqual(workload.output(request)["steps"]["unmasked"], [[3, 3, 2, 1]])
 
     def test_a_step_s_time_is_its_pass_s_and_what_choosing_took(self):
         """By a clock that a pass puts on by 100, and choosing by 7."""
@@ -88,10 +105,10 @@ class Loop(unittest.TestCase):
             return plain_choices(rows, positions, **rule)
 
         now = lambda: 100 * len(adapter.states) + sum(chosen)
-        with mock.patch.object(denoise, "choices", choices), mock.patch.object(denoise.clock, "now_ns", now):
+        with mock.patch.object(denoise, "choices", choices), mock.patch.object(clock, "now_ns", now):
             sample = self.run_it(task(3), 4, adapter=adapter)
-        self.assertEqual([sample["first_token_ns"], *sample["gaps_ns"]], [107] * 3)
-        self.assertEqual(sample["sampler_ns"], [7] * 3)
+        self.assertEqual(sample["marks_ns"], [107, 214, 321])
+        self.assertEqual(sample["passes_ns"], [100, 207, 314])
 
     def test_a_forced_step_is_fed_the_trace_and_says_where_it_would_have_gone_another_way(self):
         adapter = Scripted()
@@ -129,30 +146,34 @@ class Loop(unittest.TestCase):
         choices = {place: (0, 0.0) for place in range(masks)}
         times = [1 + (1e-3 - 1) * index / steps for index in range(steps + 1)]
         self.assertEqual(int(masks * (1 - times[step + 1] / times[step])), 26)
-        self.assertEqual(len(denoise.Denoiser(task(steps), MASK)._selected(step, choices)), 27)
+        self.assertEqual(len(self.denoising(task(steps), 4, {"prompts": [[1, 2]]})._selected(step, choices)), 27)
 
     def test_parity_has_the_logits_that_tokens_were_unmasked_by(self):
         kept = {}
         adapter, case = Scripted(), {"prompts": [[1, 2]], "trace": [[5, 6, 7]], "unmasked": [[3, 0, 3]]}
         keep = lambda sequence, row, values: kept.__setitem__((sequence, row), struct.unpack("10f", values))
-        denoise.Denoiser(task(4), MASK).along_trace(adapter, case, keep)
+        self.denoising(task(4), 3, case, adapter, is_fed=True)._along_trace(case, keep)
         self.assertEqual(sorted(kept), [(0, row) for row in range(4)])
         states = [[1, 2, MASK, MASK, MASK], [1, 2, MASK, 6, MASK]]
         self.assertEqual([state for state, in adapter.states], states, "steps that unmask nothing are left out")
         self.assertEqual([row.index(max(row)) for _, row in sorted(kept.items())], [1, 2, 3, 4])
 
     def test_what_makes_no_sense_is_refused_in_a_sentence(self):
+        def checked(task, mask=MASK, **case):
+            work = {"cases": [{"prompts": [[1, 2]], **case}], "new_tokens": 4, "how": task}
+            denoise.check(work, {"vocabulary": 10, "context": 64, "mask_token": mask}, False)
+
         def refused(task, mask=MASK, **case):
             with self.assertRaises(bundle.WorkerError) as caught:
-                denoise.check(task, mask, [{"prompts": [[1, 2]], **case}])
+                checked(task, mask, **case)
             return caught.exception.kind, str(caught.exception)
 
-        self.assertIsNone(denoise.check(task(4, "entropy"), MASK, [{"prompts": [[1, 2]]}]))
+        checked(task(4, "entropy"))
         refusals = [
             (refused(task(4), None), "token by token"), (refused(task(4), 2), "the prompt holds the mask, token 2"),
             (refused(task(0)), "0 steps"), (refused(task(4, eps=1.0)), "eps is 1"), (refused(task(4, top_p=0.0)), "top_p"),
             (refused(task(4, top_k=0)), "top_k"), (refused(task(4, temperature=-1.0)), "temperature is -1"),
-            (refused(task(4, "best")), "unknown algorithm 'best'"), (refused(task(4), context=[[1]]), "context"),
+            (refused(task(4, "best")), "unknown algorithm 'best'"),
         ]
         for (kind, reason), said in refusals:
             self.assertEqual(kind, "input", reason)
@@ -191,29 +212,27 @@ class Jobs(unittest.TestCase):
             "prompts": [[1, 2, 3], [3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]],
             "unmasked": [[0, 1, 2, 2], [2, 2, 1, 0]],
         }
-        return {
-            "kind": "measure", "cases": [{**case, **changes.pop("case", {})}], "new_tokens": 4, "decode": "forced",
-            "kv_cache": "on", "warmup": LIMITS, "denoise": task(3, "entropy"), **changes,
-        }
+        work = {"kind": "denoise", "cases": [{**case, **changes.pop("case", {})}], "new_tokens": 4, "forced": True}
+        work |= {"how": changes.pop("how", task(3, "entropy")), "forced": changes.pop("forced", True)}
+        return {"kind": "measure", "work": work, "warmup": LIMITS, **changes}
 
     def parity(self):
         return [REQUEST, {**FINISH, "parity": {"steps": 2, "file": str(self.directory / "parity")}}]
 
-    def test_a_step_stands_where_else_a_token_stands(self):
+    def test_a_step_is_a_mark(self):
         events, error = self.serve(self.measure(), self.parity())
         self.assertIsNone(error)
-        sample = events["sample"]
-        self.assertEqual((len(sample["gaps_ns"]), len(sample["sampler_ns"])), (2, 3))
-        self.assertEqual([len(row) for row in sample["tokens"] + sample["unmasked"]], [4] * 4)
-        self.assertTrue(all(set(row) <= set(range(4)) for row in sample["unmasked"]))
+        sample, steps = events["sample"], events["sample"]["output"]["steps"]
+        self.assertEqual((len(sample["marks_ns"]), len(steps["passes_ns"])), (3, 3))
+        self.assertEqual([len(row) for row in steps["tokens"] + steps["unmasked"]], [4] * 4)
+        self.assertTrue(all(set(row) <= set(range(4)) for row in steps["unmasked"]))
         data = (self.directory / "parity").read_bytes()
         length = struct.unpack("<Q", data[:8])[0]
         self.assertEqual(json.loads(data[8 : 8 + length])["case.0"]["shape"], [2, 1 + 4, 16])
 
-    def test_there_is_no_cache_whatever_is_asked(self):
-        for kv_cache in ("on", "off"):
-            events, _ = self.serve(self.measure(kv_cache=kv_cache), self.parity())
-            self.assertEqual(events["loaded"]["in_effect"]["kv_cache"], "none")
+    def test_there_is_no_cache(self):
+        events, _ = self.serve(self.measure(), self.parity())
+        self.assertEqual(events["loaded"]["in_effect"]["kv_cache"], "none")
 
     def test_a_lead_in_is_so_many_steps_and_no_more_than_a_request_s(self):
         passes = []
@@ -229,12 +248,13 @@ class Jobs(unittest.TestCase):
             self.serve(self.measure(lead_in=lead_in), [REQUEST, FINISH], Counting)
             self.assertEqual(passes, [3 + 4] * (cold_and_warm + before + 3), "each over prompt and new tokens")
 
-    def test_what_generates_leaves_the_states_that_it_told(self):
-        generate = {"kind": "generate", "prompts": [[[1, 2, 3]]], "new_tokens": 4, "denoise": task(3)}
-        generated = self.serve(generate)[0]["generated"]
-        case = {"prompts": [[1, 2, 3]], "trace": generated["tokens"][0], "unmasked": generated["unmasked"][0]}
-        for decode in ("forced", "greedy"):
-            sample = self.serve(self.measure(case=case, decode=decode, denoise=task(3)), [REQUEST, FINISH])[0]["sample"]
+    def test_an_answer_leaves_the_states_that_it_told(self):
+        work = {"kind": "denoise", "cases": [{"prompts": [[1, 2, 3]]}], "new_tokens": 4, "forced": False, "how": task(3)}
+        steps = self.serve({"kind": "answer", "work": work})[0]["answered"]["outputs"][0]["steps"]
+        case = {"prompts": [[1, 2, 3]], "trace": steps["tokens"], "unmasked": steps["unmasked"]}
+        for forced in (True, False):
+            events, _ = self.serve(self.measure(case=case, forced=forced, how=task(3)), [REQUEST, FINISH])
+            sample = events["sample"]["output"]["steps"]
             self.assertEqual((sample["tokens"], sample["unmasked"]), (case["trace"], case["unmasked"]))
 
     def test_ways_that_are_not_the_model_s_are_refused(self):
@@ -242,15 +262,17 @@ class Jobs(unittest.TestCase):
             BOTH_WAYS = False
 
         causal = {"causal": True}
+        generate = {
+            "kind": "generate", "cases": [{"prompts": [[1]]}], "new_tokens": 1, "decode": "greedy", "kv_cache": "on",
+        }
         refusals = [
-            (self.serve(self.measure(denoise=None)), "input", "has to say how it denoises"),
-            (self.serve({"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}), "input", "has to say how it denoises"),
+            (self.serve({"kind": "answer", "work": generate}), "input", "has to say how it denoises"),
             (self.serve(self.measure(), model=causal), "input", "token by token"),
             (self.serve({"kind": "load"}, adapter=Causal), "unsupported", "causal attention alone"),
             (self.serve(self.measure(case={"unmasked": [[0, 1, 2, 3]] * 2})), "input", "the step that unmasks it"),
             (self.serve(self.measure(case={"unmasked": []})), "input", "the step that unmasks it"),
             (self.serve(self.measure(case={"prompts": [[1, 15, 3]] * 2})), "input", "the prompt holds the mask, token 15"),
-            (self.serve(self.measure(denoise=task(3, "origin"))), "unsupported", "in Rust"),
+            (self.serve(self.measure(how=task(3, "origin"))), "unsupported", "in Rust"),
             (self.serve({"kind": "score", "sequences": [[1, 2]], "piece": 1, "file": "/dev/null"}), "input", "in one piece"),
         ]
         for (events, error), kind, said in refusals:
@@ -268,7 +290,7 @@ class Choices(unittest.TestCase):
 
     def choices(self, rows, algorithm="maskgit_plus", **filters):
         import numpy
-        from reference_worker import choice
+        from reference_worker.work import choice
 
         return choice.choices(numpy.array(rows, numpy.float32), list(range(len(rows))), algorithm, **filters)
 
@@ -308,7 +330,7 @@ class Choices(unittest.TestCase):
         self.assertEqual([sure for _, sure in found], [-math.inf] * 3 + [0.5])
 
     def test_many_rows_are_worked_on_in_pieces(self):
-        from reference_worker import choice
+        from reference_worker.work import choice
 
         rows = [[math.cos(row + id) for id in range(30)] for row in range(11)]
         whole = self.choices(rows, "entropy")

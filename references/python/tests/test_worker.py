@@ -10,13 +10,14 @@ import sys
 import tempfile
 import threading
 import unittest
+from itertools import accumulate
 from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from reference_worker import bundle, clock, gpus, memory, page_cache, runner, score, serve, threads, warmup
+from reference_worker import bundle, clock, gpus, memory, page_cache, score, serve, slowed, threads, warmup
 from reference_worker.adapters.fake import Adapter
 
 FALLING = [150, 140, 130, 120, 100, 100, 100, 100]
@@ -24,7 +25,7 @@ RISING = [100, 110, 120, 130, 140, 150, 160, 170]
 
 
 def settled(*iterations):
-    made = [{"cases": [{"first_token_ns": 9, "gaps_ns": list(gaps)}]} for gaps in iterations]
+    made = [{"cases": [{"marks_ns": list(accumulate(gaps, initial=9))}]} for gaps in iterations]
     return warmup.has_settled(made, 0.05)
 
 
@@ -41,13 +42,13 @@ class Warmup(unittest.TestCase):
         self.assertTrue(settled([100, 101, 99, 100, 100, 102, 100, 100]))
         self.assertFalse(settled(FALLING))
 
-    def test_an_iteration_like_the_one_before_has_settled_though_its_tokens_slow_down(self):
+    def test_an_iteration_like_the_one_before_has_settled_though_its_gaps_grow(self):
         self.assertFalse(settled(RISING))
         self.assertTrue(settled(RISING, [gap + 3 for gap in RISING]))
         self.assertFalse(settled([gap + 30 for gap in RISING], RISING))
         self.assertFalse(settled(RISING, [gap + 30 for gap in RISING]))
 
-    def test_one_odd_token_unsettles_nothing(self):
+    def test_one_odd_gap_unsettles_nothing(self):
         odd = RISING[:3] + [900] + RISING[4:]
         self.assertTrue(settled(odd, RISING))
 
@@ -55,7 +56,7 @@ class Warmup(unittest.TestCase):
         self.assertFalse(settled([100, 100]))
         self.assertTrue(settled([100, 100], [101, 99]))
 
-    def test_requests_for_one_token_are_compared_by_it(self):
+    def test_requests_of_one_mark_are_compared_by_it(self):
         self.assertFalse(settled([]))
         self.assertTrue(settled([], []))
 
@@ -206,10 +207,14 @@ class Jobs(unittest.TestCase):
     def measure(self, **changes):
         case = {"prompts": [[1, 2, 3], [3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
         limits = {"min_iterations": 1, "max_iterations": 2, "max_ns": 10**9, "settled_within": 0.05}
-        return {
-            "kind": "measure", "cases": [case], "new_tokens": 4, "decode": "forced", "kv_cache": "on",
-            "warmup": limits, **changes,
-        }
+        work = {"kind": "generate", "cases": [case], "new_tokens": 4, "decode": "forced", "kv_cache": "on"}
+        work |= {name: changes.pop(name) for name in list(changes) if name in work}
+        return {"kind": "measure", "work": work, "warmup": limits, **changes}
+
+    def answer(self, prompts, new_tokens, decode="greedy"):
+        cases = [{"prompts": rows} for rows in prompts]
+        work = {"kind": "generate", "cases": cases, "new_tokens": new_tokens, "decode": decode, "kv_cache": "on"}
+        return {"kind": "answer", "work": work}
 
     def parity(self, **changes):
         """Turns that end with parity."""
@@ -223,7 +228,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(kinds, expected)
         sample = events[5]
         self.assertEqual(sample["case"], 0)
-        self.assertEqual((len(sample["gaps_ns"]), [len(row) for row in sample["tokens"]]), (3, [4, 4]))
+        self.assertEqual((len(sample["marks_ns"]), [len(row) for row in sample["output"]["tokens"]]), (4, [4, 4]))
 
     def test_a_request_is_answered_before_the_next_turn_is_read(self):
         written = io.BytesIO()
@@ -257,9 +262,9 @@ class Jobs(unittest.TestCase):
         events, _ = self.serve(self.measure(cases=cases), [{**REQUEST, "case": 1}, REQUEST, FINISH])
         self.assertEqual([event["case"] for event in events[5:7]], [1, 0])
         warm = events[4]["iterations"][0]["cases"]
-        self.assertEqual([event["tokens"] for event in events[5:7]], [warm[1]["tokens"], warm[0]["tokens"]])
+        self.assertEqual([event["output"] for event in events[5:7]], [warm[1]["output"], warm[0]["output"]])
 
-    def counted(self, lead_in, requests, **task):
+    def counted(self, lead_in, turns, **task):
         """The numbers of tokens appended at a time, and the events by a clock that each append puts on by 1 and each wait
         for a turn by 100."""
         lengths, waited = [], []
@@ -282,36 +287,37 @@ class Jobs(unittest.TestCase):
             mock.patch.object(clock, "now_ns", now), mock.patch.object(clock, "cpu_ns", now),
             mock.patch.object(threads, "cpu_times", lambda: {"1": (now(), now())}),
         ):
-            serve.serve(lambda: Counting, Waiting(self.job(task, [REQUEST] * requests + [FINISH])), 0, output)
+            serve.serve(lambda: Counting, Waiting(self.job(task, turns + [FINISH])), 0, output)
         return lengths, [json.loads(line) for line in output.getvalue().splitlines()]
 
     def lengths(self, lead_in, requests, **task):
         """The numbers of tokens appended at a time after warm-up, and the usage."""
-        lengths, events = self.counted(lead_in, requests, **task)
+        lengths, events = self.counted(lead_in, [REQUEST] * requests, **task)
         cold_and_warm = 4 + 4
         return lengths[cold_and_warm:], events[-2]
 
     def test_the_cold_start_is_a_request_to_its_last_token_and_its_context_is_part_of_the_first(self):
         cases = [{"context": [[1] * 5], "prompts": [[2, 3, 4]], "trace": [[4, 5, 6, 7]]}]
-        lengths, events = self.counted(0, 1, cases=cases)
+        lengths, events = self.counted(0, [REQUEST], cases=cases)
         self.assertEqual(lengths[:5], [5, 3, 1, 1, 1])
-        self.assertEqual((events[3]["first_token_ns"], events[3]["gaps_ns"]), (2, [1, 1, 1]))
-        _, events = self.counted(0, 1)
-        self.assertEqual((events[3]["first_token_ns"], events[3]["gaps_ns"]), (1, [1, 1, 1]))
+        self.assertEqual(events[3]["marks_ns"], [2, 3, 4, 5])
+        _, events = self.counted(0, [REQUEST])
+        self.assertEqual(events[3]["marks_ns"], [1, 2, 3, 4])
 
     def test_a_lead_in_is_the_beginning_of_the_request_and_of_no_more_tokens(self):
         request = [3, 1, 1, 1]
         for lead_in, before in [(0, []), (1, [3]), (2, [3, 1]), (9, request)]:
             self.assertEqual(self.lengths(lead_in, 2)[0], 2 * (before + request))
 
-    def test_a_request_in_slices_is_the_request_and_its_pauses_are_in_no_gap(self):
-        slices = [{"turn": "slice", "case": 0, "steps": steps} for steps in (1, 1, 9)]
+    def test_a_request_in_slices_is_the_request_and_its_pauses_are_in_no_mark(self):
+        slices = [{"turn": "slice", "case": 0, "marks": marks} for marks in (1, 1, 9)]
         whole, _ = self.serve(self.measure(), [REQUEST, FINISH])
         sliced, _ = self.serve(self.measure(), slices + [FINISH])
-        self.assertEqual([event["tokens"] for event in sliced[5:7]], [1, 2])
         self.assertEqual([event["event"] for event in sliced[5:8]], ["slice", "slice", "sample"])
-        self.assertEqual(sliced[7]["tokens"], whole[5]["tokens"])
-        self.assertEqual(len(sliced[7]["gaps_ns"]), 3)
+        self.assertEqual([event["marks"] for event in sliced[5:7]], [1, 2])
+        self.assertEqual(sliced[7]["output"], whole[5]["output"])
+        _, events = self.counted(0, slices)
+        self.assertEqual(events[7]["marks_ns"], [1, 2, 3, 4], "each wait for a turn takes 100")
 
     def test_what_is_used_is_used_by_the_requests_alone(self):
         usage = self.lengths(2, 3)[1]
@@ -388,7 +394,7 @@ class Jobs(unittest.TestCase):
         for decode in ("forced", "greedy"):
             for kv_cache in ("on", "off"):
                 events, _ = self.serve(self.measure(decode=decode, kv_cache=kv_cache))
-                tokens[decode, kv_cache] = events[5]["tokens"]
+                tokens[decode, kv_cache] = events[5]["output"]["tokens"]
                 policy = "recomputed" if kv_cache == "off" else "growing"
                 self.assertEqual(events[2]["in_effect"]["kv_cache"], policy)
         self.assertEqual(tokens["forced", "on"], tokens["forced", "off"])
@@ -411,7 +417,7 @@ class Jobs(unittest.TestCase):
 
     def test_a_context_is_a_part_of_what_is_continued(self):
         whole = {"prompts": [[9, 8, 1, 2, 3], [8, 9, 3, 2, 1]], "trace": [[4, 5, 6, 7], [7, 6, 5, 4]]}
-        of = lambda task: self.serve(task)[0][5]["tokens"]
+        of = lambda task: self.serve(task)[0][5]["output"]
         expected = of(self.measure(cases=[whole], decode="greedy"))
         self.assertEqual(of(self.with_context(decode="greedy")), expected)
         self.assertEqual(of(self.with_context(decode="greedy", kv_cache="off")), expected)
@@ -420,8 +426,8 @@ class Jobs(unittest.TestCase):
     def test_a_context_is_in_the_cache_before_the_clock_starts(self):
         events, _ = self.serve(self.with_context(), settings={"options": {"step_ms": 20}})
         # The context's step and the prompt's.
-        self.assertGreaterEqual(events[3]["first_token_ns"], 40e6)
-        first = min(event["first_token_ns"] for event in events[5:7])
+        self.assertGreaterEqual(events[3]["marks_ns"][0], 40e6)
+        first = min(event["marks_ns"][0] for event in events[5:7])
         self.assertLess(first, 40e6)
 
     def test_parity_may_leave_out_all_but_the_last_position_of_context_and_prompt(self):
@@ -437,10 +443,10 @@ class Jobs(unittest.TestCase):
         rows = [every[end - kept : end] for end in (len(every) // 2, len(every))]
         self.assertEqual(b"".join(rows), last)
 
-    def test_generate_continues_with_its_own_tokens(self):
-        events, _ = self.serve({"kind": "generate", "prompts": [[[1, 2, 3]]], "new_tokens": 4})
+    def test_an_answer_continues_with_its_own_tokens(self):
+        events, _ = self.serve(self.answer([[[1, 2, 3]]], 4))
         whole, _ = self.serve(self.measure(decode="greedy"))
-        self.assertEqual(events[-2]["tokens"][0][0], whole[5]["tokens"][0])
+        self.assertEqual(events[-2]["outputs"][0]["tokens"][0], whole[5]["output"]["tokens"][0])
 
     def test_a_slowdown_is_told_and_felt(self):
         events, _ = self.serve(self.measure(), settings={"slowdown": 0.05})
@@ -456,8 +462,8 @@ class Jobs(unittest.TestCase):
             ({"settings": {"options": {"x": "1"}}}, "input", "unknown option 'x'"),
             ({"protocol": 1}, "input", "protocol 1"),
             ({"task": self.measure(decode={"sampled": {"temperature": 1.0, "seed": 1}})}, "unsupported", "in Rust"),
-            ({"task": {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1, "sampling": {"temperature": 1.0, "seed": 1}}},
-             "unsupported", "in Rust"),
+            ({"task": self.answer([[[1]]], 1, {"sampled": {"temperature": 1.0, "seed": 1}})}, "unsupported", "in Rust"),
+            ({"task": {"kind": "answer", "work": {"kind": "dream"}}}, "input", "unknown kind of work"),
             ({"task": self.measure(cases=[{"context": [[1]], "prompts": [[1], [2]], "trace": [[1] * 4] * 2}])}, "input", "context"),
             ({"task": {"kind": "score", "sequences": [[99]], "file": "x"}}, "input", "token id 99"),
             ({"task": {"kind": "score", "sequences": [[1] * 65], "file": "x"}}, "input", "context of 64"),

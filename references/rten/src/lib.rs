@@ -5,8 +5,8 @@ mod model;
 mod sequences;
 
 use engine::{
-    Bundle, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
+    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
+    Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
 use rten_gemm::GemmExecutor;
 
@@ -50,6 +50,12 @@ impl InferenceEngine for Rten {
         self.in_effect.clone()
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Rten {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.model.config, batch, capacity)?;
         check_window(&self.model.config, Self::FRAMEWORK, capacity)?;

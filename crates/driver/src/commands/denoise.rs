@@ -4,7 +4,7 @@ use measure::resolve::drawn_seed;
 use plan::denoise::{check_prompt, mask_of};
 use plan::prompts;
 use plan::{Axis, Failure, Result};
-use protocol::{Denoise, Event, Generate, Task};
+use protocol::{Answer, Denoise, DenoiseWork, Event, MaskedCase, Task, Work};
 use serde_json::json;
 
 use super::single::{Single, with_chat};
@@ -71,20 +71,19 @@ fn filled_in(
     new_tokens: usize,
     task: Denoise,
 ) -> Result<(Vec<u32>, Vec<u32>)> {
-    let generate = Generate {
-        prompts: vec![vec![prompt.to_vec()]],
+    let work = Work::Denoise(DenoiseWork {
+        cases: vec![MaskedCase { prompts: vec![prompt.to_vec()], ..MaskedCase::default() }],
         new_tokens,
-        sampling: None,
-        denoise: Some(task),
-        parity: None,
-    };
-    let outcome = single.run(false, Task::Generate(generate))?;
-    let generated = outcome.events.iter().find_map(|event| match event {
-        Event::Generated(generated) => Some(generated),
+        forced: false,
+        how: task,
+    });
+    let outcome = single.run(false, Task::Answer(Answer { work, parity: None }))?;
+    let output = outcome.events.iter().find_map(|event| match event {
+        Event::Answered(answered) => answered.outputs.first(),
         _ => None,
     });
-    let row = |cases: &[Vec<Vec<u32>>]| cases.first()?.first().filter(|row| row.len() == new_tokens).cloned();
-    let both = generated.and_then(|generated| Some((row(&generated.tokens)?, row(&generated.unmasked)?)));
+    let row = |rows: &[Vec<u32>]| rows.first().filter(|row| row.len() == new_tokens).cloned();
+    let both = output.and_then(|output| Some((row(output.tokens())?, row(output.unmasked())?)));
     let label = &single.contender.label;
     both.ok_or_else(|| Failure::failed(format!("{label} did not fill in {new_tokens} tokens")))
 }

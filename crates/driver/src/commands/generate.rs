@@ -3,7 +3,7 @@
 use measure::resolve::drawn_seed;
 use plan::prompts;
 use plan::{Failure, Result};
-use protocol::{Event, Generate, Task};
+use protocol::{Answer, Case, Decode, Event, GenerateWork, KvCache, Task, Work};
 use serde_json::json;
 
 use super::single::{Single, with_chat};
@@ -44,11 +44,16 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
             seed
         })
     });
-    let prompts = vec![vec![prompt.clone()]];
-    let task = Task::Generate(Generate { prompts, new_tokens, sampling, denoise: None, parity: None });
+    let work = Work::Generate(GenerateWork {
+        cases: vec![Case { prompts: vec![prompt.clone()], ..Case::default() }],
+        new_tokens,
+        decode: sampling.map_or(Decode::Greedy, Decode::Sampled),
+        kv_cache: KvCache::On,
+    });
+    let task = Task::Answer(Answer { work, parity: None });
     let outcome = single.run(false, task)?;
     let tokens = outcome.events.iter().find_map(|event| match event {
-        Event::Generated(generated) => generated.tokens.first()?.first().cloned(),
+        Event::Answered(answered) => answered.outputs.first()?.tokens().first().cloned(),
         _ => None,
     });
     let tokens = tokens

@@ -77,6 +77,22 @@ fn a_comparison_of_denoising_has_steps_in_place_of_gaps() {
 }
 
 #[test]
+fn contenders_alternate_within_requests_after_steps() {
+    let installation = installation();
+    let report = installation.json(0, "--frameworks one,two --rounds 1 --new-tokens 8 --steps 8 --slice 2");
+    assert_eq!(report["slices"], json!({ "tokens": 2, "lead_in": 1 }));
+    let facts = installation.all_samples();
+    let block = facts.iter().find(|fact| fact["fact"] == "block" && fact["is_pilot"] == false).unwrap();
+    for turn in array(&block["turns"]) {
+        let sample = &turn[1]["sample"];
+        assert_eq!((array(&sample["marks_ns"]).len(), &sample["lead_in"]), (8, &json!([0, 3, 6])));
+    }
+    for name in ["one", "two"] {
+        assert_eq!(row(&report, name)["agreement"]["broken"], Value::Null, "its states are the same");
+    }
+}
+
+#[test]
 fn the_body_goes_token_by_token_if_that_is_asked_for() {
     let report = installation().json(0, "--frameworks one --rounds 1 --autoregressive");
     let metrics = array(&row(&report, "one")["metrics"]);

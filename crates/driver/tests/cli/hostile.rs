@@ -44,14 +44,10 @@ const HOSTILE: &[Bad<'_>] = &[
     ("wall-0", &[("say", "usage/wall_ns=0")], "failed", &["wall_ns is 0"]),
     ("wall-inf", &[("say", "usage/wall_ns=1e308")], "failed", &["wall_ns is 1e+308"]),
     ("load", &[("say", "loaded/load_ns=-0.0")], "failed", &["load_ns is -0.0"]),
-    (
-        "cold",
-        &[("say", "cold_start/first_token_ns=18446744073709551615")],
-        "failed",
-        &["first_token_ns is 18446744"],
-    ),
-    ("first", &[("say", "sample/first_token_ns=0")], "failed", &["`sample`", "first_token_ns is 0"]),
-    ("gaps", &[("say", "sample/gaps_ns/0=18446744073709551615")], "failed", &["gaps_ns is 18446744"]),
+    ("cold", &[("say", "cold_start/marks_ns/0=18446744073709551615")], "failed", &["marks_ns is 18446744"]),
+    ("first", &[("say", "sample/marks_ns/0=0")], "failed", &["`sample`", "marks_ns is 0"]),
+    ("unmarked", &[("say", "sample/marks_ns=[]")], "failed", &["marks_ns is empty"]),
+    ("late", &[("say", "sample/marks_ns/1=18446744073709551615")], "failed", &["marks_ns is 18446744"]),
 ];
 
 #[test]

@@ -99,8 +99,8 @@ fn deciding_again_says_what_changed_and_writes_beside_unless_told(
     forge(directory, |fact| {
         let turns = fact.get_mut("turns").and_then(Value::as_array_mut).into_iter().flatten();
         for turn in turns.filter(|turn| turn[0] == "quick") {
-            for gap in turn[1]["sample"]["gaps_ns"].as_array_mut().unwrap() {
-                *gap = json!(gap.as_u64().unwrap() * 3);
+            for mark in turn[1]["sample"]["marks_ns"].as_array_mut().unwrap() {
+                *mark = json!(mark.as_u64().unwrap() * 3);
             }
         }
     });

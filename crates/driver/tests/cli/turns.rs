@@ -62,7 +62,7 @@ fn pauses(installation: &Installation) -> BTreeSet<(usize, Vec<u64>)> {
     let of_turn = |turn: &Value| {
         let sample = &turn[1]["sample"];
         let places = sample["lead_in"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        (array(&sample["gaps_ns"]).len(), places.collect())
+        (array(&sample["marks_ns"]).len() - 1, places.collect())
     };
     blocks.flat_map(|block| array(&block["turns"])).map(of_turn).collect()
 }

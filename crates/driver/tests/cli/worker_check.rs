@@ -6,7 +6,7 @@ use crate::common::{Installation, program};
 fn a_worker_that_holds_is_exit_zero_and_every_phase_a_line() {
     let mock = program("engine-mock").display().to_string();
     let told = Installation::new().run(&format!("worker-check {mock}")).exits(0).stdout;
-    for phase in ["--hello", "load", "measure", "generate", "score", "probe", "trace"] {
+    for phase in ["--hello", "load", "measure", "answer", "score", "probe", "trace"] {
         let holds = format!("{phase:10}holds: ");
         assert!(told.lines().any(|line| line.starts_with(&holds)), "{phase}: {told}");
     }

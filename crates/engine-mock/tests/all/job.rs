@@ -4,14 +4,18 @@ use std::io::Write;
 use std::process::Stdio;
 
 use protocol::{
-    Case, Decode, Event, FailureKind, Finish, Generate, KvCache, Measure, ParityTask, Score, Settings, Task,
-    Turn, Usage, Warmup,
+    Answer, Case, Decode, Event, FailureKind, Finish, GenerateWork, KvCache, Measure, ParityTask, Score,
+    Settings, Task, Turn, Usage, Warmup, Work,
 };
 
 use crate::{bundle, events_of, job, settings};
 
 fn measure() -> Measure {
-    Measure {
+    measure_of(generate())
+}
+
+fn generate() -> GenerateWork {
+    GenerateWork {
         cases: vec![Case {
             prompts: vec![vec![1, 2, 3], vec![4, 5, 6]],
             trace: vec![vec![1; 4], vec![2; 4]],
@@ -20,10 +24,12 @@ fn measure() -> Measure {
         new_tokens: 4,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
-        warmup: Warmup { min_iterations: 1, max_iterations: 2, max_ns: u64::MAX, settled_within: 0.5 },
-        lead_in: 0,
-        denoise: None,
     }
+}
+
+fn measure_of(work: GenerateWork) -> Measure {
+    let warmup = Warmup { min_iterations: 1, max_iterations: 2, max_ns: u64::MAX, settled_within: 0.5 };
+    Measure { work: Work::Generate(work), warmup, lead_in: 0 }
 }
 
 /// Three requests of the one case, and the end.
@@ -77,10 +83,9 @@ fn every_request_does_the_asked_work() {
     for event in &events {
         if let Event::Sample(answer) = event {
             seen += 1;
-            let sample = &answer.sample;
-            assert_eq!(sample.gaps_ns.len(), 3, "one gap fewer than the new tokens");
-            assert_eq!(sample.tokens.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
-            assert!(sample.first_token_ns > 0 && sample.gaps_ns.iter().all(|&gap| gap > 0));
+            assert_eq!(answer.marks_ns.len(), 4, "one for each new token");
+            assert_eq!(answer.output.tokens().iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
+            assert!(answer.marks_ns.first() > 0 && answer.marks_ns.gaps().all(|gap| gap > 0));
         }
     }
     assert_eq!(seen, 3);
@@ -89,10 +94,10 @@ fn every_request_does_the_asked_work() {
 #[test]
 fn without_the_cache_the_tokens_are_the_same() {
     let tokens = |kv_cache| {
-        let task = Measure { kv_cache, decode: Decode::Greedy, ..measure() };
+        let task = measure_of(GenerateWork { kv_cache, decode: Decode::Greedy, ..generate() });
         let events = serve(settings(&[]), Task::Measure(task));
         events.into_iter().find_map(|event| match event {
-            Event::Sample(answer) => Some(answer.sample.tokens),
+            Event::Sample(answer) => Some(answer.output),
             _ => None,
         })
     };
@@ -101,22 +106,17 @@ fn without_the_cache_the_tokens_are_the_same() {
 
 #[test]
 fn generation_is_greedy_and_repeats() {
-    let prompts = || vec![vec![vec![1, 2]]];
     let task = || {
-        Task::Generate(Generate {
-            prompts: prompts(),
-            new_tokens: 5,
-            sampling: None,
-            denoise: None,
-            parity: None,
-        })
+        let cases = vec![Case { prompts: vec![vec![1, 2]], ..Case::default() }];
+        let work = GenerateWork { cases, new_tokens: 5, decode: Decode::Greedy, ..generate() };
+        Task::Answer(Answer { work: Work::Generate(work), parity: None })
     };
     let tokens = |events: Vec<Event>| match &events[events.len() - 2] {
-        Event::Generated(generated) => generated.tokens.clone(),
+        Event::Answered(answered) => answered.outputs.clone(),
         other => panic!("{other:?}"),
     };
     let first = tokens(serve(settings(&[]), task()));
-    assert_eq!(first[0][0].len(), 5);
+    assert_eq!(first[0].tokens()[0].len(), 5);
     assert_eq!(first, tokens(serve(settings(&[]), task())));
 }
 
@@ -154,9 +154,9 @@ fn what_cannot_be_done_is_a_reason_not_a_crash() {
     let events = serve(bf16, Task::Measure(measure()));
     assert_eq!(failure(&events).0, FailureKind::Input);
     assert!(failure(&events).1.contains("holds f32"));
-    let mut long = measure();
+    let mut long = generate();
     long.cases[0].prompts = vec![vec![1; 70], vec![1; 70]];
-    let events = serve(settings(&[]), Task::Measure(long));
+    let events = serve(settings(&[]), Task::Measure(measure_of(long)));
     assert!(failure(&events).1.contains("context of 64"));
     let events = serve(settings(&[("speed", "9")]), Task::Measure(measure()));
     assert!(failure(&events).1.contains("\"speed\""));
@@ -167,12 +167,13 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
     assert!(failure(&events_of("{", "")).1.contains("does not parse"));
     let other = serde_json::json!({
         "protocol": 99, "bundle": "", "settings": settings(&[]),
-        "task": {"kind": "generate", "prompts": [[[1]]], "new_tokens": 1}
+        "task": {"kind": "load"}
     });
     assert!(failure(&events_of(&other.to_string(), "")).1.contains("protocol 99"));
     let ragged =
         Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]], ..Case::default() };
-    let events = serve(settings(&[]), Task::Measure(Measure { cases: vec![ragged], ..measure() }));
+    let events =
+        serve(settings(&[]), Task::Measure(measure_of(GenerateWork { cases: vec![ragged], ..generate() })));
     assert!(failure(&events).1.contains("one length"));
 }
 
@@ -216,16 +217,13 @@ fn the_cold_start_is_the_whole_first_request_with_what_each_step_compiles() {
         events.iter().find_map(|event| if let Event::ColdStart(cold) = event { Some(cold) } else { None });
     let cold = cold.unwrap();
     let ms = |ns: u64| ns as f64 / 1e6;
-    let gaps: Vec<f64> = cold.gaps_ns.iter().map(|&ns| ms(ns).round()).collect();
-    assert_eq!((ms(cold.first_token_ns).round(), gaps), (3.0 + 7.0, vec![2.0 + 40.0, 2.0, 2.0]));
+    let gaps: Vec<f64> = cold.marks_ns.gaps().map(|ns| ms(ns).round()).collect();
+    assert_eq!((ms(cold.marks_ns.first()).round(), gaps), (3.0 + 7.0, vec![2.0 + 40.0, 2.0, 2.0]));
     let warm =
         events.iter().find_map(|event| if let Event::Warmup(warm) = event { Some(warm) } else { None });
     let first = &warm.unwrap().iterations[0].cases[0];
-    assert_eq!(
-        (ms(first.first_token_ns).round(), ms(first.gaps_ns[0]).round()),
-        (3.0, 2.0),
-        "it compiled before"
-    );
+    let marks: Vec<f64> = first.marks_ns.0.iter().take(2).map(|&ns| ms(ns).round()).collect();
+    assert_eq!(marks, [3.0, 5.0], "it compiled before");
 }
 
 #[cfg(target_os = "linux")]

@@ -2,7 +2,7 @@
 //! kernels for.
 
 use conformance::{Model, check_follows, check_hidden_states, tiny, unsupported};
-use engine::{Device, InferenceEngine, Precision, Settings, Want};
+use engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
 use onnx::Attention;
 
 use super::{Padded, settings};

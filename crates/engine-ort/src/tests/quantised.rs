@@ -6,7 +6,7 @@ use std::io::{Seek, SeekFrom, Write};
 use bundle::quantised::INT4_GROUP;
 use bundle::{Position, Weights};
 use conformance::{Reference, argmax, check_model, logits_in_pieces, max_abs_difference, tiny};
-use engine::{Bundle, InferenceEngine, Precision, Quantised, Settings, Want};
+use engine::{Bundle, Decode, InferenceEngine, Precision, Quantised, Settings, Want};
 use onnx::{DataType, Dim, GraphBuilder, Products, Storage, WITH_INT8, quantised_product};
 use ort::value::Tensor;
 

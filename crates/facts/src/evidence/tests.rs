@@ -1,4 +1,4 @@
-use protocol::{CaseSample, Event, FileIdentity};
+use protocol::{Event, FileIdentity, Marks, Output, Sample};
 use serde_json::{Value, json};
 
 use super::*;
@@ -10,16 +10,16 @@ fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }
 }
 
-/// In nanoseconds: as long as a request may take, with its first token and one gap of this length.
+/// In nanoseconds: as long as a request may take, with its first mark and one gap of this length.
 const HALF_A_DAY: u64 = 43_199_999_999_999;
 
-fn sample(ns: u64) -> CaseSample {
-    CaseSample { first_token_ns: ns, gaps_ns: vec![ns, 1], tokens: vec![vec![7]], ..CaseSample::default() }
+fn sample(ns: u64) -> Sample {
+    Sample { marks_ns: Marks::new(ns, [ns, 1]), output: Output::Tokens(vec![vec![7]]), ..Sample::default() }
 }
 
 /// A block of one turn.
 fn block(number: usize, stands: bool) -> Fact {
-    let turn = Turn { stands, ..Turn::alone(number, 0, sample(HALF_A_DAY)) };
+    let turn = Turn { stands, ..Turn::alone(number, sample(HALF_A_DAY)) };
     let turns = vec![("a".to_owned(), turn)];
     Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
 }
@@ -129,11 +129,11 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
     };
     assert_eq!(said(1).absent.len(), 0);
     let evidence = said(u64::MAX);
-    let reason = "its event `sample` has an impossible reading: first_token_ns is 18446744073709551615";
+    let reason = "its event `sample` has an impossible reading: marks_ns is 18446744073709551615";
     assert_eq!(evidence.absent["a"].sentence(), reason);
     assert!(!evidence.runs[0].is_complete() && evidence.runs[0].requests().count() == 0);
     let late = |ns| {
-        let turn = Turn { seen_ns: vec![1, 2], ..Turn::alone(0, 0, sample(ns)) };
+        let turn = Turn { seen_ns: vec![1, 2], ..Turn::alone(0, sample(ns)) };
         let turns = vec![("a".to_owned(), turn)];
         Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
     };
@@ -141,9 +141,7 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
     let ended = || Fact::Ended(Box::new(ended()));
     let evidence = Evidence::from_facts([warm, late(1), late(0), late(1), ended()]);
     assert_eq!(evidence.runs[0].turns.len(), 1, "what it said from then on is left out");
-    assert!(
-        evidence.absent["a"].sentence().ends_with("`sample` has an impossible reading: first_token_ns is 0")
-    );
+    assert!(evidence.absent["a"].sentence().ends_with("`sample` has an impossible reading: marks_ns is 0"));
 }
 
 #[test]
@@ -157,7 +155,7 @@ fn a_process_keeps_its_fields_at_the_top_of_its_line() {
     let line = serde_json::to_value(&facts()[4]).unwrap();
     assert_eq!((&line["fact"], &line["purpose"]), (&json!("run"), &json!("measure")));
     assert_eq!((&line["framework"], &line["failure"]), (&json!("a"), &Value::Null));
-    assert_eq!(line["turns"][0]["sample"]["first_token_ns"], json!(u64::MAX));
+    assert_eq!(line["turns"][0]["sample"]["marks_ns"][0], json!(u64::MAX));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bundle::{Bundle, Precision};
-use protocol::{Event, Generate, Job, Settings, Task};
+use protocol::{Answer, Case, Decode, Event, GenerateWork, Job, KvCache, Settings, Task, Work};
 use tooling::process::command;
 
 /// Address space of a worker, in bytes. The frameworks' libraries take most of it.
@@ -110,11 +110,13 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
         },
         spawned_at_ns: None,
         evict: false,
-        task: Task::Generate(Generate {
-            prompts: vec![vec![prompt]],
-            new_tokens: NEW_TOKENS,
-            sampling: None,
-            denoise: None,
+        task: Task::Answer(Answer {
+            work: Work::Generate(GenerateWork {
+                cases: vec![Case { prompts: vec![prompt], ..Case::default() }],
+                new_tokens: NEW_TOKENS,
+                decode: Decode::Greedy,
+                kv_cache: KvCache::On,
+            }),
             parity: None,
         }),
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use configs::TUNABLES;
-use protocol::Build;
+use protocol::{Build, Output};
 
 use super::{Judged, derived};
 use crate::memory;
@@ -56,7 +56,8 @@ pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
     let cases = judged.plan.prompts.len();
     let batch = judged.plan.batch;
     let fits = |iteration: &protocol::Iteration| {
-        iteration.cases.len() == cases && iteration.cases.iter().all(|case| case.tokens.len() == batch)
+        iteration.cases.len() == cases
+            && iteration.cases.iter().all(|case| case.output.tokens().len() == batch)
     };
     let is_answered = |run: &Run| {
         let iterations = run.iterations();
@@ -69,7 +70,7 @@ pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
 
 pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     let (asked, steps) = (judged.plan.new_tokens, judged.plan.denoise.map(|denoise| denoise.steps));
-    // A gap between tokens, or between steps of which each is a pass.
+    // A mark for each token, or for each step.
     let parts = steps.unwrap_or(asked);
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().len();
@@ -80,14 +81,17 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
             return Some(format!("it did {iterations} of {due} iterations"));
         }
         let mut short = run.requests().map(|(_, case)| case).filter(|case| {
-            let is_told = steps.is_none_or(|steps| case.sampler_ns.len() == steps);
-            case.gaps_ns.len() + 1 != parts
-                || !is_told
-                || case.tokens.iter().any(|tokens| tokens.len() != asked)
+            let passes = match &case.output {
+                Output::Tokens(_) => None,
+                Output::Steps(steps) => Some(steps.passes_ns.len()),
+            };
+            case.marks_ns.len() != parts
+                || passes != steps
+                || case.output.tokens().iter().any(|tokens| tokens.len() != asked)
         });
         short.next().map(|case| {
             let what = if steps.is_some() { "steps" } else { "tokens" };
-            format!("an iteration made {} of {parts} {what}", case.gaps_ns.len() + 1)
+            format!("an iteration made {} of {parts} {what}", case.marks_ns.len())
         })
     })
 }
@@ -123,7 +127,7 @@ pub(super) fn survivors(judged: &Judged<'_>, label: &str) -> Option<String> {
 pub(super) fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| {
         let shape = |iteration: &protocol::Iteration| -> Vec<(usize, usize)> {
-            iteration.cases.iter().map(|case| (case.tokens.len(), case.gaps_ns.len())).collect()
+            iteration.cases.iter().map(|case| (case.output.tokens().len(), case.marks_ns.len())).collect()
         };
         let measured = run.iterations().first().map(shape)?;
         let warm = run.warmup().map(|warmup| warmup.iterations.iter().map(shape).collect::<Vec<_>>());

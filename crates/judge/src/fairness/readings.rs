@@ -26,8 +26,8 @@ const QUIET: (f64, f64) = (0.5, 0.0);
 const DISTURBED: (f64, f64) = (0.0, 2e7);
 /// Nanoseconds by which the sum of all requests may be longer than the driver's.
 const LONGER: f64 = 5e6;
-/// Share of the CPU time that the driver saw in turns which the worker's own has to reach, of that share of the turns that
-/// its requests took; and nanoseconds that may be missing beside.
+/// Share of the CPU time that the driver saw, less that of waits and of all threads in the untimed part of turns, which the
+/// worker's own has to reach; and nanoseconds that may be missing beside.
 const CPU: (f64, f64) = (0.8, 5e7);
 /// Share of the memory that the driver saw which the worker's own peak has to reach: it is read at another moment.
 const MEMORY: f64 = 0.9;
@@ -43,7 +43,7 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| {
         let found = requests(judged.plan, contender, run, weather);
         let found = found.or_else(|| start(judged.plan, run));
-        let found = found.or_else(|| cpu_time(run)).or_else(|| memory(run))?;
+        let found = found.or_else(|| cpu_time(contender, run)).or_else(|| memory(run))?;
         Some(format!("{found} (round {})", run.round + 1))
     })
 }
@@ -87,7 +87,7 @@ fn requests(
     (quantile, late_ns): (f64, f64),
 ) -> Option<String> {
     let seen: Vec<&Turn> = run.turns.iter().filter(|turn| !turn.seen_ns.is_empty()).collect();
-    let own = |turn: &&&Turn| turn.sample.request_ns() as f64;
+    let own = |turn: &&&Turn| turn.sample.marks_ns.end() as f64;
     let drivers = |turn: &&&Turn| turn.seen_ns.iter().sum::<u64>() as f64;
     let (told, saw): (f64, f64) =
         (seen.iter().map(|turn| own(&turn)).sum(), seen.iter().map(|turn| drivers(&turn)).sum());
@@ -106,18 +106,18 @@ fn requests(
 /// nothing untimed before them. `None` where it is not known how long the untimed part takes.
 fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Option<f64> {
     let sample = &turn.sample;
-    let gaps = sample.gaps_ns.iter().sum::<u64>() as f64;
+    let gaps = sample.marks_ns.gaps().sum::<u64>() as f64;
     let (saw, told, allowed) = match turn.seen_ns.as_slice() {
         [whole] => {
             if plan.context > 0 || plan.device != "cpu" {
                 return None;
             }
-            let each = gaps / sample.gaps_ns.len().max(1) as f64;
+            let each = gaps / sample.marks_ns.gaps().len().max(1) as f64;
             let lead_in = match plan.lead_in(contender) {
                 0 => 0.0,
-                tokens => sample.first_token_ns as f64 + tokens as f64 * each,
+                tokens => sample.marks_ns.first() as f64 + tokens as f64 * each,
             };
-            let told = sample.request_ns() as f64;
+            let told = sample.marks_ns.end() as f64;
             (*whole as f64, told, 2.0 * lead_in + REQUEST.0 * told + REQUEST.1)
         }
         [_, later @ ..] => {
@@ -140,7 +140,7 @@ fn start(plan: &Plan, run: &Run) -> Option<String> {
     let cold = came(|event| matches!(event, Event::ColdStart(_)))?;
     let load = apart("its load took", run.loaded()?.load_ns as f64, loaded - started);
     let first = || {
-        let own = run.cold_start()?.request_ns() as f64;
+        let own = run.cold_start()?.marks_ns.end() as f64;
         // The context of the request is computed before it, untimed.
         (plan.context == 0).then(|| apart("its first request took", own, cold - loaded))?
     };
@@ -157,15 +157,17 @@ fn differ(what: &str, own_ns: f64, saw_ns: f64) -> String {
     format!("{what} {:.3} s by its own clock, and {:.3} s by the driver's", own_ns / 1e9, saw_ns / 1e9)
 }
 
-/// The CPU time of all requests.
-fn cpu_time(run: &Run) -> Option<String> {
+/// The CPU time of all requests. How much of that in turns is of the untimed part, as of a lead-in or a context, is not
+/// known: it is taken to be as much as all threads can use.
+fn cpu_time(contender: &Contender, run: &Run) -> Option<String> {
     let (own, saw) = (run.usage()?.cpu_ns? as f64, run.seen.as_ref()?.cpu_ns? as f64);
     let (mut requests, mut turns) = (0.0, 0.0);
     for turn in run.turns.iter().filter(|turn| !turn.seen_ns.is_empty()) {
-        requests += turn.sample.request_ns() as f64;
+        requests += turn.sample.marks_ns.end() as f64;
         turns += turn.seen_ns.iter().sum::<u64>() as f64;
     }
-    let expected = saw * (requests / f64::max(turns, 1.0)).min(1.0);
+    let waited = run.waited.and_then(|waited| waited.cpu_s).unwrap_or(0.0) * 1e9;
+    let expected = saw - waited - contender.threads as f64 * f64::max(turns - requests, 0.0);
     (own < CPU.0 * expected - CPU.1).then(|| differ("the CPU time of its requests was", own, expected))
 }
 
@@ -186,7 +188,7 @@ fn memory(run: &Run) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CaseSample, ColdStart, Loaded, Started};
+    use protocol::{ColdStart, Loaded, Marks, Sample, Started};
 
     use super::*;
     use facts::run::Seen;
@@ -200,9 +202,8 @@ mod tests {
 
     /// A turn of five tokens of 10 ms each by the worker's clock, in slices that took so many ms by the driver's.
     fn turn(seen_ms: &[u64]) -> Turn {
-        let sample =
-            CaseSample { first_token_ns: 10 * MS, gaps_ns: vec![10 * MS; 4], ..CaseSample::default() };
-        Turn { seen_ns: seen_ms.iter().map(|ms| ms * MS).collect(), ..Turn::alone(0, 0, sample) }
+        let sample = Sample { marks_ns: Marks::new(10 * MS, [10 * MS; 4]), ..Sample::default() };
+        Turn { seen_ns: seen_ms.iter().map(|ms| ms * MS).collect(), ..Turn::alone(0, sample) }
     }
 
     fn found(turns: Vec<Turn>) -> Option<String> {
@@ -228,24 +229,26 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_that_which_the_driver_saw_in_the_requests_part_of_turns() {
-        let of = |own_ms: u64, saw_ms: u64| {
+    fn cpu_time_is_at_least_that_which_cannot_be_of_the_untimed_part_of_turns() {
+        let plan = plan();
+        let contender = &Contender { threads: 2, ..plan.contenders[0].clone() };
+        let of = |own_ms: u64, saw_ms: u64, each_ms: u64| {
             let usage = protocol::Usage { cpu_ns: Some(own_ms * MS), ..testing::usage() };
             let seen = Seen { cpu_ns: Some(saw_ms * MS), ..Seen::default() };
-            // 500 ms of requests in 1,000 ms of turns.
-            let turns = vec![turn(&[100]); 10];
+            // 500 ms of requests.
+            let turns = vec![turn(&[each_ms]); 10];
             let run = testing::run("a", 0, vec![Event::Usage(usage)]);
-            cpu_time(&Run { seen: Some(seen), turns, ..run })
+            cpu_time(contender, &Run { seen: Some(seen), turns, ..run })
         };
-        assert_eq!(of(1000, 2000), None);
-        assert_eq!(of(800, 2000), None);
-        assert!(of(500, 2000).is_some_and(|text| text.contains("0.500 s by its own clock, and 1.000 s")));
+        assert_eq!([of(1000, 1000, 50), of(800, 1000, 50)], [None, None]);
+        assert!(of(500, 1000, 50).is_some_and(|text| text.contains("0.500 s by its own clock, and 1.000 s")));
+        assert_eq!(of(500, 1000, 80), None, "two threads may have used 600 ms in the untimed 300 ms");
     }
 
     #[test]
     fn loads_first_requests_and_memory_are_those_that_the_driver_saw() {
         let of = |load_ms: u64, first_ms: u64, peak: u64| {
-            let cold = ColdStart { first_token_ns: first_ms * MS, ..ColdStart::default() };
+            let cold = ColdStart { marks_ns: Marks(vec![first_ms * MS]), ..ColdStart::default() };
             let events = vec![
                 Event::Started(Started { startup_ns: None, runtime_ns: 0, memory: Default::default() }),
                 Event::Loaded(Loaded { load_ns: load_ms * MS, ..testing::loaded(1) }),

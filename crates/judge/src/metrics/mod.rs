@@ -18,12 +18,13 @@ use strum::EnumMessage;
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::{Generation, Plan};
-use protocol::CaseSample;
+use protocol::Sample;
 
 pub use amount::{TELLING, detectable};
 use table::ENTRIES;
 pub use table::Metric;
 use told::{Amount, Told};
+use work::Kind;
 pub use work::Work;
 
 /// The definition of one metric.
@@ -46,10 +47,6 @@ struct Entry {
     error_share: f64,
     /// Whether it decides when automatic rounds end; exactly one metric does.
     decides: bool,
-    /// The metric that replaces it for requests of one token, which decode nothing.
-    without_decoding: Option<Metric>,
-    /// What it is for requests of masked diffusion.
-    when_denoising: Denoising,
     /// Whether a slower machine makes it worse.
     depends_on_speed: bool,
     /// Its place among the figures of a single prompt, if it is one of them.
@@ -58,30 +55,6 @@ struct Entry {
     amount: Amount,
     /// The words for a difference, if it has words of its own.
     told: Option<Told>,
-}
-
-/// A metric, where requests generate by masked diffusion.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Denoising {
-    /// The same as elsewhere.
-    Alike,
-    /// Another takes its place.
-    Replaced(Metric),
-    /// It speaks of decoding.
-    Never,
-    /// It speaks of steps, and is of such requests alone.
-    Alone,
-}
-
-impl Denoising {
-    /// Whether requests can have the metric, which denoise or do not.
-    fn is_shown(self, denoises: bool) -> bool {
-        match self {
-            Denoising::Alike => true,
-            Denoising::Alone => denoises,
-            Denoising::Replaced(_) | Denoising::Never => !denoises,
-        }
-    }
 }
 
 /// How the figure of a process is computed. Nothing here has a default, so that no metric is without one.
@@ -105,7 +78,7 @@ type OfRequest = fn(&Request<'_>) -> Option<f64>;
 
 /// One measured request.
 struct Request<'a> {
-    sample: &'a CaseSample,
+    sample: &'a Sample,
     work: Work,
 }
 
@@ -231,12 +204,7 @@ impl Metric {
     /// The metric of which this is another form, and whose verdict it shares: one is a constant divided by the other, or
     /// a multiple of it.
     pub fn follows(self, generation: Generation) -> Option<Metric> {
-        match (generation, self) {
-            (Generation::TokenByToken, Metric::Latency) => Some(Metric::Throughput),
-            (Generation::OneToken, Metric::FirstToken | Metric::Total) => Some(Metric::PrefillThroughput),
-            (Generation::Denoising, Metric::StepTime | Metric::Total) => Some(Metric::DenoisingThroughput),
-            _ => None,
-        }
+        Kind::new(generation).followed_by(self)
     }
 
     /// Whether it is the mean over requests.
@@ -281,25 +249,18 @@ impl Metric {
 
     /// The metrics of the main table.
     pub fn in_table(generation: Generation) -> [Metric; IN_TABLE] {
-        match generation {
-            Generation::OneToken => Metric::TABLE,
-            _ => Metric::TABLE.map(|metric| metric.replaced(generation)),
-        }
+        Metric::TABLE.map(|metric| metric.in_tables(generation))
     }
 
     /// The metrics that are also given for each prompt alone.
     pub fn of_a_prompt(generation: Generation) -> [Metric; OF_A_PROMPT] {
-        match generation {
-            Generation::Denoising => Metric::OF_A_PROMPT.map(|metric| metric.replaced(generation)),
-            _ => Metric::OF_A_PROMPT,
-        }
+        Metric::OF_A_PROMPT.map(|metric| metric.in_tables(generation))
     }
 
     /// Every metric that such requests can have.
     pub fn all(generation: Generation) -> Vec<Metric> {
-        let denoises = generation == Generation::Denoising;
-        let has = |metric: &Metric| metric.entry().when_denoising.is_shown(denoises);
-        Metric::ALL.into_iter().filter(has).collect()
+        let absent = Kind::new(generation).absent;
+        Metric::ALL.into_iter().filter(|metric| !absent.contains(metric)).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one that people ask for most. Of those in the table, its
@@ -311,16 +272,17 @@ impl Metric {
 
     /// The metric in its place.
     fn replaced(self, generation: Generation) -> Metric {
-        match (generation, self.entry().when_denoising) {
-            (Generation::OneToken, _) => self.entry().without_decoding.unwrap_or(self),
-            (Generation::Denoising, Denoising::Replaced(metric)) => metric,
-            _ => self,
-        }
+        Kind::new(generation).in_place_of(self)
+    }
+
+    /// The metric in its place in tables.
+    fn in_tables(self, generation: Generation) -> Metric {
+        if Kind::new(generation).replaces_in_tables { self.replaced(generation) } else { self }
     }
 
     /// The figure of one request, in the metric's unit. `None` for a metric that requests do not have, and for too few
     /// samples.
-    pub fn of_request(self, sample: &CaseSample, work: Work) -> Option<f64> {
+    pub fn of_request(self, sample: &Sample, work: Work) -> Option<f64> {
         match self.entry().source {
             Source::Mean(figure) | Source::Peak(figure) => figure(&Request { sample, work }),
             Source::Percentile(_) | Source::Reading(_) | Source::Quotient(..) => None,

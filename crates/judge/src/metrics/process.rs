@@ -67,10 +67,10 @@ impl Round {
         };
         let members: Vec<&Run> = evidence.runs.iter().filter(takes_turns).collect();
         let value = |turn: &Turn| {
-            let work = Work::request(plan, turn.case);
-            Some(((turn.case, turn.block), of_request(&Request { sample: &turn.sample, work })?))
+            let work = Work::request(plan, turn.sample.case);
+            Some(((turn.sample.case, turn.block), of_request(&Request { sample: &turn.sample, work })?))
         };
-        let counts = |turn: &&Turn| turn.stands && cases.contains(&turn.case);
+        let counts = |turn: &&Turn| turn.stands && cases.contains(&turn.sample.case);
         let figures =
             members.iter().map(|member| member.turns.iter().filter(counts).filter_map(value).collect());
         let place_of = |label: &str| members.iter().position(|member| member.framework == label);

@@ -1,8 +1,11 @@
 //! What requests of masked diffusion are made of.
 
+use protocol::Output;
+
 use super::Request;
 
-/// A request of masked diffusion.
+/// A request of masked diffusion. Steps just after a pause count for none of its times: they are taken to last as long as
+/// the others.
 pub(super) struct Steps {
     pub(super) ns: f64,
     pub(super) sampler_ns: f64,
@@ -14,12 +17,27 @@ pub(super) struct Steps {
 impl Steps {
     /// `None` where requests go token by token.
     pub(super) fn new(request: &Request<'_>) -> Option<Steps> {
-        let sampler_ns = &request.sample.sampler_ns;
-        (!sampler_ns.is_empty()).then(|| Steps {
-            ns: request.sample.request_ns() as f64,
-            sampler_ns: sampler_ns.iter().sum::<u64>() as f64,
-            count: sampler_ns.len() as f64,
-            tokens: request.sample.tokens.iter().map(Vec::len).sum::<usize>() as f64,
+        let Output::Steps(steps) = &request.sample.output else { return None };
+        let marks = &request.sample.marks_ns;
+        if steps.passes_ns.len() != marks.len() {
+            return None;
+        }
+        let starts = [0].into_iter().chain(marks.0.iter().copied());
+        let all = starts.zip(&steps.passes_ns).zip(&marks.0).enumerate();
+        // A gap begins behind the first step.
+        let is_timed = |place: usize| place == 0 || !request.sample.lead_in.contains(&(place - 1));
+        let (mut ns, mut sampler_ns, mut timed) = (0, 0, 0);
+        for (_, ((start, pass), mark)) in all.filter(|(place, _)| is_timed(*place)) {
+            ns += mark.saturating_sub(start);
+            sampler_ns += mark.saturating_sub(*pass);
+            timed += 1;
+        }
+        let scale = marks.len() as f64 / f64::from(timed);
+        (timed > 0).then(|| Steps {
+            ns: ns as f64 * scale,
+            sampler_ns: sampler_ns as f64 * scale,
+            count: marks.len() as f64,
+            tokens: steps.tokens.iter().map(Vec::len).sum::<usize>() as f64,
         })
     }
 }

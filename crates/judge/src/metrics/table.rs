@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::steps::Steps;
 use super::told::{Amount, Told};
-use super::{Denoising, Entry, Request, Source};
+use super::{Entry, Request, Source};
 
 /// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
 #[derive(
@@ -77,8 +77,6 @@ const fn entry(metric: Metric, source: Source) -> Entry {
         in_table: false,
         error_share: 0.0,
         decides: false,
-        without_decoding: None,
-        when_denoising: Denoising::Alike,
         depends_on_speed: true,
         place_of_prompt: None,
         amount: Amount::Times,
@@ -118,7 +116,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "give their first token after loading equally soon",
         }),
         error_share: 0.1 / 3.0,
-        ..entry(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.first_token_ns))))
+        ..entry(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.marks_ns.first()))))
     },
     Entry {
         key: "latency",
@@ -126,9 +124,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Latency (ms)"),
         words: "latency",
         in_table: true,
-        without_decoding: Some(Metric::FirstToken),
         place_of_prompt: Some(1),
-        when_denoising: Denoising::Replaced(Metric::StepTime),
         ..entry(Metric::Latency, Source::Mean(|request| Some(request.mean_gap_ns()? / 1e6)))
     },
     Entry {
@@ -140,7 +136,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         higher_is_better: true,
         in_table: true,
         decides: true,
-        without_decoding: Some(Metric::PrefillThroughput),
         place_of_prompt: Some(2),
         told: Some(Told {
             does: "decodes",
@@ -149,7 +144,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "decodes fastest",
             equal: "decode equally fast",
         }),
-        when_denoising: Denoising::Replaced(Metric::DenoisingThroughput),
         error_share: 0.7,
         ..entry(Metric::Throughput, Source::Mean(decoded_a_second))
     },
@@ -196,7 +190,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             Metric::FirstRequest,
             Source::Reading(|run, _| {
                 let cold = run.cold_start()?;
-                whole_s(run, cold.first_token_ns)
+                whole_s(run, cold.marks_ns.first())
             }),
         )
     },
@@ -216,7 +210,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("First token (ms)"),
         words: "time to first token",
         place_of_prompt: Some(0),
-        when_denoising: Denoising::Replaced(Metric::Total),
         error_share: 0.1,
         told: Some(Told {
             does: "returns the first token",
@@ -225,7 +218,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "returns the first token soonest",
             equal: "return the first token equally soon",
         }),
-        ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.first_token_ns))))
+        ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.marks_ns.first()))))
     },
     Entry {
         key: "prefill_throughput",
@@ -242,11 +235,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "reads prompts fastest",
             equal: "read prompts equally fast",
         }),
-        when_denoising: Denoising::Replaced(Metric::StepsPerSecond),
         ..entry(
             Metric::PrefillThroughput,
             Source::Mean(|request| {
-                let seconds = request.sample.first_token_ns as f64 / 1e9;
+                let seconds = request.sample.marks_ns.first() as f64 / 1e9;
                 (seconds > 0.0).then(|| request.work.prompt_tokens as f64 / seconds)
             }),
         )
@@ -255,28 +247,24 @@ pub(super) const ENTRIES: &[Entry] = &[
         key: "latency_p50",
         title: "Latency p50 (ms)",
         words: "latency p50",
-        when_denoising: Denoising::Never,
         ..entry(Metric::LatencyP50, Source::Percentile(0.5))
     },
     Entry {
         key: "latency_p90",
         title: "Latency p90 (ms)",
         words: "latency p90",
-        when_denoising: Denoising::Never,
         ..entry(Metric::LatencyP90, Source::Percentile(0.9))
     },
     Entry {
         key: "latency_p95",
         title: "Latency p95 (ms)",
         words: "latency p95",
-        when_denoising: Denoising::Never,
         ..entry(Metric::LatencyP95, Source::Percentile(0.95))
     },
     Entry {
         key: "latency_p99",
         title: "Latency p99 (ms)",
         words: "latency p99",
-        when_denoising: Denoising::Never,
         ..entry(Metric::LatencyP99, Source::Percentile(0.99))
     },
     Entry {
@@ -291,7 +279,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             most: "completes whole requests soonest",
             equal: "complete whole requests equally soon",
         }),
-        ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.request_ns()))))
+        ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
     },
     Entry {
         key: "peak_throughput",
@@ -300,7 +288,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "peak throughput",
         unit: "tok/s",
         higher_is_better: true,
-        when_denoising: Denoising::Never,
         ..entry(Metric::PeakThroughput, Source::Peak(decoded_a_second))
     },
     Entry {
@@ -310,7 +297,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "efficiency",
         unit: "tok/s per GB",
         higher_is_better: true,
-        when_denoising: Denoising::Never,
         ..entry(Metric::Efficiency, Source::Quotient(Metric::Throughput, Metric::PeakMemory))
     },
     Entry {
@@ -331,7 +317,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Time per Step (ms)",
         short_title: Some("Step (ms)"),
         words: "time per step",
-        when_denoising: Denoising::Alone,
         ..entry(
             Metric::StepTime,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.ns / steps.count / 1e6)),
@@ -344,7 +329,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "denoising throughput",
         unit: "tok/s",
         higher_is_better: true,
-        when_denoising: Denoising::Alone,
         told: Some(Told {
             does: "denoises",
             how: "faster",
@@ -363,7 +347,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "steps per second",
         unit: "1/s",
         higher_is_better: true,
-        when_denoising: Denoising::Alone,
         ..entry(
             Metric::StepsPerSecond,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.count / steps.ns * 1e9)),
@@ -374,7 +357,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Sampler's Share (%)",
         words: "sampler's share",
         unit: "%",
-        when_denoising: Denoising::Alone,
         ..entry(
             Metric::SamplerShare,
             Source::Mean(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)),
@@ -387,12 +369,12 @@ fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
     Some(request.work.batch as f64 * 1e9 / request.mean_gap_ns()?)
 }
 
-/// Seconds to the last token of the first request, of which the first came after so many nanoseconds; `None` where the
+/// Seconds to the last mark of the first request, of which the first came after so many nanoseconds; `None` where the
 /// worker did not time as many as in its turns.
-fn whole_s(run: &Run, first_token_ns: u64) -> Option<f64> {
-    let gaps = &run.cold_start()?.gaps_ns;
-    let is_whole = gaps.len() == run.turns.first()?.sample.gaps_ns.len();
-    is_whole.then(|| (first_token_ns + gaps.iter().sum::<u64>()) as f64 / 1e9)
+fn whole_s(run: &Run, first_ns: u64) -> Option<f64> {
+    let marks = &run.cold_start()?.marks_ns;
+    let is_whole = marks.len() == run.turns.first()?.sample.marks_ns.len();
+    is_whole.then(|| (first_ns + marks.gaps().sum::<u64>()) as f64 / 1e9)
 }
 
 fn ms(ns: u64) -> f64 {

@@ -1,25 +1,25 @@
 use proptest::prelude::*;
-use protocol::Event;
+use protocol::{Event, Marks, Output};
 
 use super::*;
 use facts::testing;
 use plan::Generation::{Denoising, OneToken, TokenByToken};
 
-fn case(first_ms: u64, gaps_ms: &[u64]) -> CaseSample {
-    let gaps_ns = gaps_ms.iter().map(|ms| ms * 1_000_000).collect();
-    CaseSample { first_token_ns: first_ms * 1_000_000, gaps_ns, tokens: Vec::new(), ..CaseSample::default() }
+fn case(first_ms: u64, gaps_ms: &[u64]) -> Sample {
+    let gaps_ns = gaps_ms.iter().map(|ms| ms * 1_000_000);
+    Sample { marks_ns: Marks::new(first_ms * 1_000_000, gaps_ns), ..Sample::default() }
 }
 
 /// The figures of `a`, by round, whose processes had these requests of one prompt.
-fn figures(metric: Metric, processes: Vec<Vec<CaseSample>>) -> Vec<Option<f64>> {
-    let process = |(round, requests): (usize, Vec<CaseSample>)| {
+fn figures(metric: Metric, processes: Vec<Vec<Sample>>) -> Vec<Option<f64>> {
+    let process = |(round, requests): (usize, Vec<Sample>)| {
         testing::measured("a", round, Vec::new(), requests.into_iter().map(|request| vec![request]).collect())
     };
     let runs = processes.into_iter().enumerate().map(process).collect();
     by_round(metric, &testing::plan(&["a"]), &Evidence { runs, ..Evidence::default() }, "a")
 }
 
-fn figure(metric: Metric, requests: Vec<CaseSample>) -> Option<f64> {
+fn figure(metric: Metric, requests: Vec<Sample>) -> Option<f64> {
     figures(metric, vec![requests])[0]
 }
 
@@ -47,12 +47,11 @@ fn what_was_not_measured_is_absent_and_not_zero() {
     }
 }
 
-fn requests() -> impl Strategy<Value = Vec<CaseSample>> {
+fn requests() -> impl Strategy<Value = Vec<Sample>> {
     let request = (1..9_000_000_u64, prop::collection::vec(1..900_000_000_u64, 1..40));
-    let request = request.prop_map(|(first_token_ns, gaps_ns)| CaseSample {
-        first_token_ns,
-        gaps_ns,
-        ..CaseSample::default()
+    let request = request.prop_map(|(first_ns, gaps_ns)| Sample {
+        marks_ns: Marks::new(first_ns, gaps_ns),
+        ..Sample::default()
     });
     prop::collection::vec(request, 1..9)
 }
@@ -67,7 +66,7 @@ proptest! {
         // Contenders that take turns influence each other's figures.
         let mut plan = testing::plan(&["a", "b"]);
         plan.schedule = if together { plan::Schedule::Interleaved } else { plan::Schedule::Sequential };
-        let process = |label: &str, round: usize, requests: &[CaseSample]| {
+        let process = |label: &str, round: usize, requests: &[Sample]| {
             let iterations = requests.iter().map(|request| vec![request.clone()]).collect();
             testing::measured(label, round, Vec::new(), iterations)
         };
@@ -139,11 +138,13 @@ fn what_is_tested_depends_on_what_requests_do() {
 }
 
 /// Three steps of 30, 20 and 40 ms, of which the sampler took 9 ms, for two sequences of six tokens.
-fn denoised() -> CaseSample {
-    CaseSample {
-        tokens: vec![vec![1; 6]; 2],
-        unmasked: vec![vec![0, 0, 1, 1, 2, 2]; 2],
-        sampler_ns: vec![3_000_000; 3],
+fn denoised() -> Sample {
+    Sample {
+        output: Output::Steps(protocol::Steps {
+            tokens: vec![vec![1; 6]; 2],
+            unmasked: vec![vec![0, 0, 1, 1, 2, 2]; 2],
+            passes_ns: vec![27_000_000, 47_000_000, 87_000_000],
+        }),
         ..case(30, &[20, 40])
     }
 }
@@ -156,6 +157,9 @@ fn a_request_of_masked_diffusion_has_steps_in_place_of_gaps() {
     assert!((of(Metric::DenoisingThroughput).unwrap() - 12.0 / 0.09).abs() < 1e-9);
     assert!((of(Metric::StepsPerSecond).unwrap() - 3.0 / 0.09).abs() < 1e-9);
     assert!((of(Metric::SamplerShare).unwrap() - 10.0).abs() < 1e-9);
+    let paused = Sample { lead_in: vec![1], ..denoised() };
+    assert_eq!(Metric::StepTime.of_request(&paused, work), Some(25.0), "without the step after a pause");
+    assert_eq!(Metric::Total.of_request(&paused, work), Some(90.0));
     assert_eq!(Metric::StepTime.of_request(&case(30, &[20, 40]), work), None, "it went token by token");
     assert_eq!(Metric::Load.of_request(&denoised(), work), None, "a process has it once");
 }

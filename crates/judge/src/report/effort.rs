@@ -57,11 +57,15 @@ fn blocks(report: &Report) -> Option<String> {
 fn slices(report: &Report) -> Option<String> {
     Some(match report.slices.as_ref()? {
         Slices::Tokens { tokens, lead_in } => {
-            let first = if *lead_in == 1 { "token".to_owned() } else { format!("{lead_in} tokens") };
+            let (what, figures) = match report.plan.denoise {
+                Some(_) => ("step", "step times"),
+                None => ("token", "decoding"),
+            };
+            let first = if *lead_in == 1 { what.to_owned() } else { format!("{lead_in} {what}s") };
             let verb = if *lead_in == 1 { "counts" } else { "count" };
             format!(
-                "frameworks alternate within requests, after {tokens} tokens each; the first {first} after a pause {verb} \
-                 for the whole request, and not for decoding"
+                "frameworks alternate within requests, after {tokens} {what}s each; the first {first} after a pause {verb} \
+                 for the whole request, and not for {figures}"
             )
         }
         Slices::Whole { reason } => format!("each turn is a whole request: {reason}"),

@@ -45,7 +45,7 @@ pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::CaseSample;
+    use protocol::{Marks, Sample};
 
     use super::*;
     use facts::run::Run;
@@ -58,11 +58,9 @@ mod tests {
 
     /// A process of two iterations over two cases: gaps of 10 and of 20 ms.
     fn process(label: &str, round: usize) -> Run {
-        let case = |first_ms: u64, gap_ms: u64| CaseSample {
-            first_token_ns: first_ms * 1_000_000,
-            gaps_ns: vec![gap_ms * 1_000_000; 3],
-            tokens: Vec::new(),
-            ..CaseSample::default()
+        let case = |first_ms: u64, gap_ms: u64| Sample {
+            marks_ns: Marks::new(first_ms * 1_000_000, [gap_ms * 1_000_000; 3]),
+            ..Sample::default()
         };
         testing::measured(label, round, Vec::new(), vec![vec![case(40, 10), case(100, 20)]; 2])
     }

@@ -312,7 +312,7 @@ fn first_request_excess(plan: &Plan, evidence: &Evidence, label: &str) -> Option
 
 fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
     let last = complete.iter().max_by_key(|run| run.round)?.iterations().pop()?;
-    Some(last.cases.into_iter().map(|case| case.tokens).collect())
+    Some(last.cases.into_iter().map(|case| case.output.tokens().to_vec()).collect())
 }
 
 /// The worst of all rounds; `None` if one of them should have one and has not.

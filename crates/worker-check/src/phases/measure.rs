@@ -4,8 +4,8 @@ use std::path::Path;
 
 use judge::parity::Tolerance;
 use protocol::{
-    Case, CaseSample, ColdStart, Decode, Finish, KvCache, Measure, Parity, ParityTask, Sample, Slice, Task,
-    Turn, Usage, Warmup, WarmupDone,
+    Case, ColdStart, Decode, Finish, GenerateWork, KvCache, Measure, Parity, ParityTask, Sample, Slice, Task,
+    Turn, Usage, Warmup, WarmupDone, Work,
 };
 
 use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds};
@@ -29,21 +29,16 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     };
     let cases = vec![case(5, 1), case(3, 2)];
     conversation(subject, &[], (ORDER, Need::Must), |talk| {
-        hold(talk, subject, &task(cases, KvCache::On), &[0, 1, 1], false)
+        hold(talk, subject, &work(cases, KvCache::On), &[0, 1, 1], false)
     })
 }
 
 /// Two sequences at once, behind a context that is in the cache.
 pub(super) fn batch(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let rows = |length, seed| vec![ids(subject, length, seed), ids(subject, length, seed + 1)];
-    let cases = vec![Case {
-        context: rows(2, 1),
-        prompts: rows(3, 3),
-        trace: rows(NEW_TOKENS, 5),
-        ..Case::default()
-    }];
+    let cases = vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5) }];
     conversation(subject, &[], (ORDER, Need::May), |talk| {
-        hold(talk, subject, &task(cases, KvCache::On), &[0], true)
+        hold(talk, subject, &work(cases, KvCache::On), &[0], true)
     })
 }
 
@@ -55,16 +50,17 @@ pub(super) fn without_cache(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         ..Case::default()
     }];
     conversation(subject, &[], (ORDER, Need::May), |talk| {
-        hold(talk, subject, &task(cases, KvCache::Off), &[0], false)
+        hold(talk, subject, &work(cases, KvCache::Off), &[0], false)
     })
 }
 
-fn task(cases: Vec<Case>, kv_cache: KvCache) -> Measure {
-    Measure {
-        cases,
-        new_tokens: NEW_TOKENS,
-        decode: Decode::Forced,
-        kv_cache,
+fn work(cases: Vec<Case>, kv_cache: KvCache) -> GenerateWork {
+    GenerateWork { cases, new_tokens: NEW_TOKENS, decode: Decode::Forced, kv_cache }
+}
+
+fn task(work: GenerateWork) -> Task {
+    Task::Measure(Measure {
+        work: Work::Generate(work),
         warmup: Warmup {
             min_iterations: 1,
             max_iterations: MAX_ITERATIONS,
@@ -72,26 +68,25 @@ fn task(cases: Vec<Case>, kv_cache: KvCache) -> Measure {
             settled_within: 0.05,
         },
         lead_in: 2,
-        denoise: None,
-    }
+    })
 }
 
 fn hold(
     talk: &mut Talk,
     subject: &Subject<'_>,
-    task: &Measure,
+    work: &GenerateWork,
     turns: &[usize],
     prompt_last_only: bool,
 ) -> Result<String, Stop> {
-    let job = subject.job(Task::Measure(task.clone()));
-    let has_slices = begin(talk, &job, task.kv_cache)?;
+    let job = subject.job(task(work.clone()));
+    let has_slices = begin(talk, &job, work.kv_cache)?;
     let vocabulary = subject.vocabulary();
     let asked: Vec<Asked<'_>> =
-        task.cases.iter().map(|case| Asked { case, new_tokens: task.new_tokens, vocabulary }).collect();
+        work.cases.iter().map(|case| Asked { case, new_tokens: work.new_tokens, vocabulary }).collect();
 
     let cold = talk.event::<ColdStart>("cold_start")?;
     if let Some(event) = &cold.event {
-        talk.note_all(cold.line, rules::cold_start(event, task.new_tokens, cold.since_start));
+        talk.note_all(cold.line, rules::cold_start(event, work.new_tokens, cold.since_start));
     }
     let warm = talk.event::<WarmupDone>("warmup")?;
     if let Some(event) = &warm.event {
@@ -114,7 +109,7 @@ fn hold(
         talk.note_all(usage.line, rules::usage(event, spent, &hash(subject)));
     }
     let parity = talk.event::<Parity>("parity")?;
-    let expected: Vec<Expected<'_>> = task
+    let expected: Vec<Expected<'_>> = work
         .cases
         .iter()
         .zip(answers)
@@ -133,7 +128,7 @@ fn hold(
         "warm after {}, {} answered, usage, logits of {}",
         seconds(warm.since_start),
         counted(turns.len(), "turn"),
-        counted(task.cases.len(), "case")
+        counted(work.cases.len(), "case")
     ))
 }
 
@@ -163,7 +158,8 @@ fn take_turns(
         let heard = talk.event::<Sample>("sample")?;
         seen += heard.since_asked;
         spent.seen += seen;
-        if let Some(Sample { case: answered, sample }) = heard.event {
+        if let Some(sample) = heard.event {
+            let answered = sample.case;
             if answered != case {
                 let text = format!(
                     "{answered}, but turn {} asked for case {case}; answer the case that was asked",
@@ -171,11 +167,9 @@ fn take_turns(
                 );
                 talk.note_all(heard.line, vec![Problem::at("case", text)]);
             }
-            let CaseSample { first_token_ns, gaps_ns, tokens, .. } = &sample;
-            let ns = gaps_ns.iter().fold(*first_token_ns, |sum, gap| sum.saturating_add(*gap));
-            spent.told += std::time::Duration::from_nanos(ns);
+            spent.told += std::time::Duration::from_nanos(sample.marks_ns.end());
             talk.note_all(heard.line, rules::case_sample(&sample, asked[case], "", seen));
-            answers[case].push(tokens.clone());
+            answers[case].push(sample.output.tokens().to_vec());
         }
         talk.unasked(&format!("a second answer to turn {}", number + 1))?;
     }
@@ -185,15 +179,15 @@ fn take_turns(
 /// All slices of a request but the last. Returns what they took.
 fn slices(talk: &mut Talk, case: usize) -> Result<std::time::Duration, Stop> {
     let mut seen = std::time::Duration::ZERO;
-    for tokens in 1..NEW_TOKENS {
+    for marks in 1..NEW_TOKENS {
         talk.send(&Turn::slice(case, 1));
         let heard = talk.event::<Slice>("slice")?;
         seen += heard.since_asked;
-        let expected = Slice { case, tokens };
+        let expected = Slice { case, marks };
         if let Some(slice) = heard.event.filter(|slice| *slice != expected) {
             let text =
-                format!("{slice:?}, but this slice ends with {expected:?}; make one step in each slice");
-            talk.note_all(heard.line, vec![Problem::at("tokens", text)]);
+                format!("{slice:?}, but this slice ends with {expected:?}; make one mark in each slice");
+            talk.note_all(heard.line, vec![Problem::at("marks", text)]);
         }
         talk.pause();
     }

@@ -25,7 +25,7 @@ pub(crate) const ALL: [(&str, Run); 10] = [
     ("measure", measure::measure),
     ("batch", measure::batch),
     ("no cache", measure::without_cache),
-    ("generate", untimed::generate),
+    ("answer", untimed::answer),
     ("score", untimed::score),
     ("probe", untimed::probe),
     ("trace", traced::trace),

@@ -1,7 +1,10 @@
-//! The tasks that take no turns: `load`, `generate`, `score`, `probe`.
+//! The tasks that take no turns: `load`, `answer`, `score`, `probe`.
 
 use judge::parity::Tolerance;
-use protocol::{Case, Generate, Generated, KvCache, Parity, ParityTask, Probe, Probed, Score, Scored, Task};
+use protocol::{
+    Answer, Answered, Case, Decode, GenerateWork, KvCache, Output, Parity, ParityTask, Probe, Probed, Score,
+    Scored, Task, Work,
+};
 
 use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds, send_job};
 use crate::outputs::{self, Expected};
@@ -22,49 +25,53 @@ pub(super) fn load(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 
 const NEW_TOKENS: usize = 3;
 
-pub(super) fn generate(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
-    let order: &[&str] = &["hello", "started", "loaded", "parity", "generated", "done"];
+pub(super) fn answer(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
+    let order: &[&str] = &["hello", "started", "loaded", "parity", "answered", "done"];
     conversation(subject, &[], (order, Need::May), |talk| {
         let scratch = in_scratch(talk)?;
         let file = scratch.path().join("generated.safetensors");
         let prompt = ids(subject, 4, 3);
         let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false };
-        let task = Generate {
-            prompts: vec![vec![prompt.clone()]],
+        let mut case = Case { prompts: vec![prompt], ..Case::default() };
+        let work = Work::Generate(GenerateWork {
+            cases: vec![case.clone()],
             new_tokens: NEW_TOKENS,
-            sampling: None,
-            denoise: None,
-            parity: Some(parity),
-        };
-        begin(talk, &subject.job(Task::Generate(task)), KvCache::On)?;
+            decode: Decode::Greedy,
+            kv_cache: KvCache::On,
+        });
+        let task = Task::Answer(Answer { work, parity: Some(parity) });
+        begin(talk, &subject.job(task), KvCache::On)?;
         let parity = talk.event::<Parity>("parity")?;
-        let generated = talk.event::<Generated>("generated")?;
-        if let Some(event) = generated.event {
-            let found = generated_rules(&event, subject.vocabulary());
+        let answered = talk.event::<Answered>("answered")?;
+        if let Some(event) = answered.event {
+            let found = answered_rules(&event.outputs, subject.vocabulary());
             if found.is_empty() {
-                let case = Case { prompts: vec![prompt], trace: event.tokens[0].clone(), ..Case::default() };
+                let tokens = event.outputs[0].tokens().to_vec();
+                case.trace.clone_from(&tokens);
                 let expected = Expected {
                     case: &case,
                     vocabulary: subject.vocabulary(),
                     prompt_last_only: false,
-                    chosen: event.tokens.clone(),
+                    chosen: vec![tokens],
                     tie: Tolerance::for_precision(subject.precision).tie,
                 };
                 talk.note_all(parity.line, outputs::parity(&file, &[expected]));
             }
-            talk.note_all(generated.line, found);
+            talk.note_all(answered.line, found);
         }
         finish(talk)?;
         Ok(format!("{NEW_TOKENS} tokens continued greedily, with their logits"))
     })
 }
 
-fn generated_rules(generated: &Generated, vocabulary: usize) -> Vec<Problem> {
-    match generated.tokens.as_slice() {
-        [case] => rules::tokens(case, 1, NEW_TOKENS, vocabulary, "tokens[0]").into_iter().collect(),
-        cases => {
-            let text = format!("{} cases for 1; send [case][batch][new tokens]", cases.len());
-            vec![Problem::at("tokens", text)]
+fn answered_rules(outputs: &[Output], vocabulary: usize) -> Vec<Problem> {
+    match outputs {
+        [output] => rules::tokens(output.tokens(), 1, NEW_TOKENS, vocabulary, "outputs[0].tokens")
+            .into_iter()
+            .collect(),
+        _ => {
+            let text = format!("{} outputs for 1 case; send one for each", outputs.len());
+            vec![Problem::at("outputs", text)]
         }
     }
 }

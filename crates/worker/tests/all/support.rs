@@ -3,8 +3,8 @@
 pub(crate) mod fixture;
 
 use engine::{
-    Bundle, Device, EngineError, HandedOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Runtime, Settings, Want,
+    Bundle, Decode, Device, EngineError, HandedOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy,
+    Precision, Runtime, Settings, Want,
 };
 use protocol::{Event, Finish, Job, Task, Turn};
 
@@ -54,6 +54,12 @@ impl InferenceEngine for Counting {
         }
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Counting {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         (self.batch, self.capacity, self.appended) = (batch, capacity, 0);
         Ok(())
@@ -101,7 +107,7 @@ pub(crate) fn serve(job: &Job) -> Vec<Event> {
 /// As [`serve`], with each case asked for so many times, one after another, and `finish` at the end.
 pub(crate) fn serve_turns(job: &Job, times: usize, finish: Finish) -> Vec<Event> {
     let cases = match &job.task {
-        Task::Measure(measure) => measure.cases.len(),
+        Task::Measure(measure) => measure.work.cases(),
         _ => 0,
     };
     let requests = (0..times).flat_map(|_| 0..cases).map(Turn::request);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use protocol::{
-    Case, CaseSample, Decode, Event, FailureKind, Finish, Generate, Job, KvCache, Measure, ParityTask, Probe,
-    Sampling, Task, Usage, Warmup,
+    Answer, Case, Decode, Event, FailureKind, Finish, GenerateWork, Job, KvCache, Measure, Output,
+    ParityTask, Probe, Sample, Sampling, Task, Usage, Warmup, Work,
 };
 
 use crate::support::fixture::{bundle, job};
@@ -17,22 +17,28 @@ pub(crate) fn directory() -> tempfile::TempDir {
 }
 
 pub(crate) fn measure() -> Measure {
-    Measure {
+    measure_of(generate())
+}
+
+fn generate() -> GenerateWork {
+    GenerateWork {
         cases: vec![Case { prompts: vec![vec![1, 2]], trace: vec![vec![3, 4, 5]], ..Case::default() }],
         new_tokens: 3,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
-        warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.5 },
-        lead_in: 0,
-        denoise: None,
     }
 }
 
-pub(crate) fn samples(events: &[Event]) -> Vec<&CaseSample> {
+fn measure_of(work: GenerateWork) -> Measure {
+    let warmup = Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.5 };
+    Measure { work: Work::Generate(work), warmup, lead_in: 0 }
+}
+
+pub(crate) fn samples(events: &[Event]) -> Vec<&Sample> {
     let mut samples = Vec::new();
     for event in events {
         if let Event::Sample(answer) = event {
-            samples.push(&answer.sample);
+            samples.push(answer);
         }
     }
     samples
@@ -127,20 +133,19 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     assert_eq!(kernels(&plain), ["counting"]);
     assert_eq!(kernels(&slowed), ["counting", "slowed by 200 % (positive control)"]);
 
-    assert!(samples(&slowed)[0].gaps_ns.iter().all(|&gap| gap >= 3 * APPEND.as_nanos() as u64));
+    assert!(samples(&slowed)[0].marks_ns.gaps().all(|gap| gap >= 3 * APPEND.as_nanos() as u64));
 }
 
 const CONTEXT: usize = 20;
 
 /// A batch of two with a context.
-fn with_context() -> Measure {
+fn with_context() -> GenerateWork {
     let case = Case {
         context: vec![vec![6; CONTEXT], vec![7; CONTEXT]],
         prompts: vec![vec![1, 2], vec![3, 4]],
         trace: vec![vec![3, 4, 5], vec![5, 4, 3]],
-        ..Case::default()
     };
-    Measure { cases: vec![case], ..measure() }
+    GenerateWork { cases: vec![case], ..generate() }
 }
 
 fn usage(events: &[Event]) -> &Usage {
@@ -154,12 +159,13 @@ fn usage(events: &[Event]) -> &Usage {
 #[test]
 fn a_context_is_in_the_cache_before_the_clock_starts() {
     let directory = directory();
-    let first_token = |measure: Measure| {
-        let events = serve_turns(&job(directory.path(), Task::Measure(measure)), 5, Finish::default());
+    let first_token = |work: GenerateWork| {
+        let events =
+            serve_turns(&job(directory.path(), Task::Measure(measure_of(work))), 5, Finish::default());
         // The least of some, for a machine under load may hold up any of them.
-        let measured = samples(&events).iter().map(|sample| sample.first_token_ns).min().unwrap();
+        let measured = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
         let cold = events.iter().find_map(|event| match event {
-            Event::ColdStart(cold) => Some(cold.first_token_ns),
+            Event::ColdStart(cold) => Some(cold.marks_ns.first()),
             _ => None,
         });
         (measured, cold.unwrap(), usage(&events).wall_ns / 5)
@@ -168,7 +174,7 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
     let (measured, cold, used) = first_token(with_context());
     assert!(used < context_ns, "a request used {used} ns, and its context alone takes {context_ns}");
     assert!(cold >= context_ns, "the first request of all computes its context within its time: {cold} ns");
-    let without_cache = first_token(Measure { kv_cache: KvCache::Off, ..with_context() }).0;
+    let without_cache = first_token(GenerateWork { kv_cache: KvCache::Off, ..with_context() }).0;
     assert!(without_cache >= context_ns, "without a cache there is nothing to put a context into");
     assert!(measured < context_ns, "{measured} ns with the context in the cache");
 }
@@ -176,34 +182,34 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
 #[test]
 fn the_cold_start_is_a_request_to_its_last_token() {
     let directory = directory();
-    let without_cache = Measure { kv_cache: KvCache::Off, ..measure() };
-    let case = Case { trace: vec![vec![3]], ..measure().cases.remove(0) };
-    let one_token = Measure { cases: vec![case], new_tokens: 1, ..measure() };
-    for (measure, gaps) in [(measure(), 2), (with_context(), 2), (without_cache, 2), (one_token, 0)] {
-        let events = serve(&job(directory.path(), Task::Measure(measure)));
+    let without_cache = GenerateWork { kv_cache: KvCache::Off, ..generate() };
+    let case = Case { trace: vec![vec![3]], ..generate().cases.remove(0) };
+    let one_token = GenerateWork { cases: vec![case], new_tokens: 1, ..generate() };
+    for (work, gaps) in [(generate(), 2), (with_context(), 2), (without_cache, 2), (one_token, 0)] {
+        let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
         let cold = events.iter().find_map(|event| match event {
             Event::ColdStart(cold) => Some(cold),
             _ => None,
         });
-        let told = &cold.expect("it ran").gaps_ns;
-        assert_eq!(told.len(), gaps);
-        assert!(told.iter().all(|&gap| gap >= APPEND.as_nanos() as u64), "{told:?}");
+        let told = &cold.expect("it ran").marks_ns;
+        assert_eq!(told.gaps().len(), gaps);
+        assert!(told.gaps().all(|gap| gap >= APPEND.as_nanos() as u64), "{told:?}");
     }
 }
 
 #[test]
 fn a_context_is_a_part_of_what_is_continued() {
     let directory = directory();
-    let tokens = |measure: Measure| {
-        let events =
-            serve(&job(directory.path(), Task::Measure(Measure { decode: Decode::Greedy, ..measure })));
-        samples(&events)[0].tokens.clone()
+    let tokens = |work: GenerateWork| {
+        let work = GenerateWork { decode: Decode::Greedy, ..work };
+        let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
+        samples(&events)[0].output.clone()
     };
     let mut whole = with_context();
     whole.cases[0] =
         Case { context: Vec::new(), prompts: whole.cases[0].prefixes(), ..whole.cases[0].clone() };
     assert_eq!(tokens(with_context()), tokens(whole.clone()));
-    assert_eq!(tokens(Measure { kv_cache: KvCache::Off, ..with_context() }), tokens(whole));
+    assert_eq!(tokens(GenerateWork { kv_cache: KvCache::Off, ..with_context() }), tokens(whole));
 }
 
 #[test]
@@ -213,7 +219,7 @@ fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
         let file = directory.path().join("parity.safetensors");
         let task = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only };
         let finish = Finish { hash: false, parity: Some(task) };
-        serve_turns(&job(directory.path(), Task::Measure(with_context())), 1, finish);
+        serve_turns(&job(directory.path(), Task::Measure(measure_of(with_context()))), 1, finish);
         parity(&file)
     };
     let (shape, all) = parity(false);
@@ -230,9 +236,9 @@ fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
 fn contexts_without_the_shape_of_their_prompts_are_refused() {
     let directory = directory();
     for context in [vec![vec![1]], vec![vec![1], vec![1, 2]], vec![vec![], vec![]]] {
-        let mut measure = with_context();
-        measure.cases[0].context = context;
-        assert!(refusal(&job(directory.path(), Task::Measure(measure))).contains("context"));
+        let mut work = with_context();
+        work.cases[0].context = context;
+        assert!(refusal(&job(directory.path(), Task::Measure(measure_of(work)))).contains("context"));
     }
 }
 
@@ -243,16 +249,16 @@ fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
     let directory = directory();
     let case =
         |rows| Case { prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows], ..Case::default() };
-    let task = |sampling| Measure {
+    let work = |sampling| GenerateWork {
         cases: vec![case(2), case(1)],
         new_tokens: 20,
         decode: Decode::Sampled(sampling),
-        ..measure()
+        ..generate()
     };
     let tokens = |sampling: Sampling| -> Vec<Vec<Vec<u32>>> {
-        let job = job(directory.path(), Task::Measure(task(sampling)));
+        let job = job(directory.path(), Task::Measure(measure_of(work(sampling))));
         let events = serve_turns(&job, 2, Finish::default());
-        samples(&events).iter().map(|sample| sample.tokens.clone()).collect()
+        samples(&events).iter().map(|sample| sample.output.tokens().to_vec()).collect()
     };
     let drawn = tokens(SAMPLING);
     assert_eq!(drawn[..2], drawn[2..], "requests of one case are equal work");
@@ -262,36 +268,38 @@ fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
 }
 
 #[test]
-fn a_measurement_draws_what_generation_draws() {
+fn a_measurement_draws_what_an_answer_draws() {
     let directory = directory();
-    let prompts = vec![vec![vec![1, 2]]];
-    let generate = |sampling| {
-        let task =
-            Generate { prompts: prompts.clone(), new_tokens: 3, sampling, denoise: None, parity: None };
-        let events = serve(&job(directory.path(), Task::Generate(task)));
-        let generated = events.iter().find_map(|event| match event {
-            Event::Generated(generated) => Some(generated.tokens.clone()),
+    let answered = |decode| -> Vec<Output> {
+        let mut work = GenerateWork { decode, ..generate() };
+        work.cases[0].trace.clear();
+        let task = Answer { work: Work::Generate(work), parity: None };
+        let events = serve(&job(directory.path(), Task::Answer(task)));
+        let answered = events.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs),
             _ => None,
         });
-        generated.unwrap()
+        answered.unwrap()
     };
     let measured = |decode| {
-        let events = serve(&job(directory.path(), Task::Measure(Measure { decode, ..measure() })));
-        vec![samples(&events)[0].tokens.clone()]
+        let task = measure_of(GenerateWork { decode, ..generate() });
+        let events = serve(&job(directory.path(), Task::Measure(task)));
+        vec![samples(&events)[0].output.clone()]
     };
-    assert_eq!(generate(Some(SAMPLING)), measured(Decode::Sampled(SAMPLING)));
-    assert_eq!(generate(None), measured(Decode::Greedy));
+    for decode in [Decode::Sampled(SAMPLING), Decode::Greedy] {
+        assert_eq!(answered(decode), measured(decode));
+    }
 }
 
 #[test]
 fn sampling_that_draws_nothing_is_refused() {
     let directory = directory();
     let sampling = Sampling { temperature: 0.0, ..SAMPLING };
-    let measure = Measure { decode: Decode::Sampled(sampling), ..measure() };
-    assert!(refusal(&job(directory.path(), Task::Measure(measure))).contains("decode greedily"));
-    let prompts = vec![vec![vec![1]]];
-    let generate = Generate { prompts, new_tokens: 1, sampling: Some(sampling), denoise: None, parity: None };
-    assert!(refusal(&job(directory.path(), Task::Generate(generate))).contains("decode greedily"));
+    let work = GenerateWork { decode: Decode::Sampled(sampling), ..generate() };
+    let answer = Answer { work: Work::Generate(work.clone()), parity: None };
+    for task in [Task::Measure(measure_of(work)), Task::Answer(answer)] {
+        assert!(refusal(&job(directory.path(), task)).contains("decode greedily"));
+    }
 }
 
 #[test]
@@ -320,7 +328,7 @@ fn the_use_of_threads_and_cpus_is_told() {
 fn the_kv_cache_of_the_last_case_is_told() {
     let directory = directory();
     for slowdown in [0.0, 0.01] {
-        let mut job = job(directory.path(), Task::Measure(with_context()));
+        let mut job = job(directory.path(), Task::Measure(measure_of(with_context())));
         job.settings.slowdown = slowdown;
         let events = serve(&job);
         assert_eq!(
@@ -352,7 +360,7 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
     let addresses = (handed.prefill_address, handed.decode_address);
     assert_eq!((addresses, handed.obstacle.as_deref()), ((1, 2), Some("it has no room")));
     assert_eq!(told(measure(), &[]), (None, None), "one engine");
-    let without = Measure { kv_cache: KvCache::Off, ..measure() };
+    let without = measure_of(GenerateWork { kv_cache: KvCache::Off, ..generate() });
     assert_eq!(told(without, &["hybrid"]).1, None, "there is nothing to hand over");
 }
 
@@ -360,7 +368,8 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
 fn a_lead_in_is_not_timed() {
     let directory = directory();
     let used = |lead_in| {
-        let events = serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..with_context() })));
+        let events =
+            serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..measure_of(with_context()) })));
         (usage(&events).wall_ns, samples(&events).len())
     };
     let ((without, _), (with, answers)) = (used(0), used(9));

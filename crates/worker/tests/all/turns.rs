@@ -29,25 +29,25 @@ fn turns_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_request_in_slices_is_the_request_and_its_pauses_are_in_no_gap() {
+fn a_request_in_slices_is_the_request_and_its_pauses_are_in_no_mark() {
     let directory = directory();
     let job = job(directory.path(), Task::Measure(measure()));
-    let slice = |steps| line(&Turn::slice(0, steps));
+    let slice = |marks| line(&Turn::slice(0, marks));
     let finish = line(&Turn::Finish(Finish::default()));
     let whole = serve_lines(&job, &(line(&Turn::request(0)) + &finish));
     let sliced = serve_lines(&job, &(slice(1) + &slice(1) + &slice(9) + &finish));
     let going: Vec<usize> = sliced
         .iter()
         .filter_map(|event| match event {
-            Event::Slice(slice) => Some(slice.tokens),
+            Event::Slice(slice) => Some(slice.marks),
             _ => None,
         })
         .collect();
     assert_eq!(going, [1, 2]);
     let (whole, sliced) = (samples(&whole)[0], samples(&sliced)[0]);
-    assert_eq!((&whole.tokens, whole.gaps_ns.len()), (&sliced.tokens, sliced.gaps_ns.len()));
+    assert_eq!((&whole.output, whole.marks_ns.len()), (&sliced.output, sliced.marks_ns.len()));
     for (lines, reason) in
-        [(slice(0), "at least one step"), (slice(1) + &line(&Turn::request(0)), "is under way")]
+        [(slice(0), "at least one mark"), (slice(1) + &line(&Turn::request(0)), "is under way")]
     {
         let events = serve_lines(&job, &lines);
         let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };

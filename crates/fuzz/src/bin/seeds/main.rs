@@ -94,7 +94,7 @@ fn events() -> Result<Vec<u8>> {
             if event["event"] == "usage" {
                 for turn in run["turns"].as_array().into_iter().flatten() {
                     let mut sample = turn["sample"].clone();
-                    (sample["event"], sample["case"]) = ("sample".into(), turn["case"].clone());
+                    sample["event"] = "sample".into();
                     events.push(sample);
                 }
             }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use protocol::{CaseSample, Event, Usage};
+use protocol::{Event, Marks, Output, Sample, Usage};
 
 use super::*;
 use crate::report::{Facts, Prepared};
@@ -35,12 +35,8 @@ fn a_request_for_one_token_hands_nothing_over() {
 fn runs(label: &str, first_ms: f64, gap_ms: f64, hand_over: Option<protocol::HandOver>) -> Vec<Run> {
     let run = |(round, scale): (usize, f64)| {
         let ns = |ms: f64| (ms * 1e6 * scale / 20.0) as u64;
-        let sample = CaseSample {
-            first_token_ns: ns(first_ms),
-            gaps_ns: vec![ns(gap_ms); TOKENS - 1],
-            tokens: vec![vec![1; TOKENS]],
-            ..CaseSample::default()
-        };
+        let marks_ns = Marks::new(ns(first_ms), [ns(gap_ms); TOKENS - 1]);
+        let sample = Sample { marks_ns, output: Output::Tokens(vec![vec![1; TOKENS]]), ..Sample::default() };
         let usage =
             Usage { peak_bytes: Some(1_000_000_000), hand_over: hand_over.clone(), ..testing::usage() };
         let events = vec![

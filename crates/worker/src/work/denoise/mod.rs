@@ -9,19 +9,22 @@ mod choice;
 mod selection;
 
 use engine::{InferenceEngine, Want};
-use protocol::{Case, CaseSample, Denoise};
+use protocol::{Denoise, DenoiseWork, Input, MaskedCase, Output, ParityTask, Steps};
 use rand::distr::OpenClosed01;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::clock;
+use super::{Model, Request, Workload, check_prompts, check_trace, fits};
 use crate::error::ServeError;
+use crate::pace::Pace;
+use crate::score::{Rows, Tensors};
 use choice::{Choice, Chooser};
 use selection::Selection;
 
 /// Fills in the masks of sequences.
-pub(crate) struct Denoiser {
-    task: Denoise,
+pub(crate) struct Denoising<'a> {
+    work: &'a DenoiseWork,
+    pace: Pace,
     mask: u32,
     vocabulary: usize,
     chooser: Chooser,
@@ -31,9 +34,25 @@ pub(crate) struct Denoiser {
     choices: Vec<Choice>,
     /// `[batch][new tokens]`: whether the last step unmasks it.
     chosen: Vec<bool>,
+    /// That of the request under way.
+    state: State,
+}
+
+/// What a request keeps from step to step.
+#[derive(Default)]
+struct State {
+    batch: usize,
+    sequences: Sequences,
+    /// `[batch][new tokens]`: what each place became, and in which step.
+    tokens: Vec<u32>,
+    unmasked: Vec<u32>,
+    /// The same of the states that it is fed.
+    trace: (Vec<u32>, Vec<u32>),
+    passes_ns: Vec<u64>,
 }
 
 /// One batch of sequences while its masks are filled in.
+#[derive(Default)]
 struct Sequences {
     prompt: usize,
     new_tokens: usize,
@@ -42,7 +61,7 @@ struct Sequences {
 }
 
 impl Sequences {
-    fn new(case: &Case, new_tokens: usize, mask: u32) -> Sequences {
+    fn new(case: &MaskedCase, new_tokens: usize, mask: u32) -> Sequences {
         let masked = |prompt: &Vec<u32>| [&prompt[..], &vec![mask; new_tokens]].concat();
         Sequences {
             prompt: case.prompts[0].len(),
@@ -70,51 +89,44 @@ impl Sequences {
     }
 }
 
-impl Denoiser {
-    /// [`check`] comes before.
-    pub(crate) fn new(task: &Denoise, mask: u32, vocabulary: usize) -> Denoiser {
-        Denoiser {
-            task: *task,
+impl<'a> Denoising<'a> {
+    pub(crate) fn new(
+        work: &'a DenoiseWork,
+        (model, pace): (Model, Pace),
+        is_fed: bool,
+    ) -> Result<Denoising<'a>, ServeError> {
+        let mask = check(work, model.mask_token, is_fed)?;
+        Ok(Denoising {
+            work,
+            pace,
             mask,
-            vocabulary,
-            chooser: Chooser::new(task, vocabulary),
-            selection: Selection::new(task),
-            random: ChaCha8Rng::seed_from_u64(task.seed),
+            vocabulary: model.vocabulary,
+            chooser: Chooser::new(&work.how, model.vocabulary),
+            selection: Selection::new(&work.how),
+            random: ChaCha8Rng::seed_from_u64(work.how.seed),
             choices: Vec::new(),
             chosen: Vec::new(),
-        }
+            state: State::default(),
+        })
     }
 
-    /// One request, up to so many steps, and the clock's reading at its start. With `forced`, each step is fed the state
-    /// that the case's trace has.
-    pub(crate) fn request<E: InferenceEngine>(
+    /// So many more steps, or as many as there still are.
+    fn steps<E: InferenceEngine>(
         &mut self,
         engine: &mut E,
-        (index, case): (usize, &Case),
-        new_tokens: usize,
-        (steps, forced): (usize, bool),
-    ) -> Result<(u64, CaseSample), ServeError> {
-        let mut sequences = Sequences::new(case, new_tokens, self.mask);
-        let (batch, count) = (case.prompts.len(), case.prompts.len() * new_tokens);
-        let mut sample = CaseSample {
-            gaps_ns: Vec::with_capacity(steps),
-            sampler_ns: Vec::with_capacity(steps),
-            ..CaseSample::default()
-        };
-        let mut tokens = vec![self.mask; count];
-        // Beyond the last step: what is never unmasked.
-        let mut unmasked = vec![self.task.steps as u32; count];
-        let trace = (case.trace.concat(), case.unmasked.concat());
-        self.begin(index, count);
-
-        let start = clock::now_ns();
-        let mut last = start;
-        for step in 0..steps {
-            engine.begin(batch, sequences.length())?;
-            let logits = engine.append(&sequences.tokens, Want::All)?;
-            let passed = clock::now_ns();
-            self.step(step, logits, &sequences, batch);
-            let now_at = step as u32;
+        request: &mut Request,
+        steps: usize,
+    ) -> Result<(), ServeError> {
+        let decoder = engine.decode()?;
+        let made = request.marks();
+        for step in made..made.saturating_add(steps).min(self.work.how.steps) {
+            let sequences = &self.state.sequences;
+            decoder.begin(self.state.batch, sequences.length())?;
+            let logits = self.pace.keep(|| decoder.append(&sequences.tokens, Want::All))?;
+            let passed = request.elapsed_ns();
+            self.choose(step, logits);
+            let State { sequences, tokens, unmasked, trace, passes_ns, .. } = &mut self.state;
+            let (forced, now_at) = (self.work.forced, step as u32);
             for (place, token) in sequences.new_ones() {
                 let is_due = if forced { trace.1[place] == now_at } else { self.chosen[place] };
                 if !is_due {
@@ -126,21 +138,13 @@ impl Denoiser {
                 }
                 *token = if forced { trace.0[place] } else { tokens[place] };
             }
-            let now = clock::now_ns();
-            if step == 0 {
-                sample.first_token_ns = now - last;
-            } else {
-                sample.gaps_ns.push(now - last);
-            }
-            sample.sampler_ns.push(now - passed);
-            last = now;
+            passes_ns.push(passed);
+            request.mark();
         }
-        let rows = |values: &[u32]| values.chunks_exact(new_tokens).map(<[u32]>::to_vec).collect();
-        (sample.tokens, sample.unmasked) = (rows(&tokens), rows(&unmasked));
-        Ok((start, sample))
+        Ok(())
     }
 
-    fn begin(&mut self, case: usize, count: usize) {
+    fn reset(&mut self, case: usize, count: usize) {
         self.random.set_stream(case as u64);
         self.random.set_word_pos(0);
         self.choices.clear();
@@ -150,10 +154,11 @@ impl Denoiser {
     }
 
     /// Chooses a token for every masked position, and which of these positions are unmasked now.
-    fn step(&mut self, step: usize, logits: &[f32], sequences: &Sequences, batch: usize) {
+    fn choose(&mut self, step: usize, logits: &[f32]) {
+        let sequences = &self.state.sequences;
         let new_tokens = sequences.new_tokens;
         self.chosen.fill(false);
-        for sequence in 0..batch {
+        for sequence in 0..self.state.batch {
             let places = sequence * new_tokens..(sequence + 1) * new_tokens;
             let start = sequence * sequences.length() + sequences.prompt;
             let masked =
@@ -172,34 +177,92 @@ impl Denoiser {
             }
         }
     }
+}
 
-    /// The logits by which the case's trace was unmasked: see [`protocol::ParityTask`]. `[batch, 1 + new tokens,
-    /// vocabulary]`.
-    pub(crate) fn along_trace<E: InferenceEngine>(
-        &self,
-        engine: &mut E,
-        case: &Case,
-        mut keep: impl FnMut(usize, usize, &[f32]),
-    ) -> Result<(), ServeError> {
+impl<E: InferenceEngine> Workload<E> for Denoising<'_> {
+    fn cases(&self) -> usize {
+        self.work.cases.len()
+    }
+
+    fn marks(&self) -> usize {
+        self.work.how.steps
+    }
+
+    fn check(&self, _case: usize, _input: &Input) -> Result<(), ServeError> {
+        Err(ServeError::Job(
+            "a request of masked diffusion is given what its case has: leave `input` out".into(),
+        ))
+    }
+
+    fn begin(&mut self, engine: &mut E, index: usize, _input: Option<Input>) -> Result<Request, ServeError> {
+        let (case, new_tokens, steps) = (&self.work.cases[index], self.work.new_tokens, self.work.how.steps);
+        let (batch, count) = (case.prompts.len(), case.prompts.len() * new_tokens);
+        self.state = State {
+            batch,
+            sequences: Sequences::new(case, new_tokens, self.mask),
+            tokens: vec![self.mask; count],
+            // Beyond the last step: what is never unmasked.
+            unmasked: vec![steps as u32; count],
+            trace: (case.trace.concat(), case.unmasked.concat()),
+            passes_ns: Vec::with_capacity(steps),
+        };
+        self.reset(index, count);
+        let room = Vec::with_capacity(steps);
+
+        let mut request = Request::start(index, room);
+        self.steps(engine, &mut request, 1)?;
+        Ok(request)
+    }
+
+    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
+        request.resume();
+        self.steps(engine, request, marks)
+    }
+
+    fn output(&self, _request: &Request) -> Output {
+        let rows = |values: &[u32]| values.chunks_exact(self.work.new_tokens).map(<[u32]>::to_vec).collect();
+        Output::Steps(Steps {
+            tokens: rows(&self.state.tokens),
+            unmasked: rows(&self.state.unmasked),
+            passes_ns: self.state.passes_ns.clone(),
+        })
+    }
+
+    /// `[batch, 1 + new tokens, vocabulary]`
+    fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError> {
+        let mut tensors = Tensors::default();
+        for (index, case) in self.work.cases.iter().enumerate() {
+            let logits = self.along_trace(engine, case)?;
+            tensors.add_rows(format!("case.{index}"), case.trace.len(), &logits);
+        }
+        tensors.write(&task.file)
+    }
+}
+
+impl Denoising<'_> {
+    /// The logits by which a case's trace was unmasked: see [`protocol::ParityTask`].
+    fn along_trace<E: InferenceEngine>(&self, engine: &mut E, case: &MaskedCase) -> Result<Rows, ServeError> {
+        let decoder = engine.decode()?;
         let new_tokens = case.trace[0].len();
         let mut sequences = Sequences::new(case, new_tokens, self.mask);
         let (trace, unmasked) = (case.trace.concat(), case.unmasked.concat());
         let batch = case.prompts.len();
-        for step in 0..self.task.steps {
-            let is_last = step + 1 == self.task.steps;
-            // A step that unmasks nothing tells nothing.
+        let mut kept = Rows::new(batch, 1 + new_tokens, self.vocabulary);
+        for step in 0..self.work.how.steps {
+            let is_last = step + 1 == self.work.how.steps;
+            // A step that unmasks nothing shows nothing.
             if !is_last && !unmasked.contains(&(step as u32)) {
                 continue;
             }
-            engine.begin(batch, sequences.length())?;
-            let logits = engine.append(&sequences.tokens, Want::All)?;
+            decoder.begin(batch, sequences.length())?;
+            let logits = decoder.append(&sequences.tokens, Want::All)?;
             for place in (0..trace.len()).filter(|&place| unmasked[place] as usize == step) {
                 let row = sequences.row(logits, place, self.vocabulary);
-                keep(place / new_tokens, place % new_tokens, row);
+                kept.put_row(place / new_tokens, place % new_tokens, row);
             }
             for sequence in (0..batch).filter(|_| is_last) {
                 let end = (sequence + 1) * sequences.length() * self.vocabulary;
-                keep(sequence, new_tokens, &logits[end - self.vocabulary..end]);
+                kept.put_row(sequence, new_tokens, &logits[end - self.vocabulary..end]);
             }
             for (place, token) in sequences.new_ones() {
                 if unmasked[place] as usize == step {
@@ -207,13 +270,14 @@ impl Denoiser {
                 }
             }
         }
-        Ok(())
+        Ok(kept)
     }
 }
 
-/// Whether these numbers make sense, and the case can be denoised.
-pub(crate) fn check(task: &Denoise, mask: Option<u32>, cases: &[Case]) -> Result<u32, ServeError> {
+/// Whether the requests make sense for this model. Returns its mask.
+fn check(work: &DenoiseWork, mask: Option<u32>, is_fed: bool) -> Result<u32, ServeError> {
     let refuse = |reason: String| Err(ServeError::Job(reason));
+    let task: &Denoise = &work.how;
     let Some(mask) = mask else {
         return refuse("this model generates token by token: it has no mask to denoise".into());
     };
@@ -235,16 +299,25 @@ pub(crate) fn check(task: &Denoise, mask: Option<u32>, cases: &[Case]) -> Result
     if let Some(share) = task.top_p.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         return refuse(format!("top_p is {share}: give a share above 0, up to 1"));
     }
-    for case in cases {
-        if !case.context.is_empty() {
-            return refuse(
-                "masked diffusion keeps nothing from one pass to the next: leave the context out".into(),
-            );
-        }
+    for case in &work.cases {
+        check_prompts(&case.prompts, work.new_tokens)?;
         if case.prompts.iter().flatten().any(|&token| token == mask) {
             return refuse(format!(
                 "the prompt holds the mask, token {mask}: it would be filled in like the rest"
             ));
+        }
+        if !is_fed && !work.forced {
+            continue;
+        }
+        check_trace(&case.trace, &case.prompts, work.new_tokens)?;
+        let is_within = |&step: &u32| (step as usize) < task.steps;
+        if !fits(&case.unmasked, &case.prompts, work.new_tokens)
+            || !case.unmasked.iter().flatten().all(is_within)
+        {
+            return refuse(
+                "each token of a trace needs the step that unmasks it, from 0 and below the number of steps"
+                    .into(),
+            );
         }
     }
     Ok(mask)

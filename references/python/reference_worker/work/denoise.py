@@ -6,8 +6,9 @@ Here is the loop, in the standard library alone. What a position would become is
 
 from ctypes import c_float
 
-from . import clock
-from .bundle import bad_input, unsupported
+from ..bundle import bad_input, unsupported
+from ..score import Rows, write
+from . import Request, Workload, check_prompts, check_tokens, check_trace, fits
 
 ALGORITHMS = ("maskgit_plus", "topk_margin", "entropy", "origin")
 
@@ -18,68 +19,94 @@ def f32(number):
     return c_float(number).value
 
 
-class Denoiser:
-    """Fills in the masks of sequences, by the job's `denoise`. `check` comes before."""
+class Denoising(Workload):
+    """Fills in the masks of sequences. A request's marks: the end of each step."""
 
-    def __init__(self, task, mask):
-        self.steps, self._mask = task["steps"], mask
+    def __init__(self, adapter, work, context, is_fed=False):
+        super().__init__(adapter, work, context)
+        how, self._mask = work["how"], context["mask_token"]
+        check(work, context, is_fed)
+        self._forced, self.marks = work["forced"], how["steps"]
         self._rule = {
-            "algorithm": task["algorithm"], "top_k": task.get("top_k"),
-            "top_p": None if task.get("top_p") is None else f32(task["top_p"]),
+            "algorithm": how["algorithm"], "top_k": how.get("top_k"),
+            "top_p": None if how.get("top_p") is None else f32(how["top_p"]),
         }
-        self._times = times(self.steps, task.get("eps", 1e-3))
+        self._times = times(self.marks, how.get("eps", 1e-3))
 
-    def request(self, adapter, case, new_tokens, steps, forced):
-        """One request, up to so many steps, and the clock's reading at its start. With `forced`, each step is fed the state
-        that the case's trace has."""
-        now_ns = clock.now_ns
-        states = self._masked(case, new_tokens)
-        batch, length = len(states), len(states[0])
-        prompt = length - new_tokens
-        tokens = [[self._mask] * new_tokens for _ in states]
+    def check(self, case, given):
+        """Refuses what a request of this case cannot be given."""
+        raise bad_input("a request of masked diffusion is given what its case has: leave `input` out")
+
+    def begin(self, number, given=None):
+        """A request up to the end of its first step."""
+        self._case = self.cases[number]
+        self._states = self._masked(self._case, self.new_tokens)
+        self._tokens = [[self._mask] * self.new_tokens for _ in self._states]
         # Beyond the last step: what is never unmasked.
-        unmasked = [[self.steps] * new_tokens for _ in states]
-        times_ns, sampler_ns = [], []
+        self._unmasked = [[self.marks] * self.new_tokens for _ in self._states]
+        self._passes = []
+        request = Request(number)
+        request.begin()
+        self._steps(request, 1)
+        return request
 
-        start = last = now_ns()
-        for step in range(steps):
-            adapter.begin(batch, length)
+    def advance(self, request, marks):
+        """So many more steps of a request, or as many as it still has."""
+        request.resume()
+        self._steps(request, marks)
+
+    def _steps(self, request, steps):
+        adapter, states, tokens, case = self.adapter, self._states, self._tokens, self._case
+        length = len(states[0])
+        prompt, made = length - self.new_tokens, len(request.marks)
+        for step in range(made, min(made + steps, self.marks)):
+            adapter.begin(len(states), length)
             logits = adapter.append(states, True)
-            passed = now_ns()
+            passed = request.elapsed()
             rows = adapter.array(logits)
             for sequence, state in enumerate(states):
                 choices = self._choices(rows[sequence], state, prompt)
                 chosen = self._selected(step, choices)
-                trace = case["trace"][sequence] if forced else None
-                for place in range(new_tokens):
-                    due = case["unmasked"][sequence][place] == step if forced else place in chosen
+                trace = case["trace"][sequence] if self._forced else None
+                for place in range(self.new_tokens):
+                    due = case["unmasked"][sequence][place] == step if self._forced else place in chosen
                     if not due:
                         continue
                     token = tokens[sequence][place] = choices[place][0]
                     if place in chosen:
-                        unmasked[sequence][place] = step
-                    state[prompt + place] = trace[place] if forced else token
-            now = now_ns()
-            times_ns.append(now - last)
-            sampler_ns.append(now - passed)
-            last = now
-        return start, {
-            "first_token_ns": times_ns[0], "gaps_ns": times_ns[1:], "tokens": tokens, "unmasked": unmasked,
-            "sampler_ns": sampler_ns,
-        }
+                        self._unmasked[sequence][place] = step
+                    state[prompt + place] = trace[place] if self._forced else token
+            self._passes.append(passed)
+            request.mark()
 
-    def along_trace(self, adapter, case, keep):
+    def output(self, request):
+        return {"steps": {"tokens": self._tokens, "unmasked": self._unmasked, "passes_ns": self._passes}}
+
+    def along(self, outputs):
+        """The cases along what their requests gave."""
+        steps = (output["steps"] for output in outputs)
+        return [{**case, "trace": of["tokens"], "unmasked": of["unmasked"]} for case, of in zip(self.cases, steps)]
+
+    def parity(self, task):
+        """The logits that tokens were unmasked by, and behind them the last position's of the last step."""
+        tensors = {}
+        for index, case in enumerate(self.cases):
+            rows = tensors[f"case.{index}"] = Rows(len(case["trace"]), 1 + len(case["trace"][0]), self.vocabulary)
+            self._along_trace(case, rows.put_row)
+        write(tensors, task["file"])
+
+    def _along_trace(self, case, keep):
         """The logits by which the case's trace was unmasked, and behind them those of the last position in the last
         step: `keep(sequence, row, f32 bytes)`, of 1 + new tokens rows."""
-        trace, unmasked = case["trace"], case["unmasked"]
+        adapter, trace, unmasked = self.adapter, case["trace"], case["unmasked"]
         new_tokens = len(trace[0])
         states = self._masked(case, new_tokens)
         length = len(states[0])
         prompt = length - new_tokens
-        for step in range(self.steps):
-            is_last = step + 1 == self.steps
+        for step in range(self.marks):
+            is_last = step + 1 == self.marks
             due = [(s, place) for s, row in enumerate(unmasked) for place, at in enumerate(row) if at == step]
-            # A step that unmasks nothing tells nothing.
+            # A step that unmasks nothing shows nothing.
             if not due and not is_last:
                 continue
             adapter.begin(len(states), length)
@@ -103,7 +130,7 @@ class Denoiser:
         """The places that a step unmasks: the surest, equals by position."""
         # In single precision, as the published sampler computes it: what is cut off to a whole number must be the same.
         share = f32(1.0 - f32(self._times[step + 1] / self._times[step]))
-        is_last = step + 1 == self.steps
+        is_last = step + 1 == self.marks
         count = len(choices) if is_last else int(f32(len(choices) * share))
         return set(sorted(choices, key=lambda place: (-choices[place][1], place))[:count])
 
@@ -126,8 +153,9 @@ def choices(rows, positions, rule):
     return choices(rows, positions, **rule)
 
 
-def check(task, mask, cases):
+def check(work, context, is_fed):
     """Refuses numbers that make no sense, cases that cannot be denoised, and what takes random numbers."""
+    task, mask = work["how"], context["mask_token"]
     if mask is None:
         raise bad_input("this model generates token by token: it has no mask to denoise")
     if task["steps"] < 1:
@@ -143,11 +171,19 @@ def check(task, mask, cases):
         raise bad_input("a top_k of 0 leaves no token: give 1 or more")
     if task.get("top_p") is not None and not 0 < task["top_p"] <= 1:
         raise bad_input(f"top_p is {task['top_p']}: give a share above 0, up to 1")
-    for case in cases:
-        if case.get("context"):
-            raise bad_input("masked diffusion keeps nothing from one pass to the next: leave the context out")
+    for case in work["cases"]:
+        length = check_prompts(case["prompts"], work["new_tokens"])
         if any(mask in prompt for prompt in case["prompts"]):
             raise bad_input(f"the prompt holds the mask, token {mask}: it would be filled in like the rest")
+        if is_fed or work.get("forced"):
+            check_trace(case, work["new_tokens"])
+            steps, unmasked = range(task["steps"]), case.get("unmasked") or []
+            is_whole = fits(unmasked, case["prompts"], work["new_tokens"])
+            if not is_whole or any(step not in steps for row in unmasked for step in row):
+                raise bad_input(
+                    "each token of a trace needs the step that unmasks it, from 0 and below the number of steps"
+                )
+        check_tokens(case["prompts"] + (case.get("trace") or []), length + work["new_tokens"], context)
     if task.get("temperature", 0) > 0 or task.get("alg_temp", 0) > 0 or task["algorithm"] == "origin":
         raise unsupported(
             "random numbers are drawn by workers in Rust: a reference denoises at temperature 0 with an alg_temp of 0, "

@@ -4,6 +4,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::finite;
 
+/// Requests that fill in masks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DenoiseWork {
+    /// An iteration of warm-up runs each of these once, in this order.
+    pub cases: Vec<MaskedCase>,
+    /// Masks behind each prompt.
+    pub new_tokens: usize,
+    /// Whether each step is fed the state that the case's trace has, and not the worker's own.
+    pub forced: bool,
+    pub how: Denoise,
+}
+
+/// One prompt, or a batch of prompts of equal length.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaskedCase {
+    /// `[batch][prompt tokens]`
+    pub prompts: Vec<Vec<u32>>,
+    /// `[batch][new tokens]`: the tokens of the states that a forced request is fed, and that parity is taken along.
+    /// Only an [`Answer`](crate::Answer) that feeds itself may leave it empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<Vec<u32>>,
+    /// `[batch][new tokens]`: the step, from 0, that unmasks each token of the trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmasked: Vec<Vec<u32>>,
+}
+
+/// What a request that fills in masks gave.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steps {
+    /// `[batch][new tokens]`
+    pub tokens: Vec<Vec<u32>>,
+    /// `[batch][new tokens]`: the step, from 0, in which the worker itself would have unmasked each token. Where it is fed
+    /// given states, the number of steps marks a token that it would not have unmasked in the step in which the trace
+    /// does.
+    pub unmasked: Vec<Vec<u32>>,
+    /// When the pass of each step was done, on the clock of the request's marks. The rest of a step chooses tokens.
+    pub passes_ns: Vec<u64>,
+}
+
 /// How masked tokens are filled in. The method is that of Dream (Ye and others 2025), and `docs/protocol.md` states it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Denoise {

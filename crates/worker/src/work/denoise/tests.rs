@@ -1,4 +1,5 @@
-use protocol::Algorithm;
+use engine::Decode;
+use protocol::{Algorithm, Sample};
 
 use super::*;
 
@@ -26,6 +27,12 @@ impl InferenceEngine for Scripted {
         unreachable!("not asked for")
     }
 
+    fn decode(&mut self) -> Result<&mut dyn Decode, engine::EngineError> {
+        Ok(self)
+    }
+}
+
+impl Decode for Scripted {
     fn begin(&mut self, _: usize, _: usize) -> Result<(), engine::EngineError> {
         Ok(())
     }
@@ -55,29 +62,69 @@ fn task(steps: usize, algorithm: Algorithm) -> Denoise {
     }
 }
 
-fn case() -> Case {
-    Case { prompts: vec![vec![1, 2]], ..Case::default() }
+fn case() -> MaskedCase {
+    MaskedCase { prompts: vec![vec![1, 2]], ..MaskedCase::default() }
 }
 
-fn run(task: &Denoise, case: &Case, new_tokens: usize, forced: bool) -> CaseSample {
-    let mut engine = Scripted { vocabulary: 10, logits: Vec::new() };
-    let mut denoiser = Denoiser::new(task, MASK, 10);
-    denoiser.request(&mut engine, (0, case), new_tokens, (task.steps, forced)).unwrap().1
+fn work(task: &Denoise, case: &MaskedCase, new_tokens: usize, forced: bool) -> DenoiseWork {
+    DenoiseWork { cases: vec![case.clone()], new_tokens, forced, how: *task }
+}
+
+const MODEL: Model = Model { vocabulary: 10, mask_token: Some(MASK) };
+
+fn engine() -> Scripted {
+    Scripted { vocabulary: 10, logits: Vec::new() }
+}
+
+fn sample(task: &Denoise, case: &MaskedCase, new_tokens: usize, forced: bool) -> Sample {
+    let work = work(task, case, new_tokens, forced);
+    let mut denoising = Denoising::new(&work, (MODEL, Pace::new(0.0).unwrap()), forced).unwrap();
+    denoising.request(&mut engine(), 0, (None, task.steps)).unwrap().1
+}
+
+fn run(task: &Denoise, case: &MaskedCase, new_tokens: usize, forced: bool) -> Steps {
+    match sample(task, case, new_tokens, forced).output {
+        Output::Steps(steps) => steps,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn the_surest_positions_are_unmasked_first_by_logits_of_the_position_before() {
-    let sample = run(&task(4, Algorithm::MaskgitPlus), &case(), 4, false);
-    assert_eq!(sample.tokens, [[1, 2, 3, 4]], "position p has the token that the row at p - 1 prefers");
+    let whole = sample(&task(4, Algorithm::MaskgitPlus), &case(), 4, false);
+    let Output::Steps(steps) = &whole.output else { panic!("{whole:?}") };
+    assert_eq!(steps.tokens, [[1, 2, 3, 4]], "position p has the token that the row at p - 1 prefers");
     // The times are 1, 0.75025, 0.5005, 0.25075, 0.001. The shares of steps are 0.24975, 0.333, 0.499 and all: of 4 masks
     // no whole one, of 4 one, of 3 one, and both of 2.
-    assert_eq!(sample.unmasked, [[3, 3, 2, 1]]);
-    assert_eq!((sample.gaps_ns.len(), sample.sampler_ns.len()), (3, 4));
+    assert_eq!(steps.unmasked, [[3, 3, 2, 1]]);
+    assert_eq!((whole.marks_ns.len(), steps.passes_ns.len()), (4, 4));
+    let within = steps.passes_ns.iter().zip(&whole.marks_ns.0);
+    assert!(within.clone().all(|(pass, mark)| pass <= mark), "{whole:?}");
+}
+
+#[test]
+fn a_request_in_slices_is_the_request_and_the_next_draws_the_same() {
+    let task = Denoise { temperature: 5.0, ..task(4, Algorithm::Entropy) };
+    let work = work(&task, &case(), 12, false);
+    let mut denoising = Denoising::new(&work, (MODEL, Pace::new(0.0).unwrap()), false).unwrap();
+    for _ in 0..2 {
+        let mut request = denoising.begin(&mut engine(), 0, None).unwrap();
+        for marks in 1..4 {
+            assert_eq!(request.marks(), marks);
+            denoising.advance(&mut engine(), &mut request, 1).unwrap();
+        }
+        let sliced = Workload::<Scripted>::sample(&denoising, request);
+        let (Output::Steps(steps), whole) = (&sliced.output, run(&task, &case(), 12, false)) else {
+            panic!()
+        };
+        assert_eq!((&steps.tokens, &steps.unmasked), (&whole.tokens, &whole.unmasked));
+        assert_eq!((sliced.marks_ns.len(), steps.passes_ns.len()), (4, 4));
+    }
 }
 
 #[test]
 fn a_forced_step_is_fed_the_trace_and_says_where_it_would_have_gone_another_way() {
-    let forced = Case { trace: vec![vec![5, 5, 5, 5]], unmasked: vec![vec![0, 1, 2, 3]], ..case() };
+    let forced = MaskedCase { trace: vec![vec![5, 5, 5, 5]], unmasked: vec![vec![0, 1, 2, 3]], ..case() };
     let sample = run(&task(4, Algorithm::MaskgitPlus), &forced, 4, true);
     assert_eq!(sample.tokens, [[1, 2, 3, 4]], "the worker's own choices, in the states of the trace");
     assert_eq!(sample.unmasked, [[4, 4, 4, 3]], "4 steps: not in the step in which the trace unmasks it");
@@ -139,13 +186,12 @@ fn positions_that_are_drawn_favour_the_sure() {
 #[test]
 fn what_makes_no_sense_is_refused_in_a_sentence() {
     let good = task(4, Algorithm::Entropy);
-    assert_eq!(check(&good, Some(MASK), &[case()]).unwrap(), MASK);
-    let refused = |task: &Denoise, mask, case: Case| check(task, mask, &[case]).unwrap_err().to_string();
+    let checked = |task: &Denoise, mask, case: MaskedCase| check(&work(task, &case, 4, false), mask, false);
+    assert_eq!(checked(&good, Some(MASK), case()).unwrap(), MASK);
+    let refused = |task: &Denoise, mask, case| checked(task, mask, case).unwrap_err().to_string();
     assert!(refused(&good, None, case()).contains("token by token"));
     assert!(refused(&good, Some(2), case()).contains("the prompt holds the mask, token 2"));
     assert!(refused(&Denoise { steps: 0, ..good }, Some(MASK), case()).contains("0 steps"));
     assert!(refused(&Denoise { eps: 1.0, ..good }, Some(MASK), case()).contains("eps is 1"));
     assert!(refused(&Denoise { top_p: Some(0.0), ..good }, Some(MASK), case()).contains("top_p"));
-    let with_context = Case { context: vec![vec![1]], ..case() };
-    assert!(refused(&good, Some(MASK), with_context).contains("context"));
 }

@@ -1,0 +1,95 @@
+//! The capability to continue sequences of tokens.
+
+use crate::EngineError;
+
+/// Which logits [`Decode::append`] computes and returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Logits of the last appended position alone: the output head runs over one row a sequence.
+    Last,
+    /// Logits of every appended position.
+    All,
+}
+
+/// Hidden states of the last `append`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HiddenStates {
+    /// `layers[0]` are the embeddings, `layers[i]` the residual stream after layer i; the last one
+    /// is taken after the final norm, as Hugging Face transformers has it. Each `[batch, positions,
+    /// hidden]`, row-major f32.
+    pub layers: Vec<Vec<f32>>,
+}
+
+/// What a hand-over did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOver {
+    /// Bytes of keys and values that were copied; 0 where both engines keep them in the same memory.
+    pub bytes: u64,
+    /// Addresses of the first layer's keys in the engine that had them, and in the one that has them now.
+    pub addresses: [usize; 2],
+}
+
+/// Two engines behind one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hybrid {
+    /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
+    pub prefill: String,
+    pub decode: String,
+    /// Why one of them computes everything, in a sentence's second half; then both names are that one's.
+    pub alone: Option<String>,
+    /// Why keys and values of the present sequences are copied; `None` where both engines keep them in the same memory,
+    /// and where there are no sequences yet.
+    pub obstacle: Option<String>,
+}
+
+/// A model that continues sequences: any number of times [`begin`](Self::begin), followed by [`append`](Self::append)s.
+pub trait Decode {
+    /// Forgets all earlier sequences and prepares `batch` new ones, all of the same length
+    /// throughout, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
+    /// be reused. Anything that depends on the capacity (cache, rotary tables) is allocated here, never
+    /// in `append`. Timed as part of the first token, unless tokens that are not timed come first.
+    ///
+    /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
+    /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`](crate::check_begin).
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
+
+    /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
+    /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for
+    /// [`Want::All`]. Several appends give what one long one gives.
+    ///
+    /// The result is complete on return: an engine on a GPU has synchronised and copied. The slice
+    /// borrows the engine's own buffer where that saves a copy. This call is what is timed as prefill
+    /// (n > 1) and decode (n = 1).
+    ///
+    /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
+    /// capacity: see [`check_append`](crate::check_append).
+    ///
+    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one piece,
+    /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+
+    /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
+    /// whatever room and padding they have; `None` if the engine cannot tell, or has no sequences. Not timed.
+    ///
+    /// Read from the buffers, not computed from the model's shapes: those it is compared with.
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The engines behind this one, if it is two ([`HandOver`](crate::HandOver)).
+    fn hybrid(&self) -> Option<Hybrid> {
+        None
+    }
+
+    /// Hands keys and values of the present sequences to the engine that computes steps of one token, where another
+    /// one read the prompt. `append` would do it itself: it is called before the first step so that it can be timed
+    /// apart. `None` where one engine computes everything.
+    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+        Ok(None)
+    }
+
+    /// Hidden states of the last `append`, if [`Settings::hidden_states`](crate::Settings::hidden_states) was set at load.
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
+    }
+}

@@ -1,0 +1,41 @@
+//! The times of a request.
+
+use serde::{Deserialize, Serialize};
+
+/// Times within one request, in nanoseconds since it began, each later than the one before. The kind of work defines the
+/// events that they mark. The time between two slices of a request is in none of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Marks(pub Vec<u64>);
+
+impl Marks {
+    /// Marks of which the first came after so many nanoseconds, and each other so many after the one before.
+    pub fn new(first_ns: u64, gaps_ns: impl IntoIterator<Item = u64>) -> Marks {
+        let mut marks = vec![first_ns];
+        for gap in gaps_ns {
+            marks.push(marks[marks.len() - 1].saturating_add(gap));
+        }
+        Marks(marks)
+    }
+
+    /// Number of marks.
+    #[expect(clippy::len_without_is_empty, reason = "a request without a mark is none")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nanoseconds to the first; 0 without one.
+    pub fn first(&self) -> u64 {
+        self.0.first().copied().unwrap_or(0)
+    }
+
+    /// Nanoseconds to the last; 0 without one.
+    pub fn end(&self) -> u64 {
+        self.0.last().copied().unwrap_or(0)
+    }
+
+    /// Nanoseconds from each to the next. Workers may send anything: 0 where one is not later than the one before.
+    pub fn gaps(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone {
+        self.0.windows(2).map(|pair| pair[1].saturating_sub(pair[0]))
+    }
+}

@@ -1,0 +1,99 @@
+//! Work as a value: what requests are given, and what they give. Each kind of work has a file here. Turns, warm-up, clock
+//! and journal read [`Marks`] and never name a token.
+
+mod denoise;
+mod generate;
+mod marks;
+
+use serde::{Deserialize, Serialize};
+
+pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
+pub use generate::{Case, Decode, GenerateWork, KvCache, Sampling};
+pub use marks::Marks;
+
+/// The requests of a job, by kind of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Work {
+    /// Continue prompts token by token. A request's marks: its first token, and each further one.
+    Generate(GenerateWork),
+    /// Fill in masks behind prompts, by masked diffusion. A request's marks: the end of each step.
+    Denoise(DenoiseWork),
+}
+
+impl Work {
+    /// Number of cases.
+    pub fn cases(&self) -> usize {
+        match self {
+            Work::Generate(work) => work.cases.len(),
+            Work::Denoise(work) => work.cases.len(),
+        }
+    }
+
+    /// Whether keys and values are to be kept from one mark to the next, where the model has such.
+    pub fn kv_cache(&self) -> KvCache {
+        match self {
+            Work::Generate(work) => work.kv_cache,
+            Work::Denoise(_) => KvCache::On,
+        }
+    }
+
+    /// This work along what requests gave, an output for each case: what logits are then taken along.
+    pub fn along(mut self, outputs: &[Output]) -> Work {
+        match &mut self {
+            Work::Generate(work) => {
+                for (case, output) in work.cases.iter_mut().zip(outputs) {
+                    case.trace = output.tokens().to_vec();
+                }
+            }
+            Work::Denoise(work) => {
+                for (case, output) in work.cases.iter_mut().zip(outputs) {
+                    case.trace = output.tokens().to_vec();
+                    case.unmasked = output.unmasked().to_vec();
+                }
+            }
+        }
+        self
+    }
+}
+
+/// What one request is given in place of its case's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// `[batch][new tokens]`: what is fed in [`Decode::Forced`].
+    Trace(Vec<Vec<u32>>),
+}
+
+/// What a request gave: what parity reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed loop.
+    Tokens(Vec<Vec<u32>>),
+    Steps(Steps),
+}
+
+impl Output {
+    /// `[batch][new tokens]`
+    pub fn tokens(&self) -> &[Vec<u32>] {
+        match self {
+            Output::Tokens(tokens) => tokens,
+            Output::Steps(steps) => &steps.tokens,
+        }
+    }
+
+    /// The step that unmasks each token, `[batch][new tokens]`; empty where nothing is masked.
+    pub fn unmasked(&self) -> &[Vec<u32>] {
+        match self {
+            Output::Tokens(_) => &[],
+            Output::Steps(steps) => &steps.unmasked,
+        }
+    }
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output::Tokens(Vec::new())
+    }
+}

@@ -1,0 +1,275 @@
+//! Continuation, token by token.
+
+use engine::{HandedOver, InferenceEngine, Want};
+use protocol::{Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
+
+use super::{Model, Request, Workload, check_prompts, check_trace, fits};
+use crate::clock;
+use crate::error::ServeError;
+use crate::logits::argmax;
+use crate::pace::Pace;
+use crate::sampling::{self, Sampler};
+use crate::score::{Rows, Tensors};
+
+/// Continues prompts.
+pub(crate) struct Generating<'a> {
+    work: &'a GenerateWork,
+    pace: Pace,
+    chosen: Chosen,
+    /// That of the request under way.
+    state: State,
+    handed_over: Option<HandOver>,
+}
+
+/// A hand-over of keys and values, and how long it took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandOver {
+    pub(crate) handed: HandedOver,
+    pub(crate) ns: u64,
+}
+
+/// What a request keeps from token to token.
+#[derive(Default)]
+struct State {
+    /// What it is fed, if that is not its case's own trace.
+    trace: Vec<Vec<u32>>,
+    batch: usize,
+    capacity: usize,
+    /// With the cache off, each sequence's prefix as far as it has come.
+    prefixes: Vec<Vec<u32>>,
+    flat: Vec<u32>,
+    feed: Vec<u32>,
+}
+
+impl<'a> Generating<'a> {
+    pub(crate) fn new(
+        work: &'a GenerateWork,
+        (model, pace): (Model, Pace),
+        is_fed: bool,
+    ) -> Result<Generating<'a>, ServeError> {
+        check(work, model, is_fed)?;
+        let sampler = match work.decode {
+            Decode::Sampled(sampling) => Some(Sampler::new(&sampling, model.vocabulary)),
+            Decode::Forced | Decode::Greedy => None,
+        };
+        let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary: model.vocabulary };
+        Ok(Generating { work, pace, chosen, state: State::default(), handed_over: None })
+    }
+
+    fn asked(&self, case: usize) -> Asked {
+        Asked::new(&self.work.cases[case], self.work.new_tokens, self.work.kv_cache)
+    }
+
+    /// With the cache off, each sequence's prefix, with room for what is still to come.
+    fn prefixes(&self, case: &Case) -> Vec<Vec<u32>> {
+        if self.work.kv_cache == KvCache::On {
+            return Vec::new();
+        }
+        let mut prefixes = case.prefixes();
+        prefixes.iter_mut().for_each(|prefix| prefix.reserve(self.work.new_tokens));
+        prefixes
+    }
+}
+
+impl<E: InferenceEngine> Workload<E> for Generating<'_> {
+    fn cases(&self) -> usize {
+        self.work.cases.len()
+    }
+
+    fn marks(&self) -> usize {
+        self.work.new_tokens
+    }
+
+    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
+        let Input::Trace(trace) = input;
+        if fits(trace, &self.work.cases[case].prompts, self.work.new_tokens) {
+            return Ok(());
+        }
+        Err(ServeError::Job("a turn's trace needs a row for each prompt, as long as the new tokens".into()))
+    }
+
+    fn prepare(&mut self, engine: &mut E, case: usize) -> Result<(), ServeError> {
+        let asked = self.asked(case);
+        if !asked.context.is_empty() {
+            let decoder = engine.decode()?;
+            decoder.begin(asked.batch, asked.capacity)?;
+            self.pace.keep(|| decoder.append(&asked.context, Want::Last))?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError> {
+        let decoder = engine.decode()?;
+        let Asked { batch, capacity, context, prompt } = self.asked(case);
+        let new_tokens = self.work.new_tokens;
+        self.state = State {
+            trace: input.map_or_else(Vec::new, |Input::Trace(trace)| trace),
+            batch,
+            capacity,
+            prefixes: self.prefixes(&self.work.cases[case]),
+            flat: Vec::with_capacity(batch * capacity),
+            feed: Vec::with_capacity(batch),
+        };
+        self.chosen.begin(case, batch * new_tokens);
+        let room = Vec::with_capacity(new_tokens);
+
+        let mut request = Request::start(case, room);
+        if context.is_empty() {
+            decoder.begin(batch, capacity)?;
+        }
+        self.chosen.push(self.pace.keep(|| decoder.append(&prompt, Want::Last))?);
+        request.mark();
+        Ok(request)
+    }
+
+    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
+        let decoder = engine.decode()?;
+        let (case, pace) = (&self.work.cases[request.case], self.pace);
+        let State { trace, batch, capacity, prefixes, flat, feed } = &mut self.state;
+        let made = request.marks();
+        request.resume();
+        if made == 1 && marks > 0 && self.work.kv_cache == KvCache::On {
+            // Part of the first gap.
+            let before = clock::now_ns();
+            self.handed_over =
+                decoder.hand_over()?.map(|handed| HandOver { handed, ns: clock::now_ns() - before });
+        }
+        for step in made..made.saturating_add(marks).min(self.work.new_tokens) {
+            feed.clear();
+            match self.work.decode {
+                Decode::Forced => {
+                    let trace = if trace.is_empty() { &case.trace } else { &*trace };
+                    feed.extend(trace.iter().map(|row| row[step - 1]));
+                }
+                Decode::Greedy | Decode::Sampled(_) => {
+                    feed.extend_from_slice(&self.chosen.tokens[(step - 1) * *batch..]);
+                }
+            }
+            let logits = match self.work.kv_cache {
+                KvCache::On => pace.keep(|| decoder.append(feed, Want::Last))?,
+                KvCache::Off => {
+                    flat.clear();
+                    for (prefix, token) in prefixes.iter_mut().zip(feed.iter()) {
+                        prefix.push(*token);
+                        flat.extend_from_slice(prefix);
+                    }
+                    decoder.begin(*batch, *capacity)?;
+                    pace.keep(|| decoder.append(flat, Want::Last))?
+                }
+            };
+            self.chosen.push(logits);
+            request.mark();
+        }
+        Ok(())
+    }
+
+    fn output(&self, _request: &Request) -> Output {
+        let (tokens, batch) = (&self.chosen.tokens, self.state.batch);
+        let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
+        Output::Tokens(tokens.collect())
+    }
+
+    fn handed_over(&self) -> Option<HandOver> {
+        self.handed_over
+    }
+
+    fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError> {
+        let decoder = engine.decode()?;
+        let mut tensors = Tensors::default();
+        let vocabulary = self.chosen.vocabulary;
+        for (index, case) in self.work.cases.iter().enumerate() {
+            let prefixes = case.prefixes();
+            let (batch, prefix, trace) = (prefixes.len(), prefixes[0].len(), case.trace[0].len());
+            // Positions of context and prompt whose logits are kept.
+            let (kept, want) = if task.prompt_last_only { (1, Want::Last) } else { (prefix, Want::All) };
+            let mut logits = Rows::new(batch, kept + trace, vocabulary);
+            decoder.begin(batch, prefix + trace)?;
+            logits.put(0, kept, decoder.append(&prefixes.concat(), want)?);
+            let steps = task.steps.min(trace);
+            let pieces = (0..steps).map(|step| (step, step + 1)).chain([(steps, trace)]);
+            for (start, end) in pieces.filter(|(start, end)| start < end) {
+                let tokens: Vec<u32> =
+                    case.trace.iter().flat_map(|row| row[start..end].iter().copied()).collect();
+                logits.put(kept + start, kept + end, decoder.append(&tokens, Want::All)?);
+            }
+            tensors.add_rows(format!("case.{index}"), batch, &logits);
+        }
+        tensors.write(&task.file)
+    }
+}
+
+/// Whether the requests make sense for this model.
+fn check(work: &GenerateWork, model: Model, is_fed: bool) -> Result<(), ServeError> {
+    if let Decode::Sampled(sampling) = &work.decode {
+        sampling::check(sampling)?;
+    }
+    if model.mask_token.is_some() {
+        return Err(ServeError::Job(
+            "this model generates by masked diffusion, not token by token: the job has to say how it denoises".into(),
+        ));
+    }
+    for case in &work.cases {
+        check_prompts(&case.prompts, work.new_tokens)?;
+        let (rows, length) = (case.context.len(), case.context.first().map_or(0, Vec::len));
+        let alike =
+            rows == case.prompts.len() && length > 0 && case.context.iter().all(|row| row.len() == length);
+        if rows > 0 && !alike {
+            let reason =
+                "a context has a row of tokens for each prompt, all of one length; leave it out for none";
+            return Err(ServeError::Job(reason.into()));
+        }
+        if is_fed || work.decode == Decode::Forced {
+            check_trace(&case.trace, &case.prompts, work.new_tokens)?;
+        }
+    }
+    Ok(())
+}
+
+/// A case as an engine is asked for it.
+struct Asked {
+    batch: usize,
+    capacity: usize,
+    /// `[batch, context tokens]`: what is in the cache when the clock starts.
+    context: Vec<u32>,
+    /// `[batch, prompt tokens]`; with the cache off, behind each row's context.
+    prompt: Vec<u32>,
+}
+
+impl Asked {
+    fn new(case: &Case, new_tokens: usize, kv_cache: KvCache) -> Asked {
+        let prefixes = case.prefixes();
+        let (context, prompt) = match kv_cache {
+            KvCache::On => (case.context.concat(), case.prompts.concat()),
+            KvCache::Off => (Vec::new(), prefixes.concat()),
+        };
+        Asked { batch: prefixes.len(), capacity: prefixes[0].len() + new_tokens, context, prompt }
+    }
+}
+
+/// Tokens chosen by the logits of the case that runs, `[new tokens][batch]`: the most likely ones, or drawn.
+struct Chosen {
+    tokens: Vec<u32>,
+    sampler: Option<Sampler>,
+    vocabulary: usize,
+}
+
+impl Chosen {
+    fn begin(&mut self, case: usize, count: usize) {
+        self.tokens.clear();
+        self.tokens.reserve(count);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.begin(case);
+        }
+    }
+
+    /// One token for each row of `logits`.
+    fn push(&mut self, logits: &[f32]) {
+        let rows = logits.chunks_exact(self.vocabulary);
+        match &mut self.sampler {
+            None => self.tokens.extend(rows.map(argmax)),
+            Some(sampler) => {
+                self.tokens.extend(rows.map(|row| sampler.draw(row).unwrap_or_else(|| argmax(row))))
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The timed part of each kind of work. Turns, warm-up, clock, memory and CPU readings depend on [`Workload`] alone.
+//!
+//! Between the first and the last mark of a request, or of a slice of one, there is no I/O, no logging and no allocation
+//! for results: buffers are made before, events are sent after.
+
+mod denoise;
+mod generate;
+
+use engine::InferenceEngine;
+use protocol::{Input, Iteration, Marks, Output, ParityTask, Sample, Work};
+
+use crate::clock;
+use crate::error::ServeError;
+use crate::pace::Pace;
+use denoise::Denoising;
+use generate::Generating;
+pub(crate) use generate::HandOver;
+
+/// What a kind of work has to know of the model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Model {
+    pub(crate) vocabulary: usize,
+    /// The model's mask, if it generates by masked diffusion.
+    pub(crate) mask_token: Option<u32>,
+}
+
+/// What a kind of work computes. One request is under way at a time.
+pub(crate) trait Workload<E: InferenceEngine> {
+    /// Number of cases.
+    fn cases(&self) -> usize;
+
+    /// Marks of a whole request.
+    fn marks(&self) -> usize;
+
+    /// Refuses what a request of this case cannot be given.
+    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError>;
+
+    /// Computes what a case has before its request, which comes next. It is no part of that request: neither of its times
+    /// nor of what it uses.
+    fn prepare(&mut self, engine: &mut E, case: usize) -> Result<(), ServeError> {
+        let _ = (engine, case);
+        Ok(())
+    }
+
+    /// A request of a case up to its first mark. `input`: what it is given, if that is not what the case has.
+    fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError>;
+
+    /// So many more marks of a request, or as many as it still has.
+    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError>;
+
+    /// What the request that was under way gave.
+    fn output(&self, request: &Request) -> Output;
+
+    /// Size of the buffers that hold keys and values, as they are allocated.
+    fn cache_bytes(&self, engine: &mut E) -> Option<u64> {
+        engine.decode().ok()?.kv_cache_bytes()
+    }
+
+    /// What the last request handed from one engine to another.
+    fn handed_over(&self) -> Option<HandOver> {
+        None
+    }
+
+    /// Writes the logits that parity is judged from: see [`ParityTask`].
+    fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError>;
+
+    /// A whole request, prepared, and the clock's reading at its start.
+    fn request(
+        &mut self,
+        engine: &mut E,
+        case: usize,
+        (input, marks): (Option<Input>, usize),
+    ) -> Result<(u64, Sample), ServeError> {
+        let mut request = self.begin(engine, case, input)?;
+        let more = marks.saturating_sub(request.marks());
+        if more > 0 {
+            self.advance(engine, &mut request, more)?;
+        }
+        Ok((request.start_ns, self.sample(request)))
+    }
+
+    /// What a request took and gave.
+    fn sample(&self, request: Request) -> Sample {
+        let output = self.output(&request);
+        Sample { case: request.case, marks_ns: Marks(request.marks_ns), lead_in: Vec::new(), output }
+    }
+
+    /// The beginning of a request up to so many marks, untimed.
+    fn lead_in(&mut self, engine: &mut E, case: usize, marks: usize) -> Result<(), ServeError> {
+        if marks > 0 {
+            self.prepare(engine, case)?;
+            self.request(engine, case, (None, marks.min(self.marks())))?;
+        }
+        Ok(())
+    }
+
+    /// One pass over all cases.
+    fn iteration(&mut self, engine: &mut E, index: usize) -> Result<Iteration, ServeError> {
+        let mut cases = Vec::with_capacity(self.cases());
+        for case in 0..self.cases() {
+            self.prepare(engine, case)?;
+            cases.push(self.request(engine, case, (None, self.marks()))?.1);
+        }
+        Ok(Iteration { index, cases })
+    }
+}
+
+/// The workload of a kind of work. `is_fed`: whether requests and parity need what cases have for them.
+pub(crate) fn workload<'a, E: InferenceEngine>(
+    work: &'a Work,
+    (model, pace): (Model, Pace),
+    is_fed: bool,
+) -> Result<Box<dyn Workload<E> + 'a>, ServeError> {
+    Ok(match work {
+        Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed)?),
+        Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
+    })
+}
+
+/// A request between two of its marks, with room for all of them.
+pub(crate) struct Request {
+    pub(crate) case: usize,
+    pub(crate) start_ns: u64,
+    /// The clock's reading that marks are counted from: later than the start by the time between slices.
+    origin_ns: u64,
+    marks_ns: Vec<u64>,
+}
+
+impl Request {
+    /// A request that begins now.
+    fn start(case: usize, room: Vec<u64>) -> Request {
+        let now = clock::now_ns();
+        Request { case, start_ns: now, origin_ns: now, marks_ns: room }
+    }
+
+    /// Goes on after its latest mark: the time since then is no part of it.
+    fn resume(&mut self) {
+        self.origin_ns = clock::now_ns() - self.marks_ns.last().copied().unwrap_or(0);
+    }
+
+    /// Nanoseconds since it began.
+    fn elapsed_ns(&self) -> u64 {
+        clock::now_ns() - self.origin_ns
+    }
+
+    fn mark(&mut self) {
+        let elapsed = self.elapsed_ns();
+        self.marks_ns.push(elapsed);
+    }
+
+    /// Number of marks so far.
+    pub(crate) fn marks(&self) -> usize {
+        self.marks_ns.len()
+    }
+}
+
+/// The prompts of a case: of one length, with something to continue and something to add.
+fn check_prompts(prompts: &[Vec<u32>], new_tokens: usize) -> Result<(), ServeError> {
+    let length = prompts.first().map_or(0, Vec::len);
+    if length == 0 || new_tokens == 0 || prompts.iter().any(|prompt| prompt.len() != length) {
+        let reason = "a case needs at least one token to continue, one to add, and prompts of one length";
+        return Err(ServeError::Job(reason.into()));
+    }
+    Ok(())
+}
+
+/// A case's trace: a row for each prompt, as long as the new tokens.
+fn check_trace(trace: &[Vec<u32>], prompts: &[Vec<u32>], new_tokens: usize) -> Result<(), ServeError> {
+    if !fits(trace, prompts, new_tokens) {
+        return Err(ServeError::Job("each prompt needs a trace as long as the new tokens".into()));
+    }
+    Ok(())
+}
+
+fn fits(rows: &[Vec<u32>], prompts: &[Vec<u32>], new_tokens: usize) -> bool {
+    rows.len() == prompts.len() && rows.iter().all(|row| row.len() == new_tokens)
+}

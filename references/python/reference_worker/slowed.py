@@ -1,0 +1,28 @@
+"""A positive control: an adapter made slower by a known share, which a comparison must find."""
+
+from . import clock
+
+
+class Slowed:
+    """Every `append` lasts longer by a share of its own time. The answers are the adapter's."""
+
+    def __init__(self, adapter, share):
+        self._adapter, self._share = adapter, share
+
+    def __getattr__(self, name):
+        return getattr(self._adapter, name)
+
+    def in_effect(self):
+        observed = self._adapter.in_effect()
+        percent = f"{round(self._share * 1e4) / 1e2:g}"
+        return {**observed, "kernels": observed["kernels"] + [f"slowed by {percent} % (positive control)"]}
+
+    def append(self, tokens, every):
+        before = clock.now_ns()
+        logits = self._adapter.append(tokens, every)
+        own = clock.now_ns() - before
+        # Spins rather than sleeps: the kernel wakes sleepers late by more than the share asked for.
+        end = before + own + int(own * self._share)
+        while clock.now_ns() < end:
+            pass
+        return logits

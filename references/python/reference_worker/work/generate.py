@@ -1,0 +1,125 @@
+"""Continuation, token by token."""
+
+from ..bundle import bad_input, unsupported
+from ..score import Rows, put, write
+from . import Request, Workload, check_prompts, check_tokens, check_trace, fits
+
+
+class Generating(Workload):
+    """Continues prompts. A request's marks: its first token, and each further one."""
+
+    def __init__(self, adapter, work, context, is_fed):
+        super().__init__(adapter, work, context)
+        check(work, context, is_fed)
+        self._forced, self._cached = work["decode"] == "forced", work["kv_cache"] == "on"
+        self.marks = work["new_tokens"]
+
+    def check(self, case, given):
+        """Refuses what a request of this case cannot be given."""
+        if not fits(given.get("trace") or [], self.cases[case]["prompts"], self.new_tokens):
+            raise bad_input("a turn's trace needs a row for each prompt, as long as the new tokens")
+
+    def prepare(self, case):
+        context, prompt, capacity = self._parts(self.cases[case])
+        if context:
+            self.adapter.begin(len(prompt), capacity)
+            self.adapter.append(context, False)
+
+    def begin(self, number, given=None):
+        """The prompt pass of a request, up to its first token. Its context is in the cache."""
+        adapter, case = self.adapter, self.cases[number]
+        context, prompt, self._capacity = self._parts(case)
+        self._trace = given["trace"] if given else case.get("trace") or []
+        self._batch, self._prefixes, self._tokens = len(prompt), rows_of(case), []
+        request = Request(number)
+        request.begin()
+        if not context:
+            adapter.begin(self._batch, self._capacity)
+        self._tokens.append(adapter.argmax(adapter.append(prompt, False)))
+        request.mark()
+        return request
+
+    def advance(self, request, marks):
+        """So many more tokens of a request, or as many as it still has."""
+        adapter, tokens, prefixes = self.adapter, self._tokens, self._prefixes
+        made = len(tokens)
+        after = min(made + marks, self.new_tokens)
+        trace = None
+        if self._forced:
+            trace = [[[row[step]] for row in self._trace] for step in range(made - 1, after - 1)]
+        request.resume()
+        for step in range(made, after):
+            feed = trace[step - made] if self._forced else [[token] for token in tokens[-1]]
+            if self._cached:
+                logits = adapter.append(feed, False)
+            else:
+                for prefix, token in zip(prefixes, feed):
+                    prefix.extend(token)
+                adapter.begin(self._batch, self._capacity)
+                logits = adapter.append(prefixes, False)
+            tokens.append(adapter.argmax(logits))
+            request.mark()
+
+    def output(self, request):
+        return {"tokens": [list(row) for row in zip(*self._tokens)]}
+
+    def along(self, outputs):
+        """The cases along what their requests gave."""
+        return [{**case, "trace": output["tokens"]} for case, output in zip(self.cases, outputs)]
+
+    def parity(self, task):
+        """Logits along the cases' traces: context and prompt in one piece, the first `steps` tokens of the trace one at a
+        time, the rest in one piece.
+
+        With `prompt_last_only`, of context and prompt the last position's logits alone are kept.
+        """
+        adapter, tensors = self.adapter, {}
+        for index, case in enumerate(self.cases):
+            prefixes = rows_of(case)
+            sequences = [prefix + trace for prefix, trace in zip(prefixes, case["trace"])]
+            prefix, positions = len(prefixes[0]), len(sequences[0])
+            left_out = prefix - 1 if task.get("prompt_last_only") else 0
+            logits = tensors[f"case.{index}"] = Rows(len(sequences), positions - left_out, self.vocabulary)
+            adapter.begin(len(sequences), positions)
+            logits.put(0, prefix - left_out, adapter.values(adapter.append(prefixes, not left_out)))
+            single = min(prefix + task["steps"], positions)
+            ends = [*range(prefix + 1, single + 1), positions]
+            for start, end in zip([prefix] + ends, ends):
+                if start < end:
+                    put(adapter, logits, sequences, start, end, left_out)
+        write(tensors, task["file"])
+
+    def _parts(self, case):
+        """What is in the cache when the clock starts, what is computed then, and the room for all of it.
+
+        With the cache off there is nothing to put a context into, so it is computed with the prompt.
+        """
+        prefixes = rows_of(case)
+        context, prompt = (case.get("context") or [], case["prompts"]) if self._cached else ([], prefixes)
+        return context, prompt, len(prefixes[0]) + self.new_tokens
+
+
+def rows_of(case):
+    """Context and prompt of each sequence, in lists of their own."""
+    prompts = case["prompts"]
+    return [context + prompt for context, prompt in zip(case.get("context") or [[]] * len(prompts), prompts)]
+
+
+def check(work, context, is_fed):
+    """Whether the requests make sense for this model."""
+    if work["decode"] not in ("forced", "greedy"):
+        raise unsupported("tokens are drawn by workers in Rust: a reference decodes forced or greedily")
+    if context["mask_token"] is not None:
+        raise bad_input(
+            "this model generates by masked diffusion, not token by token: the job has to say how it denoises"
+        )
+    for case in work["cases"]:
+        length = check_prompts(case["prompts"], work["new_tokens"])
+        before = case.get("context") or []
+        depths = {len(row) for row in before}
+        if before and (len(before) != len(case["prompts"]) or len(depths) != 1 or 0 in depths):
+            raise bad_input("a context has a row of tokens for each prompt, all of one length; leave it out for none")
+        if is_fed or work["decode"] == "forced":
+            check_trace(case, work["new_tokens"])
+        capacity = sum(depths) + length + work["new_tokens"]
+        check_tokens(before + case["prompts"] + (case.get("trace") or []), capacity, context)
