@@ -327,7 +327,7 @@ fn left_out(report: &Report) -> Option<String> {
         (!names.is_empty()).then(|| format!("{} {}", listed(&names), words.replace("were", were)))
     };
     let all = [
-        told(State::Struck, "were struck: figures without part in any verdict"),
+        told(State::Struck, "were excluded from the verdicts"),
         told(State::Failed, "failed"),
         told(State::Unsupported, "cannot run this"),
         told(State::NotRun, "were not run"),

@@ -72,7 +72,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
         })
         .collect();
     if told.is_empty() {
-        return vec![format!("In none of {all} one framework is the best for certain.")];
+        return vec![format!("No framework is a clear winner in any of {all}.")];
     }
     let mut answer = vec![format!("{}.", told.join(", "))];
     if open > 0 {

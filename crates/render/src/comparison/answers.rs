@@ -118,7 +118,7 @@ fn one_was_struck() {
         report.rows[2].state = State::Struck;
         report.rows[2].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; remedy".into()];
     };
-    assert_snapshot!(told(&[("candle", "tch", Verdict::Faster, 1.08)], struck), @"candle decodes fastest: it decodes 8 % faster than tch (5–11 %). ort ✗ R5 was struck: figures without part in any verdict.");
+    assert_snapshot!(told(&[("candle", "tch", Verdict::Faster, 1.08)], struck), @"candle decodes fastest: it decodes 8 % faster than tch (5–11 %). ort ✗ R5 was excluded from the verdicts.");
 }
 
 #[test]
