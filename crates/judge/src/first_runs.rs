@@ -90,7 +90,7 @@ impl Process {
     fn steady_request(&self) -> Option<f64> {
         let marks = self.cold.marks_ns.len();
         let first = self.measured.iter().filter_map(|iteration| iteration.cases.first());
-        let times = first.filter_map(|sample| sample.marks_ns.0.iter().take(marks).last());
+        let times = first.filter_map(|sample| sample.marks_ns.0.iter().take(marks).next_back());
         median(&times.map(|&ns| ns as f64).collect::<Vec<_>>())
     }
 
