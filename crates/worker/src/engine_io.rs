@@ -61,6 +61,11 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
     }
 }
 
+/// Size of the buffers that hold a decoder's keys and values, as they are allocated.
+pub(crate) fn kv_cache_bytes<E: InferenceEngine>(engine: &mut E) -> Option<u64> {
+    engine.decode().ok()?.kv_cache_bytes()
+}
+
 /// The engines behind a decoder, if it is two.
 pub(crate) fn hybrid<E: InferenceEngine>(engine: &mut E) -> Option<engine::Hybrid> {
     engine.decode().ok()?.hybrid()

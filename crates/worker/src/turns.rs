@@ -73,7 +73,7 @@ pub(crate) fn take<E: InferenceEngine>(
         threads: threads::count(),
         cpus: threads::cpus(),
         energy: spent.energy,
-        kv_cache_bytes: workload.cache_bytes(engine),
+        kv_cache_bytes: engine_io::kv_cache_bytes(engine),
         gpu_allocated_bytes: engine.gpu_allocated_bytes(),
         compiled: None,
         hand_over: spent.hand_over.map(|of_all| {

@@ -4,7 +4,6 @@ use engine::{HandedOver, InferenceEngine, Want};
 use protocol::{Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
 
 use super::{Model, Request, Workload, check_prompts, check_trace, fits};
-use crate::clock;
 use crate::error::ServeError;
 use crate::logits::argmax;
 use crate::pace::Pace;
@@ -130,9 +129,8 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
         request.resume();
         if made == 1 && marks > 0 && self.work.kv_cache == KvCache::On {
             // Part of the first gap.
-            let before = clock::now_ns();
             self.handed_over =
-                decoder.hand_over()?.map(|handed| HandOver { handed, ns: clock::now_ns() - before });
+                decoder.hand_over()?.map(|handed| HandOver { handed, ns: request.since_mark_ns() });
         }
         for step in made..made.saturating_add(marks).min(self.work.new_tokens) {
             feed.clear();
@@ -163,7 +161,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
         Ok(())
     }
 
-    fn output(&self, _request: &Request) -> Output {
+    fn output(&self) -> Output {
         let (tokens, batch) = (&self.chosen.tokens, self.state.batch);
         let tokens = (0..batch).map(|row| tokens.iter().skip(row).step_by(batch).copied().collect());
         Output::Tokens(tokens.collect())

@@ -49,12 +49,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
     fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError>;
 
     /// What the request that was under way gave.
-    fn output(&self, request: &Request) -> Output;
-
-    /// Size of the buffers that hold keys and values, as they are allocated.
-    fn cache_bytes(&self, engine: &mut E) -> Option<u64> {
-        engine.decode().ok()?.kv_cache_bytes()
-    }
+    fn output(&self) -> Output;
 
     /// What the last request handed from one engine to another.
     fn handed_over(&self) -> Option<HandOver> {
@@ -64,7 +59,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// Writes the logits that parity is judged from: see [`ParityTask`].
     fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError>;
 
-    /// A whole request, prepared, and the clock's reading at its start.
+    /// A request, prepared, up to so many marks, and the clock's reading at its start.
     fn request(
         &mut self,
         engine: &mut E,
@@ -81,8 +76,8 @@ pub(crate) trait Workload<E: InferenceEngine> {
 
     /// What a request took and gave.
     fn sample(&self, request: Request) -> Sample {
-        let output = self.output(&request);
-        Sample { case: request.case, marks_ns: Marks(request.marks_ns), lead_in: Vec::new(), output }
+        let (marks_ns, output) = (Marks(request.marks_ns), self.output());
+        Sample { case: request.case, marks_ns, lead_in: Vec::new(), output }
     }
 
     /// The beginning of a request up to so many marks, untimed.
@@ -141,6 +136,11 @@ impl Request {
     /// Nanoseconds since it began.
     fn elapsed_ns(&self) -> u64 {
         clock::now_ns() - self.origin_ns
+    }
+
+    /// Nanoseconds since its latest mark, or its start.
+    fn since_mark_ns(&self) -> u64 {
+        self.elapsed_ns() - self.marks_ns.last().copied().unwrap_or(0)
     }
 
     fn mark(&mut self) {

@@ -22,7 +22,7 @@ def f32(number):
 class Denoising(Workload):
     """Fills in the masks of sequences. A request's marks: the end of each step."""
 
-    def __init__(self, adapter, work, context, is_fed=False):
+    def __init__(self, adapter, work, context, is_fed):
         super().__init__(adapter, work, context)
         how, self._mask = work["how"], context["mask_token"]
         check(work, context, is_fed)

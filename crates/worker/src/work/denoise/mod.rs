@@ -219,7 +219,7 @@ impl<E: InferenceEngine> Workload<E> for Denoising<'_> {
         self.steps(engine, request, marks)
     }
 
-    fn output(&self, _request: &Request) -> Output {
+    fn output(&self) -> Output {
         let rows = |values: &[u32]| values.chunks_exact(self.work.new_tokens).map(<[u32]>::to_vec).collect();
         Output::Steps(Steps {
             tokens: rows(&self.state.tokens),
