@@ -163,6 +163,8 @@ impl Check {
                 for (number, iteration) in warmup.iterations.iter().enumerate() {
                     for (at, case) in iteration.cases.iter().enumerate() {
                         self.path = format!("iterations[{number}].cases[{at}].");
+                        let other = (case.case != at).then_some(case.case);
+                        self.refuse("case", other, format_args!("{at}: cases run in their order"));
                         self.case(case);
                     }
                 }

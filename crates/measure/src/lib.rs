@@ -10,6 +10,7 @@ pub mod command;
 mod comparison;
 pub mod device;
 pub mod environment;
+mod event;
 mod fed;
 mod finishing;
 pub mod groups;

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use facts::impossible;
 use facts::run::{Ending, Outcome, Seen, Waited};
-use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Turn, WarmupDone};
+use protocol::{Event, Finish, Input, Job, Sample, Turn};
 
 use crate::clock::now;
+use crate::event;
 use crate::interrupt;
 use crate::machine::{Confinement, Watched, cpu_time, nice, peak_bytes};
 use crate::process::{Heard, Process, Reaped};
@@ -142,13 +143,6 @@ impl Live {
                 Event::Warmup(warm) => Some(warm.iterations.len()),
                 _ => None,
             };
-            if let Event::Warmup(warm) = &event
-                && let Some(case) = misplaced(warm)
-            {
-                let reason =
-                    format!("an iteration of its warm-up has a sample of case {case} in another's place");
-                return self.give_up::<()>(reason).is_some();
-            }
             if let Some(made) = iterations.filter(|&made| made > most) {
                 let reason = format!("its warm-up has {made} iterations, and {most} at most were asked for");
                 return self.give_up::<()>(reason).is_some();
@@ -353,10 +347,7 @@ impl Live {
             },
             Ok(event) => match impossible::reading(&event) {
                 Some(reason) => self.give_up(reason),
-                None => {
-                    let event = without_notes(event);
-                    Some(with_gpu_memory(event, || self.held.or_else(|| self.holds())))
-                }
+                None => Some(event::taken(event, || self.held.or_else(|| self.holds()))),
             },
         }
     }
@@ -374,64 +365,4 @@ impl Live {
 
 fn nanoseconds(since: Instant) -> u64 {
     since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
-}
-
-/// The case of the first sample of warm-up that is not in its place.
-fn misplaced(warm: &WarmupDone) -> Option<usize> {
-    let samples = warm.iterations.iter().flat_map(|iteration| iteration.cases.iter().enumerate());
-    samples
-        .map(|(place, sample)| (place, sample.case))
-        .find(|(place, case)| place != case)
-        .map(|(_, case)| case)
-}
-
-/// The event without notes that are the driver's to make: which steps came just after a pause.
-fn without_notes(mut event: Event) -> Event {
-    let samples: Vec<&mut Sample> = match &mut event {
-        Event::Sample(sample) => std::slice::from_mut(sample).iter_mut().collect(),
-        Event::Warmup(warmup) => warmup.iterations.iter_mut().flat_map(|each| &mut each.cases).collect(),
-        _ => Vec::new(),
-    };
-    samples.into_iter().for_each(|sample| sample.lead_in.clear());
-    event
-}
-
-/// The event with what its process holds on the GPUs just now, where the worker has not read that itself: references
-/// leave it to the driver.
-fn with_gpu_memory(mut event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
-    if let Some(memory) = event.memory_mut().filter(|memory| memory.gpu.is_none()) {
-        memory.gpu = held()
-            .map(|bytes| GpuMemory { bytes, method: "NVML, compute processes, read by the driver".into() });
-    }
-    event
-}
-
-#[cfg(test)]
-mod tests {
-    use protocol::Memory;
-
-    use super::*;
-
-    fn held(event: Event, bytes: u64) -> Option<u64> {
-        let mut event = with_gpu_memory(event, || Some(bytes));
-        Some(event.memory_mut()?.gpu.as_ref()?.bytes)
-    }
-
-    #[test]
-    fn which_steps_came_after_a_pause_is_not_for_a_worker_to_say() {
-        let sample = Sample { lead_in: vec![0], ..Sample::default() };
-        let Event::Sample(noted) = without_notes(Event::Sample(sample)) else { panic!("another event") };
-        assert!(noted.lead_in.is_empty());
-    }
-
-    #[test]
-    fn memory_of_a_gpu_that_the_worker_did_not_read_is_read_for_it() {
-        let started = |gpu| {
-            let memory = Memory { gpu, ..Memory::default() };
-            Event::Started(protocol::Started { startup_ns: None, runtime_ns: 0, memory })
-        };
-        let told = GpuMemory { bytes: 5, method: "NVML, compute processes".into() };
-        assert_eq!((held(started(None), 7), held(started(Some(told)), 7)), (Some(7), Some(5)));
-        assert_eq!(held(Event::Done, 7), None);
-    }
 }
