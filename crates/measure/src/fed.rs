@@ -103,12 +103,8 @@ impl Session<'_> {
         let known = references.fed.len();
         let knows_rounds = !is_forced || known == 1 || (known > 1 && round < references.first + known);
         if references.job.is_none() || !knows_rounds {
-            let fed = match is_forced {
-                true => fits,
-                // The trace of the jobs alone.
-                false => 0,
-            };
-            self.substitute(references, round, fed)?;
+            // Requests that feed themselves need the trace of the jobs alone.
+            self.substitute(references, round, if is_forced { fits } else { 0 })?;
         }
         match self.plan.decode {
             Decode::Forced | Decode::Greedy => Ok(()),

@@ -71,8 +71,10 @@ impl Session<'_> {
         let fed = self.feed(references, number);
         // What quantising costs is read along the trace of the jobs.
         if number == 0 && !references.has_trace_of_jobs() {
-            references.own.unquantised =
-                self.unquantised(references.by, &references.own.outputs).ok().flatten();
+            match self.unquantised(references.by, &references.own.outputs) {
+                Ok(unquantised) => references.own.unquantised = unquantised,
+                Err(reason) => self.progress.say(&format!("what quantising costs is not known: {reason}")),
+            }
         }
         let reason = match fed {
             Err(reason) if number == 0 => Some(reason),
