@@ -117,7 +117,8 @@ pub struct Seen {
     /// Highest resident memory since the turns began, in bytes, before it was asked to finish; `None` where the system
     /// does not tell.
     pub peak_bytes: Option<u64>,
-    /// CPU time of its threads in all turns, those between its requests included; `None` where the system does not tell.
+    /// CPU time of its threads from the end of warm-up to the last turn, waits included; `None` where the system does not
+    /// tell.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
     /// The file that was started.
@@ -336,9 +337,8 @@ impl Run {
         stand.map(|turn| (self.round, self.framework.as_str(), turn))
     }
 
-    /// Highest memory, in bytes: that of the process on the host, by its own reading or the driver's, whichever is larger,
-    /// or on a GPU what the process was seen to hold there at
-    /// the end of a phase. `None` where the system or the GPU's driver does not tell.
+    /// Highest memory, in bytes: that of the process on the host, by its own reading or the driver's, whichever is larger, or
+    /// on a GPU what the process was seen to hold there at the end of a phase. `None` where the system or the GPU's driver does not tell.
     pub fn peak_bytes(&self) -> Option<u64> {
         if self.device().is_none_or(|device| device == "cpu") {
             let own = self.usage()?.peak_bytes?;

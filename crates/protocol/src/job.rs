@@ -84,8 +84,8 @@ pub enum Task {
 pub struct Measure {
     pub work: Work,
     pub warmup: Warmup,
-    /// Each measured request is preceded by the beginning of the same request up to so many marks, untimed: whoever waits
-    /// while others run finds cold caches and sleeping threads. 0 for none.
+    /// Each measured request is preceded by the beginning of the same request up to so many marks, untimed: a
+    /// process that has waited finds cold caches and sleeping threads. 0 for none.
     #[serde(default)]
     pub lead_in: usize,
 }

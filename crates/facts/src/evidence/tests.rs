@@ -161,6 +161,9 @@ fn a_process_keeps_its_fields_at_the_top_of_its_line() {
 #[test]
 fn a_line_that_is_no_fact_is_refused_with_the_reason() {
     let read = |line: &str| Fact::read(line).unwrap_err();
+    let of_before =
+        r#"{"fact":"block","round":0,"is_pilot":false,"noise":{},"turns":[["a",{"first_token_ns":1}]]}"#;
+    assert!(read(of_before).ends_with("(it is of a worker before protocol 8: measure again)"));
     assert_eq!(read(r#"{"fact":"end"}"#), "not a fact of a run: missing field `end`");
     assert!(read(r#"{"fact":"rumour"}"#).starts_with("not a fact of a run: unknown variant `rumour`"));
     assert_eq!(read(r#"{"round":1}"#), "not a fact of a run: missing field `fact`");
