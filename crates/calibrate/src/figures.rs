@@ -1,7 +1,7 @@
 //! The figures of a simulated process.
 
 use engine_mock::Noise;
-use judge::{Generation, Metric};
+use judge::{Metric, WorkKind};
 use rand::Rng;
 
 /// The metrics with a share of the error rate. Those that follow another are not simulated: they have its verdict.
@@ -25,7 +25,7 @@ pub type Figures = [f64; METRICS.len()];
 
 /// The share of the error rate that a metric's hypotheses have together.
 pub fn error_share(metric: usize) -> f64 {
-    METRICS[metric].error_share(Generation::TokenByToken)
+    METRICS[metric].error_share(WorkKind::TokenByToken)
 }
 
 /// The peak memory of a process, which nothing but chance has an influence on.
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn every_metric_that_is_tested_by_itself_is_simulated() {
-        let generation = Generation::TokenByToken;
-        let mut tested = Metric::tested(generation);
-        tested.retain(|metric| metric.follows(generation).is_none());
+        let kind = WorkKind::TokenByToken;
+        let mut tested = Metric::tested(kind);
+        tested.retain(|metric| metric.follows(kind).is_none());
         assert_eq!(METRICS.to_vec(), tested);
-        assert_eq!(METRICS[DECIDING], Metric::deciding(generation));
+        assert_eq!(METRICS[DECIDING], Metric::deciding(kind));
     }
 }

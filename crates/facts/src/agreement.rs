@@ -73,6 +73,25 @@ pub struct Agreement {
     pub reference: String,
     /// The tolerances of the comparison.
     pub tolerance: Tolerance,
+    /// How far its logits are from the reference's; `None` of work whose outputs are compared alone.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub logits: Option<LogitAgreement>,
+    /// Number of tokens in the timed iterations.
+    pub timed_tokens: usize,
+    /// Number of these tokens that the reference would not have chosen.
+    pub timed_mismatches: usize,
+    /// Number of these tokens that the run, by masked diffusion, would have unmasked in another step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub misplaced: usize,
+    /// The cost of quantising; `None` at precisions that are not quantised.
+    pub quantisation_loss: Option<QuantisationLoss>,
+    /// The disagreement in words; `None` if the run agrees.
+    pub broken: Option<String>,
+}
+
+/// The logits of one run beside the reference's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LogitAgreement {
     /// Number of positions whose logits were compared.
     pub positions: usize,
     /// Largest absolute difference of a logit. Not finite if a logit is not finite.
@@ -92,36 +111,39 @@ pub struct Agreement {
     /// Number of the run's logits that are not finite.
     #[serde(default)]
     pub not_finite: usize,
-    /// Number of tokens in the timed iterations.
-    pub timed_tokens: usize,
-    /// Number of these tokens that the reference would not have chosen.
-    pub timed_mismatches: usize,
-    /// Number of these tokens that the run, by masked diffusion, would have unmasked in another step.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub misplaced: usize,
-    /// The cost of quantising; `None` at precisions that are not quantised.
-    pub quantisation_loss: Option<QuantisationLoss>,
-    /// The disagreement in words; `None` if the run agrees.
-    pub broken: Option<String>,
 }
 
 impl Agreement {
     /// Decides again whether the run agrees, with today's tolerance for the contender. Without the
     /// reference's largest logit its decision stays. Ties were counted with the tolerance of that time.
     pub fn rejudged(self, tolerance: Tolerance) -> Agreement {
-        let Some(largest) = self.largest else { return self };
+        if self.logits.is_none_or(|logits| logits.largest.is_none()) {
+            return self;
+        }
         let judged = Agreement { tolerance, ..self };
-        Agreement { broken: judged.objection(largest), ..judged }
+        Agreement { broken: judged.objection(), ..judged }
     }
 
-    /// The disagreement in words, for a reference whose largest logit is `largest`.
-    pub fn objection(&self, largest: f32) -> Option<String> {
-        let tolerance = self.tolerance;
+    /// Largest absolute difference from the reference; 0 where outputs are the same or not.
+    pub fn max_abs(&self) -> f64 {
+        self.logits.map_or(0.0, |logits| logits.max_abs)
+    }
+
+    /// The disagreement in words.
+    pub fn objection(&self) -> Option<String> {
+        let (timed, mismatches, misplaced) = (self.timed_tokens, self.timed_mismatches, self.misplaced);
+        let of_logits = self.logits.and_then(|logits| logits.objection(&self.tolerance));
+        of_logits.or_else(|| TokenAgreement { timed, mismatches, misplaced }.objection(&self.tolerance))
+    }
+}
+
+impl LogitAgreement {
+    fn objection(&self, tolerance: &Tolerance) -> Option<String> {
         if self.not_finite > 0 {
             return Some(format!("{} logits are not finite", self.not_finite));
         }
         if let Some(share) = tolerance.max_abs_share {
-            let limit = f64::from(share * largest.max(1.0));
+            let limit = f64::from(share * self.largest.unwrap_or_default().max(1.0));
             if self.max_abs > limit {
                 return Some(format!("a logit differs by {:.2e}, more than {limit:.2e}", self.max_abs));
             }
@@ -132,17 +154,15 @@ impl Agreement {
                 self.mean_kl, tolerance.mean_kl
             ));
         }
-        if self.top1 < tolerance.top1 {
+        (self.top1 < tolerance.top1).then(|| {
             let (top1, limit) = (self.top1 * 100.0, tolerance.top1 * 100.0);
-            return Some(format!("top-1 agreement {top1:.1} % is below {limit:.0} %"));
-        }
-        let (timed, mismatches, misplaced) = (self.timed_tokens, self.timed_mismatches, self.misplaced);
-        TokenAgreement { timed, mismatches, misplaced }.objection(&tolerance)
+            format!("top-1 agreement {top1:.1} % is below {limit:.0} %")
+        })
     }
 }
 
 /// The tokens of a process's timed requests, beside those that the reference would have chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenAgreement {
     /// Number of tokens in the timed requests.
     pub timed: usize,

@@ -184,7 +184,7 @@ impl Evidence {
     /// Iterations of each process of a round: those that the plan names, or as many as the number of blocks chosen for
     /// that round makes.
     pub fn iterations(&self, plan: &Plan, round: usize) -> usize {
-        let cases = plan.prompts.len().max(1);
+        let cases = plan.work.cases().max(1);
         let chosen = self.blocks.iter().rfind(|chosen| chosen.from_round <= round);
         chosen.map_or(plan.iterations, |chosen| chosen.blocks / cases)
     }

@@ -9,7 +9,8 @@ use protocol::{Build, Decode, Event, Hello, InEffect, KvCache, Loaded, Sample, U
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};
 use configs::{Engine, EngineSettings};
-use plan::{Contender, HugePages, KernelCache, Plan, Prompt, Request, Rounds, Schedule};
+use plan::work::{Denoise, Generate};
+use plan::{Contender, HugePages, KernelCache, Plan, Prompt, Prompted, Request, Rounds, Schedule, Work};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
@@ -167,10 +168,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         threads: 2,
         cpus: Some(vec![0, 1]),
         jit: true,
-        batch: 1,
-        context: 0,
-        prompt_last_only: false,
-        new_tokens: 32,
+        work: generate(16),
         rounds: Rounds::Fixed(6),
         schedule: Schedule::Sequential,
         groups: Vec::new(),
@@ -185,9 +183,6 @@ pub fn plan(labels: &[&str]) -> Plan {
         accept_noise: false,
         patience_s: 0.0,
         cold_loads: 0,
-        decode: Decode::Forced,
-        denoise: None,
-        autoregressive: false,
         warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
         varied: Vec::new(),
         text: None,
@@ -198,6 +193,27 @@ pub fn plan(labels: &[&str]) -> Plan {
         timeout_s: 600,
         suite: Some("default".into()),
         analysis: String::new(),
-        prompts: vec![Prompt { name: "p".into(), text: None, chat: None, tokens: vec![1; 16] }],
     }
+}
+
+/// One prompt of so many tokens, and 32 new ones.
+pub fn generate(prompt_tokens: usize) -> Work {
+    let prompt = Prompt { name: "p".into(), text: None, chat: None, tokens: vec![1; prompt_tokens] };
+    let prompted = Prompted { batch: 1, prompt_last_only: false, new_tokens: 32, prompts: vec![prompt] };
+    Work::Generate(Generate { prompted, context: 0, decode: Decode::Forced, autoregressive: false })
+}
+
+/// The prompts of a plan, to change them.
+pub fn prompted(plan: &mut Plan) -> &mut Prompted {
+    match &mut plan.work {
+        Work::Generate(work) => &mut work.prompted,
+        Work::Denoise(work) => &mut work.prompted,
+    }
+}
+
+/// The same plan with masked diffusion in so many steps, each fed the reference's state.
+pub fn denoising(mut plan: Plan, steps: usize) -> Plan {
+    let how = serde_json::from_value(serde_json::json!({ "steps": steps, "algorithm": "entropy" }));
+    let (prompted, how) = (prompted(&mut plan).clone(), how.expect("these are settings of denoising"));
+    Plan { work: Work::Denoise(Denoise { prompted, forced: true, how }), ..plan }
 }

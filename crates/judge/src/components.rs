@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use plan::Plan;
 use statistics::Components;
 
-use crate::metrics::{Metric, Work};
+use crate::metrics::{Metric, Size};
 use facts::run::{Run, Turn};
 
 /// Logarithms of throughput vary by so much from request to request of a process, and from process to process.
 pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
-    let metric = Metric::deciding(plan.generation());
+    let metric = Metric::deciding(plan.work.kind());
     let figures = |run: &&Run| -> Vec<(usize, f64)> {
         let figure =
-            |(case, sample)| Some((case, metric.of_request(sample, Work::request(plan, case))?.ln()));
+            |(case, sample)| Some((case, metric.of_request(sample, Size::request(plan, case))?.ln()));
         run.requests().filter_map(figure).collect()
     };
     statistics::components(&without_cases(runs.iter().map(figures).collect()))
@@ -25,10 +25,10 @@ pub fn of_pairs<'a>(
     plan: &Plan,
     turns: impl Iterator<Item = (usize, &'a str, &'a Turn)>,
 ) -> Vec<Vec<Vec<f64>>> {
-    let metric = Metric::deciding(plan.generation());
+    let metric = Metric::deciding(plan.work.kind());
     let mut figures: BTreeMap<&str, BTreeMap<(usize, usize), (usize, f64)>> = BTreeMap::new();
     for (round, label, turn) in turns {
-        let figure = metric.of_request(&turn.sample, Work::request(plan, turn.sample.case));
+        let figure = metric.of_request(&turn.sample, Size::request(plan, turn.sample.case));
         if let Some(figure) = figure.map(f64::ln).filter(|figure| figure.is_finite()) {
             figures.entry(label).or_default().insert((round, turn.block), (turn.sample.case, figure));
         }

@@ -72,7 +72,7 @@ pub fn outcome(
     let [alone, left_out] = arms.products(plan, evidence.end.is_last_look());
     let absent = study.arms.iter().filter(|arm| !compared.contains(&arm.label));
     Some(Crossed {
-        metric: Metric::deciding(plan.generation()),
+        metric: Metric::deciding(plan.work.kind()),
         switches,
         together: Contribution { switch: ALL.to_owned(), alone, left_out, share: whole },
         missing: absent.map(|arm| arm.label.clone()).collect(),
@@ -112,7 +112,7 @@ struct Arms {
 impl Arms {
     fn new(plan: &Plan, evidence: &Evidence, study: &StudySettings, compared: &[String]) -> Arms {
         let count = study.crossed.len();
-        let metric = Metric::deciding(plan.generation());
+        let metric = Metric::deciding(plan.work.kind());
         let mut figures = vec![Vec::new(); 1 << count];
         for arm in study.arms.iter().filter(|arm| compared.contains(&arm.label)) {
             let bit = |(place, switch)| if arm.on.contains(switch) { 1_usize << place } else { 0 };

@@ -38,10 +38,10 @@ pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<D
     if plan.schedule != Schedule::Interleaved {
         return Vec::new();
     }
-    let generation = plan.generation();
-    let deciding = Metric::deciding(generation);
-    let is_other = |metric: &Metric| *metric != deciding && metric.follows(generation).is_none();
-    let others = Metric::tested(generation).into_iter().filter(is_other);
+    let kind = plan.work.kind();
+    let deciding = Metric::deciding(kind);
+    let is_other = |metric: &Metric| *metric != deciding && metric.follows(kind).is_none();
+    let others = Metric::tested(kind).into_iter().filter(is_other);
     let metrics: Vec<Metric> =
         [deciding].into_iter().chain(others.filter(|metric| metric.is_of_requests())).collect();
     let level = LEVEL / (metrics.len() * labels.len() * labels.len().saturating_sub(1) / 2).max(1) as f64;
@@ -171,7 +171,7 @@ mod tests {
         }
         let plan = Plan { schedule: Schedule::Interleaved, ..testing::plan(&labels) };
         let found = dependences(&plan, &evidence, &labels.map(str::to_owned));
-        let deciding = Metric::deciding(plan.generation());
+        let deciding = Metric::deciding(plan.work.kind());
         found.into_iter().filter(|found| found.metric == deciding).collect()
     }
 

@@ -42,9 +42,9 @@ pub fn first_runs(runs: &[&Run], plan: &Plan) -> Option<FirstRuns> {
     let processes: Vec<Process> = runs.iter().filter_map(|run| Process::new(run)).collect();
     let over =
         |of: &dyn Fn(&Process) -> Option<f64>| median(&processes.iter().filter_map(of).collect::<Vec<_>>());
-    let prompt = |(case, prompt): (usize, &plan::Prompt)| {
+    let prompt = |case: usize| {
         Some(FirstOfPrompt {
-            tokens: prompt.tokens.len(),
+            tokens: plan.work.case_tokens(case),
             first_ms: over(&|process| process.first_of(case))? / 1e6,
             steady_ms: over(&|process| process.steady_prompt(case))? / 1e6,
         })
@@ -58,7 +58,7 @@ pub fn first_runs(runs: &[&Run], plan: &Plan) -> Option<FirstRuns> {
     };
     Some(FirstRuns {
         cost_ms: over(&Process::cost)? / 1e6,
-        prompts: plan.prompts.iter().enumerate().filter_map(prompt).collect(),
+        prompts: (0..plan.work.cases()).filter_map(prompt).collect(),
         elapsed: (0..longest).filter_map(point).collect(),
     })
 }
@@ -153,7 +153,8 @@ mod tests {
         ];
         let run = testing::measured("a", 0, events, vec![iteration([20, 30], 10).cases]);
         let mut plan = testing::plan(&["a"]);
-        plan.prompts = vec![plan.prompts[0].clone(); 2];
+        let prompts = &mut testing::prompted(&mut plan).prompts;
+        *prompts = vec![prompts[0].clone(); 2];
         let found = first_runs(&[&run], &plan).unwrap();
         // 480 ms in the cold start, 370 in the second prompt's prefill, 360 in the four gaps.
         assert_eq!(found.cost_ms, 480.0 + 370.0 + 360.0);

@@ -21,6 +21,7 @@ pub mod layers;
 pub mod limit;
 pub mod logits;
 pub mod memory;
+mod metric;
 pub mod metrics;
 pub mod parity;
 pub mod records;
@@ -34,7 +35,8 @@ pub mod text;
 pub mod threads;
 pub mod variation;
 pub mod verdicts;
+pub mod work;
 
-pub use metrics::Metric;
-pub use plan::Generation;
+pub use metric::Metric;
+pub use plan::WorkKind;
 pub use report::{Facts, Report, Row, State};

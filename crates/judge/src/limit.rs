@@ -11,7 +11,8 @@ use statistics::median;
 use crate::memory::{kv_cache_bytes, kv_cache_element};
 use crate::metrics::{Metric, by_round, by_round_of};
 use facts::evidence::{Evidence, Probe, Process};
-use plan::{Contender, Plan};
+use plan::work::Generate;
+use plan::{Contender, Plan, Prompted};
 
 /// The least work of a model's computation, from its shapes and its stored weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,23 +27,23 @@ pub struct Work {
 }
 
 impl Work {
-    /// Computes the work of a plan; `element` is the bytes of one element of the KV cache.
+    /// Computes the work of requests; `element` is the bytes of one element of the KV cache.
     pub fn new(
         config: &ModelConfig,
-        plan: &Plan,
+        work: &Generate,
         precision: Precision,
         element: usize,
     ) -> Result<Work, BundleError> {
         // On average, half of the new tokens are in the cache, besides the prompt.
-        let contexts =
-            plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens / 2);
-        let context = contexts.sum::<usize>() / plan.prompts.len().max(1);
+        let Prompted { prompts, new_tokens, batch, .. } = &work.prompted;
+        let contexts = prompts.iter().map(|prompt| work.context + prompt.tokens.len() + new_tokens / 2);
+        let context = contexts.sum::<usize>() / prompts.len().max(1);
         let prefill =
-            plan.prompts.iter().map(|prompt| prefill_operations(config, plan.context, prompt.tokens.len()));
+            prompts.iter().map(|prompt| prefill_operations(config, work.context, prompt.tokens.len()));
         Ok(Work {
             weights: weights_read(config, precision)? as f64,
-            kv_cache: kv_cache_bytes(config, plan.batch, context, element) as f64,
-            prefill: plan.batch as f64 * prefill.sum::<f64>(),
+            kv_cache: kv_cache_bytes(config, *batch, context, element) as f64,
+            prefill: *batch as f64 * prefill.sum::<f64>(),
         })
     }
 
@@ -53,7 +54,7 @@ impl Work {
 }
 
 /// Stored bytes of every tensor that a step reads completely; codes with their scales.
-fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
+pub fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
     if !config.tied_embeddings {
         looked_up.push(config.embedding());
@@ -118,12 +119,10 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
         // Computing the whole prefix again, or all positions in every step, is not bound by the bytes of a step.
-        if contender.kv_cache == KvCache::Off || plan.denoise.is_some() {
-            return None;
-        }
+        let asked = plan.work.generate().filter(|_| contender.kv_cache == KvCache::On)?;
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
         let element = runs.find_map(kv_cache_element)?;
-        let work = Work::new(config, plan, precision, element).ok()?;
+        let work = Work::new(config, asked, precision, element).ok()?;
         Some((label.to_owned(), limit(plan, evidence, label, precision, work)))
     };
     plan.contenders.iter().filter_map(of_contender).collect()
@@ -135,11 +134,11 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
     let mut probes = probes(plan, evidence);
     let is_probed = probes.all(|probe| probe.precision == precision.name());
     let rates = by_round(Metric::Throughput, plan, evidence, label);
-    let steps = rates.into_iter().map(|rate| Some(rate? / plan.batch as f64));
+    let steps = rates.into_iter().map(|rate| Some(rate? / plan.work.batch() as f64));
     let decode = share(steps, &bandwidth, work.step_bytes(), Bound::Memory);
 
     // Prefills of all cases, one after the other, per second.
-    let cases: Vec<Vec<Option<f64>>> = (0..plan.prompts.len())
+    let cases: Vec<Vec<Option<f64>>> = (0..plan.work.cases())
         .map(|case| by_round_of(Metric::FirstToken, case..case + 1, plan, evidence, label))
         .collect();
     let rounds = cases.first().map_or(0, Vec::len);
@@ -149,7 +148,7 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
     });
     let by_compute = share(prefills.clone(), &arithmetic, work.prefill, Bound::Compute);
     // Each case reads the weights once.
-    let bytes = work.weights * plan.prompts.len() as f64;
+    let bytes = work.weights * plan.work.cases() as f64;
     let by_memory = share(prefills, &bandwidth, bytes, Bound::Memory);
     let prefill = match (by_compute, by_memory) {
         (Some(compute), Some(memory)) if memory.median > compute.median => Some(memory),

@@ -83,11 +83,6 @@ pub fn kv_cache_element(run: &Run) -> Option<usize> {
     Some(if name.contains("16") { 2 } else { 4 })
 }
 
-/// Number of positions of each case: prompt and new tokens.
-fn capacities(plan: &Plan) -> Vec<usize> {
-    plan.prompts.iter().map(|prompt| plan.context + prompt.tokens.len() + plan.new_tokens).collect()
-}
-
 /// Computes the sizes; `observed` is the bytes that the engine allocated for the last measured case.
 pub fn parts(
     plan: &Plan,
@@ -104,9 +99,9 @@ pub fn parts(
     let weights_file = read(&|run| Some(run.loaded()?.weights_bytes))?;
 
     let element = runs.iter().find_map(|run| kv_cache_element(run))?;
-    let capacities = capacities(plan);
-    let (&last, &longest) = (capacities.last()?, capacities.iter().max()?);
-    let predicted = |capacity| kv_cache_bytes(config, plan.batch, capacity, element) as f64;
+    let last = plan.work.kept_positions(plan.work.cases().checked_sub(1)?);
+    let longest = plan.work.capacity();
+    let predicted = |capacity| kv_cache_bytes(config, plan.work.batch(), capacity, element) as f64;
     let kv_caches = KvCaches { predicted: predicted(last), observed: read(&observed) };
     // Each case has its own cache and frees the one before, so the longest is there at the peak.
     let kv_cache = kv_caches.observed.filter(|_| last == longest).unwrap_or(predicted(longest));
@@ -247,8 +242,9 @@ mod tests {
         let expected = KvCaches { predicted: 128.0 * 48.0, observed: Some(9000.0) };
         assert_eq!((p.kv_cache, p.kv_caches), (9000.0, expected));
         // A last case that is shorter says nothing of the longest.
-        plan.prompts.insert(0, plan.prompts[0].clone());
-        plan.prompts[1].tokens.truncate(8);
+        let prompts = &mut testing::prompted(&mut plan).prompts;
+        prompts.insert(0, prompts[0].clone());
+        prompts[1].tokens.truncate(8);
         let p = parts_of(&runs, &plan, Some(9000));
         assert_eq!((p.kv_cache, p.kv_caches.predicted), (128.0 * 48.0, 128.0 * 40.0));
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
-use protocol::{Decode, Denoise};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -13,6 +12,7 @@ use statistics::median_interval;
 use crate::memory::Parts;
 use crate::report::{self, Report, Row, State};
 use crate::verdicts::Comparison;
+use crate::work;
 use facts::environment::Environment;
 use facts::evidence::{Probe, Slices};
 use plan::Contender;
@@ -56,8 +56,8 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             agrees: agreement.broken.is_none(),
             text: row.parity_words().into(),
             reference: Some(agreement.reference.as_str().into()),
-            max_abs: Some(agreement.max_abs),
-            top1: Some(agreement.top1),
+            max_abs: agreement.logits.map(|logits| logits.max_abs),
+            top1: agreement.logits.map(|logits| logits.top1),
             other: Default::default(),
         }),
         metrics: row.metrics.iter().filter_map(figure).collect(),
@@ -81,29 +81,19 @@ pub fn has_figures(record: &Record) -> bool {
 fn case(report: &Report, row: &Row) -> Case {
     let plan = &report.plan;
     let contender = plan.contender(&row.framework);
-    let decode = match plan.decode {
-        Decode::Forced => "forced",
-        Decode::Greedy => "greedy",
-        Decode::Sampled(_) => "sampled",
-    };
     Case {
         model: report.model.name.clone(),
         weights_sha256: weights(report, row),
         precision: name(&row.precision.requested),
         device: plan.device.clone(),
         threads: contender.map_or(plan.threads, |contender| contender.threads),
-        batch: plan.batch,
-        context: plan.context,
-        prompt_tokens: plan.prompts.iter().map(|prompt| prompt.tokens.len()).collect(),
-        new_tokens: plan.new_tokens,
-        decode: decode.to_owned(),
+        batch: plan.work.batch(),
+        prompt_tokens: (0..plan.work.cases()).map(|case| plan.work.case_tokens(case)).collect(),
+        new_tokens: plan.work.prompted().map_or(0, |work| work.new_tokens),
         kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
         kv_precision: contender.map_or_else(String::new, asked_cache),
         jit: contender.map_or(plan.jit, |contender| contender.jit),
-        steps: plan.denoise.map(|denoise| denoise.steps),
-        algorithm: plan.denoise.as_ref().map(algorithm),
-        autoregressive: plan.autoregressive,
-        other: Default::default(),
+        ..work::case(&plan.work)
     }
 }
 
@@ -113,27 +103,12 @@ fn asked_cache(contender: &Contender) -> String {
     asked.map_or_else(String::new, |asked| asked.name().to_owned())
 }
 
-/// How a step unmasks, with what is not as usual.
-fn algorithm(denoise: &Denoise) -> String {
-    let mut text = denoise.algorithm.name().to_owned();
-    let mut add = |is_said: bool, what: String| {
-        if is_said {
-            text += &format!(", {what}");
-        }
-    };
-    add(denoise.temperature > 0.0, format!("temperature {}", denoise.temperature));
-    add(denoise.top_p.is_some(), format!("top-p {}", denoise.top_p.unwrap_or_default()));
-    add(denoise.top_k.is_some(), format!("top-k {}", denoise.top_k.unwrap_or_default()));
-    add(denoise.alg_temp > 0.0, format!("alg-temp {}", denoise.alg_temp));
-    text
-}
-
 fn settings(report: &Report) -> Settings {
     let plan = &report.plan;
     Settings {
         suite: plan.suite.clone(),
         fair_comparison: plan.fair_comparison,
-        iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.prompts.len().max(1)),
+        iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.work.cases().max(1)),
         schedule: Some(name(&plan.schedule)),
         turn: report.slices.as_ref().map(|slices| match slices {
             Slices::Tokens { .. } => "slice".to_owned(),

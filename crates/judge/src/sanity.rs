@@ -75,7 +75,7 @@ fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit)
     let best = limit::probes(plan, evidence).map(|probe| probe.best_read_bandwidth).reduce(f64::max)?;
     let bytes = limit.weights;
     let rates = by_round(Metric::Throughput, plan, evidence, label).into_iter().flatten();
-    let steps = rates.reduce(f64::max)? / plan.batch as f64;
+    let steps = rates.reduce(f64::max)? / plan.work.batch() as f64;
     let needed = steps * bytes;
     (needed > BANDWIDTH_SLACK * best).then(|| {
         format!(
@@ -97,7 +97,8 @@ fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
     let gaps: Vec<u64> = cases.iter().flat_map(|case| case.marks_ns.gaps()).collect();
     let mean_gap = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
     let by_wall = (wall - first as f64) / gaps.len() as f64;
-    let (by_gaps, by_wall) = (plan.batch as f64 * 1e9 / mean_gap, plan.batch as f64 * 1e9 / by_wall);
+    let (by_gaps, by_wall) =
+        (plan.work.batch() as f64 * 1e9 / mean_gap, plan.work.batch() as f64 * 1e9 / by_wall);
     let agrees = (by_gaps / by_wall - 1.0).abs() <= SAMPLE_SLACK;
     (!gaps.is_empty() && !agrees).then(|| {
         format!(

@@ -46,7 +46,7 @@ pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
         settled_at: curve::settled_at(&curve),
         curve,
         first_request_cost_ms: curve::first_request_cost_ms(runs),
-        short_warmup: curve::short_warmup(runs, plan.batch),
+        short_warmup: curve::short_warmup(runs, plan.work.batch()),
         first_runs: first_runs(runs, plan),
         ..Steadiness::default()
     };

@@ -29,10 +29,10 @@ struct Pair<'a> {
 
 impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let generation = plan.generation();
-        let tested = Metric::tested(generation).into_iter();
+        let kind = plan.work.kind();
+        let tested = Metric::tested(kind).into_iter();
         // A metric that follows another has its verdict: the same question is not asked twice of one error rate.
-        let figures = tested.filter(|metric| metric.follows(generation).is_none()).map(|metric| {
+        let figures = tested.filter(|metric| metric.follows(kind).is_none()).map(|metric| {
             let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
         });
@@ -53,11 +53,11 @@ impl Table {
 
     /// The verdict on every metric of every pair, in the order of [`Metric::tested`].
     fn judged(&self, plan: &Plan, evidence: &Evidence, unmeasurable: Option<&str>) -> Vec<Comparison> {
-        let generation = plan.generation();
+        let kind = plan.work.kind();
         let pairs = self.pairs();
         let decided: Vec<_> = pairs.iter().zip(decide(&pairs, plan, evidence.end.is_last_look())).collect();
         let compared = |metric: Metric| {
-            let leads = metric.follows(generation).unwrap_or(metric);
+            let leads = metric.follows(kind).unwrap_or(metric);
             let of_metric = decided.iter().filter(move |(pair, _)| pair.metric == leads);
             of_metric.map(move |(pair, decision)| {
                 let unmeasurable = unmeasurable.filter(|_| metric.depends_on_speed());
@@ -70,7 +70,7 @@ impl Table {
                 }
             })
         };
-        Metric::tested(generation).into_iter().flat_map(compared).collect()
+        Metric::tested(kind).into_iter().flat_map(compared).collect()
     }
 }
 
@@ -84,7 +84,7 @@ impl<'a> Pair<'a> {
         let (a, b) = if self.metric.higher_is_better() { (a, b) } else { (b, a) };
         let in_turns = plan.schedule == Schedule::Interleaved && self.metric.is_of_requests();
         let state = if in_turns { statistics::state(self.figures, self.a, self.b) } else { Vec::new() };
-        Series { a, b, state, weight: self.metric.error_share(plan.generation()) }
+        Series { a, b, state, weight: self.metric.error_share(plan.work.kind()) }
     }
 }
 
@@ -111,7 +111,7 @@ fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)>
         Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, false);
-    let metric = Metric::deciding(plan.generation());
+    let metric = Metric::deciding(plan.work.kind());
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
     let of_metric = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
     of_metric.map(|(pair, decision)| (name(pair), decision)).collect()
@@ -254,7 +254,7 @@ mod tests {
         let plan = testing::plan(&["a", "b"]);
         let all =
             compare(&plan, &evidence(&STEADY, &scaled(3.0)), vec!["a".into(), "b".into()], Some("noise"));
-        assert_eq!(all.len(), Metric::tested(plan.generation()).len());
+        assert_eq!(all.len(), Metric::tested(plan.work.kind()).len());
         let of_speed = all.into_iter().filter(|comparison| comparison.metric.depends_on_speed());
         assert!(
             of_speed.map(|comparison| comparison.verdict).all(|verdict| verdict == Verdict::NotMeasurable)

@@ -11,6 +11,7 @@ use std::time::Instant;
 use judge::logits::{Logits, most_likely};
 use judge::parity::Reference;
 use plan::Rounds;
+use plan::work::{Describe, Generate, Proof};
 use protocol::{Decode, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -91,22 +92,22 @@ impl Session<'_> {
     /// # Errors
     /// Why requests are fed nothing but the reference's own trace, or why what they feed themselves proves nothing.
     pub(crate) fn feed(&self, references: &mut References, round: usize) -> Result<(), String> {
-        // A changed trace would have no order of unmasking.
-        if self.plan.denoise.is_some() {
-            return Err("masked diffusion is fed the reference's own states".into());
+        if let Proof::Nothing(reason) = self.plan.work.proof() {
+            return Err(reason.into());
         }
-        let fits = self.traces_at_once();
+        let Some(work) = self.plan.work.generate() else { return Ok(()) };
+        let fits = self.traces_at_once(work);
         if fits == 0 {
             return Err(format!("the logits of a round take more than {} MB", BYTES.1 >> 20));
         }
-        let is_forced = self.plan.decode == Decode::Forced;
+        let is_forced = work.decode == Decode::Forced;
         let known = references.fed.len();
         let knows_rounds = !is_forced || known == 1 || (known > 1 && round < references.first + known);
         if references.job.is_none() || !knows_rounds {
             // Requests that feed themselves need the trace of the jobs alone.
-            self.substitute(references, round, if is_forced { fits } else { 0 })?;
+            self.substitute(work, references, (round, if is_forced { fits } else { 0 }))?;
         }
-        match self.plan.decode {
+        match work.decode {
             Decode::Forced | Decode::Greedy => Ok(()),
             Decode::Sampled(_) => Err("each framework draws its own tokens".into()),
         }
@@ -114,13 +115,18 @@ impl Session<'_> {
 
     /// Computes references along changed traces: so many for rounds, and that of the jobs if there is none yet. Where one
     /// trace fits at once, jobs and rounds share it.
-    fn substitute(&self, references: &mut References, round: usize, fed: usize) -> Result<(), String> {
+    fn substitute(
+        &self,
+        work: &Generate,
+        references: &mut References,
+        (round, fed): (usize, usize),
+    ) -> Result<(), String> {
         let has_own = references.job.is_none() && fed != 1;
         let seed = |copy: usize| self.plan.seed.wrapping_add((round + copy) as u64);
         let of_job = has_own.then(|| substituted(&references.own, !self.plan.seed));
         let of_rounds = (0..fed).map(|copy| substituted(&references.own, seed(copy)));
         let traces: Vec<Traces> = of_job.into_iter().chain(of_rounds).collect();
-        let logits = self.along(references.by, self.reference_precision(), &traces)?;
+        let logits = self.along(work, (references.by, self.reference_precision()), &traces)?;
         let of_traces = |(tokens, logits): (Traces, Vec<Logits>)| Reference {
             outputs: tokens.into_iter().map(Output::Tokens).collect(),
             logits,
@@ -144,18 +150,18 @@ impl Session<'_> {
     /// The logits along traces of the model before it was quantised, which say what quantising costs. None at a precision
     /// that quantises nothing, and of masked diffusion, whose text does not go token by token.
     pub(crate) fn unquantised(&self, index: usize, traces: &[Output]) -> Result<Option<Vec<Logits>>, String> {
-        if !self.plan.precision.is_quantised() || self.plan.denoise.is_some() {
+        let Some(work) = self.plan.work.generate().filter(|_| self.plan.precision.is_quantised()) else {
             return Ok(None);
-        }
+        };
         let traces: Traces = traces.iter().map(|output| output.tokens().to_vec()).collect();
-        Ok(self.along(index, bundle::Precision::F32, &[traces])?.pop())
+        Ok(self.along(work, (index, bundle::Precision::F32), &[traces])?.pop())
     }
 
     /// Number of rounds whose traces are computed at once; 0 where the logits of one are too large.
-    fn traces_at_once(&self) -> usize {
-        let prefixes = self.plan.prefixes();
+    fn traces_at_once(&self, work: &Generate) -> usize {
+        let prefixes = work.prefixes();
         let rows: usize = prefixes.iter().map(Vec::len).sum();
-        let length = prefixes.iter().flatten().map(Vec::len).max().unwrap_or(0) + self.plan.new_tokens;
+        let length = prefixes.iter().flatten().map(Vec::len).max().unwrap_or(0) + work.prompted.new_tokens;
         let bytes = rows * length * self.vocabulary() * size_of::<f32>();
         if rows == 0 || bytes > BYTES.1 {
             return 0;
@@ -171,11 +177,11 @@ impl Session<'_> {
     /// sequences are made as long as the longest, and no position depends on those behind it.
     pub(crate) fn along(
         &self,
-        index: usize,
-        precision: bundle::Precision,
+        work: &Generate,
+        (index, precision): (usize, bundle::Precision),
         traces: &[Traces],
     ) -> Result<Vec<Vec<Logits>>, String> {
-        let prefixes = self.plan.prefixes();
+        let prefixes = work.prefixes();
         let of_trace = |traces: &Traces| -> Vec<Vec<u32>> {
             let cases = prefixes.iter().zip(traces);
             cases
@@ -198,8 +204,8 @@ impl Session<'_> {
         let mut rows = (0..logits.batch).map(|row| logits.values_of(row));
         let each = traces.iter().map(|_| {
             let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
-                let (positions, length) =
-                    (self.plan.judged_positions(case), prefix[0].len() + self.plan.new_tokens);
+                let positions = work.judged_positions(case).unwrap_or(0);
+                let length = prefix[0].len() + work.prompted.new_tokens;
                 let kept = (length - positions) * logits.vocabulary..length * logits.vocabulary;
                 let values =
                     rows.by_ref().take(prefix.len()).flat_map(|row| &row[kept.clone()]).copied().collect();

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use facts::evidence::{Ended, Fact};
 use facts::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
-use judge::parity::{self, Tolerance, Way};
+use judge::parity::{self, Tolerance};
+use judge::work::{self, Compared};
 use plan::Rounds;
 use protocol::{Event, FileIdentity, Finish, Job, ParityTask};
 
@@ -21,7 +22,8 @@ impl Session<'_> {
         let directory = self.scratch.path().join(format!("parity-{}", member.live.pid()));
         let _ = std::fs::create_dir(&directory);
         let file = directory.join("logits.safetensors");
-        let is_asked = work.parity && self.has_logits(round.number);
+        let task = self.parity_task(&file).filter(|_| work.parity && self.has_logits(round.number));
+        let is_asked = task.is_some();
         let identity = identity(member.live.events());
         let label = member.process.framework.clone();
         let is_hashed = |identity| {
@@ -29,14 +31,9 @@ impl Session<'_> {
                 || self.hashed.contains(&(label.clone(), identity))
         };
         let hash = !identity.is_some_and(is_hashed);
-        let parity = is_asked.then(|| ParityTask {
-            steps: PARITY_STEPS,
-            file: file.display().to_string(),
-            prompt_last_only: self.plan.prompt_last_only,
-        });
         member.live.resume();
         let seen = member.live.seen();
-        member.live.ask_to_finish(Finish { hash, parity });
+        member.live.ask_to_finish(Finish { hash, parity: task });
         let said = member.live.events();
         if said.iter().any(|event| matches!(event, Event::Usage(usage) if usage.weights_sha256.is_some())) {
             self.hashed.extend(identity.map(|identity| (label, identity)));
@@ -50,7 +47,13 @@ impl Session<'_> {
                 return;
             };
             let tolerance = Tolerance::for_contender(contender);
-            let tokens = parity::tokens(of_requests, run, Way::new(session.plan), tolerance.tie);
+            let tokens = match work::of_requests(session.plan, of_requests, run, tolerance) {
+                Compared::Tokens(tokens) => tokens,
+                Compared::Outputs(agreement) => {
+                    ended.agreement = Some(agreement);
+                    return;
+                }
+            };
             ended.tokens = Some(tokens);
             if is_asked {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
@@ -97,10 +100,17 @@ impl Session<'_> {
         }
     }
 
-    /// The shapes of the logits that a process writes, by case.
+    /// The shapes of the logits that a process writes, by case; none where outputs are compared alone.
     pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
-        let shape = |case| [self.plan.batch, self.plan.judged_positions(case), self.vocabulary()];
-        (0..self.plan.prompts.len()).map(shape).collect()
+        let work = &self.plan.work;
+        let shape = |case| Some([work.batch(), work.judged_positions(case)?, self.vocabulary()]);
+        (0..work.cases()).filter_map(shape).collect()
+    }
+
+    /// The task of writing logits to a file; `None` where outputs are compared alone.
+    pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
+        let prompt_last_only = self.plan.work.prompted()?.prompt_last_only;
+        Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string(), prompt_last_only })
     }
 
     pub(crate) fn vocabulary(&self) -> usize {

@@ -17,8 +17,7 @@ use judge::continuation::{self, Continuation};
 use judge::found::{Findings, Found, Repeated};
 use judge::layers::{self, LayerDifference, LayerSums};
 use judge::parity::{Reference, Tolerance};
-use plan::Contender;
-use plan::Result;
+use plan::{Contender, Prompted, Result};
 
 /// Tokens by `[prompt][batch][new tokens]`.
 type Tokens = Vec<Vec<Vec<u32>>>;
@@ -49,7 +48,7 @@ impl Session<'_> {
             findings.contenders.push(found);
         }
         let traces = findings.reference.as_ref().map(|reference| reference.outputs.clone());
-        let traces = traces.unwrap_or_else(|| self.fallback_traces());
+        let traces = traces.unwrap_or_else(|| self.plan.work.stand_ins());
         // Outputs were compared above; the rounds only measure how much speeds vary.
         let end = self.rounds(RunWork { references: None, traces, parity: false, begun: now() });
         let end = if interrupt::requested() { End::Interrupted } else { end };
@@ -146,7 +145,8 @@ impl Session<'_> {
         found: &mut Found,
     ) -> Tried<()> {
         let contender = &self.plan.contenders[index];
-        let names: Vec<&str> = self.plan.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+        let names: Vec<&str> =
+            (0..self.plan.work.cases()).map(|case| self.plan.work.case_name(case)).collect();
         if let Some((reference, theirs)) = reference {
             let ours = self.states(index, contender, false, &reference.outputs)?;
             found.in_effect.clone_from(&ours.in_effect);
@@ -179,7 +179,7 @@ impl Session<'_> {
         traces: &[Output],
     ) -> Tried<States> {
         let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
-        for (prompts, traces) in self.plan.case_prompts().into_iter().zip(traces) {
+        for (prompts, traces) in self.prompts().into_iter().zip(traces) {
             let sequences: Vec<Vec<u32>> = prompts
                 .iter()
                 .zip(traces.tokens())
@@ -214,12 +214,17 @@ impl Session<'_> {
         Ok(states)
     }
 
+    /// The prompts, by case.
+    fn prompts(&self) -> Tokens {
+        self.plan.work.prompted().map(Prompted::case_prompts).unwrap_or_default()
+    }
+
     /// The contender's own greedy continuation of every prompt, from a process of its own.
     fn continued(&self, index: usize) -> Tried<Tokens> {
         let contender = &self.plan.contenders[index];
-        let new_tokens = self.plan.new_tokens;
-        let prompts = self.plan.case_prompts();
-        let task = Task::Answer(Answer { work: self.plan.own_work(prompts.clone()), parity: None });
+        let work = self.plan.work.generate().ok_or_else(|| failed("it continues no prompts".into()))?;
+        let (new_tokens, prompts) = (work.prompted.new_tokens, work.prompted.case_prompts());
+        let task = Task::Answer(Answer { work: work.greedy(prompts.clone()), parity: None });
         let events = self.done(index, &self.job(contender, task))?;
         let tokens = events.into_iter().find_map(|event| match event {
             Event::Answered(answered) => Some(answered.outputs),

@@ -38,7 +38,7 @@ impl Session<'_> {
     ) -> Result<Round, Interrupted> {
         let process_s = begun.elapsed().as_secs_f64();
         let dealing = now();
-        let cases = self.plan.prompts.len();
+        let cases = self.plan.work.cases();
         let count = ITERATIONS * cases;
         let mut blocks = Vec::new();
         let mut spent_s = Vec::new();
@@ -97,7 +97,7 @@ impl Session<'_> {
 
     /// Chooses the number of blocks from a round on, and tells it with its reasons.
     fn choose(&mut self, from_round: usize, costs: Costs, pairs: &[Vec<Vec<f64>>], most: usize) -> usize {
-        let cases = self.plan.prompts.len();
+        let cases = self.plan.work.cases();
         let found = statistics::pooled(pairs, cases.saturating_sub(1), &PRIOR);
         let fewest = BLOCKS.0.next_multiple_of(cases);
         let best = statistics::blocks(&costs, &found, fewest..=most);

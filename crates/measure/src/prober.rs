@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bundle::Bundle;
-use judge::limit::Work;
+use judge::limit::{Work, weights_read};
 use plan::{Contender, Plan};
 
 /// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; beyond the caches, more makes
@@ -25,8 +25,12 @@ impl Prober {
         let bytes = |contender: &Contender| {
             // The element type of the cache is an estimate; it is known only after a load.
             let element = contender.precision.element().bytes();
-            let work = Work::new(bundle.config(), plan, contender.precision, element);
-            work.map_or(0, |work| work.step_bytes() as u64).clamp(*BYTES.start(), *BYTES.end())
+            let (config, precision) = (bundle.config(), contender.precision);
+            let read = match plan.work.generate() {
+                Some(work) => Work::new(config, work, precision, element).map(Work::step_bytes),
+                None => weights_read(config, precision).map(|bytes| bytes as f64),
+            };
+            read.map_or(0, |bytes| bytes as u64).clamp(*BYTES.start(), *BYTES.end())
         };
         Prober { bytes: plan.contenders.iter().map(bytes).collect(), ..Prober::default() }
     }

@@ -2,12 +2,12 @@
 //! afterwards.
 
 use bundle::Precision;
-use protocol::{Answer, Event, Output, ParityTask, Steps, Task};
+use protocol::{Answer, Event, Output, Task};
 
 use crate::fed::References;
 use crate::interrupt;
 use crate::logits;
-use crate::session::{PARITY_STEPS, Session};
+use crate::session::Session;
 use facts::evidence::Fact;
 use facts::run::RunFailure;
 use judge::logits::Logits;
@@ -43,28 +43,24 @@ impl Session<'_> {
     pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
         let precision = self.reference_precision();
         let file = self.scratch.path().join("reference.safetensors");
-        let task = Task::Answer(Answer {
-            work: self.plan.own_work(self.plan.prefixes()),
-            parity: Some(ParityTask {
-                steps: PARITY_STEPS,
-                file: file.display().to_string(),
-                prompt_last_only: self.plan.prompt_last_only,
-            }),
-        });
+        let task =
+            Task::Answer(Answer { work: self.plan.work.of_reference(), parity: self.parity_task(&file) });
         let events = self.reference_job(index, precision, task)?;
         let outputs = events.into_iter().find_map(|event| match event {
             Event::Answered(answered) => Some(answered.outputs),
             _ => None,
         });
         let outputs = outputs.ok_or("it answered nothing")?;
-        if !self.is_whole(&outputs) {
-            return Err("it did not generate the tokens asked for".into());
+        let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
+        if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
+            return Err("it did not compute the outputs asked for".into());
         }
-        let logits = logits::read_parity(&file, &self.parity_shapes());
+        let shapes = self.parity_shapes();
+        let logits = if shapes.is_empty() { Ok(Vec::new()) } else { logits::read_parity(&file, &shapes) };
         // No contender may find it.
         let _ = std::fs::remove_file(&file);
         let logits = logits?;
-        if logits.len() != outputs.len() {
+        if logits.len() != shapes.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
         for (case, logits) in logits.iter().enumerate() {
@@ -76,23 +72,6 @@ impl Session<'_> {
             logits,
             unquantised: None,
         })
-    }
-
-    /// Whether there is a token for each that was asked for and, of masked diffusion, the step that unmasks it.
-    fn is_whole(&self, outputs: &[Output]) -> bool {
-        let has_all = |rows: &[Vec<u32>]| {
-            rows.len() == self.plan.batch && rows.iter().all(|row| row.len() == self.plan.new_tokens)
-        };
-        let is_whole = |output: &Output| match (self.plan.denoise, output) {
-            (None, Output::Tokens(tokens)) => has_all(tokens),
-            (Some(denoise), Output::Steps(steps)) => {
-                let in_steps = |&step: &u32| (step as usize) < denoise.steps;
-                let unmasked = &steps.unmasked;
-                has_all(&steps.tokens) && has_all(unmasked) && unmasked.iter().flatten().all(in_steps)
-            }
-            _ => false,
-        };
-        outputs.len() == self.plan.prompts.len() && outputs.iter().all(is_whole)
     }
 
     /// The precision whose numbers the reference computes with: f32, or dequantised codes.
@@ -123,29 +102,10 @@ impl Session<'_> {
     }
 
     pub(crate) fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
-        let positions = self.plan.judged_positions(case);
-        if (logits.batch, logits.positions) == (self.plan.batch, positions) {
+        let shape = (self.plan.work.batch(), self.plan.work.judged_positions(case));
+        if (logits.batch, Some(logits.positions)) == shape {
             return Ok(());
         }
         Err("its logits do not have the shape of the prompts".into())
-    }
-
-    /// The prompts' own tokens, repeated: what is fed where no contender can give a reference, so that work stays equal.
-    pub(crate) fn fallback_traces(&self) -> Vec<Output> {
-        let new_tokens = self.plan.new_tokens;
-        let continued = |prompt: &Vec<u32>| prompt.iter().copied().cycle().take(new_tokens).collect();
-        let output = |prompts: Vec<Vec<u32>>| {
-            let tokens: Vec<Vec<u32>> = prompts.iter().map(continued).collect();
-            match self.plan.denoise {
-                None => Output::Tokens(tokens),
-                Some(denoise) => {
-                    // From left to right, as many in each step.
-                    let step = |place: usize| (place * denoise.steps / new_tokens) as u32;
-                    let unmasked = vec![(0..new_tokens).map(step).collect(); tokens.len()];
-                    Output::Steps(Steps { tokens, unmasked, passes_ns: Vec::new() })
-                }
-            }
-        };
-        self.plan.case_prompts().into_iter().map(output).collect()
     }
 }

@@ -55,7 +55,12 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     };
     let plan = draft.plan(given)?;
     if !quiet {
-        plan.prompts.iter().filter_map(chat_line).for_each(say_once);
+        plan.work
+            .prompted()
+            .into_iter()
+            .flat_map(|work| &work.prompts)
+            .filter_map(chat_line)
+            .for_each(say_once);
     }
     Ok((plan, bundle))
 }

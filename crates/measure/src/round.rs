@@ -301,7 +301,7 @@ impl Session<'_> {
         work: &RoundWork<'_>,
     ) -> Result<Vec<(String, Turn)>, Interrupted> {
         self.pause_between_blocks();
-        let case = number % self.plan.prompts.len();
+        let case = number % self.plan.work.cases();
         let slice = self.slice(members);
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
         let (mut turns, mut places) = (Vec::new(), Vec::new());

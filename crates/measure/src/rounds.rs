@@ -5,7 +5,6 @@ use std::time::Duration;
 use facts::evidence::{End, Fact, Stage};
 use judge::enough;
 use plan::Rounds;
-use protocol::Decode;
 use statistics::BalancedOrder;
 
 use crate::clock::now;
@@ -29,7 +28,7 @@ impl Session<'_> {
             }
             let begun = now();
             let order = orders.next().expect("orders have no end");
-            let blocks = self.evidence.iterations(self.plan, number) * self.plan.prompts.len();
+            let blocks = self.evidence.iterations(self.plan, number) * self.plan.work.cases();
             let has_pilot = self.plan.has_pilot && self.evidence.blocks.is_empty();
             let round = Round { number, blocks, first: 0, has_pilot };
             self.feed_round(&mut all, number);
@@ -38,7 +37,7 @@ impl Session<'_> {
                 traces: reference.map_or(&all.traces, |reference| &reference.outputs),
                 reference,
                 of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
-                is_fed: self.plan.decode == Decode::Forced,
+                is_fed: self.plan.work.is_forced(),
                 parity: all.parity,
                 begun: all.begun,
             };

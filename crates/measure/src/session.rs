@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
     /// The measurement of a round.
     pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
         Task::Measure(Measure {
-            work: self.plan.work(contender.kv_cache, traces),
+            work: self.plan.work.asked(contender.kv_cache, traces),
             warmup: self.plan.warmup.clone(),
             lead_in: self.plan.lead_in(contender),
         })
@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
-            settings: protocol::Settings { autoregressive: self.plan.autoregressive, ..settings },
+            settings: protocol::Settings { autoregressive: self.plan.work.is_autoregressive(), ..settings },
             spawned_at_ns: None,
             evict: false,
             task,

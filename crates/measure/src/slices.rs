@@ -48,13 +48,15 @@ impl Session<'_> {
         if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
             return Err(format!("{} cannot pause within a request", other.process.framework));
         }
-        let gaps = self.plan.marks().saturating_sub(1);
+        let gaps = self.plan.work.marks().saturating_sub(1);
         let tokens = match self.plan.slice {
             SliceAsked::Tokens(tokens) => (gaps > LEAD_IN).then_some(tokens as usize),
             _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps),
         };
-        let what = if self.plan.denoise.is_some() { "steps" } else { "new tokens" };
-        tokens.ok_or_else(|| format!("{} {what} are too few for two slices", self.plan.marks()))
+        let (marks, noun) = (self.plan.work.marks(), self.plan.work.mark_noun());
+        tokens.ok_or_else(|| {
+            format!("{marks} {noun}{} too few for two slices", if marks == 1 { " is" } else { "s are" })
+        })
     }
 }
 

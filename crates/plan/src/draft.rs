@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bundle::{ModelConfig, Precision};
 use configs::{Engine, Suite};
-use protocol::{Decode, Warmup};
+use protocol::Warmup;
 
 use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
-    Contender, DecodeAsked, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes,
-    chat, checks, denoise, fit, prompts, schedule, workers,
+    Contender, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes, chat, checks,
+    fit, prompts, schedule, work, workers,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -22,10 +22,6 @@ const COLD_LOADS: usize = 1;
 const QUICK_ROUNDS: usize = 2;
 /// On a machine whose memory changes its speed, a narrower limit is missed for that reason, again and again.
 const SETTLED_WITHIN: f64 = 0.1;
-/// Most logits of one case that parity compares: 256 MB in each process's file, and in this program for each of the two
-/// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
-const MOST_LOGITS: usize = 1 << 26;
-
 /// The part of a comparison that is known without its model.
 #[derive(Debug, Clone)]
 pub struct Draft {
@@ -214,15 +210,6 @@ impl Draft {
         }
     }
 
-    /// Positions that every sequence needs. Refuses prompts that exceed the model's context.
-    fn capacity(&self, given: &Given<'_>) -> Result<usize> {
-        let read = |prompt: &Prompt| self.context() + prompt.tokens.len();
-        for prompt in &given.prompts {
-            prompts::check_context(read(prompt), self.new_tokens, given.config)?;
-        }
-        Ok(given.prompts.iter().map(|prompt| read(prompt) + self.new_tokens).max().unwrap_or(self.new_tokens))
-    }
-
     /// What each worker is expected to take at its peak, in bytes. Of a GPU nothing is known.
     fn expected_memory(&self, config: &ModelConfig, sequences: (usize, usize)) -> BTreeMap<String, u64> {
         if self.request.is_on_gpu() {
@@ -233,20 +220,17 @@ impl Draft {
 
     /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
-        let (context, batch) = (self.context(), self.batch());
-        let capacity = self.capacity(&given)?;
-        let (sequences, available) = ((batch, capacity), given.available_memory);
+        let seed = self.request.seed.unwrap_or(given.drawn_seed);
+        let prompts = (given.prompts.clone(), self.new_tokens);
+        let work = work::resolve(&self.request, given.config, prompts, seed)?;
+        let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);
         self.check_fits(&given, sequences)?;
         let (schedule, groups, schedule_reason) =
             schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
         let expected_memory = self.expected_memory(given.config, sequences);
-        let seed = self.request.seed.unwrap_or(given.drawn_seed);
-        let work = (self.new_tokens, seed);
-        let denoise = denoise::resolve(&self.request, given.config, &given.prompts, work)?;
         let has_pilot =
             schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
-        let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, new_tokens, .. } =
-            self;
+        let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, .. } = self;
         // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
         let is_look = request.quick || suite.quick;
         Ok(Plan {
@@ -257,10 +241,7 @@ impl Draft {
             threads,
             cpus: given.cpus,
             jit: request.jit,
-            batch,
-            context,
-            prompt_last_only: batch * capacity * given.config.vocab_size > MOST_LOGITS,
-            new_tokens,
+            work,
             rounds,
             schedule,
             groups,
@@ -275,9 +256,6 @@ impl Draft {
             accept_noise: request.accept_noise || is_look,
             patience_s: request.patience_s,
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
-            decode: decode(&request, seed, denoise.is_some()),
-            denoise,
-            autoregressive: request.autoregressive,
             warmup: warmup(&request, iterations),
             varied: request.study.varied.clone(),
             text: given.text,
@@ -288,21 +266,8 @@ impl Draft {
             timeout_s: request.timeout_s,
             suite: suite_name,
             analysis: suite.analysis.split_whitespace().collect::<Vec<_>>().join(" "),
-            prompts: given.prompts,
             request,
         })
-    }
-}
-
-fn decode(request: &Request, seed: u64, denoises: bool) -> Decode {
-    if denoises {
-        // Tokens are drawn within a step, whatever the next one is fed.
-        return if request.decode == DecodeAsked::Forced { Decode::Forced } else { Decode::Greedy };
-    }
-    match (request.sampling.sampling(|| seed), request.decode) {
-        (Some(sampling), _) => Decode::Sampled(sampling),
-        (None, DecodeAsked::Forced) => Decode::Forced,
-        (None, DecodeAsked::Greedy) => Decode::Greedy,
     }
 }
 

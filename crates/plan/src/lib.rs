@@ -13,7 +13,6 @@ mod cells;
 pub mod chat;
 mod checks;
 mod columns;
-pub mod denoise;
 mod draft;
 mod failure;
 pub mod fit;
@@ -27,6 +26,7 @@ mod study;
 mod survived;
 pub mod sweep;
 mod switch;
+pub mod work;
 mod workers;
 
 pub use arms::{Arm, StudySettings};
@@ -34,7 +34,7 @@ pub use axes::{Axis, Setting, Settings};
 pub use draft::{Draft, Given, check};
 pub use failure::{Failure, Result};
 pub use kv_precision::KvPrecision;
-pub use plan::{Contender, Generation, Plan, Rounds, Schedule};
+pub use plan::{Contender, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
 pub use request::{
     DecodeAsked, DenoiseAsked, HugePages, KernelCache, PromptSource, Request, RoundsAsked, SamplingAsked,
@@ -42,3 +42,4 @@ pub use request::{
 };
 pub use study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use switch::Switch;
+pub use work::{Prompted, Work, WorkKind};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use bundle::Precision;
 use configs::Engine;
-use protocol::{Case, Decode, Denoise, DenoiseWork, GenerateWork, KvCache, MaskedCase, Output, Warmup, Work};
+use protocol::{KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{HugePages, KernelCache, KvPrecision, Prompt, Request, SliceAsked};
+use crate::{HugePages, KernelCache, KvPrecision, Request, SliceAsked, Work};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -114,16 +114,6 @@ impl Schedule {
     }
 }
 
-/// The way a plan's requests generate. Which metrics there are depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generation {
-    TokenByToken,
-    /// Requests for one token, which decode nothing.
-    OneToken,
-    /// Masked diffusion: a pass over all positions for each step.
-    Denoising,
-}
-
 /// New tokens of the untimed request before each timed one of a process that has waited. Chosen by measurement:
 /// `docs/measures.md`.
 const LEAD_IN: usize = 2;
@@ -141,14 +131,7 @@ pub struct Plan {
     /// CPUs that every worker may use; `null` if the system has no CPU affinity.
     pub cpus: Option<Vec<usize>>,
     pub jit: bool,
-    /// Number of sequences that are computed together.
-    pub batch: usize,
-    /// Tokens in the KV cache before each prompt.
-    pub context: usize,
-    /// Whether parity compares only the last position of each prompt, and every new token.
-    pub prompt_last_only: bool,
-    /// New tokens for each prompt.
-    pub new_tokens: usize,
+    pub work: Work,
     pub rounds: Rounds,
     #[serde(default)]
     pub schedule: Schedule,
@@ -179,13 +162,6 @@ pub struct Plan {
     pub patience_s: f64,
     /// Rounds in which models are also loaded from a cold page cache.
     pub cold_loads: usize,
-    pub decode: Decode,
-    /// How masks are filled in, of a model that generates by masked diffusion.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub denoise: Option<Denoise>,
-    /// Whether such a model's body is used as a decoder that goes token by token.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub autoregressive: bool,
     pub warmup: Warmup,
     /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
@@ -203,7 +179,6 @@ pub struct Plan {
     pub suite: Option<String>,
     /// The suite's analysis: what it shows, and what it does not.
     pub analysis: String,
-    pub prompts: Vec<Prompt>,
 }
 
 impl Schedule {
@@ -219,15 +194,6 @@ impl Plan {
         !protocol::gpus(&self.device).is_empty()
     }
 
-    /// The way requests generate.
-    pub fn generation(&self) -> Generation {
-        match self.denoise {
-            Some(_) => Generation::Denoising,
-            None if self.new_tokens <= 1 => Generation::OneToken,
-            None => Generation::TokenByToken,
-        }
-    }
-
     /// Number of groups that a contender takes part in.
     pub fn groups_of(&self, label: &str) -> usize {
         let of_label = self.groups.iter().filter(|group| group.iter().any(|member| member == label));
@@ -240,90 +206,10 @@ impl Plan {
         self.groups.first()?.first().map(String::as_str)
     }
 
-    /// The prompts of each case: one prompt, or a batch of rotations of it. Rotations differ in content and have the
-    /// same length.
-    pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {
-        let batch = |prompt: &Prompt| {
-            let rotated = |by: usize| {
-                let mut tokens = prompt.tokens.clone();
-                let length = tokens.len();
-                tokens.rotate_left(by % length);
-                tokens
-            };
-            (0..self.batch).map(rotated).collect()
-        };
-        self.prompts.iter().map(batch).collect()
-    }
-
-    /// The prompt's own tokens, repeated: the work does not depend on which tokens they are.
-    fn context_of(&self, prompt: &[u32]) -> Vec<u32> {
-        prompt.iter().copied().cycle().take(self.context).collect()
-    }
-
-    /// The work of requests, along an output for each case: what is fed, and what logits are taken along.
-    pub fn work(&self, kv_cache: KvCache, outputs: &[Output]) -> Work {
-        let cases = self.case_prompts().into_iter().zip(outputs);
-        match self.denoise {
-            Some(how) => Work::Denoise(DenoiseWork {
-                cases: cases
-                    .map(|(prompts, output)| MaskedCase {
-                        prompts,
-                        trace: output.tokens().to_vec(),
-                        unmasked: output.unmasked().to_vec(),
-                    })
-                    .collect(),
-                new_tokens: self.new_tokens,
-                forced: self.decode == Decode::Forced,
-                how,
-            }),
-            None => Work::Generate(GenerateWork {
-                cases: cases
-                    .map(|(prompts, output)| {
-                        let context = match self.context {
-                            0 => Vec::new(),
-                            _ => prompts.iter().map(|prompt| self.context_of(prompt)).collect(),
-                        };
-                        Case { context, prompts, trace: output.tokens().to_vec() }
-                    })
-                    .collect(),
-                new_tokens: self.new_tokens,
-                decode: self.decode,
-                kv_cache,
-            }),
-        }
-    }
-
-    /// The work of requests that feed themselves, by the most likely tokens, behind these prompts of each case.
-    pub fn own_work(&self, prompts: Vec<Vec<Vec<u32>>>) -> Work {
-        let (new_tokens, prompts) = (self.new_tokens, prompts.into_iter());
-        match self.denoise {
-            Some(how) => Work::Denoise(DenoiseWork {
-                cases: prompts.map(|prompts| MaskedCase { prompts, ..MaskedCase::default() }).collect(),
-                new_tokens,
-                forced: false,
-                how,
-            }),
-            None => Work::Generate(GenerateWork {
-                cases: prompts.map(|prompts| Case { prompts, ..Case::default() }).collect(),
-                new_tokens,
-                decode: Decode::Greedy,
-                kv_cache: KvCache::On,
-            }),
-        }
-    }
-
-    /// The prompt tokens with their context, `[case][batch][context + prompt tokens]`.
-    pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
-        let with_context = |prompt: Vec<u32>| [self.context_of(&prompt), prompt].concat();
-        let cases = self.case_prompts().into_iter();
-        cases.map(|rows| rows.into_iter().map(with_context).collect()).collect()
-    }
-
     /// New tokens of the untimed request before each timed one. On a CPU a context that is longer than that request does
     /// its work: it is computed right before the clock starts, and a lead-in would compute it twice.
     pub fn lead_in(&self, contender: &Contender) -> usize {
-        let prompt = self.prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
-        let context_leads = self.context > prompt + LEAD_IN && contender.kv_cache == KvCache::On;
+        let context_leads = self.work.has_longer_context(LEAD_IN) && contender.kv_cache == KvCache::On;
         if !self.schedule.has_turns() || (self.device == "cpu" && context_leads) {
             return 0;
         }
@@ -342,21 +228,6 @@ impl Plan {
         } else {
             None
         }
-    }
-
-    /// Marks of a request: a new token each or, of masked diffusion, a step.
-    pub fn marks(&self) -> usize {
-        self.denoise.map_or(self.new_tokens, |denoise| denoise.steps)
-    }
-
-    /// Number of positions of a case whose logits parity compares.
-    pub fn judged_positions(&self, case: usize) -> usize {
-        let before = if self.prompt_last_only || self.denoise.is_some() {
-            1
-        } else {
-            self.context + self.prompts[case].tokens.len()
-        };
-        before + self.new_tokens
     }
 
     /// The contender with this label.

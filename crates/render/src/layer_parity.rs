@@ -35,13 +35,11 @@ fn heading(report: &ParityReport) -> String {
         None => "without a reference".into(),
     };
     format!(
-        "{} on {}: {} {against}, {} prompt{} and {} new tokens each; * is beyond the tolerance",
+        "{} on {}: {} {against}, {}; * is beyond the tolerance",
         plan.model,
         report.environment.processor(&plan.device),
         plan.precision.name(),
-        plan.prompts.len(),
-        if plan.prompts.len() == 1 { "" } else { "s" },
-        plan.new_tokens,
+        plan.work.words(),
     )
 }
 
@@ -229,8 +227,8 @@ mod tests {
     #[test]
     fn a_layer_is_a_row_and_a_framework_a_column() {
         assert_snapshot!(table(&report(), &Screen::plain(100)), @r"
-        a-model on A Processor: f32 against right in f32, 1 prompt and 32 new tokens each; * is beyond the
-        tolerance
+        a-model on A Processor: f32 against right in f32, prompts of 16 tokens, 32 new tokens each; * is
+        beyond the tolerance
 
         ┌───────────────┬──────┬───────────────────┬───────────────────┬───────────────────┐
         │ Layer         ┆  RMS ┆             right ┆             wrong ┆              gone │

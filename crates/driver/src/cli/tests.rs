@@ -108,7 +108,7 @@ fn counts() -> Vec<(&'static str, usize)> {
         ("fairness rules", rules),
         ("published claims", claims),
         ("published ones", claims),
-        ("metrics × pairs", judge::Metric::tested(plan::Generation::TokenByToken).len()),
+        ("metrics × pairs", judge::Metric::tested(plan::WorkKind::TokenByToken).len()),
     ]
 }
 

@@ -1,8 +1,8 @@
 //! `photofinish denoise`: one framework fills in masks behind a prompt, by masked diffusion.
 
 use measure::resolve::drawn_seed;
-use plan::denoise::{check_prompt, mask_of};
 use plan::prompts;
+use plan::work::denoise::{check_prompt, mask_of};
 use plan::{Axis, Failure, Result};
 use protocol::{Answer, Denoise, DenoiseWork, Event, MaskedCase, Task, Work};
 use serde_json::json;

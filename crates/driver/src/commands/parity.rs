@@ -23,7 +23,7 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let started = OffsetDateTime::now_utc();
     let places = args.here.places.find()?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
-    if plan.denoise.is_some() {
+    if plan.work.generate().is_none() {
         return Err(Failure::usage(
             "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks \
              the logits of every step",

@@ -49,7 +49,7 @@ fn comparisons_and_generate_show_and_keep_what_the_model_is_fed() {
     let ran = installation.run(&format!("{COMPARE} --format json"));
     let report = ran.json();
     assert_eq!(report["plan"]["request"]["chat"], true);
-    let prompt = &report["plan"]["prompts"][0];
+    let prompt = &report["plan"]["work"]["generate"]["prompts"][0];
     assert_eq!((&prompt["text"], &prompt["tokens"]), (&"hello world".into(), &json!(TOKENS)));
     assert_eq!(prompt["chat"], "<s><u>hello world</u><a>");
     let told = "\"<s><u>hello world</u><a>\", 6 tokens: 1 2 5 6 3 4";

@@ -26,13 +26,15 @@ fn a_plan_has_the_values_of_the_run() {
     installation.run(&format!("{asked} --quiet")).exits(0);
     let ran = read(&installation.results().join("plan.json"));
     let plan = &planned["comparisons"][0]["plan"];
-    for value in
-        ["contenders", "threads", "batch", "context", "new_tokens", "rounds", "iterations", "device", "suite"]
-    {
+    let work = &ran["work"]["generate"];
+    for value in ["contenders", "threads", "rounds", "iterations", "device", "suite"] {
         assert_eq!(plan[value], ran[value], "{value}");
     }
+    for value in ["batch", "context", "new_tokens"] {
+        assert_eq!(plan[value], work[value], "{value}");
+    }
     assert_eq!(planned["request"], ran["request"]);
-    assert_eq!(plan["prompts"][0]["tokens"], array(&ran["prompts"][0]["tokens"]).len());
+    assert_eq!(plan["prompts"][0]["tokens"], array(&work["prompts"][0]["tokens"]).len());
 }
 
 #[test]

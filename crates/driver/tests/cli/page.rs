@@ -62,11 +62,11 @@ fn what_is_no_report_is_told_in_a_sentence() {
     let path = directory.to_str().unwrap();
     report(&installation, path).refused(&["not the results directory"]);
     for (text, told) in [
-        ("{\"schema\": 3}", "its schema is 3, and this program reads 4"),
+        ("{\"schema\": 3}", "its schema is 3, and this program reads 5"),
         ("{}", "no schema"),
         ("[1", "is not JSON"),
-        ("{\"schema\": 4}", "missing field `environment`"),
-        ("{\"schema\": 4, \"rows\": 7}", "invalid type"),
+        ("{\"schema\": 5}", "missing field `environment`"),
+        ("{\"schema\": 5, \"rows\": 7}", "invalid type"),
     ] {
         std::fs::write(directory.join("report.json"), text).unwrap();
         report(&installation, path).refused(&[told]);

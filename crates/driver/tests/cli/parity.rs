@@ -12,7 +12,7 @@ const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": nul
 
 fn rows(installation: &Installation, frameworks: &str, code: i32) -> Vec<Value> {
     let report = installation.json(code, &format!("parity --frameworks {frameworks}"));
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     array(&report["rows"]).to_vec()
 }
 
@@ -97,7 +97,7 @@ fn the_bundled_text_is_scored_where_there_is_a_tokenizer() {
 fn a_prompt_can_be_given_as_ids_and_mistakes_are_refused() {
     let installation = Installation::new().engine("one", &[LAYERS]);
     let report = installation.json(0, "parity --frameworks one --tokens 1,2,3 --new-tokens 2");
-    assert_eq!(report["plan"]["prompts"][0]["tokens"], serde_json::json!([1, 2, 3]));
+    assert_eq!(report["plan"]["work"]["generate"]["prompts"][0]["tokens"], serde_json::json!([1, 2, 3]));
     installation.refuses(&[
         ("parity --frameworks one --tokens 1,99", &["token id 99"]),
         ("parity --frameworks one --tokens 1 --prompt x", &["--prompt"]),

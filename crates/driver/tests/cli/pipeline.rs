@@ -292,7 +292,7 @@ fn weights_over_several_devices_are_a_column_each_and_one_prompt_at_several_leng
     assert_eq!(outcome(&report, "a").0, "measured");
     let (state, reason) = outcome(&report, "a on 2 devices");
     assert!(state == "unsupported" && reason.contains("not divided over devices (2 "), "{state}: {reason}");
-    let prompts = array(&report["plan"]["prompts"]).iter();
+    let prompts = array(&report["plan"]["work"]["generate"]["prompts"]).iter();
     let told: Vec<_> = prompts.map(|prompt| (&prompt["name"], array(&prompt["tokens"]).len())).collect();
     assert_eq!(told, [(&json!("4 tokens"), 4), (&json!("6 tokens"), 6)]);
     let two = "--frameworks a --prompt x --prompt y --prompt-lengths 4";

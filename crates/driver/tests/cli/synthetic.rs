@@ -15,7 +15,7 @@ fn a_synthetic_model_is_prepared_and_compared_like_any_other() {
     assert_eq!(report["model"]["name"], "synthetic-llama-tiny");
     assert_eq!(report["rows"][0]["state"], "measured");
     // Prompts are extended to a length without a tokenizer, too.
-    let tokens = report["plan"]["prompts"][0]["tokens"].as_array().unwrap();
+    let tokens = report["plan"]["work"]["generate"]["prompts"][0]["tokens"].as_array().unwrap();
     assert_eq!((tokens.len(), &tokens[..2]), (5, &[97.into(), 98.into()][..]));
     let bundles = std::fs::read_dir(installation.path("cache/photofinish/bundles")).unwrap().flatten();
     let names = bundles.map(|entry| entry.file_name().into_string().unwrap());

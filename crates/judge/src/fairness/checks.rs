@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use configs::TUNABLES;
-use protocol::{Build, Output};
+use protocol::Build;
 
 use super::{Judged, derived};
 use crate::memory;
@@ -53,11 +53,10 @@ pub(super) fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String>
 }
 
 pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let cases = judged.plan.prompts.len();
-    let batch = judged.plan.batch;
+    let work = &judged.plan.work;
+    let (cases, batch) = (work.cases(), work.batch());
     let fits = |iteration: &protocol::Iteration| {
-        iteration.cases.len() == cases
-            && iteration.cases.iter().all(|case| case.output.tokens().len() == batch)
+        iteration.cases.len() == cases && iteration.cases.iter().all(|sample| work.has_all_sequences(sample))
     };
     let is_answered = |run: &Run| {
         let iterations = run.iterations();
@@ -69,9 +68,7 @@ pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
 }
 
 pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let (asked, steps) = (judged.plan.new_tokens, judged.plan.denoise.map(|denoise| denoise.steps));
-    // A mark for each token, or for each step.
-    let parts = steps.unwrap_or(asked);
+    let work = &judged.plan.work;
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().len();
         let due = judged.iterations_due(run.round);
@@ -80,18 +77,10 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
         if !(1..=groups).any(|groups| iterations == groups * due) {
             return Some(format!("it did {iterations} of {due} iterations"));
         }
-        let mut short = run.requests().map(|(_, case)| case).filter(|case| {
-            let passes = match &case.output {
-                Output::Tokens(_) => None,
-                Output::Steps(steps) => Some(steps.passes_ns.len()),
-            };
-            case.marks_ns.len() != parts
-                || passes != steps
-                || case.output.tokens().iter().any(|tokens| tokens.len() != asked)
-        });
-        short.next().map(|case| {
-            let what = if steps.is_some() { "steps" } else { "tokens" };
-            format!("an iteration made {} of {parts} {what}", case.marks_ns.len())
+        let mut requests = run.requests().map(|(_, sample)| sample);
+        requests.find(|sample| !work.is_done(sample)).map(|sample| {
+            let (made, asked) = (sample.marks_ns.len(), work.marks());
+            format!("an iteration made {made} of {asked} {}s", work.mark_noun())
         })
     })
 }
@@ -247,7 +236,7 @@ fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
     let turns = |run: &Run| {
         let count = run.turns.iter().filter(|turn| turn.stands).count();
         // The anchor has its turns in every group that was measured.
-        let due = judged.iterations_due(run.round) * judged.plan.prompts.len();
+        let due = judged.iterations_due(run.round) * judged.plan.work.cases();
         if judged.plan.groups_of(&run.framework) > 1 && due > 0 && count % due == 0 {
             count.min(due)
         } else {

@@ -109,7 +109,7 @@ fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Opti
     let gaps = sample.marks_ns.gaps().sum::<u64>() as f64;
     let (saw, told, allowed) = match turn.seen_ns.as_slice() {
         [whole] => {
-            if plan.context > 0 || plan.device != "cpu" {
+            if plan.work.has_context() || plan.device != "cpu" {
                 return None;
             }
             let each = gaps / sample.marks_ns.gaps().len().max(1) as f64;
@@ -142,7 +142,7 @@ fn start(plan: &Plan, run: &Run) -> Option<String> {
     let first = || {
         let own = run.cold_start()?.marks_ns.end() as f64;
         // The context of the request is computed before it, untimed.
-        (plan.context == 0).then(|| apart("its first request took", own, cold - loaded))?
+        (!plan.work.has_context()).then(|| apart("its first request took", own, cold - loaded))?
     };
     load.or_else(first)
 }

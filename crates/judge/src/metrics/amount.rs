@@ -1,6 +1,6 @@
 //! Differences in words: how much better one contender is, and between which bounds that is.
 
-use super::table::Metric;
+use super::Metric;
 use super::told::Amount;
 
 /// From here on a difference is told as a factor.

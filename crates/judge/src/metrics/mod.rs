@@ -9,7 +9,6 @@ mod process;
 mod steps;
 mod table;
 mod told;
-mod work;
 
 use std::ops::Range;
 
@@ -17,15 +16,15 @@ use strum::EnumMessage;
 
 use facts::evidence::Evidence;
 use facts::run::Run;
-use plan::{Generation, Plan};
+use plan::{Plan, WorkKind};
 use protocol::Sample;
 
+pub use crate::metric::Metric;
+use crate::work::Selection;
+pub use crate::work::Size;
 pub use amount::{TELLING, detectable};
 use table::ENTRIES;
-pub use table::Metric;
 use told::{Amount, Told};
-use work::Kind;
-pub use work::Work;
 
 /// The definition of one metric.
 struct Entry {
@@ -68,7 +67,7 @@ enum Source {
     /// The highest figure of its requests.
     Peak(OfRequest),
     /// A value that the process has once.
-    Reading(fn(&Run, Work) -> Option<f64>),
+    Reading(fn(&Run, Size) -> Option<f64>),
     /// The figure of the first metric divided by that of the second.
     Quotient(Metric, Metric),
 }
@@ -79,7 +78,7 @@ type OfRequest = fn(&Request<'_>) -> Option<f64>;
 /// One measured request.
 struct Request<'a> {
     sample: &'a Sample,
-    work: Work,
+    size: Size,
 }
 
 impl Request<'_> {
@@ -203,8 +202,8 @@ impl Metric {
 
     /// The metric of which this is another form, and whose verdict it shares: one is a constant divided by the other, or
     /// a multiple of it.
-    pub fn follows(self, generation: Generation) -> Option<Metric> {
-        Kind::new(generation).followed_by(self)
+    pub fn follows(self, kind: WorkKind) -> Option<Metric> {
+        Selection::new(kind).followed_by(self)
     }
 
     /// Whether it is the mean over requests.
@@ -218,10 +217,10 @@ impl Metric {
     }
 
     /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
-    pub fn tested(generation: Generation) -> Vec<Metric> {
+    pub fn tested(kind: WorkKind) -> Vec<Metric> {
         let is_tested = |metric: &Metric| metric.entry().in_table || metric.entry().error_share > 0.0;
         let mut tested: Vec<Metric> =
-            Metric::ALL.into_iter().filter(is_tested).map(|metric| metric.replaced(generation)).collect();
+            Metric::ALL.into_iter().filter(is_tested).map(|metric| metric.replaced(kind)).collect();
         tested.sort_unstable();
         tested.dedup();
         tested
@@ -229,62 +228,73 @@ impl Metric {
 
     /// Share of the table's error rate that the verdicts on a tested metric have together. Only ratios of shares count:
     /// where requests are of one kind, some metrics follow others and need none.
-    pub fn error_share(self, generation: Generation) -> f64 {
-        if self.follows(generation).is_some() {
+    pub fn error_share(self, kind: WorkKind) -> f64 {
+        if self.follows(kind).is_some() {
             return 0.0;
         }
-        let takes_its_place = |metric: &Metric| metric.replaced(generation) == self;
+        let takes_its_place = |metric: &Metric| metric.replaced(kind) == self;
         let shares = Metric::ALL.into_iter().filter(takes_its_place).map(|metric| metric.entry().error_share);
         shares.fold(0.0, f64::max)
     }
 
     /// What people ask of speed, in the order of the answer: which decodes fastest, which returns the first token
     /// soonest, which completes whole requests soonest.
-    pub fn questions(generation: Generation) -> Vec<Metric> {
-        let deciding = Metric::deciding(generation);
+    pub fn questions(kind: WorkKind) -> Vec<Metric> {
+        let deciding = Metric::deciding(kind);
         let further = [Metric::FirstToken, Metric::Total];
-        let is_asked = |metric: &Metric| metric.error_share(generation) > 0.0;
+        let is_asked = |metric: &Metric| *metric != deciding && metric.error_share(kind) > 0.0;
         [deciding].into_iter().chain(further.into_iter().filter(is_asked)).collect()
     }
 
     /// The metrics of the main table.
-    pub fn in_table(generation: Generation) -> [Metric; IN_TABLE] {
-        Metric::TABLE.map(|metric| metric.in_tables(generation))
+    pub fn in_table(kind: WorkKind) -> Vec<Metric> {
+        Metric::in_places_of(&Metric::TABLE, kind)
     }
 
     /// The metrics that are also given for each prompt alone.
-    pub fn of_a_prompt(generation: Generation) -> [Metric; OF_A_PROMPT] {
-        Metric::OF_A_PROMPT.map(|metric| metric.in_tables(generation))
+    pub fn of_a_prompt(kind: WorkKind) -> Vec<Metric> {
+        Metric::in_places_of(&Metric::OF_A_PROMPT, kind)
+    }
+
+    /// The metrics in the places of these in tables, each once.
+    fn in_places_of(metrics: &[Metric], kind: WorkKind) -> Vec<Metric> {
+        let mut found = Vec::new();
+        for metric in metrics.iter().map(|metric| metric.in_tables(kind)) {
+            if !found.contains(&metric) {
+                found.push(metric);
+            }
+        }
+        found
     }
 
     /// Every metric that such requests can have.
-    pub fn all(generation: Generation) -> Vec<Metric> {
-        let absent = Kind::new(generation).absent;
+    pub fn all(kind: WorkKind) -> Vec<Metric> {
+        let absent = Selection::new(kind).absent;
         Metric::ALL.into_iter().filter(|metric| !absent.contains(metric)).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one that people ask for most. Of those in the table, its
     /// differences are the smallest.
-    pub fn deciding(generation: Generation) -> Metric {
+    pub fn deciding(kind: WorkKind) -> Metric {
         let deciding = Metric::ALL.into_iter().find(|metric| metric.entry().decides);
-        deciding.unwrap_or(Metric::Throughput).replaced(generation)
+        deciding.unwrap_or(Metric::Throughput).replaced(kind)
     }
 
     /// The metric in its place.
-    fn replaced(self, generation: Generation) -> Metric {
-        Kind::new(generation).in_place_of(self)
+    fn replaced(self, kind: WorkKind) -> Metric {
+        Selection::new(kind).in_place_of(self)
     }
 
     /// The metric in its place in tables.
-    fn in_tables(self, generation: Generation) -> Metric {
-        if Kind::new(generation).replaces_in_tables { self.replaced(generation) } else { self }
+    fn in_tables(self, kind: WorkKind) -> Metric {
+        if Selection::new(kind).replaces_in_tables { self.replaced(kind) } else { self }
     }
 
     /// The figure of one request, in the metric's unit. `None` for a metric that requests do not have, and for too few
     /// samples.
-    pub fn of_request(self, sample: &Sample, work: Work) -> Option<f64> {
+    pub fn of_request(self, sample: &Sample, size: Size) -> Option<f64> {
         match self.entry().source {
-            Source::Mean(figure) | Source::Peak(figure) => figure(&Request { sample, work }),
+            Source::Mean(figure) | Source::Peak(figure) => figure(&Request { sample, size }),
             Source::Percentile(_) | Source::Reading(_) | Source::Quotient(..) => None,
         }
     }
@@ -302,7 +312,7 @@ pub fn words(key: &str) -> String {
 /// or a turn cancels. Where groups do, figures of every group are shifted, so that the anchor has the same in all:
 /// contenders of two groups are compared by way of it.
 pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
-    by_round_of(metric, 0..plan.prompts.len(), plan, evidence, label)
+    by_round_of(metric, 0..plan.work.cases(), plan, evidence, label)
 }
 
 /// The same of the requests of these prompts alone.
@@ -324,7 +334,7 @@ pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str)
         return by_round(metric, plan, evidence, label);
     }
     let is_quiet = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
-    let cases = 0..plan.prompts.len();
+    let cases = 0..plan.work.cases();
     of_rounds(evidence, label, |run| {
         process::figure(metric, &cases, plan, evidence, run).filter(|_| is_quiet(run))
     })

@@ -6,7 +6,7 @@ use std::ops::Range;
 use plan::Plan;
 use statistics::quantile;
 
-use super::{Metric, OfRequest, Request, Source, Work};
+use super::{Metric, OfRequest, Request, Size, Source};
 use facts::evidence::Evidence;
 use facts::run::{Run, Turn};
 
@@ -21,7 +21,7 @@ pub(super) fn figure(
 ) -> Option<f64> {
     let round = |of_request| Round::new(of_request, cases, plan, evidence, run);
     match metric.entry().source {
-        Source::Reading(reading) => reading(run, Work { batch: plan.batch, prompt_tokens: 0 }),
+        Source::Reading(reading) => reading(run, Size { batch: plan.work.batch(), prompt_tokens: 0 }),
         Source::Quotient(above, below) => {
             let of = |metric| figure(metric, cases, plan, evidence, run);
             Some(of(above)? / of(below)?).filter(|figure| figure.is_finite())
@@ -67,8 +67,8 @@ impl Round {
         };
         let members: Vec<&Run> = evidence.runs.iter().filter(takes_turns).collect();
         let value = |turn: &Turn| {
-            let work = Work::request(plan, turn.sample.case);
-            Some(((turn.sample.case, turn.block), of_request(&Request { sample: &turn.sample, work })?))
+            let size = Size::request(plan, turn.sample.case);
+            Some(((turn.sample.case, turn.block), of_request(&Request { sample: &turn.sample, size })?))
         };
         let counts = |turn: &&Turn| turn.stands && cases.contains(&turn.sample.case);
         let figures =

@@ -1,67 +1,13 @@
-//! The one table of metrics. To add a metric, add a variant and its entry here, and define it in `docs/measures.md`;
+//! The one table of metrics. To add a metric, add a variant to [`Metric`] and its entry here, and define it in `docs/measures.md`;
 //! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its definition
 //! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
 use facts::run::Run;
-use serde::{Deserialize, Serialize};
 
 use super::steps::Steps;
 use super::told::{Amount, Told};
 use super::{Entry, Request, Source};
-
-/// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumMessage,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Load begins → weights resident, seconds.
-    Load,
-    /// First request after load → its first token, milliseconds.
-    ColdStart,
-    /// Decode time ÷ decoded tokens of one sequence after warm-up, mean over requests, milliseconds.
-    Latency,
-    /// Decoded tokens ÷ decode time, mean over requests, tokens per second.
-    Throughput,
-    /// Highest resident set up to the last sample, on a GPU highest memory held there, gigabytes (10⁹ bytes).
-    PeakMemory,
-    /// Spawn → runtime initialised, milliseconds.
-    Startup,
-    /// Spawn → first token, milliseconds.
-    SpawnToFirstToken,
-    /// First request after load → its last token, seconds.
-    FirstRequest,
-    /// Spawn → last token of the first request, seconds.
-    FirstAnswer,
-    /// Warm request → first token, mean over requests, milliseconds.
-    FirstToken,
-    /// Prompt tokens ÷ time to first token, mean over requests, tokens per second.
-    PrefillThroughput,
-    /// Median gap between successive tokens of a process, milliseconds.
-    LatencyP50,
-    /// 90th percentile of a process's gaps, milliseconds.
-    LatencyP90,
-    /// 95th percentile of a process's gaps, milliseconds.
-    LatencyP95,
-    /// 99th percentile of a process's gaps, milliseconds.
-    LatencyP99,
-    /// Warm request → last token, mean over requests, milliseconds.
-    Total,
-    /// Throughput of the fastest request, tokens per second.
-    PeakThroughput,
-    /// Throughput ÷ peak memory, tokens per second and gigabyte.
-    Efficiency,
-    /// Peak memory ÷ sequences of the batch, megabytes (10⁶ bytes).
-    MemoryPerSequence,
-    /// Masked diffusion: warm request ÷ its steps, milliseconds.
-    StepTime,
-    /// Masked diffusion: new tokens ÷ time of the request, tokens per second.
-    DenoisingThroughput,
-    /// Masked diffusion: steps ÷ time of the request, per second.
-    StepsPerSecond,
-    /// Masked diffusion: share of a request's time in which tokens are chosen and not computed, percent.
-    SamplerShare,
-}
+use crate::metric::Metric;
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
 const fn entry(metric: Metric, source: Source) -> Entry {
@@ -239,7 +185,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             Metric::PrefillThroughput,
             Source::Mean(|request| {
                 let seconds = request.sample.marks_ns.first() as f64 / 1e9;
-                (seconds > 0.0).then(|| request.work.prompt_tokens as f64 / seconds)
+                (seconds > 0.0).then(|| request.size.prompt_tokens as f64 / seconds)
             }),
         )
     },
@@ -309,7 +255,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         amount: Amount::Less,
         ..entry(
             Metric::MemoryPerSequence,
-            Source::Reading(|run, work| Some(run.peak_bytes()? as f64 / 1e6 / work.batch.max(1) as f64)),
+            Source::Reading(|run, size| Some(run.peak_bytes()? as f64 / 1e6 / size.batch.max(1) as f64)),
         )
     },
     Entry {
@@ -366,7 +312,7 @@ pub(super) const ENTRIES: &[Entry] = &[
 
 /// Tokens of all sequences together per second of decoding.
 fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
-    Some(request.work.batch as f64 * 1e9 / request.mean_gap_ns()?)
+    Some(request.size.batch as f64 * 1e9 / request.mean_gap_ns()?)
 }
 
 /// Seconds to the last mark of the first request, of which the first came after so many nanoseconds; `None` where the

@@ -3,7 +3,7 @@ use protocol::{Event, Marks, Output};
 
 use super::*;
 use facts::testing;
-use plan::Generation::{Denoising, OneToken, TokenByToken};
+use plan::WorkKind::{Denoising, OneToken, TokenByToken};
 
 fn case(first_ms: u64, gaps_ms: &[u64]) -> Sample {
     let gaps_ns = gaps_ms.iter().map(|ms| ms * 1_000_000);
@@ -119,19 +119,19 @@ fn a_metric_is_known_by_its_key_and_by_its_words_however_they_are_joined() {
 #[test]
 fn what_is_tested_depends_on_what_requests_do() {
     use Metric::{ColdStart, FirstToken, Load, PeakMemory, PrefillThroughput, Throughput, Total};
-    let by_itself = |generation| {
-        let mut tested = Metric::tested(generation);
-        tested.retain(|metric| metric.follows(generation).is_none());
+    let by_itself = |kind| {
+        let mut tested = Metric::tested(kind);
+        tested.retain(|metric| metric.follows(kind).is_none());
         tested
     };
     assert_eq!(by_itself(TokenByToken), [Load, ColdStart, Throughput, PeakMemory, FirstToken, Total]);
     assert_eq!(by_itself(OneToken), [Load, ColdStart, PeakMemory, PrefillThroughput]);
     assert_eq!(by_itself(Denoising), [Load, ColdStart, PeakMemory, Metric::DenoisingThroughput]);
-    for generation in [TokenByToken, OneToken, Denoising] {
-        let deciding = Metric::deciding(generation);
-        assert_eq!(Metric::questions(generation)[0], deciding);
-        let shares = Metric::tested(generation).into_iter().map(|metric| metric.error_share(generation));
-        assert!(shares.fold(0.0, f64::max) == deciding.error_share(generation), "{generation:?}");
+    for kind in [TokenByToken, OneToken, Denoising] {
+        let deciding = Metric::deciding(kind);
+        assert_eq!(Metric::questions(kind)[0], deciding);
+        let shares = Metric::tested(kind).into_iter().map(|metric| metric.error_share(kind));
+        assert!(shares.fold(0.0, f64::max) == deciding.error_share(kind), "{kind:?}");
     }
     assert_eq!(Metric::questions(TokenByToken), [Throughput, FirstToken, Total]);
     assert_eq!(Metric::ALL.iter().filter(|metric| metric.entry().decides).count(), 1);
@@ -151,17 +151,17 @@ fn denoised() -> Sample {
 
 #[test]
 fn a_request_of_masked_diffusion_has_steps_in_place_of_gaps() {
-    let work = Work { batch: 2, prompt_tokens: 8 };
-    let of = |metric: Metric| metric.of_request(&denoised(), work);
+    let size = Size { batch: 2, prompt_tokens: 8 };
+    let of = |metric: Metric| metric.of_request(&denoised(), size);
     assert_eq!((of(Metric::StepTime), of(Metric::Total)), (Some(30.0), Some(90.0)));
     assert!((of(Metric::DenoisingThroughput).unwrap() - 12.0 / 0.09).abs() < 1e-9);
     assert!((of(Metric::StepsPerSecond).unwrap() - 3.0 / 0.09).abs() < 1e-9);
     assert!((of(Metric::SamplerShare).unwrap() - 10.0).abs() < 1e-9);
     let paused = Sample { lead_in: vec![1], ..denoised() };
-    assert_eq!(Metric::StepTime.of_request(&paused, work), Some(25.0), "without the step after a pause");
-    assert_eq!(Metric::Total.of_request(&paused, work), Some(90.0));
-    assert_eq!(Metric::StepTime.of_request(&case(30, &[20, 40]), work), None, "it went token by token");
-    assert_eq!(Metric::Load.of_request(&denoised(), work), None, "a process has it once");
+    assert_eq!(Metric::StepTime.of_request(&paused, size), Some(25.0), "without the step after a pause");
+    assert_eq!(Metric::Total.of_request(&paused, size), Some(90.0));
+    assert_eq!(Metric::StepTime.of_request(&case(30, &[20, 40]), size), None, "it went token by token");
+    assert_eq!(Metric::Load.of_request(&denoised(), size), None, "a process has it once");
 }
 
 #[test]

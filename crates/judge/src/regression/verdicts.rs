@@ -1,15 +1,14 @@
 //! Turns the figures of two runs into verdicts, metric by metric.
 
-use history::{Case, Figure, Record};
-use plan::Generation;
+use history::{Figure, Record};
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 
 pub use super::finding::{Finding, Verdict, interval_words, percent};
 use super::machine::Speed;
 use super::pairing::Pair;
 use super::thresholds::{ALL, Thresholds};
-use crate::case;
 use crate::metrics::Metric;
+use crate::{case, work};
 
 /// The limits that changes are compared with.
 pub struct Bar<'a> {
@@ -28,20 +27,11 @@ pub struct Subject<'a> {
     current: Option<&'a Figure>,
 }
 
-/// The way that the requests of a case generated.
-fn generation(case: &Case) -> Generation {
-    match case.steps {
-        Some(_) => Generation::Denoising,
-        None if case.new_tokens <= 1 => Generation::OneToken,
-        None => Generation::TokenByToken,
-    }
-}
-
 /// The metrics to judge in a pair: the requested ones, or those of the table, if either run has them.
 pub fn subjects<'a>(pair: Pair<'a>, asked: &[String]) -> Vec<Subject<'a>> {
     let name = |metric: &Metric| metric.name().to_owned();
     let names: Vec<String> = match asked {
-        [] => Metric::tested(generation(&pair.current.case)).iter().map(name).collect(),
+        [] => Metric::tested(work::kind(&pair.current.case)).iter().map(name).collect(),
         asked if asked.iter().any(|asked| asked == ALL) => Metric::ALL.iter().map(name).collect(),
         asked => asked.to_vec(),
     };
@@ -141,8 +131,8 @@ fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar
     let place = |finding: &Finding| (finding.framework.clone(), finding.case.clone());
     let told: Vec<_> = findings.iter().filter(regressed).map(|f| (f.metric.clone(), place(f))).collect();
     for (finding, subject) in findings.iter_mut().zip(subjects) {
-        let generation = generation(&subject.pair.current.case);
-        let leads = Metric::parse(&finding.metric).and_then(|metric| metric.follows(generation));
+        let kind = work::kind(&subject.pair.current.case);
+        let leads = Metric::parse(&finding.metric).and_then(|metric| metric.follows(kind));
         let leads = leads.map(|leads| leads.name().to_owned());
         finding.follows = leads.filter(|leads| {
             finding.verdict == Verdict::Regression && told.contains(&(leads.clone(), place(finding)))

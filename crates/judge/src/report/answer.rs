@@ -42,7 +42,7 @@ const MOST: usize = 3;
 /// The pairs with a verdict whose ratio depends on the state of the machine, with the ratio at both ends: where one is
 /// the best, its own.
 fn by_state(report: &Report) -> Option<String> {
-    let deciding = Metric::deciding(report.plan.generation());
+    let deciding = Metric::deciding(report.plan.work.kind());
     let best = Standing::new(report, deciding).best();
     let is_decided = |dependence: &&Dependence| {
         let labels = [&dependence.a, &dependence.b];
@@ -65,11 +65,11 @@ fn by_state(report: &Report) -> Option<String> {
 /// The verdicts on every question of speed, in one sentence. Where one contender is the best in all of them it says so,
 /// with the differences in the first.
 fn speed(report: &Report) -> String {
-    let generation = report.plan.generation();
+    let kind = report.plan.work.kind();
     // The deciding question is always answered: without a comparison it has no verdict, and says so.
     let is_asked =
-        |asked: &Standing<'_>| asked.metric == Metric::deciding(generation) || !asked.compared.is_empty();
-    let questions = Metric::questions(generation).into_iter().map(|metric| Standing::new(report, metric));
+        |asked: &Standing<'_>| asked.metric == Metric::deciding(kind) || !asked.compared.is_empty();
+    let questions = Metric::questions(kind).into_iter().map(|metric| Standing::new(report, metric));
     let questions: Vec<Standing<'_>> = questions.filter(is_asked).collect();
     let best: Option<Vec<&str>> = questions.iter().map(Standing::best).collect();
     if let (Some(best), [first, ..]) = (best, questions.as_slice())
@@ -93,7 +93,7 @@ pub(super) fn next(report: &Report) -> Option<String> {
     if compared < 2 || report.interrupted || report.noise().is_some() {
         return None;
     }
-    let speed = Standing::new(report, Metric::deciding(report.plan.generation()));
+    let speed = Standing::new(report, Metric::deciding(report.plan.work.kind()));
     if rounds(report) < MIN_ROUNDS {
         let how = if report.plan.request.quick {
             "leave out `--quick`".into()
@@ -284,7 +284,7 @@ fn listed<S: AsRef<str>>(names: &[S]) -> String {
 }
 
 fn figure_of(report: &Report, row: &Row) -> String {
-    let metric = Metric::deciding(report.plan.generation());
+    let metric = Metric::deciding(report.plan.work.kind());
     row.typical(metric)
         .map_or_else(|| "no figure".into(), |value| format!("{} {}", number(value), metric.unit()))
 }
@@ -298,7 +298,7 @@ fn first_look(report: &Report, compared: &[&Row]) -> String {
 }
 
 fn alone(report: &Report, only: &Row) -> String {
-    let metric = Metric::deciding(report.plan.generation());
+    let metric = Metric::deciding(report.plan.work.kind());
     let others = match left_out(report) {
         Some(reasons) => format!(" {reasons}"),
         None => String::new(),

@@ -57,10 +57,8 @@ fn blocks(report: &Report) -> Option<String> {
 fn slices(report: &Report) -> Option<String> {
     Some(match report.slices.as_ref()? {
         Slices::Tokens { tokens, lead_in } => {
-            let (what, figures) = match report.plan.denoise {
-                Some(_) => ("step", "step times"),
-                None => ("token", "decoding"),
-            };
+            let what = report.plan.work.mark_noun();
+            let figures = if report.plan.work.denoise().is_some() { "step times" } else { "decoding" };
             let first = if *lead_in == 1 { what.to_owned() } else { format!("{lead_in} {what}s") };
             let verb = if *lead_in == 1 { "counts" } else { "count" };
             format!(
@@ -79,7 +77,7 @@ fn components(report: &Report) -> Option<String> {
         Some(format!("{} {within:.1} %, {between:.1} %", row.framework))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
-    let metric = Metric::deciding(report.plan.generation()).words();
+    let metric = Metric::deciding(report.plan.work.kind()).words();
     (!known.is_empty()).then(|| {
         format!(
             "{metric} varies from request to request and from process to process by: {}",

@@ -247,13 +247,7 @@ fn libraries(report: &Report) -> Option<String> {
 
 pub(super) fn heading(report: &Report) -> String {
     let plan = &report.plan;
-    let prompts: Vec<String> = plan.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
-    let tokens = format!("prompts of {} tokens, {} new tokens each", prompts.join(" and "), plan.new_tokens);
-    let steps = plan.denoise.map_or_else(String::new, |denoise| {
-        format!(" in {} steps ({})", denoise.steps, denoise.algorithm.name())
-    });
-    let tokens = tokens + &steps;
-    let batch = if plan.batch > 1 { format!(", batch {}", plan.batch) } else { String::new() };
+    let requests = plan.work.words();
     let asked = plan.contenders.iter().find_map(|contender| contender.kv_precision);
     let cache = asked
         .filter(|asked| !asked.is_auto())
@@ -278,7 +272,7 @@ pub(super) fn heading(report: &Report) -> String {
     };
     let schedule = effort::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     format!(
-        "{} on {} with {}: {tokens}{batch}{cache}{kernels}, {}{why}{schedule}",
+        "{} on {} with {}: {requests}{cache}{kernels}, {}{why}{schedule}",
         plan.model,
         report.environment.processor(&plan.device),
         count(plan.threads, "thread"),

@@ -125,7 +125,7 @@ impl Hybrid {
         };
         if let ([Some(prefill), Some(decode)], None) = (parts, &hybrid.alone) {
             let copy = hybrid.hand_over.as_ref().map_or(0.0, |hand_over| hand_over.ms);
-            hybrid.figures = figures(row, prefill, decode, copy, plan.new_tokens);
+            hybrid.figures = figures(row, prefill, decode, copy, plan.work.marks());
             hybrid.memory = memory(row, prefill, decode, evidence);
             let better = match (prefill.typical(Metric::Total), decode.typical(Metric::Total)) {
                 (Some(one), Some(other)) if one < other => prefill,

@@ -20,7 +20,7 @@ use facts::text::TextScore;
 use plan::{Contender, Plan};
 
 /// Version of the JSON.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Reads `parity.json` back. The error is one sentence.
 pub fn read(value: Value) -> Result<ParityReport, String> {
@@ -97,7 +97,7 @@ impl ParityReport {
         let governor = environment.governor.as_deref();
         let row = |(contender, found): (&Contender, Found)| {
             let runs: Vec<&Run> = evidence.complete(&contender.label).collect();
-            let variation = Variation::new(&runs, plan.batch, &evidence.probes, governor);
+            let variation = Variation::new(&runs, plan.work.batch(), &evidence.probes, governor);
             ParityRow::new(contender, found, variation)
         };
         let rows: Vec<ParityRow> = plan.contenders.iter().zip(findings.contenders).map(row).collect();

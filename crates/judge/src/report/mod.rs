@@ -43,7 +43,7 @@ pub use row::{Energy, Kind, Loads, Requested, Row, State, titled};
 use prompts::PromptFigures;
 
 /// Version of the JSON, and of the other files of a results directory.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// Refuses a file of another version in one sentence.
 pub fn check_schema(value: &Value) -> Result<(), String> {
@@ -181,7 +181,7 @@ const SHOWN_EXCESS: f64 = 0.10;
 impl Report {
     /// The metrics of the table, in its order: the first request too where it took noticeably longer than later ones.
     pub fn table_metrics(&self) -> Vec<Metric> {
-        let mut metrics = Metric::in_table(self.plan.generation()).to_vec();
+        let mut metrics = Metric::in_table(self.plan.work.kind()).to_vec();
         let is_shown = |row: &Row| row.first_request_excess.is_some_and(|excess| excess > SHOWN_EXCESS);
         if self.rows.iter().any(is_shown)
             && let Some(cold) = metrics.iter().position(|&metric| metric == Metric::ColdStart)

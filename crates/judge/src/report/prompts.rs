@@ -27,20 +27,20 @@ pub struct PromptRow {
 
 /// The figures of every prompt, in the order of the plan.
 pub fn prompts(plan: &Plan, evidence: &Evidence) -> Vec<PromptFigures> {
-    let of_prompt = |(case, prompt): (usize, &plan::Prompt)| {
+    let of_case = |case: usize| {
         let figures = |label: &str| {
             let values = |metric| metrics::by_round_of(metric, case..case + 1, plan, evidence, label);
-            let of_a_prompt = Metric::of_a_prompt(plan.generation()).into_iter();
+            let of_a_prompt = Metric::of_a_prompt(plan.work.kind()).into_iter();
             of_a_prompt.map(|metric| Figure::new(metric, values(metric), Vec::new())).collect()
         };
         let of_contender = |label: &String| PromptRow { framework: label.clone(), metrics: figures(label) };
         PromptFigures {
-            name: prompt.name.clone(),
-            tokens: prompt.tokens.len(),
+            name: plan.work.case_name(case).to_owned(),
+            tokens: plan.work.case_tokens(case),
             rows: plan.contenders.iter().map(|contender| of_contender(&contender.label)).collect(),
         }
     };
-    plan.prompts.iter().enumerate().map(of_prompt).collect()
+    (0..plan.work.cases()).map(of_case).collect()
 }
 
 #[cfg(test)]
@@ -67,11 +67,9 @@ mod tests {
 
     #[test]
     fn each_prompt_has_the_figures_of_its_own_samples() {
-        let plan = Plan {
-            prompts: vec![prompt("short", 4), prompt("long", 16)],
-            batch: 2,
-            ..testing::plan(&["a", "absent"])
-        };
+        let mut plan = testing::plan(&["a", "absent"]);
+        let prompted = testing::prompted(&mut plan);
+        (prompted.prompts, prompted.batch) = (vec![prompt("short", 4), prompt("long", 16)], 2);
         let evidence =
             Evidence { runs: vec![process("a", 0), process("a", 1)], rounds: 2, ..Evidence::default() };
         let found = prompts(&plan, &evidence);

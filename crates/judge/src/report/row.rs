@@ -154,7 +154,7 @@ impl Row {
                     .filter(|stored| !stored.eq_ignore_ascii_case(contender.precision.name())),
             },
             rounds: complete.len(),
-            metrics: Metric::all(plan.generation())
+            metrics: Metric::all(plan.work.kind())
                 .into_iter()
                 .map(|metric| Figure::of_row(metric, plan, evidence, label))
                 .collect(),
@@ -216,8 +216,8 @@ impl Row {
             (state, _) if !state.has_figures() => state.words().into(),
             (_, None) => "not checked".into(),
             (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
-            (_, Some(agreement)) if agreement.max_abs == 0.0 => "ok, Δ = 0".into(),
-            (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs),
+            (_, Some(agreement)) if agreement.max_abs() == 0.0 => "ok, Δ = 0".into(),
+            (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),
         }
     }
 }
@@ -323,7 +323,7 @@ fn agreement(complete: &[&Run]) -> Option<Agreement> {
 }
 
 fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
-    let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs);
+    let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs());
     let (a, b) = (rank(a), rank(b));
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
@@ -359,7 +359,8 @@ fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Lo
 
 fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
     let of_run = |run: &&Run| {
-        let tokens = (run.all_requests().len() * plan.new_tokens * plan.batch) as f64;
+        let of_request = plan.work.prompted()?.new_tokens * plan.work.batch();
+        let tokens = (run.all_requests().len() * of_request) as f64;
         Some(run.usage()?.energy.as_ref()?.joules / tokens)
     };
     let joules: Vec<f64> = complete.iter().filter_map(of_run).collect();

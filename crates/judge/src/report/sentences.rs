@@ -74,10 +74,10 @@ fn reasons(report: &Report) -> Vec<String> {
 /// The deciding metric for every pair; for the others the best contender against each of the rest. A metric that
 /// follows another, as latency follows throughput, stays in the JSON.
 fn told(report: &Report) -> Vec<&Comparison> {
-    let deciding = Metric::deciding(report.plan.generation());
-    let tested = Metric::tested(report.plan.generation()).into_iter();
+    let deciding = Metric::deciding(report.plan.work.kind());
+    let tested = Metric::tested(report.plan.work.kind()).into_iter();
     let others =
-        tested.filter(|&metric| metric != deciding && metric.follows(report.plan.generation()).is_none());
+        tested.filter(|&metric| metric != deciding && metric.follows(report.plan.work.kind()).is_none());
     let mut all = Vec::new();
     for metric in [deciding].into_iter().chain(others) {
         let mut of_metric: Vec<&Comparison> =
@@ -97,7 +97,7 @@ fn floor(report: &Report) -> Option<String> {
         let worst = report.floor.iter().filter(|f| f.metric == metric).map(|f| f.share).reduce(f64::max)?;
         Some(format!("{:.1} % in {}", worst * 100.0, metric.words()))
     };
-    let shares: Vec<String> = Metric::in_table(report.plan.generation()).into_iter().filter_map(of).collect();
+    let shares: Vec<String> = Metric::in_table(report.plan.work.kind()).into_iter().filter_map(of).collect();
     Some(format!(
         "A/A floor: {} and {} are the same; differences up to {} can be chance here",
         first.a,

@@ -139,7 +139,7 @@ fn another_schema_is_refused_and_a_report_that_lacks_a_field_names_it() {
     };
     assert_eq!(
         refused(|value| value["schema"] = 3.into()),
-        "its schema is 3, and this program reads 4: measure again, or use the release that wrote it"
+        "its schema is 3, and this program reads 5: measure again, or use the release that wrote it"
     );
     assert_eq!(
         refused(|value| drop(value.as_object_mut().unwrap().remove("rows"))),

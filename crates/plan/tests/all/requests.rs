@@ -5,7 +5,7 @@ use configs::{Engine, Suite, SuitePrompt};
 use plan::sweep::SweepKind;
 use plan::{
     Arm, DecodeAsked, Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, RoundsAsked,
-    Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView,
+    Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView, Work,
 };
 use protocol::KvCache;
 use serde_json::json;
@@ -291,7 +291,13 @@ fn a_pilot_chooses_only_what_nobody_asked_for() {
 #[test]
 fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
     let usual = planned(&Request::default(), 10_000_000_000).unwrap();
-    let behind = |context: usize| Plan { context, ..usual.clone() };
+    let behind = |context: usize| {
+        let mut plan = usual.clone();
+        if let Work::Generate(work) = &mut plan.work {
+            work.context = context;
+        }
+        plan
+    };
     let lead_in = |plan: &Plan| plan.lead_in(&plan.contenders[0]);
     // The prompt has two tokens.
     assert_eq!([0, 4, 5].map(|context| lead_in(&behind(context))), [2, 2, 0]);

@@ -183,7 +183,7 @@ fn by_row(report: &Report) -> Table {
 pub(crate) fn further_metrics(report: &Report) -> Table {
     let mut table = by_row(report);
     let shown = report.table_metrics();
-    for metric in Metric::all(report.plan.generation()).into_iter().filter(|metric| !shown.contains(metric)) {
+    for metric in Metric::all(report.plan.work.kind()).into_iter().filter(|metric| !shown.contains(metric)) {
         let figures = report.rows.iter().map(|row| with_interval(row, metric, true));
         table.add([Cell::from(metric.title())].into_iter().chain(figures));
     }
@@ -194,7 +194,7 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
 /// variation below.
 pub(crate) fn spread(report: &Report) -> Table {
     let mut table = by_row(report);
-    for metric in Metric::all(report.plan.generation()) {
+    for metric in Metric::all(report.plan.work.kind()) {
         let title = Cell::from(metric.title()).short(metric.short_title());
         let cells =
             report.rows.iter().map(|row| row.figure(metric).map_or_else(|| words::DASH.into(), moments));
@@ -231,7 +231,8 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;
     }
-    let figures = Metric::of_a_prompt(report.plan.generation())
+    let figures = Metric::of_a_prompt(report.plan.work.kind())
+        .into_iter()
         .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
     let mut table = Table::new(["Prompt", "Framework"].map(Column::left).into_iter().chain(figures));
     for prompt in &report.prompts {

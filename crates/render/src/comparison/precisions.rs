@@ -1,5 +1,6 @@
 //! Several comparisons side by side, one for each precision: the costs and savings of each.
 
+use facts::agreement::Agreement;
 use judge::metrics::Metric;
 use judge::report::{Report, Row, SCHEMA};
 
@@ -48,10 +49,12 @@ fn grid(reports: &[Report]) -> Table {
 
 /// Agreement with the unquantised model in f32. At 16 bits and above, it is the result of the parity gate itself.
 fn loss(row: &Row) -> (String, String) {
-    let Some(agreement) = &row.agreement else { return (DASH.into(), DASH.into()) };
-    let (top1, kl) = match agreement.quantisation_loss {
-        Some(loss) => (loss.top1, loss.mean_kl),
-        None => (agreement.top1, agreement.mean_kl),
+    let of_row = |agreement: &Agreement| {
+        let of_loss = agreement.quantisation_loss.map(|loss| (loss.top1, loss.mean_kl));
+        of_loss.or_else(|| agreement.logits.map(|logits| (logits.top1, logits.mean_kl)))
     };
-    (format!("{:.1} %", top1 * 100.0), format!("{kl:.1e}"))
+    match row.agreement.as_ref().and_then(of_row) {
+        Some((top1, kl)) => (format!("{:.1} %", top1 * 100.0), format!("{kl:.1e}")),
+        None => (DASH.into(), DASH.into()),
+    }
 }

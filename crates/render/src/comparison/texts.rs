@@ -16,7 +16,8 @@ const WIDTH: usize = 56;
 pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
     let is_markdown = format == Format::Markdown;
     let mut text = format!("\n{}\n", crate::words::wrapped_at(&heading(report), 60));
-    for (case, prompt) in report.plan.prompts.iter().enumerate() {
+    for case in 0..report.plan.work.cases() {
+        let name = report.plan.work.case_name(case);
         let mut chosen: Vec<(Vec<&str>, &[u32])> = Vec::new();
         for row in &report.rows {
             let Some(tokens) = tokens(row, case) else { continue };
@@ -28,9 +29,9 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
         text += &format!(
             "\n{}\n",
             if is_markdown {
-                format!("**{}**", foreign::markdown(&prompt.name))
+                format!("**{}**", foreign::markdown(name))
             } else {
-                foreign::line(&prompt.name).into_owned()
+                foreign::line(name).into_owned()
             }
         );
         if chosen.is_empty() {
@@ -51,12 +52,14 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
 }
 
 fn heading(report: &Report) -> String {
-    let how = match report.plan.decode {
-        Decode::Forced => "what each would have chosen after each token that all were fed (--decode forced)",
-        Decode::Greedy => "what each chose (--decode greedy)",
-        Decode::Sampled(_) => "what each drew",
+    let work = &report.plan.work;
+    let is_drawn = work.generate().is_some_and(|work| matches!(work.decode, Decode::Sampled(_)));
+    let how = match work.is_forced() {
+        true => "what each would have chosen after each token that all were fed (--decode forced)",
+        false if is_drawn => "what each drew",
+        false => "what each chose (--decode greedy)",
     };
-    let batch = if report.plan.batch > 1 { ", first sequence of the batch" } else { "" };
+    let batch = if work.batch() > 1 { ", first sequence of the batch" } else { "" };
     format!("Text of the last measured requests: {how}{batch}.")
 }
 

@@ -13,16 +13,16 @@ use crate::table::{Cell, Column, Table};
 use crate::words::DASH;
 
 pub(super) fn prompts(report: &Report) -> Markup {
-    let plan = &report.plan;
+    let prompts = report.plan.work.prompted().map(|work| &work.prompts);
     let mut texts = Table::new([Column::left("Prompt"), Column::right("Tokens"), Column::left("Text")]);
-    for Prompt { name, text, chat, tokens } in &plan.prompts {
+    for Prompt { name, text, chat, tokens } in prompts.into_iter().flatten() {
         let text = chat.as_deref().or(text.as_deref()).unwrap_or_default();
         let short: String = text.chars().take(300).collect();
         let more = if short.len() < text.len() { "…" } else { "" };
         texts.add([name.clone(), tokens.len().to_string(), format!("{short}{more}")]);
     }
     html! {
-        @if !plan.prompts.is_empty() {
+        @if prompts.is_some_and(|prompts| !prompts.is_empty()) {
             @if let Some(table) = comparison::by_prompt(report) {
                 (html::details("Figures of each prompt", &html! { (table) }))
             }
@@ -123,8 +123,10 @@ pub(super) fn environment(report: &Report) -> Table {
     table.add(["device", &plan.device]);
     table.add(["threads", &plan.threads.to_string()]);
     table.add(["precision", plan.precision.name()]);
-    table.add(["batch", &plan.batch.to_string()]);
-    table.add(["new tokens", &plan.new_tokens.to_string()]);
+    table.add(["batch", &plan.work.batch().to_string()]);
+    if let Some(work) = plan.work.prompted() {
+        table.add(["new tokens", &work.new_tokens.to_string()]);
+    }
     table.captioned("The machine, the checkout and the settings")
 }
 

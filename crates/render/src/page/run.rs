@@ -193,7 +193,7 @@ fn over_time(
 
 /// The pairs whose ratio in the deciding metric depends on the state of the machine.
 fn deciding(report: &Report) -> impl Iterator<Item = &Dependence> {
-    let metric = Metric::deciding(report.plan.generation());
+    let metric = Metric::deciding(report.plan.work.kind());
     report.dependences.iter().filter(move |found| found.metric == metric)
 }
 

@@ -52,7 +52,7 @@ fn evil() -> Report {
     (report.environment.host, report.environment.cpu) = (evil(), evil());
     report.environment.command = vec!["photofinish".into(), "--prompt".into(), evil()];
     (report.plan.model, report.model.name, report.plan.analysis) = (evil(), evil(), evil());
-    report.plan.prompts =
+    ::facts::testing::prompted(&mut report.plan).prompts =
         vec![Prompt { name: evil(), text: Some(evil()), chat: Some(evil()), tokens: vec![1] }];
     report.rows[0].framework = evil();
     report.rows[2].reasons = vec![evil()];

@@ -60,7 +60,7 @@ impl<'a> Pictures<'a> {
 
     /// The metrics with a picture of their own. The first is the one that decides.
     pub(crate) fn four(&self) -> [Metric; 4] {
-        let deciding = Metric::deciding(self.report.plan.generation());
+        let deciding = Metric::deciding(self.report.plan.work.kind());
         [deciding, Metric::FirstToken, Metric::Load, Metric::PeakMemory]
     }
 
@@ -85,11 +85,11 @@ impl<'a> Pictures<'a> {
 
     /// The metrics that are compared in pairs: first the one that decides. What follows another is left out.
     pub(crate) fn compared(&self) -> Vec<Metric> {
-        let deciding = Metric::deciding(self.report.plan.generation());
+        let deciding = Metric::deciding(self.report.plan.work.kind());
         let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
-        let tested = Metric::tested(self.report.plan.generation()).into_iter();
+        let tested = Metric::tested(self.report.plan.work.kind()).into_iter();
         let others = tested
-            .filter(|&metric| metric != deciding && metric.follows(self.report.plan.generation()).is_none());
+            .filter(|&metric| metric != deciding && metric.follows(self.report.plan.work.kind()).is_none());
         [deciding].into_iter().chain(others).filter(is_compared).collect()
     }
 
@@ -166,7 +166,7 @@ impl<'a> Pictures<'a> {
     /// The ratio of a pair in each round by the speed of the others, in the deciding metric, and the fitted line, which is
     /// straight between two logarithms.
     pub(crate) fn by_state(&self, found: &Dependence) -> Lines {
-        let metric = Metric::deciding(self.report.plan.generation());
+        let metric = Metric::deciding(self.report.plan.work.kind());
         let point = |x: f64, y: f64| Point { x, y, interval: None };
         let (Some(first), Some(last)) = (found.points.first(), found.points.last()) else {
             return Lines::default();

@@ -50,7 +50,8 @@ fn runs(label: &str, first_ms: f64, gap_ms: f64, hand_over: Option<protocol::Han
 }
 
 fn plan(labels: &[&str]) -> Plan {
-    let mut plan = Plan { new_tokens: TOKENS, ..testing::plan(labels) };
+    let mut plan = testing::plan(labels);
+    testing::prompted(&mut plan).new_tokens = TOKENS;
     for contender in &mut plan.contenders {
         if contender.label == "hybrid-a-b" {
             contender.engine.framework = configs::HYBRID.into();

@@ -1,0 +1,57 @@
+//! The names of metrics. [`crate::metrics`] computes them.
+
+use serde::{Deserialize, Serialize};
+
+/// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumMessage,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Load begins → weights resident, seconds.
+    Load,
+    /// First request after load → its first token, milliseconds.
+    ColdStart,
+    /// Decode time ÷ decoded tokens of one sequence after warm-up, mean over requests, milliseconds.
+    Latency,
+    /// Decoded tokens ÷ decode time, mean over requests, tokens per second.
+    Throughput,
+    /// Highest resident set up to the last sample, on a GPU highest memory held there, gigabytes (10⁹ bytes).
+    PeakMemory,
+    /// Spawn → runtime initialised, milliseconds.
+    Startup,
+    /// Spawn → first token, milliseconds.
+    SpawnToFirstToken,
+    /// First request after load → its last token, seconds.
+    FirstRequest,
+    /// Spawn → last token of the first request, seconds.
+    FirstAnswer,
+    /// Warm request → first token, mean over requests, milliseconds.
+    FirstToken,
+    /// Prompt tokens ÷ time to first token, mean over requests, tokens per second.
+    PrefillThroughput,
+    /// Median gap between successive tokens of a process, milliseconds.
+    LatencyP50,
+    /// 90th percentile of a process's gaps, milliseconds.
+    LatencyP90,
+    /// 95th percentile of a process's gaps, milliseconds.
+    LatencyP95,
+    /// 99th percentile of a process's gaps, milliseconds.
+    LatencyP99,
+    /// Warm request → last token, mean over requests, milliseconds.
+    Total,
+    /// Throughput of the fastest request, tokens per second.
+    PeakThroughput,
+    /// Throughput ÷ peak memory, tokens per second and gigabyte.
+    Efficiency,
+    /// Peak memory ÷ sequences of the batch, megabytes (10⁶ bytes).
+    MemoryPerSequence,
+    /// Masked diffusion: warm request ÷ its steps, milliseconds.
+    StepTime,
+    /// Masked diffusion: new tokens ÷ time of the request, tokens per second.
+    DenoisingThroughput,
+    /// Masked diffusion: steps ÷ time of the request, per second.
+    StepsPerSecond,
+    /// Masked diffusion: share of a request's time in which tokens are chosen and not computed, percent.
+    SamplerShare,
+}

@@ -1,0 +1,50 @@
+//! Continuation, token by token.
+
+use facts::agreement::TokenAgreement;
+use facts::run::Run;
+use history::Case;
+use plan::work::Generate;
+use protocol::Decode;
+
+use super::Selection;
+use crate::metric::Metric::{self, *};
+use crate::parity::{self, Reference};
+
+const OF_STEPS: &[Metric] = &[StepTime, DenoisingThroughput, StepsPerSecond, SamplerShare];
+
+pub(super) const TOKENS: Selection = Selection {
+    replaced: &[],
+    replaces_in_tables: true,
+    absent: OF_STEPS,
+    follows: &[(Latency, Throughput)],
+};
+
+/// Requests for one token, which decode nothing.
+pub(super) const ONE_TOKEN: Selection = Selection {
+    replaced: &[(Latency, FirstToken), (Throughput, PrefillThroughput)],
+    replaces_in_tables: false,
+    absent: OF_STEPS,
+    follows: &[(FirstToken, PrefillThroughput), (Total, PrefillThroughput)],
+};
+
+/// What timed requests chose at every step. Drawn tokens do not count, because no engine chose them.
+pub(super) fn tokens(work: &Generate, reference: &Reference, run: &Run, tie: f32) -> TokenAgreement {
+    match work.decode {
+        Decode::Sampled(_) => TokenAgreement::default(),
+        Decode::Forced | Decode::Greedy => parity::chosen(reference, run, tie, work.decode == Decode::Forced),
+    }
+}
+
+pub(super) fn case(work: &Generate) -> Case {
+    let decode = match work.decode {
+        Decode::Forced => "forced",
+        Decode::Greedy => "greedy",
+        Decode::Sampled(_) => "sampled",
+    };
+    Case {
+        context: work.context,
+        decode: decode.to_owned(),
+        autoregressive: work.autoregressive,
+        ..Case::default()
+    }
+}

@@ -1,0 +1,100 @@
+//! What a kind of work changes in judging, one file each: the metrics that it has, what parity reads of its requests, and
+//! what a record of the history says of it.
+
+mod denoise;
+mod generate;
+
+use facts::agreement::{Agreement, TokenAgreement, Tolerance};
+use facts::run::Run;
+use history::Case;
+use plan::{Plan, Work, WorkKind};
+
+use crate::metric::Metric;
+use crate::parity::Reference;
+
+/// Which metrics of the one table a kind of work has.
+pub(crate) struct Selection {
+    /// Metrics that another takes the place of, in questions and verdicts.
+    replaced: &'static [(Metric, Metric)],
+    /// Whether it takes their place in tables, too.
+    pub(crate) replaces_in_tables: bool,
+    /// Metrics that such requests do not have.
+    pub(crate) absent: &'static [Metric],
+    /// Metrics that are another form of one, and share its verdict.
+    follows: &'static [(Metric, Metric)],
+}
+
+impl Selection {
+    pub(crate) fn new(kind: WorkKind) -> &'static Selection {
+        match kind {
+            WorkKind::TokenByToken => &generate::TOKENS,
+            WorkKind::OneToken => &generate::ONE_TOKEN,
+            WorkKind::Denoising => &denoise::STEPS,
+        }
+    }
+
+    /// The metric in the place of this one.
+    pub(crate) fn in_place_of(&self, metric: Metric) -> Metric {
+        other(self.replaced, metric).unwrap_or(metric)
+    }
+
+    /// The metric of which this is another form.
+    pub(crate) fn followed_by(&self, metric: Metric) -> Option<Metric> {
+        other(self.follows, metric)
+    }
+}
+
+fn other(pairs: &[(Metric, Metric)], metric: Metric) -> Option<Metric> {
+    pairs.iter().find(|(one, _)| *one == metric).map(|(_, other)| *other)
+}
+
+/// What the requests of a process gave, beside the reference's.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compared {
+    /// Tokens that it chose. Its logits are compared as well.
+    Tokens(TokenAgreement),
+    /// All that there is to compare.
+    Outputs(Agreement),
+}
+
+/// Compares the timed requests of a run with the reference along what they were given.
+pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tolerance) -> Compared {
+    Compared::Tokens(match &plan.work {
+        Work::Generate(work) => generate::tokens(work, reference, run, tolerance.tie),
+        Work::Denoise(work) => denoise::tokens(work, reference, run, tolerance.tie),
+    })
+}
+
+/// What a record says of requests that only their kind of work has.
+pub(crate) fn case(work: &Work) -> Case {
+    match work {
+        Work::Generate(work) => generate::case(work),
+        Work::Denoise(work) => denoise::case(work),
+    }
+}
+
+/// The kind of work of a record.
+pub(crate) fn kind(case: &Case) -> WorkKind {
+    match case.steps {
+        Some(_) => WorkKind::Denoising,
+        None if case.new_tokens <= 1 => WorkKind::OneToken,
+        None => WorkKind::TokenByToken,
+    }
+}
+
+/// The size of a request, or of a process: what figures of work per time and per sequence are computed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Number of sequences that are computed together.
+    pub batch: usize,
+    /// Number of prompt tokens in all sequences.
+    pub prompt_tokens: usize,
+}
+
+impl Size {
+    /// The size of one request of a case.
+    pub fn request(plan: &Plan, case: usize) -> Size {
+        let (batch, prompt_tokens) = plan.work.size(case);
+        Size { batch, prompt_tokens }
+    }
+}

@@ -1,0 +1,160 @@
+//! Continuation, token by token.
+
+use protocol::{Case, Decode, GenerateWork, KvCache, Output, Sample};
+use serde::{Deserialize, Serialize};
+
+use super::{Describe, Prompted, Proof, WorkKind};
+use crate::{DecodeAsked, Request};
+
+/// Prompts that are continued token by token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Generate {
+    #[serde(flatten)]
+    pub prompted: Prompted,
+    /// Tokens in the KV cache before each prompt.
+    pub context: usize,
+    pub decode: Decode,
+    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autoregressive: bool,
+}
+
+impl Generate {
+    pub(super) fn new(request: &Request, prompted: Prompted, seed: u64) -> Generate {
+        let decode = match (request.sampling.sampling(|| seed), request.decode) {
+            (Some(sampling), _) => Decode::Sampled(sampling),
+            (None, DecodeAsked::Forced) => Decode::Forced,
+            (None, DecodeAsked::Greedy) => Decode::Greedy,
+        };
+        let context = request.context.first().map_or(0, |&tokens| tokens as usize);
+        Generate { prompted, context, decode, autoregressive: request.autoregressive }
+    }
+
+    /// The prompt's own tokens, repeated: the work does not depend on which tokens they are.
+    fn context_of(&self, prompt: &[u32]) -> Vec<u32> {
+        prompt.iter().copied().cycle().take(self.context).collect()
+    }
+
+    /// The prompt tokens with their context, `[case][batch][context + prompt tokens]`.
+    pub fn prefixes(&self) -> Vec<Vec<Vec<u32>>> {
+        let with_context = |prompt: Vec<u32>| [self.context_of(&prompt), prompt].concat();
+        let cases = self.prompted.case_prompts().into_iter();
+        cases.map(|rows| rows.into_iter().map(with_context).collect()).collect()
+    }
+
+    /// The work of requests that continue these prompts of each case by the most likely tokens.
+    pub fn greedy(&self, prompts: Vec<Vec<Vec<u32>>>) -> protocol::Work {
+        protocol::Work::Generate(GenerateWork {
+            cases: prompts.into_iter().map(|prompts| Case { prompts, ..Case::default() }).collect(),
+            new_tokens: self.prompted.new_tokens,
+            decode: Decode::Greedy,
+            kv_cache: KvCache::On,
+        })
+    }
+}
+
+impl Describe for Generate {
+    fn kind(&self) -> WorkKind {
+        if self.prompted.new_tokens <= 1 { WorkKind::OneToken } else { WorkKind::TokenByToken }
+    }
+
+    fn cases(&self) -> usize {
+        self.prompted.prompts.len()
+    }
+
+    fn case_name(&self, case: usize) -> &str {
+        self.prompted.name(case)
+    }
+
+    fn case_tokens(&self, case: usize) -> usize {
+        self.prompted.length(case)
+    }
+
+    fn batch(&self) -> usize {
+        self.prompted.batch
+    }
+
+    fn kept_positions(&self, case: usize) -> usize {
+        self.context + self.prompted.length(case) + self.prompted.new_tokens
+    }
+
+    fn marks(&self) -> usize {
+        self.prompted.new_tokens
+    }
+
+    fn words(&self) -> String {
+        self.prompted.words("")
+    }
+
+    fn mark_noun(&self) -> &'static str {
+        "token"
+    }
+
+    fn asked(&self, kv_cache: KvCache, outputs: &[Output]) -> protocol::Work {
+        let cases = self.prompted.case_prompts().into_iter().zip(outputs).map(|(prompts, output)| {
+            let context = match self.context {
+                0 => Vec::new(),
+                _ => prompts.iter().map(|prompt| self.context_of(prompt)).collect(),
+            };
+            Case { context, prompts, trace: output.tokens().to_vec() }
+        });
+        protocol::Work::Generate(GenerateWork {
+            cases: cases.collect(),
+            new_tokens: self.prompted.new_tokens,
+            decode: self.decode,
+            kv_cache,
+        })
+    }
+
+    fn of_reference(&self) -> protocol::Work {
+        self.greedy(self.prefixes())
+    }
+
+    fn is_whole(&self, _: usize, output: &Output) -> bool {
+        matches!(output, Output::Tokens(tokens) if self.prompted.has_all(tokens))
+    }
+
+    fn has_all_sequences(&self, sample: &Sample) -> bool {
+        sample.output.tokens().len() == self.prompted.batch
+    }
+
+    fn is_done(&self, sample: &Sample) -> bool {
+        let is_whole = |tokens: &Vec<u32>| tokens.len() == self.prompted.new_tokens;
+        let Output::Tokens(tokens) = &sample.output else { return false };
+        sample.marks_ns.len() == self.marks() && tokens.iter().all(is_whole)
+    }
+
+    fn stand_ins(&self) -> Vec<Output> {
+        self.prompted.repeated().into_iter().map(Output::Tokens).collect()
+    }
+
+    fn judged_positions(&self, case: usize) -> Option<usize> {
+        let prompt =
+            if self.prompted.prompt_last_only { 1 } else { self.context + self.prompted.length(case) };
+        Some(prompt + self.prompted.new_tokens)
+    }
+
+    fn is_forced(&self) -> bool {
+        self.decode == Decode::Forced
+    }
+
+    fn proof(&self) -> Proof {
+        Proof::OtherTraces
+    }
+
+    fn has_longer_context(&self, lead_in: usize) -> bool {
+        self.context > self.prompted.longest() + lead_in
+    }
+
+    fn has_context(&self) -> bool {
+        self.context > 0
+    }
+
+    fn is_autoregressive(&self) -> bool {
+        self.autoregressive
+    }
+
+    fn prompted(&self) -> Option<&Prompted> {
+        Some(&self.prompted)
+    }
+}

@@ -1,0 +1,172 @@
+//! What the requests of a comparison compute, one file for each kind of work.
+
+pub mod denoise;
+mod generate;
+mod prompted;
+
+use std::ops::Deref;
+
+use bundle::ModelConfig;
+use protocol::{KvCache, Output, Sample};
+use serde::{Deserialize, Serialize};
+
+use crate::{Prompt, Request, Result};
+
+pub use denoise::Denoise;
+pub use generate::Generate;
+pub use prompted::Prompted;
+
+/// What requests compute. All that other code asks of it, it asks by [`Describe`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    Generate(Generate),
+    Denoise(Denoise),
+}
+
+impl Deref for Work {
+    type Target = dyn Describe;
+
+    fn deref(&self) -> &(dyn Describe + 'static) {
+        match self {
+            Work::Generate(work) => work,
+            Work::Denoise(work) => work,
+        }
+    }
+}
+
+/// The kind of work. Which metrics there are depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkKind {
+    TokenByToken,
+    /// Requests for one token, which decode nothing.
+    OneToken,
+    /// Masked diffusion: a pass over all positions for each step.
+    Denoising,
+}
+
+/// What proves that a request computed its output, and did not repeat what it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// Each round is fed another trace, made of the reference's with other tokens in some places.
+    OtherTraces,
+    /// Nothing: requests are sent the reference's own output, for this reason.
+    Nothing(&'static str),
+}
+
+/// What a kind of work says of itself. A case is what one request computes; its number counts from 0.
+pub trait Describe {
+    fn kind(&self) -> WorkKind;
+
+    /// Number of cases.
+    fn cases(&self) -> usize;
+
+    fn case_name(&self, case: usize) -> &str;
+
+    /// Tokens of one sequence of a case before anything is added to it.
+    fn case_tokens(&self, case: usize) -> usize;
+
+    /// Most sequences that are computed together.
+    fn batch(&self) -> usize;
+
+    /// Number of sequences that a request of a case computes, and of their tokens.
+    fn size(&self, case: usize) -> (usize, usize) {
+        (self.batch(), self.batch() * self.case_tokens(case))
+    }
+
+    /// Positions of a sequence of a case whose keys and values are kept.
+    fn kept_positions(&self, case: usize) -> usize;
+
+    /// Marks of a request.
+    fn marks(&self) -> usize;
+
+    /// The size of requests, for people: "prompts of 16 and 18 tokens, 32 new tokens each".
+    fn words(&self) -> String;
+
+    /// What a mark is called: "token".
+    fn mark_noun(&self) -> &'static str;
+
+    /// The work of requests along an output for each case.
+    fn asked(&self, kv_cache: KvCache, outputs: &[Output]) -> protocol::Work;
+
+    /// The work of the reference, whose output the others are compared with.
+    fn of_reference(&self) -> protocol::Work;
+
+    /// Whether an output of a case is all that the reference was asked for.
+    fn is_whole(&self, case: usize, output: &Output) -> bool;
+
+    /// Whether a request gave something for each sequence of its case.
+    fn has_all_sequences(&self, sample: &Sample) -> bool;
+
+    /// Whether a request made all that was asked for.
+    fn is_done(&self, sample: &Sample) -> bool;
+
+    /// The outputs that stand in for those of a reference, where there is none, so that all do the same work.
+    fn stand_ins(&self) -> Vec<Output>;
+
+    /// Number of positions of a case whose logits parity compares; `None` for work whose outputs are compared alone.
+    fn judged_positions(&self, case: usize) -> Option<usize>;
+
+    /// Whether requests are fed what they are given, whatever they choose.
+    fn is_forced(&self) -> bool;
+
+    fn proof(&self) -> Proof;
+
+    /// Whether something is computed before each request that is longer than so many tokens of lead-in and the prompt.
+    fn has_longer_context(&self, lead_in: usize) -> bool {
+        let _ = lead_in;
+        false
+    }
+
+    /// Whether something is computed before each request, untimed.
+    fn has_context(&self) -> bool {
+        false
+    }
+
+    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    fn is_autoregressive(&self) -> bool {
+        false
+    }
+
+    /// The prompts, of work that has such.
+    fn prompted(&self) -> Option<&Prompted> {
+        None
+    }
+}
+
+impl Work {
+    /// The most positions that a sequence has in any case.
+    pub fn capacity(&self) -> usize {
+        (0..self.cases()).map(|case| self.kept_positions(case)).max().unwrap_or(0)
+    }
+
+    /// Continuation token by token, if it is that.
+    pub fn generate(&self) -> Option<&Generate> {
+        match self {
+            Work::Generate(work) => Some(work),
+            _ => None,
+        }
+    }
+
+    /// Masked diffusion, if it is that.
+    pub fn denoise(&self) -> Option<&Denoise> {
+        match self {
+            Work::Denoise(work) => Some(work),
+            _ => None,
+        }
+    }
+}
+
+/// What a request asks for, of this model.
+pub(crate) fn resolve(
+    request: &Request,
+    config: &ModelConfig,
+    (prompts, new_tokens): (Vec<Prompt>, usize),
+    seed: u64,
+) -> Result<Work> {
+    let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
+    Ok(match denoise::resolve(request, config, &prompted, seed)? {
+        Some(work) => Work::Denoise(work),
+        None => Work::Generate(Generate::new(request, prompted, seed)),
+    })
+}
