@@ -205,10 +205,7 @@ pub fn generate(prompt_tokens: usize) -> Work {
 
 /// The prompts of a plan, to change them.
 pub fn prompted(plan: &mut Plan) -> &mut Prompted {
-    match &mut plan.work {
-        Work::Generate(work) => &mut work.prompted,
-        Work::Denoise(work) => &mut work.prompted,
-    }
+    plan.work.prompted_mut().expect("its work has prompts")
 }
 
 /// The same plan with masked diffusion in so many steps, each fed the reference's state.

@@ -140,6 +140,14 @@ impl Work {
         (0..self.cases()).map(|case| self.kept_positions(case)).max().unwrap_or(0)
     }
 
+    /// The prompts, of work that has such, to change them.
+    pub fn prompted_mut(&mut self) -> Option<&mut Prompted> {
+        match self {
+            Work::Generate(work) => Some(&mut work.prompted),
+            Work::Denoise(work) => Some(&mut work.prompted),
+        }
+    }
+
     /// Continuation token by token, if it is that.
     pub fn generate(&self) -> Option<&Generate> {
         match self {
