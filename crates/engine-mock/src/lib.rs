@@ -47,8 +47,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Bench, Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Profile,
-    Runtime, Settings, Want, check_append, check_begin,
+    Bench, Bundle, Decode, Echo, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Profile, Runtime, Settings, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -205,8 +205,25 @@ impl InferenceEngine for Mock {
         self.profiler.end()
     }
 
+    fn echo(&mut self) -> Result<&mut dyn Echo, EngineError> {
+        Ok(self)
+    }
+
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
         Ok(self)
+    }
+}
+
+impl Echo for Mock {
+    fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError> {
+        self.appends += 1;
+        self.misbehave()?;
+        let step = self.script.step_time(self.script.token, self.appends);
+        self.script.wait(step);
+        // What perturbs logits changes the first byte.
+        let mut answer = bytes.to_vec();
+        answer.iter_mut().take(1).for_each(|byte| *byte ^= u8::from(self.script.perturb != 0.0));
+        Ok(answer)
     }
 }
 

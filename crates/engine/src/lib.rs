@@ -12,6 +12,7 @@
 mod bench;
 mod checks;
 mod decode;
+mod echo;
 mod hand_over;
 mod profile;
 
@@ -21,6 +22,7 @@ pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
 pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
 pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
+pub use echo::Echo;
 pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 

@@ -76,6 +76,9 @@ pub struct Request {
     /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
+    /// Numbers of bytes to return, in place of any other work.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub echo: Vec<u32>,
     pub kv_cache: KvCache,
     #[serde(skip_serializing_if = "KvPrecision::is_auto")]
     pub kv_precision: KvPrecision,
@@ -128,6 +131,7 @@ impl Default for Request {
             sampling: SamplingAsked::default(),
             denoise: DenoiseAsked::default(),
             autoregressive: false,
+            echo: Vec::new(),
             kv_cache: KvCache::On,
             kv_precision: KvPrecision::Auto,
             fair_comparison: true,

@@ -133,6 +133,9 @@ pub(crate) struct RequestArgs {
     schedule: Option<ScheduleAsked>,
     /// Tokens that a framework decodes before the next has its turn: auto chooses as many as take 50 to 200 ms; off
     /// alternates whole requests [default: auto]
+    /// Have the mock engine return so many bytes: the toy that tests how a kind of work is added
+    #[arg(long, hide = true, value_delimiter = ',', value_name = "BYTES")]
+    echo: Vec<u32>,
     #[arg(long, value_parser = parse_slice, value_name = "auto|off|N", help_heading = EXPERT, hide_short_help = true)]
     slice: Option<SliceAsked>,
     /// Memory that all workers of a round may take together, in GB [default: what is free]
@@ -285,6 +288,7 @@ impl RequestArgs {
         request.iterations = self.iterations.or(request.iterations);
         set(&mut request.schedule, self.schedule.as_ref());
         set(&mut request.slice, self.slice.as_ref());
+        set_list(&mut request.echo, &self.echo);
         request.memory_gb = self.memory.or(request.memory_gb);
         if let Some(huge_pages) = self.huge_pages {
             request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };

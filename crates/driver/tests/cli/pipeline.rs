@@ -298,3 +298,22 @@ fn weights_over_several_devices_are_a_column_each_and_one_prompt_at_several_leng
     let two = "--frameworks a --prompt x --prompt y --prompt-lengths 4";
     installation.refuses(&[(two, &["--prompt-lengths takes one prompt"])]);
 }
+
+#[test]
+fn the_toy_kind_of_work_is_compared_by_its_time_and_its_bytes() {
+    let installation = Installation::new()
+        .timed("quick", &[("token_ms", "2")])
+        .timed("slow", &[("token_ms", "4")])
+        .timed("wrong", &[("token_ms", "1"), ("perturb", "1")]);
+    let report = installation.json(1, "--frameworks quick,slow,wrong --echo 64,4096 --rounds 6 --seed 7");
+    let comparisons = array(&report["comparisons"]);
+    let total = comparisons.iter().find(|one| one["metric"] == "total").unwrap();
+    assert_eq!((&total["verdict"], &total["a"]), (&json!("faster"), &json!("quick")));
+    assert!(comparisons.iter().all(|one| one["metric"] != "throughput"), "nothing is decoded");
+    let reasons = row(&report, "wrong")["reasons"].to_string();
+    assert!(reasons.contains("R11") && reasons.contains("bytes are not the reference's"), "{reasons}");
+    let names: Vec<_> = array(&report["prompts"]).iter().map(|case| &case["name"]).collect();
+    assert_eq!(names, ["64 bytes", "4096 bytes"]);
+    let summary = report["summary"]["answer"].to_string();
+    assert!(summary.contains("quick completes whole requests"), "{summary}");
+}

@@ -2,6 +2,7 @@
 //! what a record of the history says of it.
 
 mod denoise;
+mod echo;
 mod generate;
 
 use facts::agreement::{Agreement, TokenAgreement, Tolerance};
@@ -30,6 +31,7 @@ impl Selection {
             WorkKind::TokenByToken => &generate::TOKENS,
             WorkKind::OneToken => &generate::ONE_TOKEN,
             WorkKind::Denoising => &denoise::STEPS,
+            WorkKind::Echo => &echo::BYTES,
         }
     }
 
@@ -59,10 +61,11 @@ pub enum Compared {
 
 /// Compares the timed requests of a run with the reference along what they were given.
 pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tolerance) -> Compared {
-    Compared::Tokens(match &plan.work {
-        Work::Generate(work) => generate::tokens(work, reference, run, tolerance.tie),
-        Work::Denoise(work) => denoise::tokens(work, reference, run, tolerance.tie),
-    })
+    match &plan.work {
+        Work::Generate(work) => Compared::Tokens(generate::tokens(work, reference, run, tolerance.tie)),
+        Work::Denoise(work) => Compared::Tokens(denoise::tokens(work, reference, run, tolerance.tie)),
+        Work::Echo(_) => Compared::Outputs(echo::agreement(reference, run, tolerance)),
+    }
 }
 
 /// What a record says of requests that only their kind of work has.
@@ -70,12 +73,14 @@ pub(crate) fn case(work: &Work) -> Case {
     match work {
         Work::Generate(work) => generate::case(work),
         Work::Denoise(work) => denoise::case(work),
+        Work::Echo(_) => echo::case(),
     }
 }
 
 /// The kind of work of a record.
 pub(crate) fn kind(case: &Case) -> WorkKind {
     match case.steps {
+        _ if case.other.get("work").is_some_and(|work| work == echo::NAME) => WorkKind::Echo,
         Some(_) => WorkKind::Denoising,
         None if case.new_tokens <= 1 => WorkKind::OneToken,
         None => WorkKind::TokenByToken,

@@ -1,6 +1,7 @@
 //! What the requests of a comparison compute, one file for each kind of work.
 
 pub mod denoise;
+mod echo;
 mod generate;
 mod prompted;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Prompt, Request, Result};
 
 pub use denoise::Denoise;
+pub use echo::Echo;
 pub use generate::Generate;
 pub use prompted::Prompted;
 
@@ -22,6 +24,7 @@ pub use prompted::Prompted;
 pub enum Work {
     Generate(Generate),
     Denoise(Denoise),
+    Echo(Echo),
 }
 
 impl Deref for Work {
@@ -31,6 +34,7 @@ impl Deref for Work {
         match self {
             Work::Generate(work) => work,
             Work::Denoise(work) => work,
+            Work::Echo(work) => work,
         }
     }
 }
@@ -43,6 +47,8 @@ pub enum WorkKind {
     OneToken,
     /// Masked diffusion: a pass over all positions for each step.
     Denoising,
+    /// The toy.
+    Echo,
 }
 
 /// What proves that a request computed its output, and did not repeat what it was sent.
@@ -50,6 +56,8 @@ pub enum WorkKind {
 pub enum Proof {
     /// Each round is fed another trace, made of the reference's with other tokens in some places.
     OtherTraces,
+    /// No worker is sent an output.
+    NotSent,
     /// Nothing: requests are sent the reference's own output, for this reason.
     Nothing(&'static str),
 }
@@ -145,6 +153,7 @@ impl Work {
         match self {
             Work::Generate(work) => Some(&mut work.prompted),
             Work::Denoise(work) => Some(&mut work.prompted),
+            Work::Echo(_) => None,
         }
     }
 
@@ -172,6 +181,9 @@ pub(crate) fn resolve(
     (prompts, new_tokens): (Vec<Prompt>, usize),
     seed: u64,
 ) -> Result<Work> {
+    if !request.echo.is_empty() {
+        return Ok(Work::Echo(Echo::new(&request.echo, seed)));
+    }
     let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
     Ok(match denoise::resolve(request, config, &prompted, seed)? {
         Some(work) => Work::Denoise(work),

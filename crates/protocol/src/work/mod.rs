@@ -2,12 +2,14 @@
 //! and journal read [`Marks`] and never name a token.
 
 mod denoise;
+mod echo;
 mod generate;
 mod marks;
 
 use serde::{Deserialize, Serialize};
 
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
+pub use echo::EchoWork;
 pub use generate::{Case, Decode, GenerateWork, KvCache, Sampling};
 pub use marks::Marks;
 
@@ -19,6 +21,8 @@ pub enum Work {
     Generate(GenerateWork),
     /// Fill in masks behind prompts, by masked diffusion. A request's marks: the end of each step.
     Denoise(DenoiseWork),
+    /// Return bytes. A request's mark: the end.
+    Echo(EchoWork),
 }
 
 impl Work {
@@ -27,6 +31,7 @@ impl Work {
         match self {
             Work::Generate(work) => work.cases.len(),
             Work::Denoise(work) => work.cases.len(),
+            Work::Echo(work) => work.cases.len(),
         }
     }
 
@@ -34,7 +39,7 @@ impl Work {
     pub fn kv_cache(&self) -> KvCache {
         match self {
             Work::Generate(work) => work.kv_cache,
-            Work::Denoise(_) => KvCache::On,
+            Work::Denoise(_) | Work::Echo(_) => KvCache::On,
         }
     }
 
@@ -52,6 +57,7 @@ impl Work {
                     case.unmasked = output.unmasked().to_vec();
                 }
             }
+            Work::Echo(_) => {}
         }
         self
     }
@@ -72,6 +78,7 @@ pub enum Output {
     /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed loop.
     Tokens(Vec<Vec<u32>>),
     Steps(Steps),
+    Bytes(Vec<u8>),
 }
 
 impl Output {
@@ -80,13 +87,14 @@ impl Output {
         match self {
             Output::Tokens(tokens) => tokens,
             Output::Steps(steps) => &steps.tokens,
+            Output::Bytes(_) => &[],
         }
     }
 
     /// The step that unmasks each token, `[batch][new tokens]`; empty where nothing is masked.
     pub fn unmasked(&self) -> &[Vec<u32>] {
         match self {
-            Output::Tokens(_) => &[],
+            Output::Tokens(_) | Output::Bytes(_) => &[],
             Output::Steps(steps) => &steps.unmasked,
         }
     }

@@ -4,6 +4,7 @@
 //! for results: buffers are made before, events are sent after.
 
 mod denoise;
+mod echo;
 mod generate;
 
 use engine::InferenceEngine;
@@ -13,6 +14,7 @@ use crate::clock;
 use crate::error::ServeError;
 use crate::pace::Pace;
 use denoise::Denoising;
+use echo::Echoing;
 use generate::Generating;
 pub(crate) use generate::HandOver;
 
@@ -109,6 +111,7 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
     Ok(match work {
         Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed)?),
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
+        Work::Echo(work) => Box::new(Echoing::new(work, pace)),
     })
 }
 

@@ -1,0 +1,8 @@
+//! A toy capability, of the mock engine alone.
+
+use crate::EngineError;
+
+/// Returns the bytes that it is given.
+pub trait Echo {
+    fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError>;
+}

@@ -1,0 +1,62 @@
+//! The toy: requests that return bytes.
+
+use facts::agreement::{Agreement, Tolerance};
+use facts::run::Run;
+use history::Case;
+use protocol::Output;
+
+use super::Selection;
+use crate::metric::Metric::*;
+use crate::parity::Reference;
+
+pub(super) const NAME: &str = "echo";
+
+pub(super) const BYTES: Selection = Selection {
+    replaced: &[(Latency, Total), (Throughput, Total), (FirstToken, Total), (PrefillThroughput, Total)],
+    replaces_in_tables: true,
+    absent: &[
+        Latency,
+        Throughput,
+        FirstToken,
+        PrefillThroughput,
+        LatencyP50,
+        LatencyP90,
+        LatencyP95,
+        LatencyP99,
+        PeakThroughput,
+        Efficiency,
+        StepTime,
+        DenoisingThroughput,
+        StepsPerSecond,
+        SamplerShare,
+    ],
+    follows: &[],
+};
+
+/// The bytes of timed requests beside the reference's: all must be the same.
+pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) -> Agreement {
+    let (mut compared, mut others) = (0, 0);
+    for (case, sample) in run.requests() {
+        if let (Output::Bytes(ours), Some(Output::Bytes(theirs))) =
+            (&sample.output, reference.outputs.get(case))
+        {
+            compared += theirs.len();
+            let same = ours.iter().zip(theirs).filter(|(ours, theirs)| ours == theirs).count();
+            others += ours.len().max(theirs.len()) - same;
+        }
+    }
+    Agreement {
+        reference: reference.framework.clone(),
+        tolerance,
+        logits: None,
+        timed_tokens: compared,
+        timed_mismatches: others,
+        misplaced: 0,
+        quantisation_loss: None,
+        broken: (others > 0).then(|| format!("{others} of {compared} bytes are not the reference's")),
+    }
+}
+
+pub(super) fn case() -> Case {
+    Case { other: [("work".to_owned(), NAME.into())].into_iter().collect(), ..Case::default() }
+}

@@ -1,0 +1,11 @@
+//! A toy that tests how a kind of work is added: requests return the bytes that they are given. Only the mock engine can do
+//! it.
+
+use serde::{Deserialize, Serialize};
+
+/// Requests that return bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EchoWork {
+    /// The bytes of each case.
+    pub cases: Vec<Vec<u8>>,
+}
