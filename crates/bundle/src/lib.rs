@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! config.json      Hugging Face field names      tokenizer.json   Hugging Face tokenizers format (optional)
+//! pooling.json     how the vectors of an encoder are pooled (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
 //! f32.safetensors  bf16.safetensors  f16.safetensors              (those that were asked for)
 //! manifest.json    source and sha256; for each file its sha256 and how it was derived
@@ -21,6 +22,7 @@ mod described;
 mod error;
 mod hashed;
 mod manifest;
+mod pooling;
 mod precision;
 pub mod quantised;
 pub mod rotary;
@@ -30,12 +32,13 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 pub use config::{
-    Activation, Architecture, Feature, Form, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
+    Activation, Architecture, Encoder, Feature, Form, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
     LongRope, ModelConfig, NormNames, NormPlacement, Position, Rotary, StoredTensor, TensorSpec,
 };
 pub use error::BundleError;
 pub use hashed::{FileIdentity, hexadecimal, sha256_of};
 pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source};
+pub use pooling::{POOLING, Pooled, Pooling};
 pub use precision::{Element, Precision};
 pub use quantised::Quantised;
 pub use tensor::TensorView;
@@ -88,6 +91,17 @@ impl Bundle {
     pub fn chat_template(&self) -> Option<PathBuf> {
         let is_there = self.manifest.files.contains_key("tokenizer_config.json");
         is_there.then(|| self.directory.join("tokenizer_config.json"))
+    }
+
+    /// How an encoder's vectors are pooled; `None` where its source does not say.
+    pub fn pooled(&self) -> Result<Option<Pooled>, BundleError> {
+        if !self.manifest.files.contains_key(POOLING) {
+            return Ok(None);
+        }
+        let path = self.directory.join(POOLING);
+        let text = foreign::file::read_text(&path, foreign::file::CONFIG).map_err(BundleError::io(&path))?;
+        let pooled = serde_json::from_str(&text);
+        pooled.map(Some).map_err(|e| BundleError::Config(format!("{} does not parse: {e}", path.display())))
     }
 
     /// Path of the weights at `precision`; an error that says what there is where it is not held.

@@ -1,9 +1,11 @@
 //! One suite for all engines. An engine that passes computes what an independent implementation computed.
 //!
 //! Only tests depend on this crate. An engine's `tests/conformance.rs` calls [`check_tiny_models`],
-//! [`check_architectures`] (or [`computed_architectures`]) and [`check_diffusion`] with each of its settings, and adds
+//! [`check_architectures`] (or [`computed_architectures`]), [`check_diffusion`] and, if it encodes, [`check_encoders`]
+//! with each of its settings, and adds
 //! what is its own.
 
+mod encoders;
 mod logits;
 mod models;
 mod states;
@@ -13,6 +15,7 @@ use engine::{Bundle, Decode, EngineError, InferenceEngine, Precision, Settings, 
 
 use crate::models::diffusion_models;
 
+pub use encoders::check_encoders;
 pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };

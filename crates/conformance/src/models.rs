@@ -31,7 +31,7 @@ pub(crate) fn diffusion_models() -> Vec<PathBuf> {
     directories(&fixtures().with_file_name("diffusion"))
 }
 
-fn directories(parent: &Path) -> Vec<PathBuf> {
+pub(crate) fn directories(parent: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).expect("the fixtures are part of the checkout");
     let mut models: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
     models.sort();
@@ -108,10 +108,15 @@ pub fn tiny() -> impl Iterator<Item = Model> {
 
 /// The Hugging Face directory `source` as a bundle at every precision, in the directory `bundles`.
 pub fn bundle(source: &Path, bundles: &Path) -> Bundle {
+    bundle_at(source, bundles, &Precision::ALL)
+}
+
+/// The same at these precisions.
+pub(crate) fn bundle_at(source: &Path, bundles: &Path, precisions: &[Precision]) -> Bundle {
     let request = prepare::Request {
         source: prepare::Source::Directory(source.to_owned()),
         name: None,
-        precisions: Precision::ALL.to_vec(),
+        precisions: precisions.to_vec(),
         bundles: bundles.to_owned(),
         progress: prepare::Progress::Silent,
     };

@@ -6,7 +6,7 @@ use engine::{CacheMemory, Device, EngineError, InEffect, Want};
 
 use crate::decoder::{self, Decoder};
 use crate::hand_over;
-use crate::model::Model;
+use crate::model::{Held, Model};
 use crate::parallel;
 use crate::sequences::Sequences;
 
@@ -39,41 +39,50 @@ pub(crate) fn element(precision: Precision) -> DType {
     }
 }
 
+/// What is in effect on a CPU. `precision`: that of the weights file; `held`: what is observed of the weights in memory.
+pub(crate) fn in_effect(
+    config: &ModelConfig,
+    precision: Precision,
+    held: Held,
+    (kv_cache, attention): (Precision, &str),
+) -> InEffect {
+    let emulated = held.precision != precision;
+    let activations = match held.precision {
+        Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
+        Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
+        Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
+        _ => "f32",
+    };
+    let weight_storage = match (emulated, held.repacked) {
+        (true, _) => "emulated: dequantised to f32 at load".to_owned(),
+        (false, 0) => "one copy in memory, read from the file".to_owned(),
+        (false, n) => format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights),
+    };
+    let mut kernels = held.kernels;
+    kernels.push(attention.into());
+    InEffect {
+        weights: if emulated { precision } else { held.precision },
+        activations: activations.into(),
+        kv_cache,
+        kv_cache_policy: decoder::policy(config),
+        device: Device::Cpu,
+        threads: parallel::decode_threads().max(parallel::prefill_threads()),
+        jit: "none (candle has no JIT)".into(),
+        optimised: None,
+        weight_storage,
+        kernels,
+    }
+}
+
 impl Decoder for Cpu {
     fn config(&self) -> &ModelConfig {
         self.model.config()
     }
 
     fn in_effect(&self) -> InEffect {
-        let held = self.model.held();
-        let emulated = held.precision != self.model.precision();
-        let activations = match held.precision {
-            Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
-            Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
-            Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
-            _ => "f32",
-        };
-        let weight_storage = match (emulated, held.repacked) {
-            (true, _) => "emulated: dequantised to f32 at load".to_owned(),
-            (false, 0) => "one copy in memory, read from the file".to_owned(),
-            (false, n) => {
-                format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights)
-            }
-        };
-        let mut kernels = held.kernels;
-        kernels.push("attention on loops of its own (decode) or matmul (prefill)".into());
-        InEffect {
-            weights: if emulated { self.model.precision() } else { held.precision },
-            activations: activations.into(),
-            kv_cache: self.cache,
-            kv_cache_policy: decoder::policy(self.model.config()),
-            device: Device::Cpu,
-            threads: parallel::decode_threads().max(parallel::prefill_threads()),
-            jit: "none (candle has no JIT)".into(),
-            optimised: None,
-            weight_storage,
-            kernels,
-        }
+        let attention = "attention on loops of its own (decode) or matmul (prefill)";
+        let (model, cache) = (&self.model, self.cache);
+        in_effect(model.config(), model.precision(), model.held(), (cache, attention))
     }
 
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()> {

@@ -15,7 +15,7 @@ impl HandOver for Candle {
     fn export(&mut self) -> std::result::Result<CacheMemory, EngineError> {
         let nothing =
             "keys and values of candle are asked for before begin, or are not in f32 in main memory";
-        let memory = self.decoder.cache_memory().map_err(framework)?;
+        let memory = self.body.decoder()?.cache_memory().map_err(framework)?;
         memory.filter(|_| self.batch > 0).ok_or_else(|| EngineError::Input(nothing.into()))
     }
 

@@ -6,6 +6,7 @@ mod block;
 mod blocks;
 mod cpu;
 mod decoder;
+mod encoder;
 mod error;
 mod hand_over;
 mod head_norms;
@@ -24,13 +25,14 @@ mod weight;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use engine::{
-    Bench, Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime, Settings,
-    Want, check_append, check_begin,
+    Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime,
+    Settings, Want, check_append, check_begin,
 };
 
 use bench::CandleBench;
 use cpu::Cpu;
 use decoder::Decoder;
+use encoder::Encoder;
 use error::framework;
 use tensors::Tensors;
 
@@ -39,7 +41,7 @@ const VERSION: &str = "candle-core 0.11.1";
 
 #[derive(Debug)]
 pub struct Candle {
-    decoder: Box<dyn Decoder>,
+    body: Body,
     batch: usize,
     capacity: usize,
     /// Positions that the caches hold.
@@ -47,6 +49,22 @@ pub struct Candle {
     logits: Vec<f32>,
     /// Hidden states of the last append, where they are kept.
     hidden: Option<Vec<Vec<f32>>>,
+}
+
+/// What was loaded.
+#[derive(Debug)]
+enum Body {
+    Decoder(Box<dyn Decoder>),
+    Encoder(Box<Encoder>),
+}
+
+impl Body {
+    fn decoder(&mut self) -> Result<&mut dyn Decoder, EngineError> {
+        match self {
+            Body::Decoder(decoder) => Ok(decoder.as_mut()),
+            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+        }
+    }
 }
 
 impl InferenceEngine for Candle {
@@ -82,6 +100,16 @@ impl InferenceEngine for Candle {
         let precision = settings.precision;
         // candle has no kernels for nf4.
         let dequantise = settings.dequantised || precision == Precision::Nf4;
+        if bundle.config().encoder.is_some() {
+            if tensors {
+                let reason = "candle encodes on a CPU alone here, and not by its decoder on tensors";
+                return Err(EngineError::Unsupported(reason.into()));
+            }
+            return Ok(Candle::new(
+                Body::Encoder(Box::new(Encoder::read(bundle, precision, dequantise)?)),
+                None,
+            ));
+        }
         let decoder: Box<dyn Decoder> = if tensors {
             if settings.cache != precision.usual_cache() {
                 let reason = "on tensors alone, candle keeps keys and values in the type of the weights";
@@ -92,11 +120,14 @@ impl InferenceEngine for Candle {
             Box::new(Cpu::read(bundle, (precision, settings.cache), dequantise)?)
         };
         let hidden = settings.hidden_states.then(Vec::new);
-        Ok(Candle { decoder, batch: 0, capacity: 0, filled: 0, logits: Vec::new(), hidden })
+        Ok(Candle::new(Body::Decoder(decoder), hidden))
     }
 
     fn in_effect(&self) -> InEffect {
-        self.decoder.in_effect()
+        match &self.body {
+            Body::Decoder(decoder) => decoder.in_effect(),
+            Body::Encoder(encoder) => encoder.in_effect(),
+        }
     }
 
     fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
@@ -111,17 +142,32 @@ impl InferenceEngine for Candle {
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        self.body.decoder()?;
         Ok(self)
+    }
+
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        match &mut self.body {
+            Body::Encoder(encoder) => Ok(encoder.as_mut()),
+            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+        }
+    }
+}
+
+impl Candle {
+    fn new(body: Body, hidden: Option<Vec<Vec<f32>>>) -> Candle {
+        Candle { body, batch: 0, capacity: 0, filled: 0, logits: Vec::new(), hidden }
     }
 }
 
 impl Decode for Candle {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        check_begin(self.decoder.config(), batch, capacity)?;
+        let decoder = self.body.decoder()?;
+        check_begin(decoder.config(), batch, capacity)?;
         if (self.batch, self.capacity) != (batch, capacity) {
             // Should it fail, there are no sequences.
             self.batch = 0;
-            self.decoder.reserve(batch, capacity).map_err(framework)?;
+            decoder.reserve(batch, capacity).map_err(framework)?;
             (self.batch, self.capacity) = (batch, capacity);
         }
         self.filled = 0;
@@ -129,8 +175,9 @@ impl Decode for Candle {
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        let count = check_append(self.decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
-        self.decoder
+        let decoder = self.body.decoder()?;
+        let count = check_append(decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
+        decoder
             .append(tokens, self.filled, want, &mut self.logits, self.hidden.as_mut())
             .map_err(framework)?;
         self.filled += count;
@@ -138,7 +185,10 @@ impl Decode for Candle {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.decoder.kv_cache_bytes()
+        match &self.body {
+            Body::Decoder(decoder) => decoder.kv_cache_bytes(),
+            Body::Encoder(_) => None,
+        }
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {

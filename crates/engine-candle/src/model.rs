@@ -22,7 +22,7 @@ const HEAD_ROWS: usize = 128;
 
 /// Rows that go through a feed-forward block together: enough for the products to run at full speed, few
 /// enough for what is between them to stay in cache and be allocated from memory already mapped.
-const MLP_ROWS: usize = 256;
+pub(crate) const MLP_ROWS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -57,6 +57,21 @@ pub(crate) struct Held {
     pub(crate) repacked: usize,
     /// For people.
     pub(crate) kernels: Vec<String>,
+}
+
+impl Held {
+    /// What is observed of the weights of linear layers, of which there is one at least.
+    pub(crate) fn new(weights: &[&Weight]) -> Held {
+        let mut kernels: Vec<String> = weights.iter().flat_map(|weight| weight.kernels()).collect();
+        kernels.sort();
+        kernels.dedup();
+        Held {
+            precision: weights.first().map_or(Precision::F32, |weight| weight.precision()),
+            weights: weights.len(),
+            repacked: weights.iter().filter(|weight| weight.is_repacked()).count(),
+            kernels,
+        }
+    }
 }
 
 impl Model {
@@ -99,16 +114,8 @@ impl Model {
             let [gate_up, down] = layer.mlp.linears();
             [&layer.qkv, &layer.output, gate_up, down]
         });
-        let weights: Vec<&Weight> = layers.chain([&self.head]).map(Linear::weight).collect();
-        let mut kernels: Vec<String> = weights.iter().flat_map(|weight| weight.kernels()).collect();
-        kernels.sort();
-        kernels.dedup();
-        Held {
-            precision: self.head.weight().precision(),
-            weights: weights.len(),
-            repacked: weights.iter().filter(|weight| weight.is_repacked()).count(),
-            kernels,
-        }
+        let weights: Vec<&Weight> = [&self.head].into_iter().chain(layers).map(Linear::weight).collect();
+        Held::new(&weights)
     }
 
     /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and

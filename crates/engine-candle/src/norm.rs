@@ -49,11 +49,16 @@ impl Norm {
         let mut normed = vec![0.0; x.len()];
         for_each_chunk(&mut normed, width, |row, out| {
             out.copy_from_slice(&x[row * width..][..width]);
-            match &self.bias {
-                None => rms_norm(out, &self.weight, self.epsilon),
-                Some(bias) => layer_norm(out, &self.weight, bias, self.epsilon),
-            }
+            self.norm_row(out);
         });
         Tensor::from_vec(normed, (x.len() / width, width), &Device::Cpu)
+    }
+
+    /// Norms one row in its place.
+    pub(crate) fn norm_row(&self, row: &mut [f32]) {
+        match &self.bias {
+            None => rms_norm(row, &self.weight, self.epsilon),
+            Some(bias) => layer_norm(row, &self.weight, bias, self.epsilon),
+        }
     }
 }

@@ -1,7 +1,7 @@
 use conformance::{
-    Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_diffusion, check_follows,
-    check_hidden_states_are_asked_for, check_quantised_kernels, check_tiny_models, each, logits_in_pieces,
-    max_abs_difference, senseless, tiny, unsupported, with, with_options,
+    Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_diffusion, check_encoders,
+    check_follows, check_hidden_states_are_asked_for, check_quantised_kernels, check_tiny_models, each,
+    logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
@@ -151,4 +151,9 @@ fn what_candle_cannot_do_is_refused() {
 #[test]
 fn hidden_states_are_refused_unless_asked_for_at_load() {
     check_hidden_states_are_asked_for::<Candle>();
+}
+
+#[test]
+fn texts_of_any_lengths_have_the_vectors_of_an_independent_implementation() {
+    check_encoders::<Candle>(&at(Precision::F32));
 }

@@ -26,8 +26,9 @@ impl HandOver for Tch {
         capacity: usize,
         memory: &CacheMemory,
     ) -> Result<(), EngineError> {
-        check_begin(self.model.config(), batch, capacity)?;
         check_f32(self)?;
+        let model = self.body.decoder()?;
+        check_begin(model.config(), batch, capacity)?;
         if !in_one_piece(memory) {
             return Err(EngineError::Unsupported(
                 "writes keys and values of a sequence at once, and so wants those of all layers in one piece"
@@ -35,7 +36,7 @@ impl HandOver for Tch {
             ));
         }
         self.sequences = None;
-        let config = self.model.config();
+        let config = model.config();
         let shape = sequences::shape(config, batch, capacity);
         let _mode = InferenceMode::enter();
         // SAFETY: as many f32 as the shape says are there, as was checked, and stay there, as the caller promises. The
@@ -43,9 +44,7 @@ impl HandOver for Tch {
         let cache = unsafe {
             Tensor::f_from_blob(memory.address() as *const u8, &shape, &[], Kind::Float, Device::Cpu)
         };
-        let over = |cache| {
-            Sequences::over(config, (batch, capacity), self.model.options(), self.model.kinds(), cache)
-        };
+        let over = |cache| Sequences::over(config, (batch, capacity), model.options(), model.kinds(), cache);
         let sequences = cache.and_then(over).map_err(framework)?;
         if !sequences.memory().is(memory) {
             return Err(EngineError::Unsupported("lays this model's keys and values out otherwise".into()));
@@ -67,8 +66,9 @@ impl HandOver for Tch {
     }
 }
 
-fn check_f32(engine: &Tch) -> Result<(), EngineError> {
-    if (engine.model.kinds().cache, engine.model.options().1) == (Kind::Float, Device::Cpu) {
+fn check_f32(engine: &mut Tch) -> Result<(), EngineError> {
+    let model = engine.body.decoder()?;
+    if (model.kinds().cache, model.options().1) == (Kind::Float, Device::Cpu) {
         return Ok(());
     }
     Err(EngineError::Unsupported("keeps its keys and values otherwise than in f32 in main memory".into()))

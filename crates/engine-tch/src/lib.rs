@@ -4,6 +4,7 @@ mod attend;
 mod bench;
 mod eager;
 mod embedding;
+mod encoder;
 mod error;
 mod fused;
 mod hand_over;
@@ -23,12 +24,13 @@ mod sequences;
 mod shim;
 
 use engine::{
-    Bench, Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Profile, Runtime, Settings, Want, check_append, check_begin,
+    Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Precision, Profile, Runtime, Settings, Want, check_append, check_begin,
 };
 use tch::{Kind, Tensor};
 
 use bench::TchBench;
+use encoder::Encoder;
 use error::framework;
 use layout::Layout;
 use model::{Model, Output};
@@ -36,11 +38,26 @@ use sequences::Sequences;
 use shim::InferenceMode;
 
 pub struct Tch {
-    model: Model,
+    body: Body,
     sequences: Option<Sequences>,
     keep_hidden: bool,
     /// What the last append computed.
     output: Option<Output>,
+}
+
+/// What was loaded.
+enum Body {
+    Decoder(Box<Model>),
+    Encoder(Box<Encoder>),
+}
+
+impl Body {
+    fn decoder(&mut self) -> Result<&mut Model, EngineError> {
+        match self {
+            Body::Decoder(model) => Ok(model),
+            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+        }
+    }
 }
 
 impl InferenceEngine for Tch {
@@ -55,25 +72,24 @@ impl InferenceEngine for Tch {
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
         let _mode = InferenceMode::enter();
-        let model = Model::read(bundle, settings, device)?;
-        Ok(Tch { model, sequences: None, keep_hidden: settings.hidden_states, output: None })
+        let body = match bundle.config().encoder {
+            Some(_) => Body::Encoder(Box::new(Encoder::read(bundle, settings, device)?)),
+            None => Body::Decoder(Box::new(Model::read(bundle, settings, device)?)),
+        };
+        Ok(Tch { body, sequences: None, keep_hidden: settings.hidden_states, output: None })
     }
 
     fn in_effect(&self) -> InEffect {
-        let (kind, device) = self.model.options();
-        let layout = self.model.layout();
-        let activations = precision(kind);
+        let model = match &self.body {
+            Body::Decoder(model) => model,
+            Body::Encoder(encoder) => return encoder.in_effect(),
+        };
+        let (kind, device) = model.options();
         InEffect {
-            weights: self.model.precision(),
-            activations: match layout {
-                Layout::Widened => {
-                    format!("{activations}, in f32 within attention and products of many rows")
-                }
-                Layout::Int8 | Layout::Int4 => format!("{activations}, in bf16 within products by codes"),
-                _ => activations.to_string(),
-            },
-            kv_cache: precision(self.model.kinds().cache),
-            kv_cache_policy: match self.model.config().causal {
+            weights: model.precision(),
+            activations: activations(model.layout(), kind),
+            kv_cache: precision(model.kinds().cache),
+            kv_cache_policy: match model.config().causal {
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
@@ -82,10 +98,10 @@ impl InferenceEngine for Tch {
                 _ => Device::Cpu,
             },
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
-            jit: self.jit(),
-            optimised: self.model.torchscript(),
-            weight_storage: self.weight_storage(),
-            kernels: self.kernels(),
+            jit: jit(model),
+            optimised: model.torchscript(),
+            weight_storage: weight_storage(model.layout(), device, model.emulated()),
+            kernels: kernels(model),
         }
     }
 
@@ -98,12 +114,12 @@ impl InferenceEngine for Tch {
 
     fn begin_profile(&mut self) -> Result<(), EngineError> {
         profile::begin()?;
-        self.model.set_marked(true);
+        self.body.decoder()?.set_marked(true);
         Ok(())
     }
 
     fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        if !self.model.set_marked(false) {
+        if !self.body.decoder()?.set_marked(false) {
             return Err(EngineError::Input(
                 "end_profile without begin_profile, or for the second time".into(),
             ));
@@ -112,13 +128,22 @@ impl InferenceEngine for Tch {
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        self.body.decoder()?;
         Ok(self)
+    }
+
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        match &mut self.body {
+            Body::Encoder(encoder) => Ok(encoder.as_mut()),
+            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+        }
     }
 }
 
 impl Decode for Tch {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        check_begin(self.model.config(), batch, capacity)?;
+        let model = self.body.decoder()?;
+        check_begin(model.config(), batch, capacity)?;
         match &mut self.sequences {
             Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
                 sequences.filled = 0;
@@ -127,7 +152,6 @@ impl Decode for Tch {
                 // The old cache is freed before the new one is made.
                 *sequences = None;
                 let _mode = InferenceMode::enter();
-                let model = &self.model;
                 let new = Sequences::new(model.config(), (batch, capacity), model.options(), model.kinds());
                 *sequences = Some(new.map_err(framework)?);
             }
@@ -140,9 +164,10 @@ impl Decode for Tch {
             return Err(EngineError::Input("append before begin".into()));
         };
         let Sequences { batch, filled, capacity, .. } = *sequences;
-        check_append(self.model.config(), tokens, batch, filled, capacity)?;
+        let model = self.body.decoder()?;
+        check_append(model.config(), tokens, batch, filled, capacity)?;
         let _mode = InferenceMode::enter();
-        let output = self.model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework)?;
+        let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework)?;
         Ok(numbers(&self.output.insert(output).logits))
     }
 
@@ -163,53 +188,66 @@ impl Decode for Tch {
     }
 }
 
-impl Tch {
-    fn weight_storage(&self) -> String {
-        let held = match (self.model.layout(), self.model.options().1) {
-            (Layout::Onednn | Layout::Xnnpack | Layout::Int4, _) => "prepacked copy; embedding mapped",
-            (_, tch::Device::Cpu) if self.model.emulated() => "f32 copy; embedding mapped",
-            (_, tch::Device::Cpu) => "mapped",
-            _ => "copied to the device",
-        };
-        match self.model.emulated() {
-            true => format!("emulated: dequantised to f32 at load; {held}"),
-            false => held.to_owned(),
+/// In what layers compute, for people.
+fn activations(layout: Layout, kind: Kind) -> String {
+    let activations = precision(kind);
+    match layout {
+        Layout::Widened => format!("{activations}, in f32 within attention and products of many rows"),
+        Layout::Int8 | Layout::Int4 => format!("{activations}, in bf16 within products by codes"),
+        _ => activations.to_string(),
+    }
+}
+
+fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String {
+    let held = match (layout, device) {
+        (Layout::Onednn | Layout::Xnnpack | Layout::Int4, _) => "prepacked copy; embedding mapped",
+        (_, tch::Device::Cpu) if emulated => "f32 copy; embedding mapped",
+        (_, tch::Device::Cpu) => "mapped",
+        _ => "copied to the device",
+    };
+    match emulated {
+        true => format!("emulated: dequantised to f32 at load; {held}"),
+        false => held.to_owned(),
+    }
+}
+
+fn jit(model: &Model) -> String {
+    match model.torchscript() {
+        None => "eager".into(),
+        Some(false) => "eager: JIT is off".into(),
+        Some(true) => {
+            let fusion =
+                if script::fuses_on_cpu() { "kernels fused" } else { "no kernels fused: without LLVM" };
+            format!("TorchScript, each layer compiled and frozen ({fusion})")
         }
     }
+}
 
-    fn jit(&self) -> String {
-        match self.model.torchscript() {
-            None => "eager".into(),
-            Some(false) => "eager: JIT is off".into(),
-            Some(true) => {
-                let fusion =
-                    if script::fuses_on_cpu() { "kernels fused" } else { "no kernels fused: without LLVM" };
-                format!("TorchScript, each layer compiled and frozen ({fusion})")
-            }
-        }
+/// The kernel of linear layers, for people.
+fn linear_kernel(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
+        Layout::Onednn => "mkldnn::_linear_pointwise, weights packed by oneDNN",
+        Layout::Widened => "linear, of many rows in f32",
+        Layout::Int8 => "_weight_int8pack_mm in bf16; linear of codes widened to bf16 from 48 rows",
+        Layout::Int4 => "_weight_int4pack_mm_for_cpu in bf16",
+        Layout::Plain => "linear",
     }
+}
 
-    fn kernels(&self) -> Vec<String> {
-        let linear = match self.model.layout() {
-            Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
-            Layout::Onednn => "mkldnn::_linear_pointwise, weights packed by oneDNN",
-            Layout::Widened => "linear, of many rows in f32",
-            Layout::Int8 => "_weight_int8pack_mm in bf16; linear of codes widened to bf16 from 48 rows",
-            Layout::Int4 => "_weight_int4pack_mm_for_cpu in bf16",
-            Layout::Plain => "linear",
+fn kernels(model: &Model) -> Vec<String> {
+    let linear = linear_kernel(model.layout());
+    let kernels = if model.fused() {
+        let norm = if model.config().rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" };
+        let attention = match model.config().form.attention_cap {
+            Some(_) => "matmul, tanh, softmax, matmul",
+            None => "scaled_dot_product_attention",
         };
-        let kernels = if self.model.fused() {
-            let norm = if self.model.config().rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" };
-            let attention = match self.model.config().form.attention_cap {
-                Some(_) => "matmul, tanh, softmax, matmul",
-                None => "scaled_dot_product_attention",
-            };
-            vec![linear, "fused q/k/v and gate/up", attention, norm]
-        } else {
-            vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
-        };
-        kernels.into_iter().map(str::to_owned).collect()
-    }
+        vec![linear, "fused q/k/v and gate/up", attention, norm]
+    } else {
+        vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
+    };
+    kernels.into_iter().map(str::to_owned).collect()
 }
 
 fn precision(kind: Kind) -> Precision {

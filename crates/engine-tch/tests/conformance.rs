@@ -1,5 +1,5 @@
 use conformance::{
-    Model, TOLERANCE, at, check_architectures, check_caches, check_diffusion, check_follows,
+    Model, TOLERANCE, at, check_architectures, check_caches, check_diffusion, check_encoders, check_follows,
     check_hidden_states_are_asked_for, check_profile, check_quantised_kernels, check_tiny_models,
     logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with, with_options,
 };
@@ -155,4 +155,9 @@ fn hidden_states_are_refused_unless_asked_for_at_load() {
 fn a_traced_run_tells_the_layer_of_every_operation() {
     let settings = Tch::profiled(at(Precision::F32), "nowhere".as_ref());
     check_profile::<Tch>(&Model::tiny("gpt2").bundle, &settings, &[""]);
+}
+
+#[test]
+fn texts_of_any_lengths_have_the_vectors_of_an_independent_implementation() {
+    check_encoders::<Tch>(&at(Precision::F32));
 }

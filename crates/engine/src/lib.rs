@@ -13,6 +13,7 @@ mod bench;
 mod checks;
 mod decode;
 mod echo;
+mod encode;
 mod hand_over;
 mod profile;
 
@@ -23,6 +24,7 @@ pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
 pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
 pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
+pub use encode::{Encode, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
@@ -205,6 +207,20 @@ pub trait InferenceEngine: Sized {
     /// Errors with [`EngineError::Unsupported`] where it has none.
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
         Err(EngineError::Unsupported(format!("{} continues no tokens here", Self::FRAMEWORK)))
+    }
+
+    /// The capability to turn texts into vectors: [`Encode`].
+    ///
+    /// Errors with [`EngineError::Unsupported`] where it has none.
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        Err(EngineError::Unsupported(format!("{} encodes no texts here", Self::FRAMEWORK)))
+    }
+
+    /// The toy capability: [`Echo`].
+    ///
+    /// Errors with [`EngineError::Unsupported`] where it has none.
+    fn echo(&mut self) -> Result<&mut dyn Echo, EngineError> {
+        Err(EngineError::Unsupported(format!("{} returns no bytes", Self::FRAMEWORK)))
     }
 
     /// The settings to load with if the run is to be profiled: for what the framework's profiler must know before. It

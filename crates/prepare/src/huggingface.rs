@@ -15,6 +15,7 @@ use crate::error::PrepareError;
 use crate::model::{
     CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers, matrix, most_common,
 };
+use crate::pooling;
 use crate::safetensors::{Entry, Header};
 
 pub(crate) use files::{INDEX, WEIGHTS, indexed_files};
@@ -46,7 +47,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let derived = derivation(&shards, &config);
     let config_json = config_document(&config_file, &config)?;
     let mut files = vec![config_file];
-    let tokenizer = match optional(directory, TOKENIZER)? {
+    let tokenizer = match SourceFile::optional(directory, TOKENIZER)? {
         Some(file) => {
             let bytes = file.bytes().to_vec();
             files.push(file);
@@ -54,10 +55,15 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         }
         None => Err("the source has no tokenizer.json".into()),
     };
-    let [tokenizer_config, template] = [TOKENIZER_CONFIG, TEMPLATE].map(|name| optional(directory, name));
+    let [tokenizer_config, template] =
+        [TOKENIZER_CONFIG, TEMPLATE].map(|name| SourceFile::optional(directory, name));
     let (tokenizer_config, template) = (tokenizer_config?, template?);
     let chat = chat::of_files(tokenizer_config.as_ref(), template.as_ref())?;
     files.extend(tokenizer_config.into_iter().chain(template));
+    let pooling = match &config.encoder {
+        Some(_) => pooling::of_directory(directory, &mut files)?,
+        None => None,
+    };
     files.extend(shards);
     files.extend(index);
     Ok(Model {
@@ -69,6 +75,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         config_json,
         tokenizer,
         chat,
+        pooling,
         tensors: Box::new(weights),
         derived,
     })
@@ -99,12 +106,6 @@ fn config_document(file: &SourceFile, config: &ModelConfig) -> Result<Document, 
             Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
         }
     })
-}
-
-/// A file that a model may have. A link that leads nowhere is there, too, and is refused.
-fn optional(directory: &Path, name: &str) -> Result<Option<SourceFile>, PrepareError> {
-    let is_there = directory.join(name).symlink_metadata().is_ok();
-    is_there.then(|| SourceFile::within(directory, name)).transpose()
 }
 
 fn directory_name(directory: &Path) -> String {
@@ -194,7 +195,10 @@ impl Weights {
     ) -> Result<(), PrepareError> {
         for (name, (shard, entry)) in rest {
             let path = self.shards[shard].path();
-            if is_buffer(&name) || (has_text_part(config) && sees(&name)) {
+            if is_buffer(&name)
+                || (has_text_part(config) && sees(&name))
+                || (config.encoder.is_some() && is_head(&name))
+            {
                 continue;
             }
             if config.tied_embeddings && name == "lm_head.weight" {
@@ -284,16 +288,13 @@ impl Tensors for Weights {
 
 /// What the source calls a tensor: a base model was saved without the `model.` or `transformer.`
 /// that it has as a part of the causal language model, and one that sees as well has the part that reads and writes as
-/// its `language_model`.
+/// its `language_model`; an encoder with a head has its body under the name of its architecture.
 fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<String> {
     let bare = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
-    let names = [
-        name.to_owned(),
-        bare.to_owned(),
-        format!("language_model.{name}"),
-        format!("model.language_model.{bare}"),
-    ];
-    names.into_iter().find(|name| held.contains_key(name))
+    let names = [name.to_owned(), bare.to_owned(), format!("language_model.{name}")];
+    let prefixes = ["model.language_model", "bert", "roberta", "distilbert"];
+    let mut names = names.into_iter().chain(prefixes.map(|prefix| format!("{prefix}.{bare}")));
+    names.find(|name| held.contains_key(name))
 }
 
 /// gpt2's linear layers are `Conv1D`s, whose weights are `[in, out]`.
@@ -303,7 +304,15 @@ fn is_conv1d(name: &str) -> bool {
 
 /// Constants that older versions of transformers saved with the weights.
 fn is_buffer(name: &str) -> bool {
-    [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"].iter().any(|part| name.ends_with(part))
+    [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "embeddings.position_ids"]
+        .iter()
+        .any(|part| name.ends_with(part))
+}
+
+/// Whether a tensor belongs to what an encoder was trained with, which no vector of a text goes through.
+fn is_head(name: &str) -> bool {
+    let name = ["bert.", "roberta."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    ["pooler.", "cls.", "lm_head.", "vocab_"].iter().any(|part| name.starts_with(part))
 }
 
 /// Whether models of this architecture may have a part that sees beside the one that is read.

@@ -13,6 +13,7 @@ mod gguf;
 mod hub;
 mod huggingface;
 mod model;
+mod pooling;
 mod progress;
 mod quantise;
 mod request;

@@ -33,6 +33,8 @@ pub(crate) struct Model {
     pub(crate) tokenizer: Result<Document, String>,
     /// The chat template, of models that have one.
     pub(crate) chat: Option<Document>,
+    /// How an encoder's vectors are pooled, where the source says so.
+    pub(crate) pooling: Option<Document>,
     pub(crate) tensors: Box<dyn Tensors>,
     /// For the manifest: where the weights come from and what was done to them, before rounding.
     pub(crate) derived: String,
@@ -91,6 +93,12 @@ impl SourceFile {
             return Err(PrepareError::NotAModel { path, reason });
         }
         SourceFile::open(&path)
+    }
+
+    /// A file that a model may have. A link that leads nowhere is there, too, and is refused.
+    pub(crate) fn optional(directory: &Path, name: &str) -> Result<Option<SourceFile>, PrepareError> {
+        let is_there = directory.join(name).symlink_metadata().is_ok();
+        is_there.then(|| SourceFile::within(directory, name)).transpose()
     }
 
     pub(crate) fn open(path: &Path) -> Result<SourceFile, PrepareError> {

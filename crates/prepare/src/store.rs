@@ -88,7 +88,8 @@ impl State {
 fn documents(model: &Model) -> impl Iterator<Item = (&'static str, &Document)> {
     let tokenizer = model.tokenizer.as_ref().ok().map(|document| (TOKENIZER, document));
     let chat = model.chat.as_ref().map(|document| (TOKENIZER_CONFIG, document));
-    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat)
+    let pooling = model.pooling.as_ref().map(|document| (bundle::POOLING, document));
+    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat).chain(pooling)
 }
 
 fn is_intact(path: &Path, record: &FileRecord) -> bool {

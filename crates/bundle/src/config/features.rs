@@ -22,6 +22,7 @@ pub enum Feature {
     LogitsMultiplier,
     LogitsCap,
     FusedGateUp,
+    Encoder,
 }
 
 impl Feature {
@@ -43,6 +44,7 @@ impl Feature {
             Feature::LogitsMultiplier => "logits_multiplier",
             Feature::LogitsCap => "logits_cap",
             Feature::FusedGateUp => "fused_gate_up",
+            Feature::Encoder => "encoder",
         }
     }
 
@@ -64,6 +66,7 @@ impl Feature {
             Feature::LogitsMultiplier => "a multiplier of logits",
             Feature::LogitsCap => "soft-capped logits",
             Feature::FusedGateUp => "the gate and the other half of its MLP in one tensor",
+            Feature::Encoder => "an encoder's embeddings and norms, and no head over a vocabulary",
         }
     }
 }
@@ -75,7 +78,7 @@ impl ModelConfig {
         let layers = || (0..self.layers).map(|index| self.layer_attention(index));
         let rotates = !self.rotations().is_empty();
         let has = [
-            (Feature::NormsBehind, form.norms != NormPlacement::Before),
+            (Feature::NormsBehind, matches!(form.norms, NormPlacement::After | NormPlacement::Both)),
             (Feature::NormOffset, form.norm_offset != 0.0),
             (Feature::WholeNorms, self.qk_norm && form.whole_qk_norm),
             (Feature::AttentionScale, form.attention_scale.is_some()),
@@ -89,6 +92,7 @@ impl ModelConfig {
             (Feature::ResidualMultiplier, form.residual_multiplier.is_some()),
             (Feature::LogitsMultiplier, form.logits_multiplier.is_some()),
             (Feature::LogitsCap, form.logits_cap.is_some()),
+            (Feature::Encoder, self.encoder.is_some()),
             (Feature::FusedGateUp, self.gated_mlp && self.layer(0).gate_up.weights.len() == 1),
         ];
         has.into_iter().filter_map(|(feature, has)| has.then_some(feature)).collect()

@@ -1,4 +1,4 @@
-//! What a decoder does otherwise than llama's: norms, windows, rotations, multipliers, caps.
+//! What a model does otherwise than llama's: norms, windows, rotations, multipliers, caps.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +15,11 @@ pub enum NormPlacement {
     After,
     /// x + norm(block(norm(x)))
     Both,
+    /// norm(x + block(x))
+    OfSum,
 }
 
-/// How a decoder is put together. The default of every field is llama's way.
+/// How a model is put together. The default of every field is llama's way.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Form {
@@ -61,6 +63,17 @@ pub struct Form {
     /// Logits are c · tanh(logit / c).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logits_cap: Option<f64>,
+}
+
+/// What an encoder has and a decoder has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encoder {
+    /// Rows of the table of token types, which is added to the embeddings; 0 where there is none.
+    pub token_types: usize,
+    /// Row of the table of positions that the first token of a text has.
+    pub first_position: usize,
+    /// The token that fills texts up to the length of the longest.
+    pub pad_token: u32,
 }
 
 fn is_zero(number: &f32) -> bool {

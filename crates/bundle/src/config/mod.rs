@@ -4,12 +4,14 @@
 //! names of [`ModelConfig::layer`].
 
 mod attention;
+mod encoder;
 mod features;
 mod fields;
 mod form;
 mod layers;
 mod model;
 mod names;
+mod parts;
 mod position;
 mod read;
 mod rope;
@@ -17,7 +19,7 @@ mod stored;
 
 pub use attention::LayerAttention;
 pub use features::Feature;
-pub use form::{Form, NormPlacement};
+pub use form::{Encoder, Form, NormPlacement};
 pub use model::{Activation, Architecture, ModelConfig};
 pub use names::{LayerNames, LinearNames, NormNames, TensorSpec};
 pub use position::{Llama3Scaling, LongRope, Position, Rotary};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::form::Form;
+use super::form::{Encoder, Form};
 use super::position::Position;
 use crate::error::BundleError;
 
@@ -23,10 +23,15 @@ pub enum Architecture {
     Granite,
     /// Masked diffusion: a Qwen2 body that attends both ways (Ye and others 2025). DiffuCoder has this `model_type` too.
     Dream,
+    /// An encoder (Devlin and others 2018).
+    Bert,
+    /// An encoder; XLM-RoBERTa, too.
+    Roberta,
+    DistilBert,
 }
 
 /// Every `model_type` that is read. Those behind `llama` are llama's in all but their name.
-const MODEL_TYPES: [(&str, Architecture); 17] = [
+const MODEL_TYPES: [(&str, Architecture); 21] = [
     ("llama", Architecture::Llama),
     ("aquila", Architecture::Llama),
     ("falcon3", Architecture::Llama),
@@ -44,6 +49,10 @@ const MODEL_TYPES: [(&str, Architecture); 17] = [
     ("smollm3", Architecture::Smollm3),
     ("granite", Architecture::Granite),
     ("Dream", Architecture::Dream),
+    ("bert", Architecture::Bert),
+    ("roberta", Architecture::Roberta),
+    ("xlm-roberta", Architecture::Roberta),
+    ("distilbert", Architecture::DistilBert),
 ];
 
 impl Architecture {
@@ -53,6 +62,10 @@ impl Architecture {
         known
             .map(|(_, architecture)| *architecture)
             .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, _)| name)))
+    }
+
+    pub fn is_encoder(self) -> bool {
+        matches!(self, Architecture::Bert | Architecture::Roberta | Architecture::DistilBert)
     }
 }
 
@@ -69,7 +82,7 @@ pub enum Activation {
     Relu,
 }
 
-/// A decoder-only transformer, as far as an engine must know it.
+/// A transformer that decodes or encodes, as far as an engine must know it.
 ///
 /// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
 /// is read by [`ModelConfig::from_json`].
@@ -109,6 +122,9 @@ pub struct ModelConfig {
     /// What is otherwise than llama's way.
     #[serde(default, skip_serializing_if = "Form::is_plain")]
     pub form: Form,
+    /// There is one if the model encodes texts and continues none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoder: Option<Encoder>,
 }
 
 /// What descriptions that do not say so mean.

@@ -79,8 +79,13 @@ impl ModelConfig {
         };
         add(&self.embedding(), &[self.vocab_size, hidden]);
         if let Some(name) = self.position_embedding() {
-            add(&name, &[self.max_positions, hidden]);
+            let before = self.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
+            add(&name, &[before + self.max_positions, hidden]);
         }
+        if let (Some(name), Some(encoder)) = (self.token_type_embedding(), &self.encoder) {
+            add(&name, &[encoder.token_types, hidden]);
+        }
+        norm(&mut add, self.embedding_norm().as_ref());
         for index in 0..self.layers {
             let layer = self.layer(index);
             norm(&mut add, layer.attention_norm.as_ref());
@@ -103,7 +108,9 @@ impl ModelConfig {
             linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
             norm(&mut add, layer.mlp_norm_behind.as_ref());
         }
-        norm(&mut add, Some(&self.final_norm()));
+        if self.encoder.is_none() {
+            norm(&mut add, Some(&self.final_norm()));
+        }
         if !self.tied_embeddings {
             add(&self.lm_head(), &[self.vocab_size, hidden]);
         }
@@ -113,14 +120,20 @@ impl ModelConfig {
     pub fn embedding(&self) -> String {
         match self.architecture {
             Architecture::Gpt2 => "transformer.wte.weight".into(),
+            _ if self.encoder.is_some() => "embeddings.word_embeddings.weight".into(),
             _ => "model.embed_tokens.weight".into(),
         }
     }
 
     pub fn position_embedding(&self) -> Option<String> {
-        (self.position == Position::Learned).then(|| "transformer.wpe.weight".into())
+        let name = match &self.encoder {
+            None => "transformer.wpe.weight",
+            Some(_) => "embeddings.position_embeddings.weight",
+        };
+        (self.position == Position::Learned).then(|| name.to_owned())
     }
 
+    /// The norm behind the last layer, of a decoder.
     pub fn final_norm(&self) -> NormNames {
         match self.architecture {
             Architecture::Gpt2 => self.norm("transformer.ln_f"),
@@ -128,7 +141,7 @@ impl ModelConfig {
         }
     }
 
-    /// The output head's weight, `[vocabulary, hidden]`: the embedding itself where they are tied.
+    /// The output head's weight, `[vocabulary, hidden]`, of a decoder: the embedding itself where they are tied.
     pub fn lm_head(&self) -> String {
         if self.tied_embeddings { self.embedding() } else { "lm_head.weight".into() }
     }
@@ -152,6 +165,9 @@ impl ModelConfig {
                 down: linear("mlp.c_proj"),
                 mlp_norm_behind: None,
             };
+        }
+        if self.encoder.is_some() {
+            return encoder_layer(self.architecture, index);
         }
         let at = |part: &str| format!("model.layers.{index}.{part}");
         let linear = |parts: &[&str], bias: bool| {
@@ -186,10 +202,68 @@ impl ModelConfig {
         }
     }
 
+    /// The norm of the embeddings, of an encoder.
+    pub fn embedding_norm(&self) -> Option<NormNames> {
+        let name = |part: &str| format!("embeddings.LayerNorm.{part}");
+        self.encoder.as_ref().map(|_| NormNames { weight: name("weight"), bias: Some(name("bias")) })
+    }
+
+    /// The table of token types, of an encoder that has one.
+    pub fn token_type_embedding(&self) -> Option<String> {
+        let types = self.encoder.as_ref().filter(|encoder| encoder.token_types > 0);
+        types.map(|_| "embeddings.token_type_embeddings.weight".to_owned())
+    }
+
     fn norm(&self, prefix: &str) -> NormNames {
         NormNames {
             weight: format!("{prefix}.weight"),
             bias: (!self.rms_norm).then(|| format!("{prefix}.bias")),
         }
+    }
+}
+
+/// The tensors of an encoder's layer.
+fn encoder_layer(architecture: Architecture, index: usize) -> LayerNames {
+    let distil = architecture == Architecture::DistilBert;
+    let at = |part: &str| match distil {
+        true => format!("transformer.layer.{index}.{part}"),
+        false => format!("encoder.layer.{index}.{part}"),
+    };
+    let linear = |parts: &[&str]| {
+        let named = |kind: &str| parts.iter().map(|part| at(&format!("{part}.{kind}"))).collect();
+        LinearNames { weights: named("weight"), biases: named("bias") }
+    };
+    let norm = |part: &str| {
+        Some(NormNames { weight: at(&format!("{part}.weight")), bias: Some(at(&format!("{part}.bias"))) })
+    };
+    let [qkv, output, up, down]: [&[&str]; 4] = match distil {
+        true => [
+            &["attention.q_lin", "attention.k_lin", "attention.v_lin"],
+            &["attention.out_lin"],
+            &["ffn.lin1"],
+            &["ffn.lin2"],
+        ],
+        false => [
+            &["attention.self.query", "attention.self.key", "attention.self.value"],
+            &["attention.output.dense"],
+            &["intermediate.dense"],
+            &["output.dense"],
+        ],
+    };
+    let norms = match distil {
+        true => ["sa_layer_norm", "output_layer_norm"],
+        false => ["attention.output.LayerNorm", "output.LayerNorm"],
+    };
+    LayerNames {
+        attention_norm: None,
+        qkv: linear(qkv),
+        q_norm: None,
+        k_norm: None,
+        output: linear(output),
+        attention_norm_behind: norm(norms[0]),
+        mlp_norm: None,
+        gate_up: linear(up),
+        down: linear(down),
+        mlp_norm_behind: norm(norms[1]),
     }
 }

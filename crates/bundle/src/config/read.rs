@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::form::Form;
-use super::model::{Activation, Architecture, ModelConfig};
+use super::model::{Architecture, ModelConfig};
+use super::parts::{activation, even_share};
 use super::position::{Position, Rotary};
-use super::{layers, rope};
+use super::{encoder, layers, parts, rope};
 use crate::error::BundleError;
 
 /// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
@@ -29,8 +30,11 @@ impl ModelConfig {
     pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
         let fields = Fields(value);
         let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
-        if architecture == Architecture::Gpt2 {
-            let config = gpt2(&fields)?;
+        if architecture == Architecture::Gpt2 || architecture.is_encoder() {
+            let config = match architecture {
+                Architecture::Gpt2 => gpt2(&fields)?,
+                _ => encoder::read(architecture, &fields)?,
+            };
             return config.check().map(|()| config);
         }
         // A model that sees as well has an object for the part that reads and writes.
@@ -75,7 +79,8 @@ impl ModelConfig {
             let reason = format!("head dimension is {}, which no model has", self.head_dim);
             return Err(BundleError::Config(reason));
         }
-        let numbers = self.numbers();
+        let types = self.encoder.as_ref().map_or(0, |encoder| encoder.token_types);
+        let numbers = self.numbers() + (types * self.hidden_size) as u128;
         if numbers > MAX_NUMBERS {
             let reason = format!("its sizes make {numbers} weights, which no disk holds");
             return Err(BundleError::Config(reason));
@@ -135,6 +140,7 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         causal: true,
         mask_token: None,
         form: Form::default(),
+        encoder: None,
     })
 }
 
@@ -207,7 +213,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         max_positions: count("max_position_embeddings", defaults.max_positions)?,
         rms_norm: true,
         norm_epsilon: fields.epsilon("rms_norm_eps", defaults.norm_epsilon)?,
-        activation: self::activation(activation)?,
+        activation: parts::activation(activation)?,
         gated_mlp: true,
         position: Position::Rotary(Rotary::plain(10_000.0)),
         qkv_bias: attention_bias,
@@ -218,6 +224,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         causal: architecture != Dream,
         mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
         form: Form::default(),
+        encoder: None,
     })
 }
 
@@ -225,27 +232,4 @@ fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
     let id = fields.count("mask_token_id")?;
     // Whether the vocabulary has it is checked with the other sizes.
     Ok(u32::try_from(id).unwrap_or(u32::MAX))
-}
-
-fn activation(name: &str) -> Result<Activation, BundleError> {
-    Ok(match name {
-        "silu" | "swish" => Activation::Silu,
-        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
-        "gelu" => Activation::GeluErf,
-        "relu" => Activation::Relu,
-        other => {
-            let reason =
-                format!("activation {other:?} is not supported; supported are silu, gelu, gelu_new and relu");
-            return Err(BundleError::Config(reason));
-        }
-    })
-}
-
-fn even_share(hidden_size: usize, heads: usize) -> Result<usize, BundleError> {
-    if heads == 0 || !hidden_size.is_multiple_of(heads) {
-        return Err(BundleError::Config(format!(
-            "hidden size {hidden_size} does not divide into {heads} heads"
-        )));
-    }
-    Ok(hidden_size / heads)
 }

@@ -57,7 +57,8 @@ impl ModelConfig {
     pub fn quantised(&self) -> BTreeSet<String> {
         let layers = (0..self.layers).map(|index| self.layer(index));
         let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
-        linear.flat_map(|names| names.weights).chain([self.lm_head()]).collect()
+        let head = self.encoder.is_none().then(|| self.lm_head());
+        linear.flat_map(|names| names.weights).chain(head).collect()
     }
 }
 

@@ -84,6 +84,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         config_json,
         tokenizer,
         chat,
+        pooling: None,
         tensors: Box::new(tensors),
         derived,
     })

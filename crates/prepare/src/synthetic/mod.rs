@@ -57,6 +57,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         config_json: Document { bytes, derived: format!("the shape{of}") },
         tokenizer: Err("a synthetic model has none".into()),
         chat: None,
+        pooling: None,
         tensors: Box::new(weights),
         derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),
     })

@@ -1,0 +1,86 @@
+//! The capability to turn texts into vectors.
+
+use bundle::{ModelConfig, Pooling};
+
+use crate::EngineError;
+
+/// Texts of different lengths, one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Texts<'a> {
+    pub tokens: &'a [u32],
+    /// The type of each token, as for the second of a pair of texts; all 0 where it is empty.
+    pub types: &'a [u32],
+    /// Number of tokens of each text, 1 or more.
+    pub lengths: &'a [usize],
+}
+
+/// Encodes texts, with the loaded model.
+pub trait Encode {
+    /// The vector of each text, `[texts, hidden]`, row-major, divided by its length (the root of the sum of squares) if
+    /// `normalise` says so. Complete on return.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] if [`Texts::check`] fails.
+    fn encode(&mut self, texts: Texts<'_>, pooling: Pooling, normalise: bool) -> Result<&[f32], EngineError>;
+
+    /// Positions that the last call computed, padding included.
+    fn positions(&self) -> usize;
+}
+
+impl Texts<'_> {
+    /// Refuses texts that this model cannot encode.
+    pub fn check(&self, config: &ModelConfig) -> Result<(), EngineError> {
+        let Some(encoder) = &config.encoder else {
+            return Err(EngineError::Input("the model continues texts and encodes none".into()));
+        };
+        let refuse = |text: String| Err(EngineError::Input(text));
+        if self.lengths.is_empty() || self.lengths.contains(&0) {
+            return refuse("there is an empty text, or none at all".into());
+        }
+        let all: usize = self.lengths.iter().sum();
+        if all != self.tokens.len() || ![0, all].contains(&self.types.len()) {
+            return refuse(format!("texts of {all} tokens come with {}", self.tokens.len()));
+        }
+        if let Some(longest) = self.lengths.iter().find(|&&length| length > config.max_positions) {
+            let positions = config.max_positions;
+            return refuse(format!(
+                "a text of {longest} tokens is longer than the model's {positions} positions"
+            ));
+        }
+        if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
+            let vocabulary = config.vocab_size;
+            return refuse(format!("token {token} is outside the vocabulary of {vocabulary} tokens"));
+        }
+        if let Some(kind) = self.types.iter().find(|&&kind| kind as usize >= encoder.token_types.max(1)) {
+            return refuse(format!(
+                "token type {kind} is not one of the model's {}",
+                encoder.token_types.max(1)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The places of texts by their lengths: those of one length, in their order, for each length. What is of one length can be
+/// computed as one batch.
+pub fn by_length(lengths: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (place, &length) in lengths.iter().enumerate() {
+        match groups.iter_mut().find(|(of, _)| *of == length) {
+            Some((_, places)) => places.push(place),
+            None => groups.push((length, vec![place])),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_one_length_are_together_and_keep_their_order() {
+        let groups = by_length(&[3, 1, 3, 2, 1]);
+        assert_eq!(groups, [(3, vec![0, 2]), (1, vec![1, 4]), (2, vec![3])]);
+    }
+}

@@ -1,0 +1,58 @@
+//! How a sentence encoder pools its tokens' vectors, from the files that sentence-transformers writes beside a model.
+
+use std::path::Path;
+
+use bundle::{Pooled, Pooling};
+use serde_json::Value;
+
+use crate::error::PrepareError;
+use crate::model::{Document, SourceFile};
+
+const POOLING: &str = "1_Pooling/config.json";
+const MODULES: &str = "modules.json";
+const LENGTHS: &str = "sentence_bert_config.json";
+/// Each way's field in the pooling file.
+const WAYS: [(&str, Pooling); 4] = [
+    ("pooling_mode_cls_token", Pooling::Cls),
+    ("pooling_mode_mean_tokens", Pooling::Mean),
+    ("pooling_mode_max_tokens", Pooling::Max),
+    ("pooling_mode_lasttoken", Pooling::Last),
+];
+
+/// The bundle's document; `None` where the source does not say. What was read is added to `files`.
+pub(crate) fn of_directory(
+    directory: &Path,
+    files: &mut Vec<SourceFile>,
+) -> Result<Option<Document>, PrepareError> {
+    let Some(file) = SourceFile::optional(directory, POOLING)? else { return Ok(None) };
+    let modules = SourceFile::optional(directory, MODULES)?;
+    let lengths = SourceFile::optional(directory, LENGTHS)?;
+    let (of_pooling, of_modules) = (parse(&file)?, modules.as_ref().map(parse).transpose()?);
+    let of_lengths = lengths.as_ref().map(parse).transpose()?;
+    let is_on = |name: &str| of_pooling.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let on: Vec<Pooling> = WAYS.iter().filter(|(name, _)| is_on(name)).map(|(_, way)| *way).collect();
+    let others = of_pooling.as_object().into_iter().flatten().filter(|(name, value)| {
+        let is_known = WAYS.iter().any(|(known, _)| known == name);
+        name.starts_with("pooling_mode_") && !is_known && value.as_bool() == Some(true)
+    });
+    let (&[pooling], 0) = (&on[..], others.count()) else {
+        let reason = "only one of cls, mean, max and last token is supported".to_owned();
+        return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
+    };
+    let is_normalising = |module: &Value| {
+        module.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("Normalize"))
+    };
+    let listed = of_modules.as_ref().and_then(Value::as_array);
+    let normalise = listed.is_some_and(|modules| modules.iter().any(is_normalising));
+    let max_tokens = of_lengths.as_ref().and_then(|value| value.get("max_seq_length")?.as_u64());
+    let pooled = Pooled { pooling, normalise, max_tokens: max_tokens.map(|tokens| tokens as usize) };
+    let mut bytes = serde_json::to_vec_pretty(&pooled).expect("it is plain data");
+    bytes.push(b'\n');
+    files.extend([Some(file), modules, lengths].into_iter().flatten());
+    Ok(Some(Document { bytes, derived: format!("from the source's {POOLING} and what is beside it") }))
+}
+
+fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
+    serde_json::from_slice(file.bytes())
+        .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))
+}
