@@ -36,8 +36,20 @@ pub(crate) fn gelu_tanh(x: f32) -> f32 {
     x / (1.0 + exp(-2.0 * u))
 }
 
+/// GELU by the error function, to within 2e-7: 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical Functions*. candle's
+/// own `erf` is scalar, and took a third of the time of MiniLM on a batch of texts.
+#[inline(always)]
 pub(crate) fn gelu_erf(x: f32) -> f32 {
-    0.5 * x * (1.0 + candle_core::cpu::erf::erf_f32(x * std::f32::consts::FRAC_1_SQRT_2))
+    const P: f32 = 0.327_591_1;
+    let u = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+    let t = 1.0 / (1.0 + P * u);
+    let mut p = 1.061_405_4;
+    for coefficient in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
+        p = p * t + coefficient;
+    }
+    // 1 − erf(|x| / √2)
+    let rest = p * t * exp(-u * u);
+    0.5 * (x + x.abs() * (1.0 - rest))
 }
 
 /// Scalar product, by candle's kernel. At 64 elements it takes 4.4 ns; loops of our own took 4.2 to 14, by how
@@ -142,7 +154,8 @@ mod tests {
             let x = step as f32 / 10.0;
             let u = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             assert!((gelu_tanh(x) - 0.5 * x * (1.0 + u.tanh())).abs() < 1e-6, "gelu({x})");
-            assert!((gelu_erf(x) - gelu_tanh(x)).abs() < 1e-3, "exact gelu({x})");
+            let erf = candle_core::cpu::erf::erf_f32(x * std::f32::consts::FRAC_1_SQRT_2);
+            assert!((gelu_erf(x) - 0.5 * x * (1.0 + erf)).abs() < 1e-6, "exact gelu({x})");
         }
     }
 

@@ -46,9 +46,10 @@ mod script;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bundle::Pooling;
 use engine::{
-    Bench, Bundle, Decode, Echo, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Profile, Runtime, Settings, Want, check_append, check_begin,
+    Bench, Bundle, Decode, Echo, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Profile, Runtime, Settings, Texts, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -205,6 +206,10 @@ impl InferenceEngine for Mock {
         self.profiler.end()
     }
 
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        Ok(self)
+    }
+
     fn echo(&mut self) -> Result<&mut dyn Echo, EngineError> {
         Ok(self)
     }
@@ -224,6 +229,39 @@ impl Echo for Mock {
         let mut answer = bytes.to_vec();
         answer.iter_mut().take(1).for_each(|byte| *byte ^= u8::from(self.script.perturb != 0.0));
         Ok(answer)
+    }
+}
+
+impl Encode for Mock {
+    fn encode(&mut self, texts: Texts<'_>, _: Pooling, normalise: bool) -> Result<&[f32], EngineError> {
+        texts.check(&self.config)?;
+        self.appends += 1;
+        self.misbehave()?;
+        let work = self.script.prefill_token * texts.tokens.len() as u32;
+        let step = self.script.step_time(work, self.appends);
+        self.script.wait(step);
+        self.logits.clear();
+        self.filled = texts.tokens.len();
+        let mut rest = texts.tokens;
+        for &length in texts.lengths {
+            let text;
+            (text, rest) = rest.split_at(length);
+            let state =
+                text.iter().fold(0xcbf2_9ce4_8422_2325, |state, &token| mix(state ^ u64::from(token)));
+            let component = |place: u64| {
+                let hash = mix(state ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                (hash >> 40) as f32 / (1 << 23) as f32 - 1.0
+                    + if place == 0 { self.script.perturb } else { 0.0 }
+            };
+            let vector: Vec<f32> = (0..self.config.hidden_size as u64).map(component).collect();
+            let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+            self.logits.extend(vector.iter().map(|x| if normalise { x / norm } else { *x }));
+        }
+        Ok(&self.logits)
+    }
+
+    fn positions(&self) -> usize {
+        self.filled
     }
 }
 

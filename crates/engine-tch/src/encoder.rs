@@ -68,7 +68,7 @@ impl Encoder {
             return Err(EngineError::Unsupported(reason.into()));
         }
         let config = bundle.config().clone();
-        let (layout, emulated) = (Layout::choose(settings, device)?, layout::emulated(settings));
+        let (layout, emulated) = (Layout::of_many_rows(settings, device)?, layout::emulated(settings));
         let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
         let (Some(encoder), Some(norm), Some(positions)) =
             (&config.encoder, config.embedding_norm(), config.position_embedding())

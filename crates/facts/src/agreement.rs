@@ -41,6 +41,12 @@ impl Tolerance {
 }
 
 impl Tolerance {
+    /// Least cosine of a vector with the reference's.
+    pub fn cosine(&self) -> f64 {
+        // In f32 sums come in another order; at 16 and fewer bits every weight and activation is rounded.
+        if self.max_abs_share.is_some() { 1.0 - 1e-5 } else { 0.99 }
+    }
+
     /// The tolerance of a contender: that of its weights' precision or of its cache's, whichever allows more. A cache in
     /// 16 bits moves logits as weights in 16 bits do.
     pub fn for_contender(contender: &Contender) -> Tolerance {
@@ -76,6 +82,9 @@ pub struct Agreement {
     /// How far its logits are from the reference's; `None` of work whose outputs are compared alone.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub logits: Option<LogitAgreement>,
+    /// How far its vectors are from the reference's; `None` of work that gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors: Option<VectorAgreement>,
     /// Number of tokens in the timed iterations.
     pub timed_tokens: usize,
     /// Number of these tokens that the reference would not have chosen.
@@ -117,23 +126,92 @@ impl Agreement {
     /// Decides again whether the run agrees, with today's tolerance for the contender. Without the
     /// reference's largest logit its decision stays. Ties were counted with the tolerance of that time.
     pub fn rejudged(self, tolerance: Tolerance) -> Agreement {
-        if self.logits.is_none_or(|logits| logits.largest.is_none()) {
+        let is_of_logits = self.logits.is_some_and(|logits| logits.largest.is_some());
+        if !is_of_logits && self.vectors.is_none() {
             return self;
         }
         let judged = Agreement { tolerance, ..self };
         Agreement { broken: judged.objection(), ..judged }
     }
 
-    /// Largest absolute difference from the reference; 0 where outputs are the same or not.
+    /// Largest absolute difference of a logit, or of a component of a vector; 0 of other outputs, which are the same or not.
     pub fn max_abs(&self) -> f64 {
-        self.logits.map_or(0.0, |logits| logits.max_abs)
+        let of_logits = self.logits.map(|logits| logits.max_abs);
+        of_logits.or(self.vectors.map(|vectors| vectors.max_abs)).unwrap_or(0.0)
     }
 
     /// The disagreement in words.
     pub fn objection(&self) -> Option<String> {
         let (timed, mismatches, misplaced) = (self.timed_tokens, self.timed_mismatches, self.misplaced);
         let of_logits = self.logits.and_then(|logits| logits.objection(&self.tolerance));
-        of_logits.or_else(|| TokenAgreement { timed, mismatches, misplaced }.objection(&self.tolerance))
+        let of_vectors = || self.vectors.and_then(|vectors| vectors.objection(&self.tolerance));
+        of_logits
+            .or_else(of_vectors)
+            .or_else(|| TokenAgreement { timed, mismatches, misplaced }.objection(&self.tolerance))
+    }
+}
+
+/// The vectors of all timed requests of one run beside the reference's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct VectorAgreement {
+    /// Number of vectors that were compared.
+    pub compared: usize,
+    /// Number of vectors that are missing or of another size.
+    pub unlike: usize,
+    /// Number of components that are not finite.
+    pub not_finite: usize,
+    /// Largest absolute difference of a component.
+    #[serde(deserialize_with = "reading::number")]
+    pub max_abs: f64,
+    /// The reference's largest component by absolute value.
+    #[serde(deserialize_with = "reading::number")]
+    pub largest: f64,
+    /// Least cosine of a vector with the reference's.
+    #[serde(deserialize_with = "reading::number")]
+    pub cosine: f64,
+}
+
+impl Default for VectorAgreement {
+    fn default() -> VectorAgreement {
+        VectorAgreement { compared: 0, unlike: 0, not_finite: 0, max_abs: 0.0, largest: 0.0, cosine: 1.0 }
+    }
+}
+
+impl VectorAgreement {
+    /// Adds a vector and the reference's.
+    pub fn add(&mut self, ours: &[f32], theirs: &[f32]) {
+        if ours.len() != theirs.len() {
+            self.unlike += 1;
+            return;
+        }
+        self.compared += 1;
+        self.not_finite += ours.iter().filter(|x| !x.is_finite()).count();
+        let (mut product, mut own, mut other) = (0.0, 0.0, 0.0);
+        for (x, y) in ours.iter().zip(theirs) {
+            let (x, y) = (f64::from(*x), f64::from(*y));
+            (product, own, other) = (product + x * y, own + x * x, other + y * y);
+            self.max_abs = self.max_abs.max((x - y).abs());
+            self.largest = self.largest.max(y.abs());
+        }
+        let cosine = if own * other > 0.0 { product / (own * other).sqrt() } else { f64::from(own == other) };
+        self.cosine = self.cosine.min(cosine);
+    }
+
+    fn objection(&self, tolerance: &Tolerance) -> Option<String> {
+        let VectorAgreement { compared, unlike, not_finite, max_abs, largest, cosine } = *self;
+        if compared == 0 || unlike > 0 {
+            return Some(format!("{unlike} vectors are missing or of another size, and {compared} are not"));
+        }
+        if not_finite > 0 {
+            return Some(format!("{not_finite} components of its vectors are not finite"));
+        }
+        let limit = tolerance.max_abs_share.map(|share| f64::from(share) * largest.max(1.0));
+        if let Some(limit) = limit.filter(|&limit| max_abs > limit) {
+            return Some(format!("a component of a vector differs by {max_abs:.2e}, more than {limit:.2e}"));
+        }
+        (cosine < tolerance.cosine()).then(|| {
+            format!("a vector has a cosine of {cosine:.6} with the reference's, below {}", tolerance.cosine())
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Metric {
     /// Load begins → weights resident, seconds.
     Load,
-    /// First request after load → its first token, milliseconds.
+    /// First request after load → its first result, milliseconds.
     ColdStart,
     /// Decode time ÷ decoded tokens of one sequence after warm-up, mean over requests, milliseconds.
     Latency,
@@ -54,4 +54,10 @@ pub enum Metric {
     StepsPerSecond,
     /// Masked diffusion: share of a request's time in which tokens are chosen and not computed, percent.
     SamplerShare,
+    /// Encoders: texts ÷ time of the request, mean over requests, texts per second.
+    EncodingThroughput,
+    /// Encoders: tokens ÷ time of the request, padding left out, tokens per second.
+    EncodedTokens,
+    /// Encoders: share of the computed positions that hold no token, percent.
+    PaddingShare,
 }

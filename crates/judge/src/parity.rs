@@ -58,6 +58,7 @@ pub fn compare(
         reference: reference.framework.clone(),
         tolerance,
         logits: Some(logits),
+        vectors: None,
         timed_tokens: timed,
         timed_mismatches: mismatches,
         misplaced,

@@ -56,7 +56,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
             agrees: agreement.broken.is_none(),
             text: row.parity_words().into(),
             reference: Some(agreement.reference.as_str().into()),
-            max_abs: agreement.logits.map(|logits| logits.max_abs),
+            max_abs: Some(agreement.max_abs()),
             top1: agreement.logits.map(|logits| logits.top1),
             other: Default::default(),
         }),

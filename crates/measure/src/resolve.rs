@@ -47,7 +47,8 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
-        prompts: prompts_of(&draft, &bundle, &tokenizer, chat.as_ref())?,
+        prompts: prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref()))?,
+        pooled: bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?,
         cpus: machine::choose(draft.threads()),
         available_memory: memory::available(&request.device),
         drawn_seed: drawn_seed(),
@@ -91,9 +92,18 @@ fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
     Ok(bundle.autoregressive())
 }
 
-/// Every prompt as it is, or the first at each of the lengths that are asked for.
-fn prompts_of(draft: &Draft, bundle: &Bundle, tokenizer: &Text, chat: Option<&Chat>) -> Result<Vec<Prompt>> {
-    let prompts = &draft.suite().prompts;
+/// Every prompt as it is, or the first at each of the lengths that are asked for. An encoder has other usual texts.
+fn prompts_of(
+    draft: &Draft,
+    bundle: &Bundle,
+    places: &Places,
+    (tokenizer, chat): (&Text, Option<&Chat>),
+) -> Result<Vec<Prompt>> {
+    let usual = match draft.request().prompts {
+        PromptSource::Usual if bundle.config().encoder.is_some() => Some(texts(places)?),
+        _ => None,
+    };
+    let prompts = &usual.as_ref().unwrap_or(draft.suite()).prompts;
     let resolved = |prompts: &[SuitePrompt], length: Option<usize>| {
         prompts::resolve(prompts, length, bundle.config(), tokenizer, chat)
     };
@@ -150,6 +160,11 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
             Suite { prompts: vec![prompt], ..Suite::default() }
         }
     })
+}
+
+/// The bundled texts that encoders are given where no others are named.
+fn texts(places: &Places) -> Result<Suite> {
+    read_file(&places.configs.base().join("texts/encoders.txt"))
 }
 
 /// The prompts of a file: TOML as in `configs/suites`, or a prompt a line.

@@ -12,8 +12,12 @@ use crate::{Failure, Result};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
-    /// The ids of a text.
-    Encode { text: String },
+    /// The ids of a text; `whole`: with the special tokens that the model wants around it.
+    Encode {
+        text: String,
+        #[serde(default)]
+        whole: bool,
+    },
     /// The text of ids.
     Decode { tokens: Vec<u32> },
     /// The text that the model is fed for a prompt.

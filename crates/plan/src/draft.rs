@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bundle::{ModelConfig, Precision};
+use bundle::{ModelConfig, Pooled, Precision};
 use configs::{Engine, Suite};
 use protocol::Warmup;
 
@@ -60,7 +60,10 @@ pub struct Given<'a> {
     /// The model's name, from its manifest.
     pub name: &'a str,
     pub config: &'a ModelConfig,
+    /// The prompts, or the texts that an encoder is given.
     pub prompts: Vec<Prompt>,
+    /// How an encoder's vectors are pooled, where its files say so.
+    pub pooled: Option<Pooled>,
     /// CPUs for the workers; `None` where the system does not tell.
     pub cpus: Option<Vec<usize>>,
     /// Bytes of memory that a process can use; `None` where the system does not tell.
@@ -221,7 +224,7 @@ impl Draft {
     /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
-        let prompts = (given.prompts.clone(), self.new_tokens);
+        let prompts = (given.prompts.clone(), self.new_tokens, given.pooled);
         let work = work::resolve(&self.request, given.config, prompts, seed)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);
         self.check_fits(&given, sequences)?;

@@ -105,14 +105,23 @@ impl Text {
 
     /// Ids of `text` without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        self.ids(text, false)
+    }
+
+    /// Ids of `text` with the special tokens that the model wants around it: what an encoder is given.
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
+        self.ids(text, true)
+    }
+
+    fn ids(&self, text: &str, whole: bool) -> Result<Vec<u32>> {
         match self {
             Text::Tokens(tokenizer) => {
                 let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
-                let encoding = survived(|| tokenizer.encode(text, false)).map_err(|why| refused(&why))?;
+                let encoding = survived(|| tokenizer.encode(text, whole)).map_err(|why| refused(&why))?;
                 let encoding = encoding.map_err(|why| refused(&why))?;
                 Ok(encoding.get_ids().to_vec())
             }
-            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned() }),
+            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned(), whole }),
             Text::Bytes { vocabulary } => {
                 static SAID: Once = Once::new();
                 SAID.call_once(|| foreign::say!("the model has no tokenizer: text is taken byte by byte"));
@@ -172,6 +181,7 @@ pub fn resolve(
         };
         let mut tokens = match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
             (None, Some(tokens)) => tokens.clone(),
+            (Some(text_of_prompt), None) if config.encoder.is_some() => text.encode_whole(text_of_prompt)?,
             (Some(text_of_prompt), None) => text.encode(text_of_prompt)?,
             _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
         };
@@ -179,8 +189,12 @@ pub fn resolve(
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
         if let Some(length) = length {
-            tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
-            tokens.truncate(length);
+            // What ends a text that is encoded whole ends it at its new length, too.
+            let end = if config.encoder.is_some() { tokens.pop() } else { None };
+            let room = length.saturating_sub(usize::from(end.is_some()));
+            tokens.extend(filler.iter().cycle().take(room.saturating_sub(tokens.len())));
+            tokens.truncate(room);
+            tokens.extend(end);
         }
         check_vocabulary(&tokens, config)?;
         resolved.push(Prompt { name, text: prompt.text.clone(), chat: rendered, tokens });

@@ -46,10 +46,22 @@ pub(crate) fn of_directory(
     let normalise = listed.is_some_and(|modules| modules.iter().any(is_normalising));
     let max_tokens = of_lengths.as_ref().and_then(|value| value.get("max_seq_length")?.as_u64());
     let pooled = Pooled { pooling, normalise, max_tokens: max_tokens.map(|tokens| tokens as usize) };
-    let mut bytes = serde_json::to_vec_pretty(&pooled).expect("it is plain data");
-    bytes.push(b'\n');
     files.extend([Some(file), modules, lengths].into_iter().flatten());
-    Ok(Some(Document { bytes, derived: format!("from the source's {POOLING} and what is beside it") }))
+    Ok(Some(document(&pooled, format!("from the source's {POOLING} and what is beside it"))))
+}
+
+/// What most sentence encoders do, for one that is only a shape.
+pub(crate) fn usual() -> Document {
+    document(
+        &Pooled { pooling: Pooling::Mean, normalise: true, max_tokens: None },
+        "as most sentence encoders do".into(),
+    )
+}
+
+fn document(pooled: &Pooled, derived: String) -> Document {
+    let mut bytes = serde_json::to_vec_pretty(pooled).expect("it is plain data");
+    bytes.push(b'\n');
+    Document { bytes, derived }
 }
 
 fn parse(file: &SourceFile) -> Result<Value, PrepareError> {

@@ -297,7 +297,7 @@ pub struct Energy {
 }
 
 /// What each case's request gave: see [`Answer`](crate::Answer).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
     pub outputs: Vec<Output>,
 }

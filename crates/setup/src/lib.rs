@@ -66,6 +66,8 @@ pub enum Piece {
     Libtorch,
     Onnxruntime,
     Model,
+    /// The encoder all-MiniLM-L6-v2; fetched where it is named.
+    Minilm,
     /// NVIDIA's libraries, which both of the next load.
     Cuda,
     LibtorchCuda,
@@ -139,6 +141,7 @@ impl Piece {
             Self::Libtorch | Self::LibtorchCuda => "LIBTORCH",
             Self::Onnxruntime | Self::OnnxruntimeCuda => "ORT_DYLIB_PATH",
             Self::Model => "PHOTOFINISH_MODEL_GGUF",
+            Self::Minilm => "PHOTOFINISH_MINILM",
             Self::Cuda => "PHOTOFINISH_CUDA",
             Self::Nvcc => "CUDA_HOME",
         }
@@ -154,7 +157,7 @@ impl Piece {
                     "set ORT_DYLIB_PATH to the shared library of onnxruntime 1.24 or newer, such as {version}"
                 )
             }
-            Self::Model => "name a model of your own with --model".into(),
+            Self::Model | Self::Minilm => "name a model of your own with --model".into(),
             Self::Cuda | Self::LibtorchCuda | Self::OnnxruntimeCuda => "compare with --device cpu".into(),
             Self::Nvcc => format!("install NVIDIA's CUDA toolkit {version}"),
         }

@@ -15,6 +15,7 @@ pub(crate) struct Pins {
     libtorch: Pinned,
     onnxruntime: Pinned,
     model: Pinned,
+    minilm: Pinned,
     cuda: Pinned,
     libtorch_cuda: Pinned,
     onnxruntime_cuda: Pinned,
@@ -82,7 +83,7 @@ impl Pins {
 
     fn parse(text: &str) -> Result<Self> {
         let pins: Self = toml::from_str(text)?;
-        for piece in Piece::ALL.into_iter().chain(Piece::CUDA) {
+        for piece in Piece::ALL.into_iter().chain([Piece::Minilm]).chain(Piece::CUDA) {
             pins.piece(piece).check().with_context(|| format!("[{piece}]"))?;
             for platform in pins.piece(piece).on.keys() {
                 ensure!(pins.pip.tags.contains_key(platform), "[pip.tags] lacks {platform}");
@@ -96,6 +97,7 @@ impl Pins {
             Piece::Libtorch => &self.libtorch,
             Piece::Onnxruntime => &self.onnxruntime,
             Piece::Model => &self.model,
+            Piece::Minilm => &self.minilm,
             Piece::Cuda => &self.cuda,
             Piece::LibtorchCuda => &self.libtorch_cuda,
             Piece::OnnxruntimeCuda => &self.onnxruntime_cuda,

@@ -4,6 +4,7 @@ mod bundles;
 mod chat;
 pub(crate) mod check;
 mod denoise;
+mod embed;
 mod help;
 pub(crate) mod history;
 mod masked;
@@ -27,6 +28,7 @@ pub(crate) use bundles::{BundlesArgs, BundlesCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
 pub(crate) use check::CheckArgs;
 pub(crate) use denoise::DenoiseArgs;
+pub(crate) use embed::EmbedArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
@@ -70,6 +72,8 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
     Denoise(DenoiseArgs),
+    /// Turn texts into vectors on one framework, with an encoder
+    Embed(EmbedArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
     /// Write one run of a framework as a trace for Perfetto or chrome://tracing

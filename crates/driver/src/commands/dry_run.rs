@@ -9,7 +9,7 @@ use measure::resolve::{self, available_threads};
 use measure::{Places, provision};
 use plan::{Contender, Failure, Request, Result, Settings, StudyPlan, StudyRequest};
 
-use super::{compare, denoise, generate, parity, plan as planning, run, score, single};
+use super::{compare, denoise, embed, generate, parity, plan as planning, run, score, single};
 use crate::cli::{Cli, Command, CompareArgs, Format, HereArgs, ModelArgs};
 use crate::output::print;
 use planned::{Comparison, Planned, PlannedPrompt, Resolved};
@@ -121,6 +121,16 @@ fn job(command: &Command) -> Result<Option<(Planned, Format)>> {
             denoise::task(args)?;
             let work = (text_or(&args.tokens), args.new_tokens as usize);
             (one("denoise", &args.framework, &args.model, &args.here, work)?, args.format)
+        }
+        Command::Embed(args) => {
+            embed::check(args)?;
+            let counts: Vec<Option<usize>> = match args.tokens.as_slice() {
+                [] => vec![None; args.text.len()],
+                tokens => tokens.iter().map(|ids| Some(ids.0.len())).collect(),
+            };
+            let named = |(index, count)| PlannedPrompt::new(&format!("text {}", index + 1), count);
+            let work = (counts.into_iter().enumerate().map(named).collect(), 0);
+            (one("embed", &args.framework, &args.model, &args.here, work)?, args.format)
         }
         Command::Score(args) => {
             let sequences = score::read_sequences(args)?;

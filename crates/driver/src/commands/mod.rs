@@ -8,6 +8,7 @@ mod completions;
 mod denoise;
 mod diff;
 mod dry_run;
+mod embed;
 mod generate;
 mod history;
 mod measured;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Ab(args)) => ab::ab(args),
         Some(Command::Generate(args)) => generate::generate(args),
         Some(Command::Denoise(args)) => denoise::denoise(args),
+        Some(Command::Embed(args)) => embed::embed(args),
         Some(Command::Score(args)) => score::score(args),
         Some(Command::Trace(args)) => trace::trace(args),
         Some(Command::Parity(args)) => parity::parity(args),

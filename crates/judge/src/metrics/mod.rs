@@ -31,6 +31,8 @@ struct Entry {
     metric: Metric,
     /// Its name in JSON, CSV and the history.
     key: &'static str,
+    /// The kinds of work whose requests have it; all where the list is empty.
+    kinds: &'static [WorkKind],
     /// The heading of its row or column, with the unit.
     title: &'static str,
     /// A shorter title that leaves room for other columns, if there is one.
@@ -269,8 +271,11 @@ impl Metric {
 
     /// Every metric that such requests can have.
     pub fn all(kind: WorkKind) -> Vec<Metric> {
-        let absent = Selection::new(kind).absent;
-        Metric::ALL.into_iter().filter(|metric| !absent.contains(metric)).collect()
+        let has = |metric: &Metric| {
+            let kinds = metric.entry().kinds;
+            kinds.is_empty() || kinds.contains(&kind)
+        };
+        Metric::ALL.into_iter().filter(has).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one that people ask for most. Of those in the table, its

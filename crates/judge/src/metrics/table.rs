@@ -1,13 +1,20 @@
-//! The one table of metrics. To add a metric, add a variant to [`Metric`] and its entry here, and define it in `docs/measures.md`;
-//! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its definition
-//! there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
+//! The one table of metrics. To add a metric, add a variant to [`Metric`] and its entry here, and define it in
+//! `docs/measures.md`; `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its
+//! definition there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
 use facts::run::Run;
+use plan::WorkKind;
+use protocol::Output;
 
 use super::steps::Steps;
 use super::told::{Amount, Told};
 use super::{Entry, Request, Source};
 use crate::metric::Metric;
+
+/// Kinds of work whose requests go token by token.
+const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
+const STEPS: &[WorkKind] = &[WorkKind::Denoising];
+const TEXTS: &[WorkKind] = &[WorkKind::Encoding];
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
 const fn entry(metric: Metric, source: Source) -> Entry {
@@ -15,6 +22,7 @@ const fn entry(metric: Metric, source: Source) -> Entry {
         metric,
         source,
         key: "",
+        kinds: &[],
         title: "",
         short_title: None,
         words: "",
@@ -55,17 +63,18 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "cold start",
         in_table: true,
         told: Some(Told {
-            does: "gives its first token after loading",
+            does: "gives its first result after loading",
             how: "sooner",
             brief: "sooner",
-            most: "gives its first token soonest after loading",
-            equal: "give their first token after loading equally soon",
+            most: "gives its first result soonest after loading",
+            equal: "give their first result after loading equally soon",
         }),
         error_share: 0.1 / 3.0,
         ..entry(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.marks_ns.first()))))
     },
     Entry {
         key: "latency",
+        kinds: TOKENS,
         title: "Steady-State Latency (ms)",
         short_title: Some("Latency (ms)"),
         words: "latency",
@@ -75,6 +84,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "throughput",
+        kinds: TOKENS,
         title: "Average Throughput (tok/s)",
         short_title: Some("Decode (tok/s)"),
         words: "throughput",
@@ -152,6 +162,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "first_token",
+        kinds: TOKENS,
         title: "Time to First Token (ms)",
         short_title: Some("First token (ms)"),
         words: "time to first token",
@@ -168,6 +179,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "prefill_throughput",
+        kinds: TOKENS,
         title: "Prefill Throughput (tok/s)",
         short_title: Some("Prefill (tok/s)"),
         words: "prefill throughput",
@@ -191,24 +203,28 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "latency_p50",
+        kinds: TOKENS,
         title: "Latency p50 (ms)",
         words: "latency p50",
         ..entry(Metric::LatencyP50, Source::Percentile(0.5))
     },
     Entry {
         key: "latency_p90",
+        kinds: TOKENS,
         title: "Latency p90 (ms)",
         words: "latency p90",
         ..entry(Metric::LatencyP90, Source::Percentile(0.9))
     },
     Entry {
         key: "latency_p95",
+        kinds: TOKENS,
         title: "Latency p95 (ms)",
         words: "latency p95",
         ..entry(Metric::LatencyP95, Source::Percentile(0.95))
     },
     Entry {
         key: "latency_p99",
+        kinds: TOKENS,
         title: "Latency p99 (ms)",
         words: "latency p99",
         ..entry(Metric::LatencyP99, Source::Percentile(0.99))
@@ -229,6 +245,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "peak_throughput",
+        kinds: TOKENS,
         title: "Peak Throughput (tok/s)",
         short_title: Some("Peak (tok/s)"),
         words: "peak throughput",
@@ -238,6 +255,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "efficiency",
+        kinds: TOKENS,
         title: "Efficiency (tok/s per GB)",
         short_title: Some("tok/s per GB"),
         words: "efficiency",
@@ -260,6 +278,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "step_time",
+        kinds: STEPS,
         title: "Time per Step (ms)",
         short_title: Some("Step (ms)"),
         words: "time per step",
@@ -270,6 +289,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "denoising_throughput",
+        kinds: STEPS,
         title: "Average Throughput (tok/s)",
         short_title: Some("Denoise (tok/s)"),
         words: "denoising throughput",
@@ -289,6 +309,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "steps_per_second",
+        kinds: STEPS,
         title: "Steps (1/s)",
         words: "steps per second",
         unit: "1/s",
@@ -300,6 +321,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "sampler_share",
+        kinds: STEPS,
         title: "Sampler's Share (%)",
         words: "sampler's share",
         unit: "%",
@@ -308,7 +330,56 @@ pub(super) const ENTRIES: &[Entry] = &[
             Source::Mean(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)),
         )
     },
+    Entry {
+        key: "encoding_throughput",
+        kinds: TEXTS,
+        title: "Average Throughput (texts/s)",
+        short_title: Some("Embed (texts/s)"),
+        words: "embedding throughput",
+        unit: "texts/s",
+        higher_is_better: true,
+        told: Some(Told {
+            does: "embeds",
+            how: "faster",
+            brief: "faster",
+            most: "embeds fastest",
+            equal: "embed equally fast",
+        }),
+        ..entry(Metric::EncodingThroughput, Source::Mean(|request| a_second(request, request.size.batch)))
+    },
+    Entry {
+        key: "encoded_tokens",
+        kinds: TEXTS,
+        title: "Tokens without Padding (tok/s)",
+        short_title: Some("Tokens (tok/s)"),
+        words: "tokens per second",
+        unit: "tok/s",
+        higher_is_better: true,
+        ..entry(Metric::EncodedTokens, Source::Mean(|request| a_second(request, request.size.prompt_tokens)))
+    },
+    Entry {
+        key: "padding_share",
+        kinds: TEXTS,
+        title: "Padding (%)",
+        words: "share of padding",
+        unit: "%",
+        depends_on_speed: false,
+        ..entry(Metric::PaddingShare, Source::Mean(padding))
+    },
 ];
+
+/// So many of something a second of a request.
+fn a_second(request: &Request<'_>, count: usize) -> Option<f64> {
+    let ns = request.sample.marks_ns.end() as f64;
+    (ns > 0.0).then(|| count as f64 * 1e9 / ns)
+}
+
+/// Share of the positions that a request computed which hold no token, in percent.
+fn padding(request: &Request<'_>) -> Option<f64> {
+    let Output::Vectors(output) = &request.sample.output else { return None };
+    let (tokens, positions) = (request.size.prompt_tokens as f64, output.positions as f64);
+    (positions > 0.0).then(|| 100.0 * (1.0 - tokens / positions))
+}
 
 /// Tokens of all sequences together per second of decoding.
 fn decoded_a_second(request: &Request<'_>) -> Option<f64> {

@@ -17,18 +17,6 @@ pub(super) const STEPS: Selection = Selection {
         (PrefillThroughput, StepsPerSecond),
     ],
     replaces_in_tables: true,
-    absent: &[
-        Latency,
-        Throughput,
-        FirstToken,
-        PrefillThroughput,
-        LatencyP50,
-        LatencyP90,
-        LatencyP95,
-        LatencyP99,
-        PeakThroughput,
-        Efficiency,
-    ],
     follows: &[(StepTime, DenoisingThroughput), (Total, DenoisingThroughput)],
 };
 

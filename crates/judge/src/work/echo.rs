@@ -14,22 +14,6 @@ pub(super) const NAME: &str = "echo";
 pub(super) const BYTES: Selection = Selection {
     replaced: &[(Latency, Total), (Throughput, Total), (FirstToken, Total), (PrefillThroughput, Total)],
     replaces_in_tables: true,
-    absent: &[
-        Latency,
-        Throughput,
-        FirstToken,
-        PrefillThroughput,
-        LatencyP50,
-        LatencyP90,
-        LatencyP95,
-        LatencyP99,
-        PeakThroughput,
-        Efficiency,
-        StepTime,
-        DenoisingThroughput,
-        StepsPerSecond,
-        SamplerShare,
-    ],
     follows: &[],
 };
 
@@ -49,6 +33,7 @@ pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) 
         reference: reference.framework.clone(),
         tolerance,
         logits: None,
+        vectors: None,
         timed_tokens: compared,
         timed_mismatches: others,
         misplaced: 0,

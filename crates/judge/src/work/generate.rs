@@ -7,23 +7,16 @@ use plan::work::Generate;
 use protocol::Decode;
 
 use super::Selection;
-use crate::metric::Metric::{self, *};
+use crate::metric::Metric::*;
 use crate::parity::{self, Reference};
 
-const OF_STEPS: &[Metric] = &[StepTime, DenoisingThroughput, StepsPerSecond, SamplerShare];
-
-pub(super) const TOKENS: Selection = Selection {
-    replaced: &[],
-    replaces_in_tables: true,
-    absent: OF_STEPS,
-    follows: &[(Latency, Throughput)],
-};
+pub(super) const TOKENS: Selection =
+    Selection { replaced: &[], replaces_in_tables: true, follows: &[(Latency, Throughput)] };
 
 /// Requests for one token, which decode nothing.
 pub(super) const ONE_TOKEN: Selection = Selection {
     replaced: &[(Latency, FirstToken), (Throughput, PrefillThroughput)],
     replaces_in_tables: false,
-    absent: OF_STEPS,
     follows: &[(FirstToken, PrefillThroughput), (Total, PrefillThroughput)],
 };
 

@@ -3,6 +3,7 @@
 
 mod denoise;
 mod echo;
+mod encode;
 mod generate;
 
 use facts::agreement::{Agreement, TokenAgreement, Tolerance};
@@ -13,14 +14,12 @@ use plan::{Plan, Work, WorkKind};
 use crate::metric::Metric;
 use crate::parity::Reference;
 
-/// Which metrics of the one table a kind of work has.
+/// The metrics that take the places of others for a kind of work. Which it has at all, their table says.
 pub(crate) struct Selection {
     /// Metrics that another takes the place of, in questions and verdicts.
     replaced: &'static [(Metric, Metric)],
     /// Whether it takes their place in tables, too.
     pub(crate) replaces_in_tables: bool,
-    /// Metrics that such requests do not have.
-    pub(crate) absent: &'static [Metric],
     /// Metrics that are another form of one, and share its verdict.
     follows: &'static [(Metric, Metric)],
 }
@@ -32,6 +31,7 @@ impl Selection {
             WorkKind::OneToken => &generate::ONE_TOKEN,
             WorkKind::Denoising => &denoise::STEPS,
             WorkKind::Echo => &echo::BYTES,
+            WorkKind::Encoding => &encode::TEXTS,
         }
     }
 
@@ -65,6 +65,7 @@ pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tol
         Work::Generate(work) => Compared::Tokens(generate::tokens(work, reference, run, tolerance.tie)),
         Work::Denoise(work) => Compared::Tokens(denoise::tokens(work, reference, run, tolerance.tie)),
         Work::Echo(_) => Compared::Outputs(echo::agreement(reference, run, tolerance)),
+        Work::Encode(_) => Compared::Outputs(encode::agreement(reference, run, tolerance)),
     }
 }
 
@@ -74,13 +75,16 @@ pub(crate) fn case(work: &Work) -> Case {
         Work::Generate(work) => generate::case(work),
         Work::Denoise(work) => denoise::case(work),
         Work::Echo(_) => echo::case(),
+        Work::Encode(work) => encode::case(work),
     }
 }
 
 /// The kind of work of a record.
 pub(crate) fn kind(case: &Case) -> WorkKind {
+    let is_called = |name: &str| case.other.get("work").is_some_and(|work| work == name);
     match case.steps {
-        _ if case.other.get("work").is_some_and(|work| work == echo::NAME) => WorkKind::Echo,
+        _ if is_called(echo::NAME) => WorkKind::Echo,
+        _ if is_called(encode::NAME) => WorkKind::Encoding,
         Some(_) => WorkKind::Denoising,
         None if case.new_tokens <= 1 => WorkKind::OneToken,
         None => WorkKind::TokenByToken,

@@ -43,6 +43,10 @@ impl Describe for Echo {
         self.cases.get(case).map_or("", |case| &case.name)
     }
 
+    fn case_noun(&self) -> &'static str {
+        "case"
+    }
+
     fn case_tokens(&self, case: usize) -> usize {
         self.cases.get(case).map_or(0, |case| case.bytes.len())
     }

@@ -2,12 +2,13 @@
 
 pub mod denoise;
 mod echo;
+pub mod encode;
 mod generate;
 mod prompted;
 
 use std::ops::Deref;
 
-use bundle::ModelConfig;
+use bundle::{ModelConfig, Pooled};
 use protocol::{KvCache, Output, Sample};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ use crate::{Prompt, Request, Result};
 
 pub use denoise::Denoise;
 pub use echo::Echo;
+pub use encode::Encode;
 pub use generate::Generate;
 pub use prompted::Prompted;
 
@@ -25,6 +27,7 @@ pub enum Work {
     Generate(Generate),
     Denoise(Denoise),
     Echo(Echo),
+    Encode(Encode),
 }
 
 impl Deref for Work {
@@ -35,6 +38,7 @@ impl Deref for Work {
             Work::Generate(work) => work,
             Work::Denoise(work) => work,
             Work::Echo(work) => work,
+            Work::Encode(work) => work,
         }
     }
 }
@@ -47,6 +51,8 @@ pub enum WorkKind {
     OneToken,
     /// Masked diffusion: a pass over all positions for each step.
     Denoising,
+    /// Texts to vectors.
+    Encoding,
     /// The toy.
     Echo,
 }
@@ -70,6 +76,11 @@ pub trait Describe {
     fn cases(&self) -> usize;
 
     fn case_name(&self, case: usize) -> &str;
+
+    /// What a case is called: "prompt".
+    fn case_noun(&self) -> &'static str {
+        "prompt"
+    }
 
     /// Tokens of one sequence of a case before anything is added to it.
     fn case_tokens(&self, case: usize) -> usize;
@@ -153,7 +164,7 @@ impl Work {
         match self {
             Work::Generate(work) => Some(&mut work.prompted),
             Work::Denoise(work) => Some(&mut work.prompted),
-            Work::Echo(_) => None,
+            Work::Echo(_) | Work::Encode(_) => None,
         }
     }
 
@@ -178,11 +189,14 @@ impl Work {
 pub(crate) fn resolve(
     request: &Request,
     config: &ModelConfig,
-    (prompts, new_tokens): (Vec<Prompt>, usize),
+    (prompts, new_tokens, pooled): (Vec<Prompt>, usize, Option<Pooled>),
     seed: u64,
 ) -> Result<Work> {
     if !request.echo.is_empty() {
         return Ok(Work::Echo(Echo::new(&request.echo, seed)));
+    }
+    if config.encoder.is_some() {
+        return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled))?));
     }
     let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
     Ok(match denoise::resolve(request, config, &prompted, seed)? {

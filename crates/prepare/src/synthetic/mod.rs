@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::PrepareError;
 use crate::model::{Document, Model, Tensors, matrix};
+use crate::pooling;
 use shapes::{SHAPES, Shape};
 
 /// As people write it before a name of [`names`].
@@ -48,6 +49,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
     let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
     bytes.push(b'\n');
     let of = shape.published.map_or(String::new(), |repository| format!(" of {repository}"));
+    let pooling = config.encoder.as_ref().map(|_| pooling::usual());
     Ok(Model {
         name: format!("synthetic-{name}"),
         kind: "synthetic",
@@ -57,7 +59,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         config_json: Document { bytes, derived: format!("the shape{of}") },
         tokenizer: Err("a synthetic model has none".into()),
         chat: None,
-        pooling: None,
+        pooling,
         tensors: Box::new(weights),
         derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),
     })

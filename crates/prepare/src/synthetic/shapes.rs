@@ -12,13 +12,18 @@ pub(super) struct Shape {
 
 /// By size. `llama-tiny` has no published original: small enough for tests, wide enough for every precision.
 /// `llama-tiny-long` has room for passes in which attention is most of the work.
-pub(super) const SHAPES: [Shape; 10] = [
+pub(super) const SHAPES: [Shape; 15] = [
     Shape { name: "llama-tiny", published: None, config: llama_tiny },
     Shape { name: "llama-tiny-long", published: None, config: llama_tiny_long },
+    Shape { name: "bert-tiny", published: None, config: bert_tiny },
+    Shape { name: "minilm-l6", published: Some("sentence-transformers/all-MiniLM-L6-v2"), config: minilm_l6 },
+    Shape { name: "bert-base", published: Some("google-bert/bert-base-uncased"), config: bert_base },
     Shape { name: "gpt2-124m", published: Some("openai-community/gpt2"), config: gpt2_124m },
     Shape { name: "llama-160m", published: Some("JackFram/llama-160m"), config: llama_160m },
     // Of DiffuCoder's kind and vocabulary, as small as others: the embedding is shared, as in Qwen2's small models.
     Shape { name: "diffucoder-160m", published: None, config: diffucoder_160m },
+    Shape { name: "xlm-r-base", published: Some("FacebookAI/xlm-roberta-base"), config: xlm_r_base },
+    Shape { name: "bge-large", published: Some("BAAI/bge-large-en-v1.5"), config: bge_large },
     Shape { name: "llama-360m", published: Some("HuggingFaceTB/SmolLM2-360M"), config: llama_360m },
     // TinyLlama rather than Llama 3.2, of whose parameters a fifth are the embedding of 128 256 tokens.
     Shape { name: "llama-1b", published: Some("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), config: llama_1b },
@@ -40,6 +45,41 @@ fn llama_tiny_long() -> Value {
     let mut config = llama_tiny();
     config["max_position_embeddings"] = json!(2048);
     config
+}
+
+fn bert_tiny() -> Value {
+    bert([64, 128, 2, 4], 256)
+}
+
+fn minilm_l6() -> Value {
+    bert([384, 1536, 6, 12], 30_522)
+}
+
+fn bert_base() -> Value {
+    bert([768, 3072, 12, 12], 30_522)
+}
+
+fn bge_large() -> Value {
+    bert([1024, 4096, 24, 16], 30_522)
+}
+
+/// BERT of these sizes.
+fn bert([hidden, intermediate, layers, heads]: [usize; 4], vocabulary: usize) -> Value {
+    json!({
+        "model_type": "bert", "hidden_act": "gelu", "hidden_size": hidden, "initializer_range": 0.02,
+        "intermediate_size": intermediate, "layer_norm_eps": 1e-12, "max_position_embeddings": 512,
+        "num_attention_heads": heads, "num_hidden_layers": layers, "pad_token_id": 0, "type_vocab_size": 2,
+        "vocab_size": vocabulary,
+    })
+}
+
+fn xlm_r_base() -> Value {
+    json!({
+        "model_type": "xlm-roberta", "hidden_act": "gelu", "hidden_size": 768, "initializer_range": 0.02,
+        "intermediate_size": 3072, "layer_norm_eps": 1e-5, "max_position_embeddings": 514,
+        "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1, "type_vocab_size": 1,
+        "vocab_size": 250_002,
+    })
 }
 
 fn gpt2_124m() -> Value {

@@ -3,6 +3,7 @@
 
 mod denoise;
 mod echo;
+mod encode;
 mod generate;
 mod marks;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
 pub use echo::EchoWork;
+pub use encode::{EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{Case, Decode, GenerateWork, KvCache, Sampling};
 pub use marks::Marks;
 
@@ -21,6 +23,8 @@ pub enum Work {
     Generate(GenerateWork),
     /// Fill in masks behind prompts, by masked diffusion. A request's marks: the end of each step.
     Denoise(DenoiseWork),
+    /// Turn batches of texts into vectors. A request's mark: the end.
+    Encode(EncodeWork),
     /// Return bytes. A request's mark: the end.
     Echo(EchoWork),
 }
@@ -32,6 +36,7 @@ impl Work {
             Work::Generate(work) => work.cases.len(),
             Work::Denoise(work) => work.cases.len(),
             Work::Echo(work) => work.cases.len(),
+            Work::Encode(work) => work.cases.len(),
         }
     }
 
@@ -39,7 +44,7 @@ impl Work {
     pub fn kv_cache(&self) -> KvCache {
         match self {
             Work::Generate(work) => work.kv_cache,
-            Work::Denoise(_) | Work::Echo(_) => KvCache::On,
+            Work::Denoise(_) | Work::Echo(_) | Work::Encode(_) => KvCache::On,
         }
     }
 
@@ -57,7 +62,7 @@ impl Work {
                     case.unmasked = output.unmasked().to_vec();
                 }
             }
-            Work::Echo(_) => {}
+            Work::Echo(_) | Work::Encode(_) => {}
         }
         self
     }
@@ -72,13 +77,14 @@ pub enum Input {
 }
 
 /// What a request gave: what parity reads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
     /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed loop.
     Tokens(Vec<Vec<u32>>),
     Steps(Steps),
     Bytes(Vec<u8>),
+    Vectors(Vectors),
 }
 
 impl Output {
@@ -87,14 +93,14 @@ impl Output {
         match self {
             Output::Tokens(tokens) => tokens,
             Output::Steps(steps) => &steps.tokens,
-            Output::Bytes(_) => &[],
+            Output::Bytes(_) | Output::Vectors(_) => &[],
         }
     }
 
     /// The step that unmasks each token, `[batch][new tokens]`; empty where nothing is masked.
     pub fn unmasked(&self) -> &[Vec<u32>] {
         match self {
-            Output::Tokens(_) | Output::Bytes(_) => &[],
+            Output::Tokens(_) | Output::Bytes(_) | Output::Vectors(_) => &[],
             Output::Steps(steps) => &steps.unmasked,
         }
     }

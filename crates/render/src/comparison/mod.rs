@@ -70,7 +70,8 @@ fn more(report: &Report) -> String {
         1 => "1 more warning, ".into(),
         count => format!("{count} more warnings, "),
     };
-    format!("{warnings}figures by prompt, memory by part, versions and time: -v, or report.html")
+    let noun = report.plan.work.case_noun();
+    format!("{warnings}figures by {noun}, memory by part, versions and time: -v, or report.html")
 }
 
 /// What only those see who ask for it.
@@ -234,7 +235,10 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     let figures = Metric::of_a_prompt(report.plan.work.kind())
         .into_iter()
         .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
-    let mut table = Table::new(["Prompt", "Framework"].map(Column::left).into_iter().chain(figures));
+    let noun = report.plan.work.case_noun();
+    let title = noun[..1].to_uppercase() + &noun[1..];
+    let start = [Column::left(title), Column::left("Framework")];
+    let mut table = Table::new(start.into_iter().chain(figures));
     for prompt in &report.prompts {
         for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.typical.is_some())) {
             let start = [format!("{} ({} tokens)", prompt.name, prompt.tokens), row.framework.clone()];
@@ -242,5 +246,5 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
             table.add(start.into_iter().chain(figures));
         }
     }
-    (!table.rows.is_empty()).then(|| table.captioned("By prompt, from its samples alone"))
+    (!table.rows.is_empty()).then(|| table.captioned(format!("By {noun}, from its samples alone")))
 }

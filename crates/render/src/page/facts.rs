@@ -13,6 +13,7 @@ use crate::table::{Cell, Column, Table};
 use crate::words::DASH;
 
 pub(super) fn prompts(report: &Report) -> Markup {
+    let noun = report.plan.work.case_noun();
     let prompts = report.plan.work.prompted().map(|work| &work.prompts);
     let mut texts = Table::new([Column::left("Prompt"), Column::right("Tokens"), Column::left("Text")]);
     for Prompt { name, text, chat, tokens } in prompts.into_iter().flatten() {
@@ -22,10 +23,10 @@ pub(super) fn prompts(report: &Report) -> Markup {
         texts.add([name.clone(), tokens.len().to_string(), format!("{short}{more}")]);
     }
     html! {
+        @if let Some(table) = comparison::by_prompt(report) {
+            (html::details(&format!("Figures of each {noun}"), &html! { (table) }))
+        }
         @if prompts.is_some_and(|prompts| !prompts.is_empty()) {
-            @if let Some(table) = comparison::by_prompt(report) {
-                (html::details("Figures of each prompt", &html! { (table) }))
-            }
             (html::details("The prompts", &html! { (texts.captioned("What was asked")) }))
         }
     }

@@ -5,6 +5,7 @@
 
 mod denoise;
 mod echo;
+mod encode;
 mod generate;
 
 use engine::InferenceEngine;
@@ -15,6 +16,7 @@ use crate::error::ServeError;
 use crate::pace::Pace;
 use denoise::Denoising;
 use echo::Echoing;
+use encode::Encoding;
 use generate::Generating;
 pub(crate) use generate::HandOver;
 
@@ -111,6 +113,7 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
     Ok(match work {
         Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed)?),
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
+        Work::Encode(work) => Box::new(Encoding::new(work, pace)?),
         Work::Echo(work) => Box::new(Echoing::new(work, pace)),
     })
 }

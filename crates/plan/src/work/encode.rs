@@ -1,0 +1,198 @@
+//! Texts to vectors.
+
+use bundle::{ModelConfig, Pooled};
+use protocol::{EncodeWork, KvCache, Output, Pooling, Sample, TextBatch};
+use serde::{Deserialize, Serialize};
+
+use super::{Describe, Proof, WorkKind};
+use crate::{Failure, Prompt, Request, Result};
+
+/// Sizes of batches where none is asked for: a single text, and many.
+const BATCHES: [usize; 2] = [1, 32];
+
+/// Batches of texts, a case each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Encode {
+    pub batches: Vec<Batch>,
+    pub pooling: Pooling,
+    /// Whether each vector is divided by its length, the root of the sum of squares.
+    pub normalise: bool,
+}
+
+/// Texts that are encoded together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    pub name: String,
+    /// The token ids of each text.
+    pub texts: Vec<Vec<u32>>,
+}
+
+/// The task of an encoder: batches of these texts, pooled as the model's files say.
+pub(super) fn resolve(
+    request: &Request,
+    config: &ModelConfig,
+    (texts, pooled): (Vec<Prompt>, Option<Pooled>),
+) -> Result<Encode> {
+    let model = request.model();
+    let refuse = |what: String| Err(Failure::usage(format!("{model} encodes texts: {what}")));
+    let of_decoders = [
+        ("--new-tokens", !request.new_tokens.is_empty()),
+        ("--context", request.context.iter().any(|&tokens| tokens > 0)),
+        ("--kv-cache", request.kv_cache == KvCache::Off),
+        ("--chat", request.chat),
+        ("--steps", !request.denoise.is_default()),
+        ("--shards", request.shards.iter().any(|&shards| shards > 1)),
+    ];
+    if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
+        return refuse(format!("{flag} is for models that continue them, so leave it out"));
+    }
+    let Some(Pooled { pooling, normalise, .. }) = pooled else {
+        return refuse(
+            "its files do not say how the vectors of tokens are pooled (1_Pooling/config.json)".into(),
+        );
+    };
+    for text in &texts {
+        check(&text.tokens, &text.name, config)?;
+    }
+    let sizes = match request.batch.first() {
+        Some(&size) => vec![size as usize],
+        None => BATCHES.to_vec(),
+    };
+    Ok(Encode {
+        batches: sizes.into_iter().map(|size| Batch::new(&texts, size)).collect(),
+        pooling: self::pooling(pooling),
+        normalise,
+    })
+}
+
+/// The way of pooling as workers are told.
+pub fn pooling(pooling: bundle::Pooling) -> Pooling {
+    match pooling {
+        bundle::Pooling::Cls => Pooling::Cls,
+        bundle::Pooling::Mean => Pooling::Mean,
+        bundle::Pooling::Max => Pooling::Max,
+        bundle::Pooling::Last => Pooling::Last,
+    }
+}
+
+/// Refuses a text that the model cannot encode.
+pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
+    if tokens.is_empty() {
+        return Err(Failure::usage(format!("{name} is empty: there is nothing to encode")));
+    }
+    let (length, positions) = (tokens.len(), config.max_positions);
+    if length > positions {
+        return Err(Failure::usage(format!(
+            "{name} has {length} tokens, more than the model's {positions} positions; --prompt-tokens {positions} cuts it"
+        )));
+    }
+    Ok(())
+}
+
+impl Batch {
+    /// So many of the texts, each in its turn. A single one is that of median length.
+    fn new(texts: &[Prompt], size: usize) -> Batch {
+        let chosen: Vec<Vec<u32>> = if size == 1 {
+            let mut sorted: Vec<&Vec<u32>> = texts.iter().map(|text| &text.tokens).collect();
+            sorted.sort_by_key(|tokens| tokens.len());
+            sorted.get(sorted.len() / 2).map(|&tokens| tokens.clone()).into_iter().collect()
+        } else {
+            texts.iter().map(|text| text.tokens.clone()).cycle().take(size).collect()
+        };
+        let name = if size == 1 { "1 text".to_owned() } else { format!("{size} texts") };
+        Batch { name, texts: chosen }
+    }
+
+    fn tokens(&self) -> usize {
+        self.texts.iter().map(Vec::len).sum()
+    }
+}
+
+impl Describe for Encode {
+    fn kind(&self) -> WorkKind {
+        WorkKind::Encoding
+    }
+
+    fn cases(&self) -> usize {
+        self.batches.len()
+    }
+
+    fn case_name(&self, case: usize) -> &str {
+        self.batches.get(case).map_or("", |batch| &batch.name)
+    }
+
+    fn case_noun(&self) -> &'static str {
+        "batch"
+    }
+
+    fn case_tokens(&self, case: usize) -> usize {
+        self.batches.get(case).map_or(0, Batch::tokens)
+    }
+
+    fn batch(&self) -> usize {
+        self.batches.iter().map(|batch| batch.texts.len()).max().unwrap_or(1)
+    }
+
+    fn size(&self, case: usize) -> (usize, usize) {
+        let texts = self.batches.get(case).map_or(0, |batch| batch.texts.len());
+        (texts, self.case_tokens(case))
+    }
+
+    fn kept_positions(&self, _: usize) -> usize {
+        0
+    }
+
+    fn marks(&self) -> usize {
+        1
+    }
+
+    fn words(&self) -> String {
+        let sizes: Vec<String> = self.batches.iter().map(|batch| batch.texts.len().to_string()).collect();
+        let tokens: Vec<String> = self.batches.iter().map(|batch| batch.tokens().to_string()).collect();
+        format!("batches of {} texts, of {} tokens together", sizes.join(" and "), tokens.join(" and "))
+    }
+
+    fn mark_noun(&self) -> &'static str {
+        "batch"
+    }
+
+    fn asked(&self, _: KvCache, _: &[Output]) -> protocol::Work {
+        self.of_reference()
+    }
+
+    fn of_reference(&self) -> protocol::Work {
+        let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: Vec::new() };
+        let cases = self.batches.iter().map(case).collect();
+        protocol::Work::Encode(EncodeWork { cases, pooling: self.pooling, normalise: self.normalise })
+    }
+
+    fn is_whole(&self, case: usize, output: &Output) -> bool {
+        let Output::Vectors(output) = output else { return false };
+        let texts = self.size(case).0;
+        output.vectors.len() == texts && output.vectors.iter().all(|vector| !vector.is_empty())
+    }
+
+    fn has_all_sequences(&self, sample: &Sample) -> bool {
+        self.is_whole(sample.case, &sample.output)
+    }
+
+    fn is_done(&self, sample: &Sample) -> bool {
+        sample.marks_ns.len() == 1 && self.is_whole(sample.case, &sample.output)
+    }
+
+    fn stand_ins(&self) -> Vec<Output> {
+        Vec::new()
+    }
+
+    fn judged_positions(&self, _: usize) -> Option<usize> {
+        None
+    }
+
+    fn is_forced(&self) -> bool {
+        false
+    }
+
+    fn proof(&self) -> Proof {
+        Proof::NotSent
+    }
+}

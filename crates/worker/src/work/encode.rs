@@ -1,0 +1,96 @@
+//! Texts to vectors: each request encodes one batch.
+
+use engine::{InferenceEngine, Texts};
+use protocol::{EncodeWork, Input, Output, ParityTask, Pooling, TextBatch, Vectors};
+
+use super::{Request, Workload};
+use crate::error::ServeError;
+use crate::pace::Pace;
+
+/// Encodes batches of texts.
+pub(crate) struct Encoding<'a> {
+    work: &'a EncodeWork,
+    pace: Pace,
+    cases: Vec<Flat>,
+    /// Of the request under way.
+    vectors: Vec<f32>,
+    texts: usize,
+    positions: usize,
+}
+
+/// A batch as engines take it.
+struct Flat {
+    tokens: Vec<u32>,
+    types: Vec<u32>,
+    lengths: Vec<usize>,
+}
+
+impl<'a> Encoding<'a> {
+    pub(crate) fn new(work: &'a EncodeWork, pace: Pace) -> Result<Encoding<'a>, ServeError> {
+        let cases = work.cases.iter().map(Flat::new).collect::<Result<_, _>>()?;
+        Ok(Encoding { work, pace, cases, vectors: Vec::new(), texts: 0, positions: 0 })
+    }
+}
+
+impl Flat {
+    fn new(batch: &TextBatch) -> Result<Flat, ServeError> {
+        let lengths: Vec<usize> = batch.texts.iter().map(Vec::len).collect();
+        let typed: Vec<usize> = batch.types.iter().map(Vec::len).collect();
+        if !typed.is_empty() && typed != lengths {
+            return Err(ServeError::Job("each token of a text has a type, or none has".into()));
+        }
+        Ok(Flat { tokens: batch.texts.concat(), types: batch.types.concat(), lengths })
+    }
+}
+
+impl<E: InferenceEngine> Workload<E> for Encoding<'_> {
+    fn cases(&self) -> usize {
+        self.cases.len()
+    }
+
+    fn marks(&self) -> usize {
+        1
+    }
+
+    fn check(&self, _: usize, _: &Input) -> Result<(), ServeError> {
+        Err(ServeError::Job("a request that encodes texts is given those of its case".into()))
+    }
+
+    fn begin(&mut self, engine: &mut E, case: usize, _: Option<Input>) -> Result<Request, ServeError> {
+        let encoder = engine.encode()?;
+        let Flat { tokens, types, lengths } = &self.cases[case];
+        let (pooling, normalise) = (pooling(self.work.pooling), self.work.normalise);
+        self.texts = lengths.len();
+        self.vectors.clear();
+        let mut request = Request::start(case, Vec::with_capacity(1));
+        let vectors =
+            self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, pooling, normalise))?;
+        request.mark();
+        self.vectors.extend_from_slice(vectors);
+        self.positions = encoder.positions();
+        Ok(request)
+    }
+
+    fn advance(&mut self, _: &mut E, _: &mut Request, _: usize) -> Result<(), ServeError> {
+        Ok(())
+    }
+
+    fn output(&self) -> Output {
+        let width = self.vectors.len() / self.texts.max(1);
+        let vectors = self.vectors.chunks_exact(width.max(1)).map(<[f32]>::to_vec).collect();
+        Output::Vectors(Vectors { vectors, positions: self.positions })
+    }
+
+    fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
+        Err(ServeError::Job("requests that encode texts have no logits".into()))
+    }
+}
+
+fn pooling(pooling: Pooling) -> bundle::Pooling {
+    match pooling {
+        Pooling::Cls => bundle::Pooling::Cls,
+        Pooling::Mean => bundle::Pooling::Mean,
+        Pooling::Max => bundle::Pooling::Max,
+        Pooling::Last => bundle::Pooling::Last,
+    }
+}
