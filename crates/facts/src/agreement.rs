@@ -197,6 +197,16 @@ impl VectorAgreement {
         self.cosine = self.cosine.min(cosine);
     }
 
+    /// Adds what was found of other requests.
+    pub fn merge(&mut self, other: &VectorAgreement) {
+        self.compared += other.compared;
+        self.unlike += other.unlike;
+        self.not_finite += other.not_finite;
+        self.max_abs = self.max_abs.max(other.max_abs);
+        self.largest = self.largest.max(other.largest);
+        self.cosine = self.cosine.min(other.cosine);
+    }
+
     fn objection(&self, tolerance: &Tolerance) -> Option<String> {
         let VectorAgreement { compared, unlike, not_finite, max_abs, largest, cosine } = *self;
         if compared == 0 || unlike > 0 {

@@ -6,7 +6,7 @@ use protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::{Agreement, TokenAgreement};
+use crate::agreement::{Agreement, TokenAgreement, VectorAgreement};
 use crate::noise::Noise;
 
 /// The end of a process.
@@ -144,12 +144,16 @@ pub struct Turn {
     /// From the driver's line to the answer, of each slice of the request, in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_ns: Vec<u64>,
+    /// How far the request's vectors were from the reference's. The vectors themselves, which would fill a journal, are not
+    /// kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors: Option<VectorAgreement>,
 }
 
 impl Turn {
     /// The only turn of its block, which counts.
     pub fn alone(block: usize, sample: Sample) -> Turn {
-        Turn { block, repeat: 0, position: 0, stands: true, sample, seen_ns: Vec::new() }
+        Turn { block, repeat: 0, position: 0, stands: true, sample, seen_ns: Vec::new(), vectors: None }
     }
 }
 

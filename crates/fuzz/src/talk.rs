@@ -33,6 +33,7 @@ pub(crate) fn events(input: &[u8]) -> Outcome {
         for event in events.extract_if(.., |event| matches!(event, Event::Sample(_))) {
             let Event::Sample(sample) = event else { continue };
             turns.push(Turn {
+                vectors: None,
                 block: turns.len(),
                 repeat: 0,
                 position: 0,

@@ -342,7 +342,8 @@ impl Session<'_> {
         turns.sort_by_key(|(position, ..)| *position);
         let turn = |(position, index, (sample, seen_ns))| {
             let member = members.iter().find(|member| member.index == index)?;
-            let turn = Turn { block: number, repeat, position, stands: true, sample, seen_ns };
+            let (sample, vectors) = judge::work::kept(sample, work.of_requests);
+            let turn = Turn { block: number, repeat, position, stands: true, sample, seen_ns, vectors };
             Some((member.process.framework.clone(), turn))
         };
         Ok(turns.into_iter().filter_map(turn).collect())

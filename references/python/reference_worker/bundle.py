@@ -51,6 +51,8 @@ class Bundle:
         # Whether a position sees itself and those before it alone, and what stands for tokens of masked diffusion.
         self.causal = described.get("causal", True)
         self.mask_token = described.get("mask_token")
+        # What an encoder has and a decoder has not; None of a decoder.
+        self.encoder = described.get("encoder")
         # What a plain layer has not, by name, in words.
         self.features = described.get("features", {})
         self.window = described.get("form", {}).get("window")

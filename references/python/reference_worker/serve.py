@@ -116,8 +116,10 @@ def _work(load_adapter, stream, start_ns, send):
 
     _check_settings(settings, adapter_class)
     bundle = Bundle(job["bundle"], job.get("model"))
-    if not bundle.causal and not adapter_class.BOTH_WAYS:
-        framework = adapter_class.FRAMEWORK
+    framework = adapter_class.FRAMEWORK
+    if bundle.encoder and not adapter_class.ENCODES:
+        raise unsupported(f"{framework} encodes no texts here")
+    if not bundle.encoder and not bundle.causal and not adapter_class.BOTH_WAYS:
         raise unsupported(f"masked diffusion attends both ways, and {framework} is driven here with causal attention alone")
     check_features(bundle, adapter_class)
     weights_file = adapter_class.weights_file(bundle, settings)

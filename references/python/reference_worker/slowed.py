@@ -4,7 +4,7 @@ from . import clock
 
 
 class Slowed:
-    """Every `append` lasts longer by a share of its own time. The answers are the adapter's."""
+    """Every `append` and `encode` lasts longer by a share of its own time. The answers are the adapter's."""
 
     def __init__(self, adapter, share):
         self._adapter, self._share = adapter, share
@@ -18,11 +18,17 @@ class Slowed:
         return {**observed, "kernels": observed["kernels"] + [f"slowed by {percent} % (positive control)"]}
 
     def append(self, tokens, every):
+        return self._kept(lambda: self._adapter.append(tokens, every))
+
+    def encode(self, *batch):
+        return self._kept(lambda: self._adapter.encode(*batch))
+
+    def _kept(self, step):
         before = clock.now_ns()
-        logits = self._adapter.append(tokens, every)
+        answer = step()
         own = clock.now_ns() - before
         # Spins rather than sleeps: the kernel wakes sleepers late by more than the share asked for.
         end = before + own + int(own * self._share)
         while clock.now_ns() < end:
             pass
-        return logits
+        return answer

@@ -28,7 +28,7 @@ pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     let mut task = task(args)?;
     let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
-    let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
+    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (1, capacity))?;
     let config = single.bundle.config();
     let mask = mask_of(config, &single.bundle.manifest().name)?;
     let text = measure::apart::text(&single.bundle)?;

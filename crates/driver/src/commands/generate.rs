@@ -22,7 +22,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<u8> {
     check(args)?;
     let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
-    let single = Single::resolve(&args.framework, &args.model, &args.here, (1, capacity))?;
+    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (1, capacity))?;
     if single.bundle.config().mask_token.is_some() {
         return Err(Failure::usage(format!(
             "{} generates by masked diffusion, not token by token: use `photofinish denoise`",

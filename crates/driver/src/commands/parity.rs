@@ -24,10 +24,11 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let places = args.here.places.find()?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
     if plan.work.generate().is_none() {
-        return Err(Failure::usage(
-            "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks \
-             the logits of every step",
-        ));
+        let checked = match bundle.config().encoder {
+            Some(_) => "of a model that encodes texts `photofinish compare` checks every vector",
+            None => "of a model of masked diffusion `photofinish compare` checks the logits of every step",
+        };
+        return Err(Failure::usage(format!("parity follows a continuation token by token: {checked}")));
     }
     let parent = results_dir(args.results_dir.as_ref(), &places);
     let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());

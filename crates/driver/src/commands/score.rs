@@ -9,7 +9,7 @@ use crate::cli::ScoreArgs;
 pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
     let sequences = read_sequences(args)?;
     let capacity = sequences.first().map_or(0, Vec::len);
-    let single = Single::resolve(&args.framework, &args.model, &args.here, (sequences.len(), capacity))?;
+    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (sequences.len(), capacity))?;
     for sequence in &sequences {
         prompts::check_vocabulary(sequence, single.bundle.config())?;
         prompts::check_context(sequence.len(), 0, single.bundle.config())?;

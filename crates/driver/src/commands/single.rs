@@ -24,6 +24,23 @@ pub(crate) struct Single {
 }
 
 impl Single {
+    /// As [`Self::resolve`], for a job that only a model which continues tokens can do.
+    pub(crate) fn of_decoder(
+        framework: &str,
+        model: &ModelArgs,
+        here: &HereArgs,
+        sequences: (usize, usize),
+    ) -> Result<Single> {
+        let single = Single::resolve(framework, model, here, sequences)?;
+        match single.bundle.config().encoder {
+            None => Ok(single),
+            Some(_) => Err(Failure::usage(format!(
+                "{} encodes texts and continues none: use `photofinish embed`",
+                single.bundle.manifest().name
+            ))),
+        }
+    }
+
     /// Resolves a job for `batch` sequences of at least `capacity` tokens.
     pub(crate) fn resolve(
         framework: &str,

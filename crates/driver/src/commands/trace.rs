@@ -19,7 +19,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     // Before anything is run, so that nothing is run in vain.
     let scratch = Scratch::beside(&output)?;
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens as usize);
-    let single = Single::resolve(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
+    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
     if single.bundle.config().mask_token.is_some() {
         return Err(Failure::usage(format!(
             "{} generates by masked diffusion: a trace is of a request that goes token by token",

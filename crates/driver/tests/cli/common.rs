@@ -38,6 +38,26 @@ impl Installation {
         Installation::of_model(&config)
     }
 
+    /// With an encoder whose files say that vectors are means, and four texts.
+    pub(crate) fn encoder() -> Installation {
+        let installation = Installation::of_model(&serde_json::json!({
+            "model_type": "bert", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "hidden_act": "gelu"
+        }));
+        std::fs::create_dir_all(installation.path("configs/texts")).unwrap();
+        let (file, manifest) = (bundle::POOLING, installation.path("model").join(bundle::MANIFEST));
+        let pooling = installation.path("model").join(file);
+        std::fs::write(&pooling, "{\"pooling\": \"mean\", \"normalise\": false}").unwrap();
+        let mut described = read(&manifest);
+        let sha256 = bundle::sha256_of(&pooling).unwrap();
+        described["files"][file] =
+            serde_json::json!({"sha256": sha256, "bytes": 40, "derived": "by the test"});
+        std::fs::write(manifest, described.to_string()).unwrap();
+        let texts = "a text\none that is longer\nb\nsome more words\n";
+        std::fs::write(installation.path("configs/texts/encoders.txt"), texts).unwrap();
+        installation
+    }
+
     fn of_model(config: &Value) -> Installation {
         let installation = Installation { directory: tempfile::tempdir().unwrap() };
         let at = |path: &str| installation.path(path);

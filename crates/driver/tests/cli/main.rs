@@ -10,6 +10,7 @@ mod claims;
 mod common;
 mod denoise;
 mod dry_run;
+mod encoders;
 #[cfg(unix)]
 mod foreign_text;
 #[cfg(unix)]

@@ -117,7 +117,9 @@ sha256 = "{sha256}"
 bytes = {bytes}
 extract = {{ "members/" = "members/" }}
 "#,
-        ["libtorch", "onnxruntime", "cuda", "libtorch-cuda", "onnxruntime-cuda", "nvcc"].map(other).concat()
+        ["libtorch", "onnxruntime", "minilm", "cuda", "libtorch-cuda", "onnxruntime-cuda", "nvcc"]
+            .map(other)
+            .concat()
     )
 }
 

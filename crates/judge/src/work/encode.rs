@@ -4,7 +4,7 @@ use facts::agreement::{Agreement, Tolerance, VectorAgreement};
 use facts::run::Run;
 use history::Case;
 use plan::work::Encode;
-use protocol::Output;
+use protocol::{Output, Sample};
 
 use super::Selection;
 use crate::metric::Metric::*;
@@ -23,16 +23,25 @@ pub(super) const TEXTS: Selection = Selection {
     follows: &[(Total, EncodingThroughput), (EncodedTokens, EncodingThroughput)],
 };
 
-/// Every vector beside the reference's.
+/// A request as it is kept, without its vectors, and how far they are from the reference's.
+pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
+    let Output::Vectors(ours) = &mut sample.output else { return (sample, None) };
+    let ours = std::mem::take(&mut ours.vectors);
+    let theirs = reference.and_then(|reference| reference.outputs.get(sample.case));
+    let Some(Output::Vectors(theirs)) = theirs else { return (sample, None) };
+    let mut found = VectorAgreement::default();
+    found.unlike += ours.len().abs_diff(theirs.vectors.len());
+    ours.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| found.add(ours, theirs));
+    (sample, Some(found))
+}
+
+/// Every vector of every timed request beside the reference's, as they were compared when they arrived.
 pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) -> Agreement {
     let mut vectors = VectorAgreement::default();
-    for (case, sample) in run.requests() {
-        match (&sample.output, reference.outputs.get(case)) {
-            (Output::Vectors(ours), Some(Output::Vectors(theirs))) => {
-                vectors.unlike += ours.vectors.len().abs_diff(theirs.vectors.len());
-                ours.vectors.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| vectors.add(ours, theirs));
-            }
-            _ => vectors.unlike += 1,
+    for turn in run.turns.iter().filter(|turn| turn.stands) {
+        match &turn.vectors {
+            Some(found) => vectors.merge(found),
+            None => vectors.unlike += 1,
         }
     }
     let mut agreement = Agreement {

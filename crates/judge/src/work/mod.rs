@@ -6,10 +6,11 @@ mod echo;
 mod encode;
 mod generate;
 
-use facts::agreement::{Agreement, TokenAgreement, Tolerance};
+use facts::agreement::{Agreement, TokenAgreement, Tolerance, VectorAgreement};
 use facts::run::Run;
 use history::Case;
 use plan::{Plan, Work, WorkKind};
+use protocol::Sample;
 
 use crate::metric::Metric;
 use crate::parity::Reference;
@@ -67,6 +68,11 @@ pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tol
         Work::Echo(_) => Compared::Outputs(echo::agreement(reference, run, tolerance)),
         Work::Encode(_) => Compared::Outputs(encode::agreement(reference, run, tolerance)),
     }
+}
+
+/// A request as it is kept, and what of it was compared with the reference at once because it is not.
+pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
+    encode::kept(sample, reference)
 }
 
 /// What a record says of requests that only their kind of work has.

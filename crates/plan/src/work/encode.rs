@@ -173,11 +173,12 @@ impl Describe for Encode {
     }
 
     fn has_all_sequences(&self, sample: &Sample) -> bool {
-        self.is_whole(sample.case, &sample.output)
+        // Every vector is compared with the reference's when it arrives, and is not kept.
+        matches!(sample.output, Output::Vectors(_))
     }
 
     fn is_done(&self, sample: &Sample) -> bool {
-        sample.marks_ns.len() == 1 && self.is_whole(sample.case, &sample.output)
+        sample.marks_ns.len() == 1 && matches!(sample.output, Output::Vectors(_))
     }
 
     fn stand_ins(&self) -> Vec<Output> {

@@ -18,6 +18,8 @@ class Base:
     #: Whether a model may attend both ways (`causal` of its description is false). A sequence is then appended in one piece
     #: after `begin`, nothing is kept from one to the next, and `array` answers; numpy is there.
     BOTH_WAYS = False
+    #: Whether it turns texts into vectors: `encode` and `rows` answer for a model that is an encoder.
+    ENCODES = False
     #: Names of what it computes beyond a plain layer (`features` of a model's description); None where the framework
     #: has models of its own and reads the configuration itself.
     FEATURES: tuple | None = ()
@@ -65,6 +67,15 @@ class Base:
 
     def values(self, logits):
         """The logits as f32 bytes, `[batch, positions, vocabulary]` row-major. Not timed."""
+        raise NotImplementedError
+
+    def encode(self, texts, types, pooling, normalise):
+        """The vectors of `[text][tokens]`, complete on the host, in the framework's own form, and the number of positions
+        that were computed, padding included. `types` likewise, or None; `pooling` is cls, mean, max or last."""
+        raise NotImplementedError
+
+    def rows(self, vectors):
+        """Those vectors as lists of numbers. Not timed."""
         raise NotImplementedError
 
     def hidden_states(self):

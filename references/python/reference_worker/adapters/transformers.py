@@ -2,8 +2,11 @@
 `compile`, prompts and decode steps through the model's own `get_compiled_call` with a `StaticCache`. (`generate` compiles
 its decode steps alone.)
 
+An encoder is driven as sentence-transformers drives it: texts padded to the longest of their batch, with a mask.
+
 A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache."""
 
+import inspect
 import json
 import os
 
@@ -12,7 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, CompileConfig, DynamicCache, StaticCache
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, CompileConfig, DynamicCache, StaticCache
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ..bundle import references_directory, unsupported
@@ -29,6 +32,7 @@ class Adapter(Base):
     FEATURES = None
     OPTIONS = ("compile",)
     BOTH_WAYS = True
+    ENCODES = True
     GPU = True
     # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.
     _inference_mode = None
@@ -55,12 +59,19 @@ class Adapter(Base):
         self._dtype = DTYPES[settings["precision"]]
         directory = checkpoint(bundle, weights_file, settings["precision"])
         self._device = torch.device(settings["device"])
-        self._model = AutoModelForCausalLM.from_pretrained(directory, dtype=self._dtype).eval().to(self._device)
+        self._encoder = bundle.encoder
+        if self._encoder and settings.get("options", {}).get("compile") == "true":
+            raise unsupported("torch.compile of an encoder is not driven here")
+        kind = AutoModel if self._encoder else AutoModelForCausalLM
+        # What a pooler would give is no part of a vector, and its weights are not in the bundle.
+        is_pooled = self._encoder and "add_pooling_layer" in signature_of(bundle.config["model_type"])
+        given = {"add_pooling_layer": False} if is_pooled else {}
+        self._model = kind.from_pretrained(directory, dtype=self._dtype, **given).eval().to(self._device)
         if self._device.type == "cuda":
             # Copies are part of loading.
             torch.cuda.synchronize(self._device)
         self._causal = bundle.causal
-        if not self._causal:
+        if not self._causal and not self._encoder:
             # Then no mask is made. The attention asks the layers, or is told with each call.
             self._model.config.is_causal = False
         self._compiled = settings.get("options", {}).get("compile") == "true" and settings["jit"]
@@ -85,7 +96,8 @@ class Adapter(Base):
             "device": str(self._model.device), "threads": torch.get_num_threads(),
             "jit": self._jit() if self._compiled else "eager",
             "optimised": self._compiled, "weight_storage": "as from_pretrained loads them",
-            "kernels": [f"{self._products()} by PyTorch's choice", f"attention: {attention}"],
+            "kernels": [f"{self._products()} by PyTorch's choice", f"attention: {attention}"]
+            + (["texts padded to the longest of a batch"] if self._encoder else []),
         }
 
     def _products(self):
@@ -130,6 +142,23 @@ class Adapter(Base):
         # Waits for a GPU; where they are on the host, it is they.
         return found.logits.cpu()
 
+    def encode(self, texts, types, pooling, normalise):
+        longest, pad = max(map(len, texts)), self._encoder["pad_token"]
+        padded = [text + [pad] * (longest - len(text)) for text in texts]
+        mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts], device=self._device)
+        inputs = {"input_ids": torch.tensor(padded, device=self._device), "attention_mask": mask}
+        if types is not None and self._encoder["token_types"] > 1:
+            typed = [row + [0] * (longest - len(row)) for row in types]
+            inputs["token_type_ids"] = torch.tensor(typed, device=self._device)
+        states = self._model(**inputs).last_hidden_state
+        vectors = pooled(states, mask, pooling)
+        if normalise:
+            vectors = torch.nn.functional.normalize(vectors, dim=1)
+        return vectors.float().cpu(), len(texts) * longest
+
+    def rows(self, vectors):
+        return vectors.tolist()
+
     def _pass(self, shape, every):
         """What was compiled for, in words."""
         batch, count = shape
@@ -159,6 +188,25 @@ class Adapter(Base):
 
     def values(self, logits):
         return self.array(logits).tobytes()
+
+
+def signature_of(model_type):
+    """Names of what the model of this type takes when it is made."""
+    model = AutoModel._model_mapping[type(AutoConfig.for_model(model_type))]
+    return inspect.signature(model.__init__).parameters
+
+
+def pooled(states, mask, pooling):
+    """The vector of each text from those of its tokens, as sentence-transformers has it."""
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "last":
+        return states[torch.arange(len(states), device=states.device), mask.sum(dim=1) - 1]
+    wide = mask.unsqueeze(-1).expand(states.size())
+    if pooling == "max":
+        return states.masked_fill(wide == 0, -1e9).max(dim=1).values
+    wide = wide.to(states.dtype)
+    return (states * wide).sum(dim=1) / wide.sum(dim=1).clamp(min=1e-9)
 
 
 def checkpoint(bundle, weights_file, precision):

@@ -11,9 +11,10 @@ def of(adapter, work, context, is_fed=True):
     """The workload of a job's `work`. `is_fed`: whether requests and parity need what cases have for them."""
     # Imported here, since both build on this module.
     from .denoise import Denoising
+    from .encode import Encoding
     from .generate import Generating
 
-    kinds = {"generate": Generating, "denoise": Denoising}
+    kinds = {"generate": Generating, "denoise": Denoising, "encode": Encoding}
     if work["kind"] not in kinds:
         raise bad_input(f"unknown kind of work {work['kind']!r}; there are {', '.join(kinds)}")
     return kinds[work["kind"]](adapter, work, context, is_fed)

@@ -1,0 +1,74 @@
+//! Encoders: compared by their vectors, and what is no encoder's refused.
+
+use serde_json::json;
+
+use crate::common::{Installation, array, read, row};
+
+#[test]
+fn encoders_are_compared_by_texts_a_second_and_by_every_vector() {
+    let installation = Installation::encoder()
+        .timed("quick", &[("prefill_token_ms", "0.1")])
+        .timed("slow", &[("prefill_token_ms", "0.2")])
+        .timed("wrong", &[("prefill_token_ms", "0.05"), ("perturb", "1")]);
+    let report = installation.json(1, "--frameworks quick,slow,wrong --rounds 6 --seed 7");
+    let comparisons = array(&report["comparisons"]);
+    let embeds = comparisons.iter().find(|one| one["metric"] == "encoding_throughput").unwrap();
+    assert_eq!((&embeds["verdict"], &embeds["a"]), (&json!("faster"), &json!("quick")));
+    assert!((1.99..2.01).contains(&embeds["advantage"].as_f64().unwrap()), "{embeds}");
+    let quick = &row(&report, "quick")["agreement"];
+    // Two batches of 1 and 32 texts, in six rounds of two iterations.
+    assert_eq!((&quick["broken"], &quick["vectors"]["max_abs"]), (&json!(null), &json!(0.0)));
+    let reasons = row(&report, "wrong")["reasons"].to_string();
+    assert!(reasons.contains("R11") && reasons.contains("a component of a vector differs by"), "{reasons}");
+    let names: Vec<_> = array(&report["prompts"]).iter().map(|batch| &batch["name"]).collect();
+    assert_eq!(names, ["1 text", "32 texts"]);
+    let padding =
+        array(&row(&report, "quick")["metrics"]).iter().find(|one| one["metric"] == "padding_share");
+    assert_eq!(padding.unwrap()["typical"], 0.0);
+}
+
+#[test]
+fn texts_are_embedded_and_printed_as_vectors() {
+    let installation = Installation::encoder().engine("one", &[]);
+    let object = installation.json(0, "embed --framework one --tokens 1,2,3 --tokens 4,5");
+    assert_eq!((&object["framework"], &object["task"]), (&json!("one"), &json!("embed")));
+    assert_eq!(object["token_ids"], json!([[1, 2, 3], [4, 5]]));
+    let vectors = array(&object["vectors"]);
+    assert_eq!(vectors.iter().map(|vector| array(vector).len()).collect::<Vec<_>>(), [32, 32]);
+    assert_ne!(vectors[0], vectors[1]);
+    let length = |of: &serde_json::Value| -> f64 {
+        array(of).iter().map(|x| x.as_f64().unwrap().powi(2)).sum::<f64>().sqrt()
+    };
+    let normed = installation.json(0, "embed --framework one --tokens 1,2,3 --normalise true");
+    assert!((length(&normed["vectors"][0]) - 1.0).abs() < 1e-6 && (length(&vectors[0]) - 1.0).abs() > 1e-3);
+}
+
+#[test]
+fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
+    let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
+    let long = format!("embed --framework one --tokens {}", vec!["1"; 65].join(","));
+    installation.refuses(&[
+        (
+            "--frameworks one,two --new-tokens 4",
+            &["encodes texts", "--new-tokens is for models that continue"],
+        ),
+        ("--frameworks one,two --context 4", &["--context"]),
+        (&long, &["text 1 has 65 tokens, more than the model's 64 positions"]),
+        ("embed --framework one --tokens 256", &["token id 256 is outside the model's vocabulary"]),
+        ("embed --framework one --tokens 1,x", &["\"x\" is no token id"]),
+        ("embed --framework one --tokens 1 --format csv", &["embed prints a table"]),
+        ("generate --framework one --tokens 1", &["encodes texts", "photofinish embed"]),
+        ("parity --frameworks one", &["encodes texts"]),
+    ]);
+    let manifest = installation.path("model/manifest.json");
+    let mut described = read(&manifest);
+    described["files"].as_object_mut().unwrap().remove("pooling.json");
+    std::fs::write(manifest, described.to_string()).unwrap();
+    installation.refuses(&[
+        ("--frameworks one,two", &["do not say how the vectors of tokens are pooled"]),
+        ("embed --framework one --tokens 1", &["--pooling cls|mean|max|last"]),
+    ]);
+    installation.json(0, "embed --framework one --tokens 1 --pooling cls");
+    let decoder = Installation::new().engine("one", &[]);
+    decoder.refuses(&[("embed --framework one --tokens 1", &["embed is for encoders"])]);
+}
