@@ -12,7 +12,7 @@ pub(crate) struct Encoding<'a> {
     work: &'a EncodeWork,
     pace: Pace,
     cases: Vec<Flat>,
-    /// Of the request under way.
+    /// The vectors of the request under way.
     vectors: Vec<f32>,
     texts: usize,
     positions: usize,
