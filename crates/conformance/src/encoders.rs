@@ -27,18 +27,32 @@ const POOLED: [(&str, Pooling, bool); 4] = [
 /// Compares the vectors of every encoder in f32 with the reference's, all texts in one batch and each alone; at 16 bits they
 /// have nearly the same direction.
 pub fn check_encoders<E: InferenceEngine>(settings: &Settings) {
+    let precisions = [Precision::F32, Precision::Bf16, Precision::F16];
+    each_encoder(&precisions, |bundle, reference| {
+        check::<E>(bundle, settings, reference, (TOLERANCE, COSINE));
+        for precision in [Precision::Bf16, Precision::F16] {
+            let settings = Settings { precision, cache: precision.usual_cache(), ..settings.clone() };
+            check::<E>(bundle, &settings, reference, (f32::INFINITY, 0.99));
+        }
+    });
+}
+
+/// The same in f32 alone, with each of these settings.
+pub fn check_encoders_in_f32<E: InferenceEngine>(each_settings: &[Settings]) {
+    each_encoder(&[Precision::F32], |bundle, reference| {
+        for settings in each_settings {
+            check::<E>(bundle, settings, reference, (TOLERANCE, COSINE));
+        }
+    });
+}
+
+fn each_encoder(precisions: &[Precision], check: impl Fn(&Bundle, &SafeTensors<'_>)) {
     for source in directories(&fixtures().with_file_name("encoders")) {
         println!("{}", source.display());
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let precisions = [Precision::F32, Precision::Bf16, Precision::F16];
-        let bundle = bundle_at(&source, directory.path(), &precisions);
+        let bundle = bundle_at(&source, directory.path(), precisions);
         let bytes = std::fs::read(source.join("reference.safetensors")).expect("the reference is there");
-        let reference = SafeTensors::deserialize(&bytes).expect("a valid reference file");
-        check::<E>(&bundle, settings, &reference, (TOLERANCE, COSINE));
-        for precision in [Precision::Bf16, Precision::F16] {
-            let settings = Settings { precision, cache: precision.usual_cache(), ..settings.clone() };
-            check::<E>(&bundle, &settings, &reference, (f32::INFINITY, 0.99));
-        }
+        check(&bundle, &SafeTensors::deserialize(&bytes).expect("a valid reference file"));
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! Only tests depend on this crate. An engine's `tests/conformance.rs` calls [`check_tiny_models`],
 //! [`check_architectures`] (or [`computed_architectures`]), [`check_diffusion`] and, if it encodes, [`check_encoders`]
-//! with each of its settings, and adds
-//! what is its own.
+//! (or [`check_encoders_in_f32`]) with each of its settings, and adds what is its own.
 
 mod encoders;
 mod logits;
@@ -15,7 +14,7 @@ use engine::{Bundle, Decode, EngineError, InferenceEngine, Precision, Settings, 
 
 use crate::models::diffusion_models;
 
-pub use encoders::check_encoders;
+pub use encoders::{check_encoders, check_encoders_in_f32};
 pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };

@@ -5,16 +5,17 @@ use engine::{CacheMemory, Device, EngineError, HandOver, Plane, check_begin};
 use ort::memory::MemoryInfo;
 use ort::value::{DynTensor, TensorElementType};
 
-use crate::Ort;
 use crate::memory::tensor_over;
+use crate::model::Model;
 use crate::runtime::framework;
 use crate::sequences::{Sequences, cache_shape};
+use crate::{Decoder, Ort};
 
 impl HandOver for Ort {
     fn export(&mut self) -> Result<CacheMemory, EngineError> {
-        check_f32(self)?;
-        let (model, sequences) = (&self.model, self.sequences.as_mut());
-        let Some(sequences) = sequences else {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        check_f32(model)?;
+        let Some(sequences) = sequences.as_mut() else {
             return Err(EngineError::Input("keys and values of ort are asked for before begin".into()));
         };
         let shape = cache_shape(model, sequences.batch, sequences.capacity);
@@ -33,11 +34,12 @@ impl HandOver for Ort {
         capacity: usize,
         memory: &CacheMemory,
     ) -> Result<(), EngineError> {
-        check_begin(&self.model.config, batch, capacity)?;
-        check_f32(self)?;
-        let shape = cache_shape(&self.model, batch, capacity);
+        let Decoder { model, sequences } = self.body.decoder()?;
+        check_begin(&model.config, batch, capacity)?;
+        check_f32(model)?;
+        let shape = cache_shape(model, batch, capacity);
         let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
-        if memory.layers.len() != self.model.config.layers {
+        if memory.layers.len() != model.config.layers {
             return unsupported("has another number of layers".into());
         }
         for plane in memory.layers.iter().flatten() {
@@ -50,19 +52,19 @@ impl HandOver for Ort {
             }
         }
         // The tensors that are there go before the new ones come.
-        self.sequences = None;
+        *sequences = None;
         // SAFETY: as many f32 as the shape says are there, as was checked, and stay there, as the caller promises.
         let over = |plane: &Plane| unsafe {
             tensor_over(plane.address, plane.shape, (&MemoryInfo::default(), TensorElementType::Float32))
         };
         let tensors = memory.layers.iter().flatten().map(over).collect::<ort::Result<Vec<DynTensor>>>();
-        let sequences = tensors.and_then(|cache| Sequences::over(&self.model, (batch, capacity), cache));
-        self.sequences = Some(sequences.map_err(framework)?);
+        let new = tensors.and_then(|cache| Sequences::over(model, (batch, capacity), cache));
+        *sequences = Some(new.map_err(framework)?);
         Ok(())
     }
 
     fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
-        match &mut self.sequences {
+        match &mut self.body.decoder()?.sequences {
             Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
             Some(sequences) => {
                 let capacity = sequences.capacity;
@@ -75,8 +77,8 @@ impl HandOver for Ort {
     }
 }
 
-fn check_f32(engine: &Ort) -> Result<(), EngineError> {
-    if engine.model.device == Device::Cpu && engine.model.products.float() == onnx::DataType::Float {
+fn check_f32(model: &Model) -> Result<(), EngineError> {
+    if model.device == Device::Cpu && model.products.float() == onnx::DataType::Float {
         return Ok(());
     }
     Err(EngineError::Unsupported("keeps its keys and values otherwise than in f32 in main memory".into()))

@@ -1,5 +1,6 @@
 //! [`InferenceEngine`] on ONNX Runtime. The crate's README explains what it decides and why.
 
+mod encoder;
 mod hand_over;
 mod memory;
 mod model;
@@ -13,12 +14,14 @@ mod tests;
 
 use std::path::Path;
 
+use bundle::ModelConfig;
 use engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Profile, Runtime, Settings, Want,
+    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Precision, Profile, Runtime, Settings, Want,
 };
 use onnx::{Attention, DataType};
 
+use crate::encoder::Encoder;
 use crate::model::Model;
 use crate::options::Optimization;
 use crate::runtime::framework;
@@ -26,9 +29,42 @@ use crate::sequences::Sequences;
 
 /// A model in a session of ONNX Runtime.
 pub struct Ort {
-    model: Model,
     in_effect: InEffect,
+    body: Body,
+}
+
+/// What was loaded.
+enum Body {
+    Decoder(Box<Decoder>),
+    Encoder(Box<Encoder>),
+}
+
+struct Decoder {
+    model: Model,
     sequences: Option<Sequences>,
+}
+
+impl Body {
+    fn new(model: Model) -> Body {
+        match model.config.encoder {
+            Some(_) => Body::Encoder(Box::new(Encoder::new(model))),
+            None => Body::Decoder(Box::new(Decoder { model, sequences: None })),
+        }
+    }
+
+    fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
+        match self {
+            Body::Decoder(decoder) => Ok(decoder),
+            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+        }
+    }
+
+    fn model(&mut self) -> &mut Model {
+        match self {
+            Body::Decoder(decoder) => &mut decoder.model,
+            Body::Encoder(encoder) => &mut encoder.model,
+        }
+    }
 }
 
 impl Ort {
@@ -36,7 +72,7 @@ impl Ort {
     fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
         let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
         let in_effect = in_effect(&model, settings);
-        Ok(Ort { model, in_effect, sequences: None })
+        Ok(Ort { in_effect, body: Body::new(model) })
     }
 }
 
@@ -54,7 +90,7 @@ impl InferenceEngine for Ort {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
-        check_supported(settings)?;
+        check_supported(bundle.config(), settings)?;
         Ort::load_with(bundle, Attention::plan(bundle.config()), settings)
     }
 
@@ -68,61 +104,76 @@ impl InferenceEngine for Ort {
 
     /// The profile has been running since the load.
     fn begin_profile(&mut self) -> Result<(), EngineError> {
-        match self.model.options.profile {
+        match self.body.model().options.profile {
             Some(_) => Ok(()),
             None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
         }
     }
 
     fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        let start_ns = self.model.session.profiling_start_ns().map_err(framework)?;
-        let file = self.model.end_profile().ok_or_else(|| {
+        let model = self.body.model();
+        let start_ns = model.session.profiling_start_ns().map_err(framework)?;
+        let file = model.end_profile().ok_or_else(|| {
             EngineError::Input("end_profile without begin_profile, or for the second time".into())
         })?;
         profile::read(&file.map_err(EngineError::Framework)?, start_ns)
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        self.body.decoder()?;
         Ok(self)
+    }
+
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        match &mut self.body {
+            Body::Encoder(encoder) => Ok(encoder.as_mut()),
+            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+        }
     }
 }
 
 impl Decode for Ort {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        engine::check_begin(&self.model.config, batch, capacity)?;
-        match &mut self.sequences {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        engine::check_begin(&model.config, batch, capacity)?;
+        match sequences {
             Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
                 sequences.clear();
             }
             other => {
                 // The old cache goes before the new one comes.
                 *other = None;
-                *other = Some(Sequences::new(&self.model, batch, capacity).map_err(framework)?);
+                *other = Some(Sequences::new(model, batch, capacity).map_err(framework)?);
             }
         }
         Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        let Some(sequences) = &mut self.sequences else {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        let Some(sequences) = sequences else {
             return Err(EngineError::Input("append before begin".into()));
         };
         let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
-        engine::check_append(&self.model.config, tokens, batch, filled, capacity)?;
-        sequences.append(&mut self.model, tokens, want)?;
+        engine::check_append(&model.config, tokens, batch, filled, capacity)?;
+        sequences.append(model, tokens, want)?;
         Ok(sequences.logits())
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.sequences.as_ref().and_then(Sequences::cache_bytes)
+        match &self.body {
+            Body::Decoder(decoder) => decoder.sequences.as_ref().and_then(Sequences::cache_bytes),
+            Body::Encoder(_) => None,
+        }
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        if !self.model.hidden_states {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        if !model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";
             return Err(EngineError::Input(text.into()));
         }
-        let states = self.sequences.as_ref().map_or(Vec::new(), Sequences::hidden_states);
+        let states = sequences.as_ref().map_or(Vec::new(), Sequences::hidden_states);
         Ok(HiddenStates { layers: states.into_iter().map(<[f32]>::to_vec).collect() })
     }
 }
@@ -137,13 +188,11 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         product.push_str(&format!(", {inner} activations (observed)"));
         activations.push_str(&format!(" ({inner} within products)"));
     }
-    let cache = match model.device {
-        _ if !model.attention.causal => "no KV cache: every pass computes all positions".to_owned(),
-        // A model whose cache is copied does not load, nor does its first append pass.
-        Device::Cpu => "KV cache written in place (observed)".to_owned(),
-        Device::Cuda(_) => "one KV cache bound as past and as present".to_owned(),
+    let others = match model.config.encoder {
+        Some(_) => encoder::kernels(&model.config),
+        None => decoder_kernels(model),
     };
-    let kernels = vec![product, model.attention.operators().to_owned(), cache];
+    let kernels = std::iter::once(product).chain(others.into_iter().map(str::to_owned)).collect();
     InEffect {
         weights: settings.precision,
         activations,
@@ -161,7 +210,21 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     }
 }
 
-fn check_supported(settings: &Settings) -> Result<(), EngineError> {
+/// The kernels beside the products.
+fn decoder_kernels(model: &Model) -> Vec<&'static str> {
+    let cache = match model.device {
+        _ if !model.attention.causal => "no KV cache: every pass computes all positions",
+        // A model whose cache is copied does not load, nor does its first append pass.
+        Device::Cpu => "KV cache written in place (observed)",
+        Device::Cuda(_) => "one KV cache bound as past and as present",
+    };
+    vec![model.attention.operators(), cache]
+}
+
+fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), EngineError> {
+    if config.encoder.is_some() && settings.device != Device::Cpu {
+        return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
+    }
     check_precision(settings)?;
     let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };
     if settings.cache == kept {

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 
 use bundle::{ModelConfig, Precision, Weights};
 use engine::{Bundle, BundleError, Device, EngineError, Settings};
-use onnx::{Attention, Products, Storage, fused};
+use onnx::fused::{self, encoder};
+use onnx::{Attention, Products, Storage};
 use ort::environment::ThreadManager;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -62,7 +63,11 @@ impl Model {
             true => Storage::Memory(Vec::new()),
             false => Storage::File(file),
         };
-        let graph = fused::build(&config, (attention, products), &weights, storage, settings.hidden_states)?;
+        let plan = (attention, products);
+        let graph = match config.encoder {
+            Some(_) => encoder::build(&config, plan, &weights, storage)?,
+            None => fused::build(&config, plan, &weights, storage, settings.hidden_states)?,
+        };
         touch_mapped(&config, products, &weights)?;
         drop(weights);
         let threads = CountedThreads::default();
@@ -141,7 +146,8 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
         black_box(weights.touch());
         return Ok(());
     }
-    for name in [Some(config.embedding()), config.position_embedding()].into_iter().flatten() {
+    let tables = [Some(config.embedding()), config.position_embedding(), config.token_type_embedding()];
+    for name in tables.into_iter().flatten() {
         black_box(weights.tensor(&name)?.touch());
         if weights.is_quantised(&name) {
             black_box(weights.quantised(&[name])?.scales.touch());

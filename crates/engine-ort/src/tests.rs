@@ -15,6 +15,7 @@ use crate::Ort;
 use crate::probe::keeps_free_rows;
 use crate::runtime::{find, library};
 
+mod encoders;
 mod half;
 mod portable;
 mod quantised;

@@ -1,8 +1,8 @@
 //! Every tiny model through the suite that all engines share.
 
 use conformance::{
-    Model, at, check_architectures, check_diffusion, check_model, check_profile, senseless, tiny,
-    unsupported, with_options,
+    Model, at, check_architectures, check_diffusion, check_encoders_in_f32, check_model, check_profile,
+    senseless, tiny, unsupported, with_options,
 };
 use engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
@@ -39,6 +39,11 @@ fn layers_that_are_otherwise_than_llama_s_conform_with_the_graph_as_written_and_
 #[test]
 fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
     check_diffusion::<Ort>(&["off", "all"].map(at_level));
+}
+
+#[test]
+fn encoders_give_the_vectors_of_the_reference_with_the_graph_as_written_and_optimised() {
+    check_encoders_in_f32::<Ort>(&["off", "all"].map(at_level));
 }
 
 #[test]

@@ -18,9 +18,9 @@ use crate::runtime::{commit, library, session_builder};
 
 /// MatMulNBits' `accuracy_level` for f32 arithmetic.
 const IN_F32: i64 = 1;
-const QUANTISED: [Precision; 3] = [Precision::Int8, Precision::Int4, Precision::Nf4];
+pub(super) const QUANTISED: [Precision; 3] = [Precision::Int8, Precision::Int4, Precision::Nf4];
 
-fn at(precision: Precision, dequantised: bool) -> Settings {
+pub(super) fn at(precision: Precision, dequantised: bool) -> Settings {
     Settings { precision, dequantised, ..settings() }
 }
 
@@ -93,7 +93,7 @@ fn the_fast_kernels_have_packed_the_bundle_s_integers() {
 }
 
 /// Overwrites the f32 weights of `bundle` with what those of `precision` stand for.
-fn dequantise_in_place(bundle: &Bundle, precision: Precision) {
+pub(super) fn dequantise_in_place(bundle: &Bundle, precision: Precision) {
     let (source, target) =
         (bundle.weights(precision).expect("weights"), bundle.weights(Precision::F32).expect("weights"));
     let mut file = OpenOptions::new().write(true).open(target.path()).expect("writable");

@@ -4,20 +4,20 @@
 
 use bundle::{BundleError, LayerNames};
 
-use super::builder::Decoder;
+use super::builder::Writer;
 use crate::attention::Rotation;
 use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
 use crate::names::{LAST_POSITIONS, POSITIONS, TOTAL, cache_names, rotary_names};
 use crate::proto::DataType;
 
 /// The projected queries, keys and values of a layer, `[batch, positions, heads · head_dim]` each.
-struct Projected {
-    query: String,
-    key: String,
-    value: String,
+pub(super) struct Projected {
+    pub(super) query: String,
+    pub(super) key: String,
+    pub(super) value: String,
 }
 
-impl Decoder<'_> {
+impl Writer<'_> {
     pub(super) fn declare_attention(&mut self) {
         let (config, float) = (self.config, self.products.float());
         if self.attention.causal {
@@ -79,7 +79,9 @@ impl Decoder<'_> {
             parts.value = self.pad_heads(&parts.value, config.kv_heads);
         }
         if !plan.causal {
-            return Ok(self.attention_both_ways(index, &parts));
+            let out = at("attended");
+            self.attention_both_ways(&parts, None, &out);
+            return Ok(out);
         }
         let attended = self.group_query_attention(index, [&parts.query, &parts.key, &parts.value]);
         Ok(if padded { self.cut_heads(&attended) } else { attended })
@@ -114,11 +116,10 @@ impl Decoder<'_> {
         Attribute::Float("scale", self.config.form.attention_scale.unwrap_or(usual) as f32)
     }
 
-    /// Every position attends to all. The operator has as many heads of keys and values as of queries: those that several
-    /// share are repeated.
-    fn attention_both_ways(&mut self, index: usize, parts: &Projected) -> String {
+    /// Every position attends to all, or to as many of its text as `lengths` says. The operator has as many heads of keys
+    /// and values as of queries: those that several share are repeated.
+    pub(super) fn attention_both_ways(&mut self, parts: &Projected, lengths: Option<&str>, out: &str) {
         let config = self.config;
-        let out = format!("layer.{index}.attended");
         let (key, value) = (self.repeat_heads(&parts.key), self.repeat_heads(&parts.value));
         let attributes = [
             Attribute::Int("num_heads", config.heads as i64),
@@ -126,8 +127,11 @@ impl Decoder<'_> {
             self.scale(),
         ];
         let op = (MICROSOFT, "MultiHeadAttention");
-        self.graph.node(op, &[&parts.query, &key, &value], &[&out], &attributes);
-        out
+        let mut inputs = vec![parts.query.as_str(), &key, &value];
+        if let Some(lengths) = lengths {
+            inputs.extend(["", lengths]);
+        }
+        self.graph.node(op, &inputs, &[out], &attributes);
     }
 
     /// `[batch, positions, kv_heads · head_dim]` as `[batch, positions, heads · head_dim]`.
@@ -145,7 +149,7 @@ impl Decoder<'_> {
         self.join_heads(&repeated)
     }
 
-    fn split(&mut self, packed: &str, out: &str) -> Projected {
+    pub(super) fn split(&mut self, packed: &str, out: &str) -> Projected {
         let (q_rows, kv_rows) = self.config.qkv_rows();
         self.graph.integers("qkv.sizes", &[q_rows, kv_rows, kv_rows].map(|rows| rows as i64));
         let parts = ["query", "key", "value"].map(|part| format!("{out}.{part}"));

@@ -7,7 +7,7 @@ use crate::graph::{GraphBuilder, ONNX};
 use crate::products::Products;
 
 /// The graph as far as it is written, and what it is written from.
-pub(super) struct Decoder<'a> {
+pub(super) struct Writer<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) attention: Attention,
     pub(super) products: Products,
@@ -15,7 +15,7 @@ pub(super) struct Decoder<'a> {
     pub(super) graph: GraphBuilder,
 }
 
-impl Decoder<'_> {
+impl Writer<'_> {
     /// Makes a tensor of the bundle an initialiser and returns its name.
     pub(super) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
         self.graph.float_weight(name, &self.weights.tensor(name)?);

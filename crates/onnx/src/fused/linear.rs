@@ -2,7 +2,7 @@
 
 use bundle::{BundleError, LinearNames};
 
-use super::builder::Decoder;
+use super::builder::Writer;
 use crate::graph::{Attribute, MICROSOFT, ONNX};
 use crate::names::TOKENS;
 use crate::products::{WITH_INT8, quantised_product, quantised_rows};
@@ -14,7 +14,7 @@ pub(super) struct Unbiased {
     pub(super) bias: Option<String>,
 }
 
-impl Decoder<'_> {
+impl Writer<'_> {
     /// A linear layer whose bias, if it has one, goes into the operator that follows.
     pub(super) fn linear(
         &mut self,

@@ -5,6 +5,7 @@
 
 mod attention;
 mod builder;
+pub mod encoder;
 mod linear;
 
 use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, Weights};
@@ -14,7 +15,7 @@ use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Writt
 use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output, hidden_state};
 use crate::products::Products;
 use crate::proto::DataType;
-use builder::Decoder;
+use builder::Writer;
 use linear::Unbiased;
 
 /// The graph of `config` over the weights in `weights`, ready for a session.
@@ -26,19 +27,19 @@ pub fn build(
     hidden_states: bool,
 ) -> Result<Written, BundleError> {
     let graph = GraphBuilder::new("decoder", storage);
-    let mut decoder = Decoder { config, attention, products, weights, graph };
-    decoder.declare_inputs_and_outputs(hidden_states);
+    let mut writer = Writer { config, attention, products, weights, graph };
+    writer.declare_inputs_and_outputs(hidden_states);
     // Weights are packed in the order of their nodes, and each is mapped and packed for a moment. So the largest
     // goes first, when little else is resident. The order of nodes does not bind ONNX Runtime.
-    decoder.head()?;
-    decoder.embed()?;
+    writer.head()?;
+    writer.embed()?;
     for layer in 0..config.layers {
-        decoder.layer(layer)?;
+        writer.layer(layer)?;
     }
-    Ok(decoder.graph.finish())
+    Ok(writer.graph.finish())
 }
 
-impl Decoder<'_> {
+impl Writer<'_> {
     fn declare_inputs_and_outputs(&mut self, hidden_states: bool) {
         let config = self.config;
         let (batch, positions) = (|| Dim::Named("batch"), || Dim::Named("positions"));

@@ -1,0 +1,99 @@
+//! Encoders with quantised weights, and what is refused.
+
+use std::fs;
+use std::path::Path;
+
+use bundle::Pooling;
+use conformance::{bundle, fixtures, max_abs_difference, unsupported};
+use engine::{Bundle, Device, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Texts};
+use serde_json::Value;
+
+use super::quantised::{QUANTISED, at, dequantise_in_place};
+use super::settings;
+use crate::Ort;
+
+/// A width that divides into the groups of every precision.
+const INTERMEDIATE: usize = 96;
+const LENGTHS: [usize; 3] = [7, 1, 12];
+
+/// A tiny encoder with fewer rows in the middle of its MLPs, at every precision.
+fn narrowed(directory: &Path) -> Bundle {
+    let model = fixtures().with_file_name("encoders").join("bert");
+    let source = directory.join("narrowed");
+    fs::create_dir(&source).expect("a directory");
+    let text = fs::read_to_string(model.join("config.json")).expect("readable");
+    let mut config: Value = serde_json::from_str(&text).expect("JSON");
+    let old = config["intermediate_size"].take();
+    config["intermediate_size"] = INTERMEDIATE.into();
+    fs::write(source.join("config.json"), config.to_string()).expect("writable");
+    let file = fs::read(model.join("model.safetensors")).expect("readable");
+    let (size, rest) = file.split_first_chunk().expect("a size");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*size) as usize);
+    let mut header: Value = serde_json::from_slice(header).expect("JSON");
+    let mut kept = Vec::new();
+    for (name, tensor) in header.as_object_mut().expect("tensors") {
+        if name == "__metadata__" {
+            continue;
+        }
+        let start = tensor["data_offsets"][0].as_u64().expect("a number") as usize;
+        let sizes = tensor["shape"].as_array_mut().expect("sizes");
+        sizes.iter_mut().filter(|size| **size == old).for_each(|size| *size = INTERMEDIATE.into());
+        let numbers: u64 = sizes.iter().filter_map(Value::as_u64).product();
+        tensor["data_offsets"] = vec![kept.len(), kept.len() + 4 * numbers as usize].into();
+        kept.extend_from_slice(&data[start..start + 4 * numbers as usize]);
+    }
+    let header = header.to_string().into_bytes();
+    let size = (header.len() as u64).to_le_bytes();
+    fs::write(source.join("model.safetensors"), [&size[..], &header, &kept].concat()).expect("writable");
+    bundle(&source, directory)
+}
+
+/// The vectors of a few texts, and the kernel of products.
+fn encode(bundle: &Bundle, settings: &Settings) -> (Vec<f32>, String) {
+    let mut engine = Ort::load(bundle, settings).expect("loads");
+    let tokens: Vec<u32> = (0..LENGTHS.iter().sum::<usize>() as u32).map(|i| i * 37 % 199).collect();
+    let texts = Texts { tokens: &tokens, types: &[], lengths: &LENGTHS };
+    let encoder = engine.encode().expect("encodes");
+    let vectors = encoder.encode(texts, Pooling::Mean, false).expect("encodes").to_vec();
+    assert_eq!(encoder.positions(), LENGTHS.len() * 12);
+    let in_effect = engine.in_effect();
+    assert_eq!((in_effect.weights, in_effect.kv_cache_policy), (settings.precision, KvCachePolicy::None));
+    (vectors, in_effect.kernels[0].clone())
+}
+
+/// How far activations rounded to 8 bits may move vectors whose components reach 3.
+const ROUNDED: f32 = 0.2;
+
+#[test]
+fn quantised_encoders_give_what_their_dequantised_weights_give() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = narrowed(directory.path());
+    for precision in QUANTISED {
+        dequantise_in_place(&bundle, precision);
+        let (expected, _) = encode(&bundle, &settings());
+        let (exact, kernel) = encode(&bundle, &at(precision, true));
+        assert!(kernel.contains("FusedMatMul"), "{kernel}");
+        let difference = max_abs_difference(&exact, &expected);
+        assert!(difference <= 1e-5, "{precision} dequantised differs by {difference}");
+        for jit in [true, false] {
+            let (fast, kernel) = encode(&bundle, &Settings { jit, ..at(precision, false) });
+            assert!(kernel.contains("MatMulNBits") || kernel.contains("MatMulBnb4"), "{kernel}");
+            let difference = max_abs_difference(&fast, &expected);
+            println!("{precision}: {difference}");
+            assert!(difference <= ROUNDED, "{precision} differs by {difference}");
+        }
+    }
+}
+
+#[test]
+fn an_encoder_continues_nothing_and_is_on_a_cpu_alone() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = narrowed(directory.path());
+    let mut engine = Ort::load(&bundle, &settings()).expect("loads");
+    assert!(matches!(engine.decode().map(|_| ()), Err(EngineError::Input(_))));
+    let half = Settings { precision: Precision::F16, cache: Precision::F16, ..settings() };
+    let reason = unsupported::<Ort>(&bundle, &half);
+    assert!(reason.contains("f16 matrix product"), "{reason}");
+    let reason = unsupported::<Ort>(&bundle, &Settings { device: Device::Cuda(0), ..half });
+    assert!(reason.contains("on a CPU alone"), "{reason}");
+}
