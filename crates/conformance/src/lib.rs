@@ -19,7 +19,8 @@ pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };
 pub use models::{
-    Model, Reference, architectures, at, bundle, each, fixtures, tiny, tiny_models, with, with_options,
+    Model, Reference, architectures, at, bundle, bundle_at, each, fixtures, tiny, tiny_models, with,
+    with_options,
 };
 pub use suite::{check_caches, check_model, check_profile};
 

@@ -112,7 +112,7 @@ pub fn bundle(source: &Path, bundles: &Path) -> Bundle {
 }
 
 /// The same at these precisions.
-pub(crate) fn bundle_at(source: &Path, bundles: &Path, precisions: &[Precision]) -> Bundle {
+pub fn bundle_at(source: &Path, bundles: &Path, precisions: &[Precision]) -> Bundle {
     let request = prepare::Request {
         source: prepare::Source::Directory(source.to_owned()),
         name: None,

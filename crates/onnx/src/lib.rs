@@ -1,7 +1,8 @@
-//! Writes a decoder as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle alone: there is no exporter.
+//! Writes a decoder or an encoder as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle alone: there is no
+//! exporter.
 //!
 //! Two profiles: [`fused`] is for ONNX Runtime, in the operators whose kernels it has fused by hand and at every
-//! precision; [`portable`] is for other runtimes, in f32 and with operators that several of them have. Weights are not
+//! precision; [`portable`] is for other runtimes, of decoders in f32 and with operators that several of them have. Weights are not
 //! copied into a graph: its initialisers point into the bundle's file ([`Storage`]).
 
 mod attention;

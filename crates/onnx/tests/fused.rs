@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use bundle::Precision;
-use onnx::{Attention, Products, Storage, fused};
+use onnx::fused::{self, encoder};
+use onnx::{Attention, Products, Storage};
 use sha2::{Digest, Sha256};
 
 const PRECISIONS: [Precision; 5] =
@@ -32,6 +33,17 @@ fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
             let hash = sha256(&written.expect("writes").model);
             writeln!(found, "{name} {precision} {hash}").expect("written");
         }
+    }
+    for source in ["bert", "distilbert", "roberta"] {
+        let directory = conformance::fixtures().with_file_name("encoders").join(source);
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let bundle = conformance::bundle_at(&directory, folder.path(), &[Precision::F32]);
+        let (config, weights) = (bundle.config(), bundle.weights(Precision::F32).expect("weights"));
+        let products = Products { precision: Precision::F32, dequantised: false, folds_constants: true };
+        let storage = Storage::File(Precision::F32.file_name());
+        let written = encoder::build(config, (Attention::plan(config), products), &weights, storage);
+        let hash = sha256(&written.expect("writes").model);
+        writeln!(found, "{source} {} {hash}", Precision::F32).expect("written");
     }
     let golden = here.join("tests/fused.sha256");
     if std::env::var_os("UPDATE_GRAPHS").is_some() {

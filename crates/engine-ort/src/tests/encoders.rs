@@ -18,13 +18,19 @@ const LENGTHS: [usize; 3] = [7, 1, 12];
 
 /// A tiny encoder with fewer rows in the middle of its MLPs, at every precision.
 fn narrowed(directory: &Path) -> Bundle {
+    with_activation(directory, "gelu")
+}
+
+/// The same with this activation.
+fn with_activation(directory: &Path, activation: &str) -> Bundle {
     let model = fixtures().with_file_name("encoders").join("bert");
-    let source = directory.join("narrowed");
+    let source = directory.join(activation);
     fs::create_dir(&source).expect("a directory");
     let text = fs::read_to_string(model.join("config.json")).expect("readable");
     let mut config: Value = serde_json::from_str(&text).expect("JSON");
     let old = config["intermediate_size"].take();
     config["intermediate_size"] = INTERMEDIATE.into();
+    config["hidden_act"] = activation.into();
     fs::write(source.join("config.json"), config.to_string()).expect("writable");
     let file = fs::read(model.join("model.safetensors")).expect("readable");
     let (size, rest) = file.split_first_chunk().expect("a size");
@@ -83,6 +89,16 @@ fn quantised_encoders_give_what_their_dequantised_weights_give() {
             assert!(difference <= ROUNDED, "{precision} differs by {difference}");
         }
     }
+}
+
+#[test]
+fn every_activation_is_in_the_graph() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let vectors = |activation: &str| encode(&with_activation(directory.path(), activation), &settings()).0;
+    let gelu = vectors("gelu");
+    let differences = ["gelu_new", "silu", "relu"].map(|other| max_abs_difference(&vectors(other), &gelu));
+    let [tanh, silu, relu] = differences;
+    assert!((1e-6..0.02).contains(&tanh) && silu > tanh && relu > tanh, "{differences:?}");
 }
 
 #[test]

@@ -28,14 +28,12 @@ pub fn output(config: &ModelConfig) -> String {
     behind_layers(config.layers)
 }
 
-/// The operator that adds an MLP's bias and activates, for people.
+/// The operator that activates, for people.
 pub fn activation_operator(activation: Activation) -> &'static str {
-    match activation {
-        Activation::GeluErf => "BiasGelu",
-        Activation::GeluTanh => "FastGelu with bias",
-        Activation::Silu => "QuickGelu",
+    biased_operator(activation).unwrap_or(match activation {
         Activation::Relu => "Relu",
-    }
+        _ => "QuickGelu",
+    })
 }
 
 /// The graph of `config` over the weights in `weights`, ready for a session. [`TOKENS`] and [`POSITIONS`] are of one
@@ -59,6 +57,15 @@ pub fn build(
 /// The rows behind so many layers.
 fn behind_layers(count: usize) -> String {
     count.checked_sub(1).map_or(hidden_state(0), |last| format!("layer.{last}.mlp_norm"))
+}
+
+/// The operator that adds a bias and activates, if there is one.
+fn biased_operator(activation: Activation) -> Option<&'static str> {
+    match activation {
+        Activation::GeluErf => Some("BiasGelu"),
+        Activation::GeluTanh => Some("FastGelu"),
+        Activation::Silu | Activation::Relu => None,
+    }
 }
 
 /// What every layer of an encoder has.
@@ -142,13 +149,8 @@ impl Writer<'_> {
 
     /// The activation of an MLP's first layer, with its bias where an operator adds both at once.
     fn biased_activation(&mut self, up: Unbiased, out: &str) -> String {
-        let op = match self.config.activation {
-            Activation::GeluErf => "BiasGelu",
-            Activation::GeluTanh => "FastGelu",
-            Activation::Silu | Activation::Relu => "",
-        };
-        match &up.bias {
-            Some(bias) if !op.is_empty() => {
+        match (biased_operator(self.config.activation), &up.bias) {
+            (Some(op), Some(bias)) => {
                 self.graph.node((MICROSOFT, op), &[&up.value, bias], &[out], &[]);
             }
             _ => {
