@@ -54,8 +54,10 @@ pub enum Metric {
     StepsPerSecond,
     /// Masked diffusion: share of a request's time in which tokens are chosen and not computed, percent.
     SamplerShare,
-    /// Encoders: texts ÷ time of the request, mean over requests, texts per second.
+    /// Encoders: texts ÷ time of the request, mean over batches of several texts, texts per second.
     EncodingThroughput,
+    /// Encoders: time of a request of one text, milliseconds.
+    SingleText,
     /// Encoders: tokens ÷ time of the request, padding left out, tokens per second.
     EncodedTokens,
     /// Encoders: share of the computed positions that hold no token, percent.

@@ -243,7 +243,7 @@ impl Metric {
     /// soonest, which completes whole requests soonest.
     pub fn questions(kind: WorkKind) -> Vec<Metric> {
         let deciding = Metric::deciding(kind);
-        let further = [Metric::FirstToken, Metric::Total];
+        let further = Metric::in_places_of(&[Metric::FirstToken, Metric::Total], kind);
         let is_asked = |metric: &Metric| *metric != deciding && metric.error_share(kind) > 0.0;
         [deciding].into_iter().chain(further.into_iter().filter(is_asked)).collect()
     }

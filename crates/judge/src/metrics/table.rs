@@ -14,7 +14,9 @@ use crate::metric::Metric;
 /// Kinds of work whose requests go token by token.
 const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
 const STEPS: &[WorkKind] = &[WorkKind::Denoising];
-const TEXTS: &[WorkKind] = &[WorkKind::Encoding];
+const TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText];
+const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
+const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
 const fn entry(metric: Metric, source: Source) -> Entry {
@@ -332,20 +334,44 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "encoding_throughput",
-        kinds: TEXTS,
+        kinds: MANY_TEXTS,
         title: "Average Throughput (texts/s)",
         short_title: Some("Embed (texts/s)"),
         words: "embedding throughput",
         unit: "texts/s",
         higher_is_better: true,
         told: Some(Told {
-            does: "embeds",
+            does: "embeds batches",
             how: "faster",
             brief: "faster",
-            most: "embeds fastest",
-            equal: "embed equally fast",
+            most: "embeds batches fastest",
+            equal: "embed batches equally fast",
         }),
-        ..entry(Metric::EncodingThroughput, Source::Mean(|request| a_second(request, request.size.batch)))
+        ..entry(
+            Metric::EncodingThroughput,
+            Source::Mean(|request| {
+                let several = request.size.batch > 1;
+                several.then(|| a_second(request, request.size.batch)).flatten()
+            }),
+        )
+    },
+    Entry {
+        key: "single_text",
+        kinds: SINGLE_TEXTS,
+        title: "Time of a Single Text (ms)",
+        short_title: Some("1 text (ms)"),
+        words: "time of a single text",
+        told: Some(Told {
+            does: "embeds a single text",
+            how: "sooner",
+            brief: "sooner",
+            most: "embeds a single text soonest",
+            equal: "embed a single text equally soon",
+        }),
+        ..entry(
+            Metric::SingleText,
+            Source::Mean(|request| (request.size.batch == 1).then(|| ms(request.sample.marks_ns.end()))),
+        )
     },
     Entry {
         key: "encoded_tokens",

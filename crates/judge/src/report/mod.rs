@@ -183,7 +183,9 @@ impl Report {
     pub fn table_metrics(&self) -> Vec<Metric> {
         let mut metrics = Metric::in_table(self.plan.work.kind()).to_vec();
         let is_shown = |row: &Row| row.first_request_excess.is_some_and(|excess| excess > SHOWN_EXCESS);
-        if self.rows.iter().any(is_shown)
+        // A request of one mark ends where the cold start does.
+        if self.plan.work.marks() > 1
+            && self.rows.iter().any(is_shown)
             && let Some(cold) = metrics.iter().position(|&metric| metric == Metric::ColdStart)
         {
             metrics.insert(cold + 1, Metric::FirstRequest);

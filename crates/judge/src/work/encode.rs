@@ -3,7 +3,8 @@
 use facts::agreement::{Agreement, Tolerance, VectorAgreement};
 use facts::run::Run;
 use history::Case;
-use plan::work::Encode;
+use plan::WorkKind;
+use plan::work::{Encode, encode};
 use protocol::{Output, Sample};
 
 use super::Selection;
@@ -12,7 +13,20 @@ use crate::parity::Reference;
 
 pub(super) const NAME: &str = "encode";
 
-pub(super) const TEXTS: Selection = Selection {
+/// Single texts are one question, batches of several another.
+pub(super) const BOTH: Selection = Selection {
+    replaced: &[
+        (Latency, SingleText),
+        (Throughput, EncodingThroughput),
+        (FirstToken, SingleText),
+        (PrefillThroughput, EncodedTokens),
+        (Total, SingleText),
+    ],
+    replaces_in_tables: true,
+    follows: &[],
+};
+
+pub(super) const MANY: Selection = Selection {
     replaced: &[
         (Latency, Total),
         (Throughput, EncodingThroughput),
@@ -20,7 +34,19 @@ pub(super) const TEXTS: Selection = Selection {
         (PrefillThroughput, EncodedTokens),
     ],
     replaces_in_tables: true,
-    follows: &[(Total, EncodingThroughput), (EncodedTokens, EncodingThroughput)],
+    follows: &[(Total, EncodingThroughput)],
+};
+
+pub(super) const SINGLE: Selection = Selection {
+    replaced: &[
+        (Latency, SingleText),
+        (Throughput, SingleText),
+        (FirstToken, SingleText),
+        (PrefillThroughput, EncodedTokens),
+        (Total, SingleText),
+    ],
+    replaces_in_tables: true,
+    follows: &[],
 };
 
 /// A request as it is kept, without its vectors, and how far they are from the reference's.
@@ -57,6 +83,12 @@ pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) 
     };
     agreement.broken = agreement.objection();
     agreement
+}
+
+/// The kind of work of a record.
+pub(super) fn kind(case: &Case) -> WorkKind {
+    let texts = case.other.get("texts").and_then(|texts| texts.as_array()).into_iter().flatten();
+    encode::kind(texts.filter_map(|texts| Some(texts.as_u64()? as usize)))
 }
 
 pub(super) fn case(work: &Encode) -> Case {

@@ -32,7 +32,9 @@ impl Selection {
             WorkKind::OneToken => &generate::ONE_TOKEN,
             WorkKind::Denoising => &denoise::STEPS,
             WorkKind::Echo => &echo::BYTES,
-            WorkKind::Encoding => &encode::TEXTS,
+            WorkKind::Encoding => &encode::BOTH,
+            WorkKind::ManyTexts => &encode::MANY,
+            WorkKind::SingleText => &encode::SINGLE,
         }
     }
 
@@ -90,7 +92,7 @@ pub(crate) fn kind(case: &Case) -> WorkKind {
     let is_called = |name: &str| case.other.get("work").is_some_and(|work| work == name);
     match case.steps {
         _ if is_called(echo::NAME) => WorkKind::Echo,
-        _ if is_called(encode::NAME) => WorkKind::Encoding,
+        _ if is_called(encode::NAME) => encode::kind(case),
         Some(_) => WorkKind::Denoising,
         None if case.new_tokens <= 1 => WorkKind::OneToken,
         None => WorkKind::TokenByToken,

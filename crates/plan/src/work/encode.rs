@@ -75,6 +75,15 @@ pub fn pooling(pooling: bundle::Pooling) -> Pooling {
     }
 }
 
+/// The kind of work of batches of so many texts.
+pub fn kind(sizes: impl Iterator<Item = usize> + Clone) -> WorkKind {
+    match (sizes.clone().any(|texts| texts == 1), sizes.clone().any(|texts| texts > 1)) {
+        (true, true) => WorkKind::Encoding,
+        (true, false) => WorkKind::SingleText,
+        (false, _) => WorkKind::ManyTexts,
+    }
+}
+
 /// Refuses a text that the model cannot encode.
 pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     if tokens.is_empty() {
@@ -110,7 +119,7 @@ impl Batch {
 
 impl Describe for Encode {
     fn kind(&self) -> WorkKind {
-        WorkKind::Encoding
+        kind(self.batches.iter().map(|batch| batch.texts.len()))
     }
 
     fn cases(&self) -> usize {

@@ -51,8 +51,12 @@ pub enum WorkKind {
     OneToken,
     /// Masked diffusion: a pass over all positions for each step.
     Denoising,
-    /// Texts to vectors.
+    /// Texts to vectors: single texts, and batches of several.
     Encoding,
+    /// Batches of several texts alone.
+    ManyTexts,
+    /// Single texts alone.
+    SingleText,
     /// The toy.
     Echo,
 }

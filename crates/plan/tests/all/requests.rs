@@ -253,6 +253,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
     draft(request)?.plan(Given {
         name: "m",
         config: &config.unwrap(),
+        pooled: None,
         prompts: vec![Prompt { name: "p".into(), text: None, chat: None, tokens: vec![1, 2] }],
         cpus: None,
         available_memory: Some(available_memory),
