@@ -10,6 +10,7 @@ const LONGEST_BUDGET_MIN: f64 = 10_080.0;
 const MOST_MEMORY_GB: f64 = 1e6;
 const WIDEST_MARGIN_PERCENT: f64 = 50.0;
 const LONGEST_TIMEOUT_S: u64 = 86_400;
+const LARGEST_BATCH: u32 = 4096;
 
 /// Refuses numbers that no flag takes: a request may come from a file.
 pub(crate) fn ranges(request: &Request) -> Result<()> {
@@ -23,7 +24,7 @@ pub(crate) fn ranges(request: &Request) -> Result<()> {
         ("margin_percent", within(request.margin_percent, WIDEST_MARGIN_PERCENT)),
         ("timeout_s", (1..=LONGEST_TIMEOUT_S).contains(&request.timeout_s)),
         ("threads", none(&request.threads)),
-        ("batch", none(&request.batch)),
+        ("batch", request.batch.iter().all(|batch| (1..=LARGEST_BATCH).contains(batch))),
         ("prompt_tokens", none(&request.prompt_tokens)),
         ("prompt_lengths", none(&request.prompt_lengths)),
         ("shards", none(&request.shards)),

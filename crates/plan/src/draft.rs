@@ -11,8 +11,8 @@ use protocol::Warmup;
 use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
-    Contender, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, axes, chat, checks,
-    fit, prompts, schedule, work, workers,
+    Contender, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, Work, axes, chat,
+    checks, fit, prompts, schedule, work, workers,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -204,8 +204,19 @@ impl Draft {
     }
 
     /// Refuses a model that does not fit into memory with these sequences.
-    fn check_fits(&self, given: &Given<'_>, sequences: (usize, usize)) -> Result<()> {
+    fn check_fits(&self, given: &Given<'_>, work: &Work) -> Result<()> {
         let Some(available) = given.available_memory else { return Ok(()) };
+        let (sequences, activations) =
+            ((work.batch(), work.capacity()), work.least_activations(given.config));
+        if activations > available {
+            let [needed, there] = [activations, available].map(|bytes| fit::gigabytes(bytes.into()));
+            return Err(Failure::usage(format!(
+                "{}: {} do not fit into memory: a layer's numbers take {needed} at least, and {there} are available; \
+                 take a smaller batch",
+                self.request.model(),
+                work.words()
+            )));
+        }
         let held = (&self.precisions()[..], self.request.kv_precision);
         match fit::refusal(given.config, held, sequences, available) {
             None => Ok(()),
@@ -227,7 +238,7 @@ impl Draft {
         let prompts = (given.prompts.clone(), self.new_tokens, given.pooled);
         let work = work::resolve(&self.request, given.config, prompts, seed)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);
-        self.check_fits(&given, sequences)?;
+        self.check_fits(&given, &work)?;
         let (schedule, groups, schedule_reason) =
             schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
         let expected_memory = self.expected_memory(given.config, sequences);

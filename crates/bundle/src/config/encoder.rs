@@ -36,6 +36,11 @@ pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Mo
         let reason = format!("type_vocab_size is {token_types}, which no model has");
         return Err(BundleError::Config(reason));
     }
+    let vocab_size = fields.count("vocab_size")?;
+    if pad_token >= vocab_size {
+        let reason = format!("pad_token_id {pad_token} is outside the vocabulary of {vocab_size} tokens");
+        return Err(BundleError::Config(reason));
+    }
     let activation_name = fields.optional_text(name("hidden_act", "activation"))?.unwrap_or("gelu");
     Ok(ModelConfig {
         architecture,
@@ -45,7 +50,7 @@ pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Mo
         heads,
         kv_heads: heads,
         head_dim: even_share(hidden_size, heads)?,
-        vocab_size: fields.count("vocab_size")?,
+        vocab_size,
         max_positions: table.saturating_sub(first_position),
         rms_norm: false,
         norm_epsilon: fields.epsilon("layer_norm_eps", 1e-12)?,

@@ -57,6 +57,11 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
             &["encodes texts", "--new-tokens is for models that continue"],
         ),
         ("--frameworks one,two --context 4", &["--context"]),
+        ("ab kv-cache --frameworks one", &["--kv-cache is for models that continue them"]),
+        (
+            "sweep precision --frameworks one --precision f32,bf16",
+            &["perplexity is for models that continue them"],
+        ),
         (&long, &["text 1 has 65 tokens, more than the model's 64 positions"]),
         ("embed --framework one --tokens 256", &["token id 256 is outside the model's vocabulary"]),
         ("embed --framework one --tokens 1,x", &["\"x\" is no token id"]),

@@ -35,16 +35,18 @@ pub(super) fn resolve(
 ) -> Result<Encode> {
     let model = request.model();
     let refuse = |what: String| Err(Failure::usage(format!("{model} encodes texts: {what}")));
+    let arms = &request.study.arms;
     let of_decoders = [
-        ("--new-tokens", !request.new_tokens.is_empty()),
         ("--context", request.context.iter().any(|&tokens| tokens > 0)),
-        ("--kv-cache", request.kv_cache == KvCache::Off),
+        ("--kv-cache", request.kv_cache == KvCache::Off || arms.iter().any(|arm| arm.kv_cache.is_some())),
+        ("perplexity", request.study.text),
+        ("--new-tokens", !request.new_tokens.is_empty()),
         ("--chat", request.chat),
         ("--steps", !request.denoise.is_default()),
         ("--shards", request.shards.iter().any(|&shards| shards > 1)),
     ];
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
-        return refuse(format!("{flag} is for models that continue them, so leave it out"));
+        return refuse(format!("{flag} is for models that continue them"));
     }
     let Some(Pooled { pooling, normalise, .. }) = pooled else {
         return refuse(
@@ -149,6 +151,13 @@ impl Describe for Encode {
 
     fn kept_positions(&self, _: usize) -> usize {
         0
+    }
+
+    fn least_activations(&self, config: &ModelConfig) -> u64 {
+        let tokens = self.batches.iter().map(Batch::tokens).max().unwrap_or(0) as u64;
+        // The input of a layer, and the widest of what is computed from it: queries, keys and values, or the MLP's.
+        let wide = (3 * config.hidden_size).max(config.intermediate_size) as u64;
+        tokens.saturating_mul(4 * (config.hidden_size as u64 + wide))
     }
 
     fn marks(&self) -> usize {

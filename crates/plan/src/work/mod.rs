@@ -100,6 +100,12 @@ pub trait Describe {
     /// Positions of a sequence of a case whose keys and values are kept.
     fn kept_positions(&self, case: usize) -> usize;
 
+    /// Bytes that a layer's numbers take at least, in f32, where a batch may have any number of tokens.
+    fn least_activations(&self, config: &ModelConfig) -> u64 {
+        let _ = config;
+        0
+    }
+
     /// Marks of a request.
     fn marks(&self) -> usize;
 
