@@ -2,11 +2,14 @@
 
 use history::Case;
 
-/// A case as "12+34 → 32, batch 4, 2 threads": prompt lengths, new tokens, and every unusual setting. Model and
-/// precision are left out.
+/// A case as "12+34 → 32, batch 4, 2 threads": prompt lengths, new tokens if there are any, and every unusual setting. Model
+/// and precision are left out.
 pub fn in_short(case: &Case) -> String {
     let prompts: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
-    let mut text = format!("{} → {}", prompts.join("+"), case.new_tokens);
+    let mut text = match case.new_tokens {
+        0 => format!("{} tokens", prompts.join("+")),
+        new_tokens => format!("{} → {new_tokens}", prompts.join("+")),
+    };
     let mut add = |said: bool, what: String| {
         if said {
             text += &format!(", {what}");
@@ -54,6 +57,7 @@ mod tests {
             ..Case::default()
         };
         assert_eq!(in_full(&case), "m f32, 4+9 → 8, 2 threads");
+        assert_eq!(in_short(&Case { new_tokens: 0, ..case.clone() }), "4+9 tokens, 2 threads");
         (case.batch, case.decode, case.kv_cache) = (4, "greedy".into(), "off".into());
         assert_eq!(in_short(&case), "4+9 → 8, batch 4, 2 threads, greedy, no KV cache");
         (case.kv_cache, case.kv_precision) = ("on".into(), "bf16".into());

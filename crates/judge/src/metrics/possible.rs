@@ -19,8 +19,8 @@ impl Metric {
             "%" => 100.0,
             _ => MOST_A_SECOND,
         };
-        // The two that a worker may find to be nothing.
-        let may_be_zero = matches!(self, Metric::Startup | Metric::SamplerShare);
+        // Those that a worker may find to be nothing.
+        let may_be_zero = matches!(self, Metric::Startup | Metric::SamplerShare | Metric::PaddingShare);
         figure <= most && (figure > 0.0 || may_be_zero && figure == 0.0)
     }
 
@@ -52,6 +52,7 @@ mod tests {
             }
         }
         assert!(!Metric::Load.is_possible(0.0) && Metric::Startup.is_possible(0.0));
+        assert!(Metric::PaddingShare.is_possible(0.0), "nothing is padded");
         assert!(!Metric::PeakMemory.is_possible(18_446_744_073.7), "2^64 bytes");
         let said = Metric::Latency.check("a", [None, Some(2.0), Some(1e308)]);
         assert_eq!(said.unwrap_err(), "latency of a is 1e308 ms, which cannot be");

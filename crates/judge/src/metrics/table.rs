@@ -404,7 +404,8 @@ fn a_second(request: &Request<'_>, count: usize) -> Option<f64> {
 fn padding(request: &Request<'_>) -> Option<f64> {
     let Output::Vectors(output) = &request.sample.output else { return None };
     let (tokens, positions) = (request.size.prompt_tokens as f64, output.positions as f64);
-    (positions > 0.0).then(|| 100.0 * (1.0 - tokens / positions))
+    // A worker that computes fewer positions than there are tokens does not tell the truth about them.
+    (positions > 0.0 && positions >= tokens).then(|| 100.0 * (1.0 - tokens / positions))
 }
 
 /// Tokens of all sequences together per second of decoding.
