@@ -32,8 +32,9 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 pub use config::{
-    Activation, Architecture, Encoder, Feature, Form, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
-    LongRope, ModelConfig, NormNames, NormPlacement, Position, Rotary, StoredTensor, TensorSpec,
+    Activation, Architecture, Dense, Encoder, Feature, Form, Head, HeadActivation, HeadNames, LayerAttention,
+    LayerNames, LinearNames, Llama3Scaling, LongRope, ModelConfig, NormNames, NormPlacement, Position,
+    RelativePositions, Rotary, Scored, StoredTensor, TensorSpec,
 };
 pub use error::BundleError;
 pub use hashed::{FileIdentity, hexadecimal, sha256_of};

@@ -2,10 +2,10 @@
 //!
 //! The references come from Hugging Face transformers in f32, each text computed alone. They hold `input_ids` [N, T],
 //! padded; `lengths` [N]; `token_type_ids` [N, T]; `pooled.cls`, `pooled.mean`, `pooled.last` and
-//! `pooled.mean.normalised` [N, H].
+//! `pooled.mean.normalised` [N, H]; and of models with a head `logits` [N, L], or `token_logits.I` [T, L] of text I.
 
-use bundle::{Bundle, Pooling};
-use engine::{InferenceEngine, Precision, Settings, Texts};
+use bundle::{Bundle, Pooling, Scored};
+use engine::{EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 use safetensors::SafeTensors;
 
 use crate::logits::max_abs_difference;
@@ -62,7 +62,10 @@ fn check<E: InferenceEngine>(
     reference: &SafeTensors<'_>,
     (tolerance, cosine): (f32, f64),
 ) {
-    let mut engine = E::load(bundle, settings).expect("loads");
+    let mut engine = match E::load(bundle, settings) {
+        Err(EngineError::Unsupported(reason)) => return println!("{}: {reason}", E::FRAMEWORK),
+        loaded => loaded.expect("loads"),
+    };
     assert!(engine.decode().is_err(), "an encoder continues nothing");
     let encoder = engine.encode().expect("encodes");
     let ids = |name: &str| -> Vec<u32> {
@@ -80,34 +83,57 @@ fn check<E: InferenceEngine>(
         all.chunks_exact(padded).zip(&lengths).map(|(row, &length)| row[..length].to_vec()).collect()
     };
     let (tokens, types) = (rows("input_ids"), rows("token_type_ids"));
-    let hidden = bundle.config().hidden_size;
-    for (name, pooling, normalise) in POOLED {
-        let expected = floats(name);
-        let (all_tokens, all_types) = (tokens.concat(), types.concat());
-        let texts = Texts { tokens: &all_tokens, types: &all_types, lengths: &lengths };
-        let found = encoder.encode(texts, pooling, normalise).expect("encodes").to_vec();
-        compare(&found, &expected, hidden, (tolerance, cosine), name);
-        for (text, expected) in expected.chunks_exact(hidden).enumerate() {
-            let (tokens, types, lengths) = (&tokens[text][..], &types[text][..], &lengths[text..=text]);
-            let found =
-                encoder.encode(Texts { tokens, types, lengths }, pooling, normalise).expect("encodes");
-            compare(found, expected, hidden, (tolerance, cosine), &format!("{name}, text {text} alone"));
+    let mut cases: Vec<(String, EncodeTask, Vec<Vec<f32>>)> = POOLED
+        .iter()
+        .map(|&(name, pooling, normalise)| {
+            let rows = floats(name).chunks_exact(bundle.config().hidden_size).map(<[f32]>::to_vec).collect();
+            (name.to_owned(), EncodeTask::Embed { pooling, normalise }, rows)
+        })
+        .collect();
+    match bundle.config().encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) {
+        Some(head) => {
+            let scores: Vec<Vec<f32>> = match head.of {
+                Scored::Texts(_) => floats("logits").chunks_exact(head.labels).map(<[f32]>::to_vec).collect(),
+                Scored::Tokens => (0..lengths.len()).map(|i| floats(&format!("token_logits.{i}"))).collect(),
+            };
+            cases.push(("scores".to_owned(), EncodeTask::Score, scores));
+        }
+        None => {
+            let texts = Texts { tokens: &tokens[0], types: &[], lengths: &lengths[..1] };
+            assert!(encoder.encode(texts, EncodeTask::Score).is_err(), "there is no head");
         }
     }
+    let (all_tokens, all_types) = (tokens.concat(), types.concat());
+    for (name, task, expected) in cases {
+        // A score of one label has no direction.
+        let limits = (tolerance, if task == EncodeTask::Score { f64::NEG_INFINITY } else { cosine });
+        let texts = Texts { tokens: &all_tokens, types: &all_types, lengths: &lengths };
+        let found = encoder.encode(texts, task).expect("encodes").to_vec();
+        assert_eq!(found.len(), expected.concat().len(), "{name}");
+        let mut rest = &found[..];
+        for (text, expected) in expected.iter().enumerate() {
+            let of_text;
+            (of_text, rest) = rest.split_at(expected.len());
+            assert_eq!(expected.len(), task.width(bundle.config(), lengths[text]), "{name}");
+            compare(of_text, expected, limits, &format!("{name}, text {text}"));
+            let (tokens, types, lengths) = (&tokens[text][..], &types[text][..], &lengths[text..=text]);
+            let alone = encoder.encode(Texts { tokens, types, lengths }, task).expect("encodes");
+            compare(alone, expected, limits, &format!("{name}, text {text} alone"));
+        }
+    }
+    let mean = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
     let none = Texts { tokens: &[], types: &[], lengths: &[] };
-    assert!(encoder.encode(none, Pooling::Mean, false).is_err(), "there is no text");
+    assert!(encoder.encode(none, mean).is_err(), "there is no text");
     let outside = Texts { tokens: &[bundle.config().vocab_size as u32], types: &[], lengths: &[1] };
-    assert!(encoder.encode(outside, Pooling::Mean, false).is_err(), "outside the vocabulary");
+    assert!(encoder.encode(outside, mean).is_err(), "outside the vocabulary");
 }
 
-fn compare(found: &[f32], expected: &[f32], hidden: usize, (tolerance, least): (f32, f64), what: &str) {
+fn compare(found: &[f32], expected: &[f32], (tolerance, least): (f32, f64), what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let difference = max_abs_difference(found, expected);
     assert!(difference <= tolerance, "{what}: a component differs by {difference}");
-    for (found, expected) in found.chunks_exact(hidden).zip(expected.chunks_exact(hidden)) {
-        let product =
-            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-        let cosine = product(found, expected) / (product(found, found) * product(expected, expected)).sqrt();
-        assert!(cosine >= least, "{what}: a cosine of {cosine}");
-    }
+    let product =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let cosine = product(found, expected) / (product(found, found) * product(expected, expected)).sqrt();
+    assert!(cosine >= least, "{what}: a cosine of {cosine}");
 }

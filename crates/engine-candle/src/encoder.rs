@@ -3,7 +3,7 @@
 
 use bundle::{Bundle, ModelConfig, Pooling, Precision};
 use candle_core::{Device, Result, Tensor, bail};
-use engine::{Encode, EngineError, InEffect, Texts};
+use engine::{Encode, EncodeTask, EngineError, InEffect, Texts, check_plain_encoder};
 use rayon::prelude::*;
 
 use crate::cpu;
@@ -54,6 +54,7 @@ impl Encoder {
     ) -> std::result::Result<Encoder, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
+        check_plain_encoder(&config, "candle")?;
         let reader = Reader::new(&weights, dequantise);
         let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         let layers = layers.collect::<std::result::Result<_, _>>()?;
@@ -151,18 +152,20 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    fn encode(
-        &mut self,
-        texts: Texts<'_>,
-        pooling: Pooling,
-        normalise: bool,
-    ) -> std::result::Result<&[f32], EngineError> {
-        texts.check(&self.config)?;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> std::result::Result<&[f32], EngineError> {
+        texts.check(&self.config, task)?;
+        let EncodeTask::Embed { pooling, normalise } = task else {
+            return Err(EngineError::Unsupported("candle computes no heads of encoders here".into()));
+        };
         let x = self.forward(texts).map_err(framework)?;
         self.vectors =
             with_f32(&x, |x| self.pool(x, texts.lengths, pooling, normalise)).map_err(framework)?;
         self.computed = texts.tokens.len();
         Ok(&self.vectors)
+    }
+
+    fn config(&self) -> &ModelConfig {
+        &self.config
     }
 
     fn positions(&self) -> usize {

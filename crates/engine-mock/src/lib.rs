@@ -46,10 +46,9 @@ mod script;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bundle::Pooling;
 use engine::{
-    Bench, Bundle, Decode, Echo, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Profile, Runtime, Settings, Texts, Want, check_append, check_begin,
+    Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Profile, Runtime, Settings, Texts, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -233,8 +232,8 @@ impl Echo for Mock {
 }
 
 impl Encode for Mock {
-    fn encode(&mut self, texts: Texts<'_>, _: Pooling, normalise: bool) -> Result<&[f32], EngineError> {
-        texts.check(&self.config)?;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+        texts.check(&self.config, task)?;
         self.appends += 1;
         self.misbehave()?;
         let work = self.script.prefill_token * texts.tokens.len() as u32;
@@ -253,11 +252,17 @@ impl Encode for Mock {
                 (hash >> 40) as f32 / (1 << 23) as f32 - 1.0
                     + if place == 0 { self.script.perturb } else { 0.0 }
             };
-            let vector: Vec<f32> = (0..self.config.hidden_size as u64).map(component).collect();
+            let width = task.width(&self.config, length) as u64;
+            let vector: Vec<f32> = (0..width).map(component).collect();
+            let normalise = matches!(task, EncodeTask::Embed { normalise: true, .. });
             let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
             self.logits.extend(vector.iter().map(|x| if normalise { x / norm } else { *x }));
         }
         Ok(&self.logits)
+    }
+
+    fn config(&self) -> &bundle::ModelConfig {
+        &self.config
     }
 
     fn positions(&self) -> usize {

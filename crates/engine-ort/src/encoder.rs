@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bundle::{ModelConfig, Pooling};
-use engine::{Encode, EngineError, Texts};
+use engine::{Encode, EncodeTask, EngineError, Texts};
 use onnx::fused::encoder::{LENGTHS, PADDED, TYPES, UNPADDED, activation_operator, output};
 use onnx::names::{POSITIONS, TOKENS};
 use ort::session::SessionInputValue;
@@ -52,11 +52,18 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, pooling: Pooling, normalise: bool) -> Result<&[f32], EngineError> {
-        texts.check(&self.model.config)?;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+        texts.check(&self.model.config, task)?;
+        let EncodeTask::Embed { pooling, normalise } = task else {
+            return Err(EngineError::Unsupported("ort computes no heads of encoders here".into()));
+        };
         self.run(texts, pooling, normalise).map_err(framework)?;
         self.computed = texts.lengths.len() * longest(texts);
         Ok(&self.vectors)
+    }
+
+    fn config(&self) -> &ModelConfig {
+        &self.model.config
     }
 
     /// Positions of attention, whose texts are padded to the longest. Linear layers compute none for padding.

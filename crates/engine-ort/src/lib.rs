@@ -225,6 +225,9 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), Engi
     if config.encoder.is_some() && settings.device != Device::Cpu {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
     }
+    if config.encoder.is_some() {
+        engine::check_plain_encoder(config, "ONNX Runtime")?;
+    }
     check_precision(settings)?;
     let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };
     if settings.cache == kept {

@@ -151,7 +151,11 @@ mod tests {
         }
         let attend = Attend {
             heads: Heads { query: 6, kv: 2, dim: 8 },
-            manner: Manner { layer: LayerAttention { window: None, rotation: None }, scale: None, cap: None },
+            manner: Manner {
+                layer: LayerAttention { window: None, causal: true, rotation: None },
+                scale: None,
+                cap: None,
+            },
             kinds: sequences.kinds,
         };
         // Not drawn: libtorch has one generator for all threads, so another test may draw in between.

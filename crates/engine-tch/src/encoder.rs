@@ -3,7 +3,8 @@
 
 use bundle::{Activation, Bundle, ModelConfig, NormNames, Pooling, Weights};
 use engine::{
-    Device as EngineDevice, Encode, EngineError, InEffect, KvCachePolicy, Settings, Texts, by_length,
+    Device as EngineDevice, Encode, EncodeTask, EngineError, InEffect, KvCachePolicy, Settings, Texts,
+    by_length, check_plain_encoder,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -68,6 +69,7 @@ impl Encoder {
             return Err(EngineError::Unsupported(reason.into()));
         }
         let config = bundle.config().clone();
+        check_plain_encoder(&config, "tch")?;
         let (layout, emulated) = (Layout::of_many_rows(settings, device)?, layout::emulated(settings));
         let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
         let (Some(encoder), Some(norm), Some(positions)) =
@@ -188,13 +190,20 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, pooling: Pooling, normalise: bool) -> Result<&[f32], EngineError> {
-        texts.check(&self.config)?;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+        texts.check(&self.config, task)?;
+        let EncodeTask::Embed { pooling, normalise } = task else {
+            return Err(EngineError::Unsupported("tch computes no heads of encoders here".into()));
+        };
         let _mode = InferenceMode::enter();
         let (x, groups, order) = self.forward(texts).map_err(framework)?;
         let pooled = self.pool(&x, (&groups, &order), (pooling, normalise)).map_err(framework)?;
         self.computed = texts.tokens.len();
         Ok(numbers(self.vectors.insert(pooled)))
+    }
+
+    fn config(&self) -> &ModelConfig {
+        &self.config
     }
 
     fn positions(&self) -> usize {

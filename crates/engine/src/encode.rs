@@ -1,6 +1,6 @@
-//! The capability to turn texts into vectors.
+//! The capability to turn texts into vectors, or into scores.
 
-use bundle::{ModelConfig, Pooling};
+use bundle::{ModelConfig, Pooling, Scored};
 
 use crate::EngineError;
 
@@ -14,26 +14,41 @@ pub struct Texts<'a> {
     pub lengths: &'a [usize],
 }
 
+/// What texts become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncodeTask {
+    /// A vector of each text, `[texts, hidden]`, divided by its length (the root of the sum of squares) if `normalise`
+    /// says so.
+    Embed { pooling: Pooling, normalise: bool },
+    /// What the model's head makes of them: `[texts, labels]`, or `[tokens, labels]` of a head that scores tokens.
+    Score,
+}
+
 /// Encodes texts, with the loaded model.
 pub trait Encode {
-    /// The vector of each text, `[texts, hidden]`, row-major, divided by its length (the root of the sum of squares) if
-    /// `normalise` says so. Complete on return.
+    /// The numbers of `task`, row-major. Complete on return.
     ///
     /// # Errors
     /// [`EngineError::Input`] if [`Texts::check`] fails.
-    fn encode(&mut self, texts: Texts<'_>, pooling: Pooling, normalise: bool) -> Result<&[f32], EngineError>;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError>;
+
+    /// The model that is loaded.
+    fn config(&self) -> &ModelConfig;
 
     /// Positions that the last call computed, padding included.
     fn positions(&self) -> usize;
 }
 
 impl Texts<'_> {
-    /// Refuses texts that this model cannot encode.
-    pub fn check(&self, config: &ModelConfig) -> Result<(), EngineError> {
+    /// Refuses texts that this model cannot encode, and scores of a model that has no head.
+    pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<(), EngineError> {
         let Some(encoder) = &config.encoder else {
             return Err(EngineError::Input("the model continues texts and encodes none".into()));
         };
         let refuse = |text: String| Err(EngineError::Input(text));
+        if task == EncodeTask::Score && encoder.head.is_none() {
+            return refuse("the model has no head that gives scores".into());
+        }
         if self.lengths.is_empty() || self.lengths.contains(&0) {
             return refuse("there is an empty text, or none at all".into());
         }
@@ -58,6 +73,21 @@ impl Texts<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+impl EncodeTask {
+    /// Numbers that a text of so many tokens becomes.
+    pub fn width(self, config: &ModelConfig, tokens: usize) -> usize {
+        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        match (self, head) {
+            (EncodeTask::Embed { .. }, _) => config.hidden_size,
+            (EncodeTask::Score, Some(head)) => match head.of {
+                Scored::Texts(_) => head.labels,
+                Scored::Tokens => head.labels * tokens,
+            },
+            (EncodeTask::Score, None) => 0,
+        }
     }
 }
 

@@ -21,10 +21,12 @@ use std::collections::BTreeMap;
 
 pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
-pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
+pub use checks::{
+    check_append, check_begin, check_causal, check_features, check_plain_encoder, check_window,
+};
 pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
-pub use encode::{Encode, Texts, by_length};
+pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
@@ -209,7 +211,7 @@ pub trait InferenceEngine: Sized {
         Err(EngineError::Unsupported(format!("{} continues no tokens here", Self::FRAMEWORK)))
     }
 
-    /// The capability to turn texts into vectors: [`Encode`].
+    /// The capability to turn texts into vectors or scores: [`Encode`].
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
     fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {

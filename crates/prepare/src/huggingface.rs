@@ -38,14 +38,15 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         }));
     }
     let config_file = SourceFile::within(directory, CONFIG)?;
-    let config = read_config(&config_file)?;
+    let pools = directory.join(pooling::POOLING).is_file();
+    let config = read_config(&config_file, pools)?;
     let (shards, index) = shards(directory)?;
     let shards: Vec<_> =
         shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
 
     let derived = derivation(&shards, &config);
-    let config_json = config_document(&config_file, &config)?;
+    let config_json = config_document(&config_file, &config, pools)?;
     let mut files = vec![config_file];
     let tokenizer = match SourceFile::optional(directory, TOKENIZER)? {
         Some(file) => {
@@ -95,17 +96,73 @@ fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
 }
 
 /// The config.json of the bundle: the source's, or the part of it that is read.
-fn config_document(file: &SourceFile, config: &ModelConfig) -> Result<Document, PrepareError> {
+fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Result<Document, PrepareError> {
     let whole = parse(file)?;
+    let changed = |value: &Value, derived: &str| Document {
+        bytes: serde_json::to_vec_pretty(value).expect("a value is valid JSON"),
+        derived: derived.into(),
+    };
+    if let Some(body) = pooled_body(&whole).filter(|_| pools) {
+        let derived =
+            "the source's config.json without its head over the vocabulary, for which it says how to pool";
+        return Ok(changed(&body, derived));
+    }
+    if let Some(renamed) = nomic_bert(&whole) {
+        return Ok(changed(
+            &renamed,
+            "the source's config.json, with the names of fields that transformers 5 reads",
+        ));
+    }
     Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
-        Some(text) => Document {
-            bytes: serde_json::to_vec_pretty(text).expect("a value is valid JSON"),
-            derived: "the part of the source's config.json that is about text".into(),
-        },
+        Some(text) => changed(text, "the part of the source's config.json that is about text"),
         None => {
             Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
         }
     })
+}
+
+/// The description of a decoder that encodes: one with a head over its vocabulary becomes its body.
+fn pooled_body(config: &Value) -> Option<Value> {
+    let class = config.get("architectures")?.get(0)?.as_str()?;
+    let body = format!("{}Model", class.strip_suffix("ForCausalLM")?);
+    let mut config = config.clone();
+    config["architectures"] = serde_json::json!([body]);
+    Some(config)
+}
+
+/// The description of a nomic_bert with the names of transformers 5, where it has those of the code that was published
+/// with the model.
+fn nomic_bert(config: &Value) -> Option<Value> {
+    const NAMES: [(&str, &str); 6] = [
+        ("n_embd", "hidden_size"),
+        ("n_inner", "intermediate_size"),
+        ("n_layer", "num_hidden_layers"),
+        ("n_head", "num_attention_heads"),
+        ("layer_norm_epsilon", "layer_norm_eps"),
+        ("max_trained_positions", "max_position_embeddings"),
+    ];
+    let mut fields = config.as_object().filter(|fields| fields.contains_key("n_embd"))?.clone();
+    if fields.get("model_type")? != "nomic_bert" {
+        return None;
+    }
+    for (published, name) in NAMES {
+        if let Some(value) = fields.remove(published) {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+    if !fields.contains_key("max_position_embeddings")
+        && let Some(positions) = fields.remove("n_positions")
+    {
+        fields.insert("max_position_embeddings".to_owned(), positions);
+    }
+    let activation = fields.remove("activation_function");
+    let is_gelu = activation.as_ref().and_then(Value::as_str) == Some("geglu");
+    fields.insert("hidden_act".to_owned(), if is_gelu { "gelu" } else { "silu" }.into());
+    let theta = fields.remove("rotary_emb_base").unwrap_or(1000.0.into());
+    let rope = serde_json::json!({ "rope_theta": theta, "rope_type": "default" });
+    fields.insert("rope_parameters".to_owned(), rope);
+    fields.remove("auto_map");
+    Some(Value::Object(fields))
 }
 
 fn directory_name(directory: &Path) -> String {
@@ -118,7 +175,7 @@ fn directory_name(directory: &Path) -> String {
 /// The config.json of a directory, known to describe a model that is supported.
 pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
     let file = SourceFile::within(directory, CONFIG)?;
-    read_config(&file)?;
+    read_config(&file, false)?;
     parse(&file)
 }
 
@@ -127,7 +184,8 @@ fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
         .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))
 }
 
-fn read_config(file: &SourceFile) -> Result<ModelConfig, PrepareError> {
+/// `pools`: the directory says how vectors of tokens are pooled.
+fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareError> {
     let value = parse(file)?;
     if let Some(quantization) = value.get("quantization_config").filter(|value| !value.is_null()) {
         let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
@@ -137,7 +195,9 @@ fn read_config(file: &SourceFile) -> Result<ModelConfig, PrepareError> {
         return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
     }
     let path = file.path().parent().unwrap_or(file.path()).to_path_buf();
-    ModelConfig::from_json(&value).map_err(|source| PrepareError::Model { path, source })
+    let body = pooled_body(&value).filter(|_| pools);
+    ModelConfig::from_json(body.as_ref().unwrap_or(&value))
+        .map_err(|source| PrepareError::Model { path, source })
 }
 
 struct Weights {
@@ -170,6 +230,9 @@ impl Weights {
         }
         check_layers(config, directory, held.len())?;
         let mut places = BTreeMap::new();
+        if config.architecture == Architecture::NomicBert {
+            held = nomic_tensors(held);
+        }
         for spec in config.tensors() {
             let name = source_name(&spec.name, &held).ok_or_else(|| {
                 let path = if shards.len() == 1 { shards[0].path() } else { directory };
@@ -286,15 +349,62 @@ impl Tensors for Weights {
     }
 }
 
-/// What the source calls a tensor: a base model was saved without the `model.` or `transformer.`
-/// that it has as a part of the causal language model, and one that sees as well has the part that reads and writes as
-/// its `language_model`; an encoder with a head has its body under the name of its architecture.
+/// What names of a body begin with where it is a part of a model with a head.
+const BODIES: [&str; 8] =
+    ["model.", "transformer.", "bert.", "roberta.", "distilbert.", "mpnet.", "nomic_bert.", "xlm_roberta."];
+
+/// What the source calls a tensor: a base model was saved without what names have before them in a model with a head, such
+/// as `model.`, and one that sees as well has the part that reads and writes as its `language_model`.
 fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<String> {
-    let bare = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
+    let bare = BODIES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let names = [name.to_owned(), bare.to_owned(), format!("language_model.{name}")];
-    let prefixes = ["model.language_model", "bert", "roberta", "distilbert"];
-    let mut names = names.into_iter().chain(prefixes.map(|prefix| format!("{prefix}.{bare}")));
+    let under = ["model.language_model."].iter().chain(&BODIES).map(|prefix| format!("{prefix}{bare}"));
+    let mut names = names.into_iter().chain(under);
     names.find(|name| held.contains_key(name))
+}
+
+/// The tensors of a nomic_bert under the names of transformers 5, where they have those of the code that was published with
+/// the model: there, queries, keys and values are one tensor.
+fn nomic_tensors(held: BTreeMap<String, (usize, Entry)>) -> BTreeMap<String, (usize, Entry)> {
+    const PARTS: [(&str, &str); 7] = [
+        ("attn.out_proj.", "self_attn.o_proj."),
+        ("mlp.fc11.", "mlp.up_proj."),
+        ("mlp.fc12.", "mlp.gate_proj."),
+        ("mlp.fc2.", "mlp.down_proj."),
+        ("norm1.", "post_attention_layernorm."),
+        ("norm2.", "post_mlp_layernorm."),
+        ("emb_ln.", "embeddings.LayerNorm."),
+    ];
+    let mut renamed = BTreeMap::new();
+    for (name, (shard, entry)) in held {
+        let mut new = name.replace("encoder.layers.", "layers.");
+        let Some((layer, kind)) = new.split_once("attn.Wqkv.").filter(|(layer, _)| layer.ends_with('.'))
+        else {
+            for (published, part) in PARTS {
+                // `.` before a part, or the beginning: `norm1` is no end of another word.
+                let found = new.find(published);
+                if let Some(at) = found.filter(|&at| at == 0 || new.as_bytes()[at - 1] == b'.') {
+                    new.replace_range(at..at + published.len(), part);
+                }
+            }
+            renamed.insert(new, (shard, entry));
+            continue;
+        };
+        let rows = entry.shape.first().copied().unwrap_or(0);
+        let bytes = entry.range.len();
+        if !rows.is_multiple_of(3) || !bytes.is_multiple_of(3) {
+            renamed.insert(name, (shard, entry));
+            continue;
+        }
+        for (place, part) in ["q_proj", "k_proj", "v_proj"].into_iter().enumerate() {
+            let start = entry.range.start + place * (bytes / 3);
+            let mut shape = entry.shape.clone();
+            shape[0] = rows / 3;
+            let part_of = Entry { dtype: entry.dtype.clone(), shape, range: start..start + bytes / 3 };
+            renamed.insert(format!("{layer}self_attn.{part}.{kind}"), (shard, part_of));
+        }
+    }
+    renamed
 }
 
 /// gpt2's linear layers are `Conv1D`s, whose weights are `[in, out]`.
@@ -311,8 +421,8 @@ fn is_buffer(name: &str) -> bool {
 
 /// Whether a tensor belongs to what an encoder was trained with, which no vector of a text goes through.
 fn is_head(name: &str) -> bool {
-    let name = ["bert.", "roberta."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-    ["pooler.", "cls.", "lm_head.", "vocab_"].iter().any(|part| name.starts_with(part))
+    let name = BODIES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    ["pooler.", "cls.", "lm_head.", "vocab_", "head.", "decoder."].iter().any(|part| name.starts_with(part))
 }
 
 /// Whether models of this architecture may have a part that sees beside the one that is read.

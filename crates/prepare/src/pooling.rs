@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::error::PrepareError;
 use crate::model::{Document, SourceFile};
 
-const POOLING: &str = "1_Pooling/config.json";
+pub(crate) const POOLING: &str = "1_Pooling/config.json";
 const MODULES: &str = "modules.json";
 const LENGTHS: &str = "sentence_bert_config.json";
-/// Each way's field in the pooling file.
-const WAYS: [(&str, Pooling); 4] = [
-    ("pooling_mode_cls_token", Pooling::Cls),
-    ("pooling_mode_mean_tokens", Pooling::Mean),
-    ("pooling_mode_max_tokens", Pooling::Max),
-    ("pooling_mode_lasttoken", Pooling::Last),
+/// Each way's field in the pooling file, and its word in that of newer versions.
+const WAYS: [(&str, &str, Pooling); 4] = [
+    ("pooling_mode_cls_token", "cls", Pooling::Cls),
+    ("pooling_mode_mean_tokens", "mean", Pooling::Mean),
+    ("pooling_mode_max_tokens", "max", Pooling::Max),
+    ("pooling_mode_lasttoken", "lasttoken", Pooling::Last),
 ];
 
 /// The bundle's document; `None` where the source does not say. What was read is added to `files`.
@@ -29,21 +29,33 @@ pub(crate) fn of_directory(
     let lengths = SourceFile::optional(directory, LENGTHS)?;
     let (of_pooling, of_modules) = (parse(&file)?, modules.as_ref().map(parse).transpose()?);
     let of_lengths = lengths.as_ref().map(parse).transpose()?;
+    let has = |module: &Value, end: &str| {
+        module.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(end))
+    };
+    let listed = of_modules.as_ref().and_then(Value::as_array);
+    let mut modules_listed = listed.into_iter().flatten();
+    let known = ["Transformer", "Pooling", "Normalize"];
+    if let Some(module) = modules_listed.find(|module| !known.iter().any(|end| has(module, end))) {
+        let kind = module.get("type").and_then(Value::as_str).unwrap_or("without a type");
+        let reason = format!(
+            "its vectors go through a module {kind:?}; supported are Transformer, Pooling and Normalize"
+        );
+        return Err(PrepareError::Unsupported { path: directory.join(MODULES), reason });
+    }
+    let named = of_pooling.get("pooling_mode").and_then(Value::as_str);
     let is_on = |name: &str| of_pooling.get(name).and_then(Value::as_bool).unwrap_or(false);
-    let on: Vec<Pooling> = WAYS.iter().filter(|(name, _)| is_on(name)).map(|(_, way)| *way).collect();
+    let is_way = |name: &str, word: &str| named.map_or_else(|| is_on(name), |named| named == word);
+    let on: Vec<Pooling> =
+        WAYS.iter().filter(|(name, word, _)| is_way(name, word)).map(|(_, _, way)| *way).collect();
     let others = of_pooling.as_object().into_iter().flatten().filter(|(name, value)| {
-        let is_known = WAYS.iter().any(|(known, _)| known == name);
+        let is_known = WAYS.iter().any(|(known, _, _)| known == name);
         name.starts_with("pooling_mode_") && !is_known && value.as_bool() == Some(true)
     });
     let (&[pooling], 0) = (&on[..], others.count()) else {
         let reason = "only one of cls, mean, max and last token is supported".to_owned();
         return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
     };
-    let is_normalising = |module: &Value| {
-        module.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("Normalize"))
-    };
-    let listed = of_modules.as_ref().and_then(Value::as_array);
-    let normalise = listed.is_some_and(|modules| modules.iter().any(is_normalising));
+    let normalise = listed.into_iter().flatten().any(|module| has(module, "Normalize"));
     let max_tokens = of_lengths.as_ref().and_then(|value| value.get("max_seq_length")?.as_u64());
     let pooled = Pooled { pooling, normalise, max_tokens: max_tokens.map(|tokens| tokens as usize) };
     files.extend([Some(file), modules, lengths].into_iter().flatten());

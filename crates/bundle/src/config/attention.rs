@@ -1,13 +1,17 @@
 //! What attention does in each layer.
 
+use std::ops::Range;
+
 use super::model::ModelConfig;
 use super::position::{Position, Rotary};
 
 /// What attention does in one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerAttention {
-    /// So many keys, its own included, are what a query sees; all before it where there is none.
+    /// A query sees keys less than so many positions away; all where there is none.
     pub window: Option<usize>,
+    /// A query sees no key behind its own.
+    pub causal: bool,
     /// Which of [`ModelConfig::rotations`] turns queries and keys.
     pub rotation: Option<usize>,
 }
@@ -16,6 +20,18 @@ impl LayerAttention {
     /// The first key that the query at `position` sees.
     pub fn first_key(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// The keys that the query at `position` sees, of a text of so many tokens.
+    pub fn keys(&self, position: usize, length: usize) -> Range<usize> {
+        let end =
+            if self.causal { position + 1 } else { self.window.map_or(length, |window| position + window) };
+        self.first_key(position)..end.min(length)
+    }
+
+    /// Whether every query sees every key, of a text of so many tokens.
+    pub fn sees_all(&self, length: usize) -> bool {
+        !(self.causal && length > 1) && self.window.is_none_or(|window| window >= length)
     }
 }
 
@@ -29,6 +45,7 @@ impl ModelConfig {
         let of_its_own = slides && form.sliding_rotary.is_some();
         LayerAttention {
             window: form.window.filter(|_| slides),
+            causal: self.causal,
             rotation: rotates.then_some(usize::from(of_its_own)),
         }
     }
@@ -53,8 +70,13 @@ mod tests {
 
     #[test]
     fn a_query_sees_as_many_keys_as_its_window_and_itself_among_them() {
-        let attention = LayerAttention { window: Some(4), rotation: None };
+        let attention = LayerAttention { window: Some(4), causal: true, rotation: None };
         assert_eq!([0, 3, 4, 9].map(|position| attention.first_key(position)), [0, 0, 1, 6]);
         assert_eq!(LayerAttention { window: None, ..attention }.first_key(9), 0);
+        assert_eq!([attention.keys(9, 20), attention.keys(1, 20)], [6..10, 0..2]);
+        let both = LayerAttention { causal: false, ..attention };
+        assert_eq!([both.keys(9, 20), both.keys(1, 20), both.keys(19, 20)], [6..13, 0..5, 16..20]);
+        assert_eq!([4, 5].map(|length| both.sees_all(length)), [true, false]);
+        assert_eq!([1, 2].map(|length| attention.sees_all(length)), [true, false]);
     }
 }

@@ -1,15 +1,79 @@
-//! Encoders: every position attends to all, and what is wanted is a vector of each text.
+//! Encoders: a vector, or scores, of each text.
 
 use super::fields::Fields;
-use super::form::{Encoder, Form, NormPlacement};
-use super::model::{Architecture, ModelConfig};
+use super::form::{Encoder, Form, NormPlacement, RelativePositions};
+use super::head;
+use super::model::{Activation, Architecture, ModelConfig};
 use super::parts::{activation, even_share};
-use super::position::Position;
+use super::position::{Position, Rotary};
+use super::{layers, rope};
 use crate::error::BundleError;
 
-/// The description of BERT and its relatives, of which each layer is norm(x + block(x)).
+/// Distances of MPNet's tokens that have a bucket of their own or share one; those beyond share the last.
+const RELATIVE_DISTANCE: usize = 128;
+
+/// The description of BERT and its relatives.
 pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
-    use Architecture::{DistilBert, Roberta};
+    if fields.flag("is_decoder", false)? {
+        return Err(BundleError::Config(
+            "is_decoder is true; of this architecture only encoders are supported".into(),
+        ));
+    }
+    let mut config = match architecture {
+        Architecture::ModernBert => modernbert(fields)?,
+        Architecture::NomicBert => nomic_bert(fields)?,
+        _ => bert(architecture, fields)?,
+    };
+    if let Some(encoder) = &mut config.encoder {
+        encoder.head = head::read(architecture, fields)?;
+        check(encoder, config.vocab_size)?;
+    }
+    Ok(config)
+}
+
+/// A decoder without a head over its vocabulary encodes texts: its last token has seen all of them. `None` where this one
+/// continues texts.
+pub(super) fn of_decoder(
+    architecture: Architecture,
+    fields: &Fields<'_>,
+) -> Result<Option<Encoder>, BundleError> {
+    use Architecture::{Llama, Mistral, Qwen2, Qwen3};
+    if !matches!(architecture, Llama | Mistral | Qwen2 | Qwen3) {
+        return Ok(None);
+    }
+    let head = head::read(architecture, fields)?;
+    let is_body = head::class(fields)?.is_some_and(|name| name.ends_with("Model"));
+    if head.is_none() && !is_body {
+        return Ok(None);
+    }
+    Ok(Some(Encoder {
+        token_types: 0,
+        first_position: 0,
+        // Nothing is looked up for it: padding is behind every text.
+        pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
+        embedding_norm: false,
+        final_norm: true,
+        relative: None,
+        head,
+    }))
+}
+
+/// Refuses what would make tables that no model has.
+pub(super) fn check(encoder: &Encoder, vocabulary: usize) -> Result<(), BundleError> {
+    let &Encoder { token_types, pad_token, .. } = encoder;
+    if token_types >= 1 << 16 {
+        return Err(BundleError::Config(format!("type_vocab_size is {token_types}, which no model has")));
+    }
+    if pad_token as usize >= vocabulary {
+        let reason = format!("pad_token_id {pad_token} is outside the vocabulary of {vocabulary} tokens");
+        return Err(BundleError::Config(reason));
+    }
+    Ok(())
+}
+
+/// Layers of the form norm(x + block(x)) over learned positions.
+fn bert(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+    use Architecture::{DistilBert, Mpnet, Roberta};
     let is_distil = architecture == DistilBert;
     let name = |usual: &'static str, distil: &'static str| if is_distil { distil } else { usual };
     if let Some(given) = fields.optional_text("position_embedding_type")?.filter(|given| *given != "absolute")
@@ -17,55 +81,232 @@ pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Mo
         let reason = format!("position_embedding_type is {given:?}; only \"absolute\" is supported");
         return Err(BundleError::Config(reason));
     }
-    if fields.flag("is_decoder", false)? {
-        return Err(BundleError::Config(
-            "is_decoder is true; of this architecture only encoders are supported".into(),
-        ));
-    }
     let hidden_size = fields.count(name("hidden_size", "dim"))?;
     let heads = fields.count(name("num_attention_heads", "n_heads"))?;
-    let pad_token =
-        fields.optional_count("pad_token_id")?.unwrap_or(if architecture == Roberta { 1 } else { 0 });
-    let first_position = if architecture == Roberta { pad_token.saturating_add(1) } else { 0 };
+    let counts_from_padding = matches!(architecture, Roberta | Mpnet);
+    let pad_token = fields.optional_count("pad_token_id")?.unwrap_or(usize::from(counts_from_padding));
+    // mpnet has it fixed.
+    let padding_row = if architecture == Mpnet { 1 } else { pad_token };
+    let first_position = if counts_from_padding { padding_row.saturating_add(1) } else { 0 };
     let table = fields.optional_count("max_position_embeddings")?.unwrap_or(512);
-    let token_types = match is_distil {
-        true => 0,
-        false => fields.optional_count("type_vocab_size")?.unwrap_or(2),
+    let token_types = match architecture {
+        DistilBert | Mpnet => 0,
+        _ => fields.optional_count("type_vocab_size")?.unwrap_or(2),
     };
-    if token_types >= 1 << 16 {
-        let reason = format!("type_vocab_size is {token_types}, which no model has");
-        return Err(BundleError::Config(reason));
-    }
-    let vocab_size = fields.count("vocab_size")?;
-    if pad_token >= vocab_size {
-        let reason = format!("pad_token_id {pad_token} is outside the vocabulary of {vocab_size} tokens");
-        return Err(BundleError::Config(reason));
-    }
+    let relative = match architecture {
+        Mpnet => Some(RelativePositions {
+            buckets: buckets(fields.optional_count("relative_attention_num_buckets")?.unwrap_or(32))?,
+            distance: RELATIVE_DISTANCE,
+        }),
+        _ => None,
+    };
     let activation_name = fields.optional_text(name("hidden_act", "activation"))?.unwrap_or("gelu");
-    Ok(ModelConfig {
-        architecture,
+    let sizes = Sizes {
         hidden_size,
         intermediate_size: fields.count(name("intermediate_size", "hidden_dim"))?,
         layers: fields.count(name("num_hidden_layers", "n_layers"))?,
         heads,
-        kv_heads: heads,
-        head_dim: even_share(hidden_size, heads)?,
-        vocab_size,
+        vocab_size: fields.count("vocab_size")?,
         max_positions: table.saturating_sub(first_position),
-        rms_norm: false,
         norm_epsilon: fields.epsilon("layer_norm_eps", 1e-12)?,
         activation: activation(activation_name)?,
-        gated_mlp: false,
-        position: Position::Learned,
-        qkv_bias: true,
-        output_bias: true,
-        mlp_bias: true,
-        qk_norm: false,
-        // There is no head over the vocabulary.
-        tied_embeddings: true,
-        causal: false,
-        mask_token: None,
-        form: Form { norms: NormPlacement::OfSum, ..Form::default() },
-        encoder: Some(Encoder { token_types, first_position, pad_token: pad_token as u32 }),
-    })
+    };
+    let encoder = Encoder {
+        token_types,
+        first_position,
+        pad_token: pad_token as u32,
+        embedding_norm: true,
+        final_norm: false,
+        relative,
+        head: None,
+    };
+    let form = Form { norms: NormPlacement::OfSum, ..Form::default() };
+    sizes.config(architecture, form, encoder)
+}
+
+/// transformers computes with 32 whatever the configuration says.
+fn buckets(count: usize) -> Result<usize, BundleError> {
+    if count == 32 {
+        return Ok(count);
+    }
+    Err(BundleError::Config(format!("relative_attention_num_buckets is {count}; only 32 is supported")))
+}
+
+/// ModernBERT (Warner and others 2024): norms before blocks, gated MLPs, rotations, and two layers of three see only the
+/// tokens near by.
+fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+    let activation_name = fields.optional_text("hidden_activation")?.unwrap_or("gelu");
+    let hidden_size = fields.count("hidden_size")?;
+    let sizes = Sizes {
+        hidden_size,
+        intermediate_size: fields.count("intermediate_size")?,
+        layers: fields.count("num_hidden_layers")?,
+        heads: fields.count("num_attention_heads")?,
+        vocab_size: fields.count("vocab_size")?,
+        max_positions: fields.optional_count("max_position_embeddings")?.unwrap_or(8192),
+        norm_epsilon: fields.epsilon("norm_eps", 1e-5)?,
+        activation: activation(activation_name)?,
+    };
+    let encoder = Encoder {
+        token_types: 0,
+        first_position: 0,
+        pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
+        embedding_norm: true,
+        final_norm: true,
+        relative: None,
+        head: None,
+    };
+    let form = Form { norm_without_bias: !fields.flag("norm_bias", false)?, ..Form::default() };
+    let mut config = sizes.config(Architecture::ModernBert, form, encoder)?;
+    config.gated_mlp = true;
+    config.qkv_bias = fields.flag("attention_bias", false)?;
+    config.output_bias = config.qkv_bias;
+    config.mlp_bias = fields.flag("mlp_bias", false)?;
+    config.check()?;
+    let listed = layers::layer_types(&config, fields)?;
+    let interval = fields.optional_count("global_attn_every_n_layers")?.unwrap_or(3).max(1);
+    let sliding = listed.unwrap_or_else(|| {
+        (0..config.layers).map(|layer| !layer.is_multiple_of(interval)).collect::<Vec<_>>()
+    });
+    // A token sees as many on each side as half of `local_attention`, and itself.
+    let half = fields.optional_count("local_attention")?.unwrap_or(128) / 2;
+    let (main, own) = rope::modernbert(fields, (config.head_dim, config.max_positions))?;
+    if sliding.contains(&true) {
+        config.form.window = Some((half + 1).min(config.max_positions));
+        config.form.sliding_rotary = (own != main).then_some(own);
+        config.form.sliding = if sliding.contains(&false) { sliding } else { Vec::new() };
+    }
+    config.position = Position::Rotary(main);
+    Ok(config)
+}
+
+/// Nomic's BERT (Nussbaum and others 2024): BERT's layers with rotations and gated MLPs, and no biases but the norms'.
+/// transformers 5 has names of its own for the fields of the published configuration.
+fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+    let either = |names: [&str; 2]| match fields.optional_count(names[0])? {
+        Some(given) => Ok(given),
+        None => fields.optional_count(names[1])?.ok_or_else(|| {
+            BundleError::Config(format!("field {:?} is missing, and so is {:?}", names[0], names[1]))
+        }),
+    };
+    let refused = [("prenorm", false), ("use_rms_norm", false), ("parallel_block", false), ("causal", false)]
+        .into_iter()
+        .chain([("rotary_emb_interleaved", false), ("qkv_proj_bias", false)])
+        .chain([("mlp_fc1_bias", false), ("mlp_fc2_bias", false)]);
+    for (name, usual) in refused {
+        if fields.flag(name, usual)? != usual {
+            return Err(BundleError::Config(format!("{name} is {}, which is not supported", !usual)));
+        }
+    }
+    for (name, usual) in [("rotary_emb_fraction", 1.0), ("num_experts", 0.0)] {
+        let given = fields.number(name, usual)?;
+        if given != usual {
+            return Err(BundleError::Config(format!("{name} is {given}; only {usual} is supported")));
+        }
+    }
+    let activation_name = match fields.optional_text("hidden_act")? {
+        Some(name) => name,
+        None => match fields.optional_text("activation_function")?.unwrap_or("swiglu") {
+            "swiglu" => "silu",
+            "geglu" => "gelu",
+            other => {
+                let reason = format!("activation_function is {other:?}; supported are swiglu and geglu");
+                return Err(BundleError::Config(reason));
+            }
+        },
+    };
+    let positions = match fields.optional_count("max_position_embeddings")? {
+        Some(given) => given,
+        None => {
+            let trained = fields.optional_count("max_trained_positions")?;
+            // Beyond those that it was trained on, frequencies change with the length of the text.
+            either(["n_positions", "max_trained_positions"])?.min(trained.unwrap_or(usize::MAX))
+        }
+    };
+    let epsilon = if fields.optional_number("layer_norm_eps")?.is_some() {
+        "layer_norm_eps"
+    } else {
+        "layer_norm_epsilon"
+    };
+    let sizes = Sizes {
+        hidden_size: either(["hidden_size", "n_embd"])?,
+        intermediate_size: either(["intermediate_size", "n_inner"])?,
+        layers: either(["num_hidden_layers", "n_layer"])?,
+        heads: either(["num_attention_heads", "n_head"])?,
+        vocab_size: fields.count("vocab_size")?,
+        max_positions: positions,
+        norm_epsilon: fields.epsilon(epsilon, 1e-12)?,
+        activation: activation(activation_name)?,
+    };
+    let encoder = Encoder {
+        token_types: fields.optional_count("type_vocab_size")?.unwrap_or(2),
+        first_position: 0,
+        pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
+        embedding_norm: true,
+        final_norm: false,
+        relative: None,
+        head: None,
+    };
+    let form = Form { norms: NormPlacement::OfSum, ..Form::default() };
+    let mut config = sizes.config(Architecture::NomicBert, form, encoder)?;
+    config.gated_mlp = true;
+    (config.qkv_bias, config.output_bias, config.mlp_bias) = (false, false, false);
+    if let Some(dim) = fields.optional_count("head_dim")? {
+        config.head_dim = dim;
+    }
+    config.check()?;
+    let base = fields.number("rotary_emb_base", 1000.0)?;
+    config.position = Position::Rotary(rope::plain(fields, base, (config.head_dim, config.max_positions))?);
+    Ok(config)
+}
+
+/// What all encoders say, by whatever names.
+struct Sizes {
+    hidden_size: usize,
+    intermediate_size: usize,
+    layers: usize,
+    heads: usize,
+    vocab_size: usize,
+    max_positions: usize,
+    norm_epsilon: f64,
+    activation: Activation,
+}
+
+impl Sizes {
+    /// BERT's description but for what is given.
+    fn config(
+        self,
+        architecture: Architecture,
+        form: Form,
+        encoder: Encoder,
+    ) -> Result<ModelConfig, BundleError> {
+        use Architecture::{ModernBert, NomicBert};
+        let is_rotated = matches!(architecture, ModernBert | NomicBert);
+        Ok(ModelConfig {
+            architecture,
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            layers: self.layers,
+            heads: self.heads,
+            kv_heads: self.heads,
+            head_dim: even_share(self.hidden_size, self.heads)?,
+            vocab_size: self.vocab_size,
+            max_positions: self.max_positions,
+            rms_norm: false,
+            norm_epsilon: self.norm_epsilon,
+            activation: self.activation,
+            gated_mlp: false,
+            position: if is_rotated { Position::Rotary(Rotary::plain(10_000.0)) } else { Position::Learned },
+            qkv_bias: true,
+            output_bias: true,
+            mlp_bias: true,
+            qk_norm: false,
+            // There is no head over the vocabulary.
+            tied_embeddings: true,
+            causal: false,
+            mask_token: None,
+            form,
+            encoder: Some(encoder),
+        })
+    }
 }

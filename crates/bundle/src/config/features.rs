@@ -22,6 +22,7 @@ pub enum Feature {
     LogitsMultiplier,
     LogitsCap,
     FusedGateUp,
+    RelativePositions,
     Encoder,
 }
 
@@ -44,6 +45,7 @@ impl Feature {
             Feature::LogitsMultiplier => "logits_multiplier",
             Feature::LogitsCap => "logits_cap",
             Feature::FusedGateUp => "fused_gate_up",
+            Feature::RelativePositions => "relative_positions",
             Feature::Encoder => "encoder",
         }
     }
@@ -66,6 +68,7 @@ impl Feature {
             Feature::LogitsMultiplier => "a multiplier of logits",
             Feature::LogitsCap => "soft-capped logits",
             Feature::FusedGateUp => "the gate and the other half of its MLP in one tensor",
+            Feature::RelativePositions => "scores of attention that depend on how far apart tokens are",
             Feature::Encoder => "an encoder's embeddings and norms, and no head over a vocabulary",
         }
     }
@@ -92,6 +95,7 @@ impl ModelConfig {
             (Feature::ResidualMultiplier, form.residual_multiplier.is_some()),
             (Feature::LogitsMultiplier, form.logits_multiplier.is_some()),
             (Feature::LogitsCap, form.logits_cap.is_some()),
+            (Feature::RelativePositions, self.relative_bias().is_some()),
             (Feature::Encoder, self.encoder.is_some()),
             (Feature::FusedGateUp, self.gated_mlp && self.layer(0).gate_up.weights.len() == 1),
         ];

@@ -108,6 +108,11 @@ impl<'a> Fields<'a> {
         Ok(self.get(name).map(read).transpose()?.unwrap_or(default))
     }
 
+    /// How many fields there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.as_object().map_or(0, serde_json::Map::len)
+    }
+
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, BundleError> {
         let read = |value: &'a Value| {
             if value.is_object() { Ok(Fields(value)) } else { Err(Self::wrong(name, value, "an object")) }

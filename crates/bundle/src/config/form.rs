@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::head::Head;
 use super::position::Rotary;
 
 /// Where the norms of a block stand.
@@ -24,6 +25,9 @@ pub enum NormPlacement {
 #[serde(default)]
 pub struct Form {
     pub norms: NormPlacement,
+    /// LayerNorms have no biases, as RMSNorms have none.
+    #[serde(skip_serializing_if = "is_false")]
+    pub norm_without_bias: bool,
     /// What is added to the weights of every RMSNorm: gemma's files hold them less 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub norm_offset: f32,
@@ -36,7 +40,8 @@ pub struct Form {
     /// Scores are c · tanh(score / c).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_cap: Option<f64>,
-    /// So many keys, its own included, are what a query of a sliding layer sees.
+    /// A query of a sliding layer sees its own key and those less than so many positions away: those before it, and of a
+    /// model that attends both ways those behind it, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
     /// Which layers have the window, one entry for each; all have it where the list is empty.
@@ -74,6 +79,41 @@ pub struct Encoder {
     pub first_position: usize,
     /// The token that fills texts up to the length of the longest.
     pub pad_token: u32,
+    /// Whether the sum of the embeddings is normed.
+    pub embedding_norm: bool,
+    /// Whether the vectors behind the last layer are normed.
+    pub final_norm: bool,
+    /// What is added to scores of attention, by how far apart two tokens are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative: Option<RelativePositions>,
+    /// What turns the vectors of tokens into scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Head>,
+}
+
+/// Rows of a table that has, for each head, what is added to the score of a query and a key: by the distance of the two.
+/// T5's formula (Raffel and others 2020), as MPNet has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelativePositions {
+    /// Rows of the table.
+    pub buckets: usize,
+    /// Keys at least so far away share a row, on each side.
+    pub distance: usize,
+}
+
+impl RelativePositions {
+    /// The row of a key at position `key` for the query at position `query`.
+    pub fn bucket(&self, query: usize, key: usize) -> usize {
+        let half = self.buckets / 2;
+        let side = if key > query { half } else { 0 };
+        let (apart, exact) = (query.abs_diff(key), half / 2);
+        if apart < exact {
+            return side + apart;
+        }
+        // In f32, as PyTorch computes it.
+        let share = (apart as f32 / exact as f32).ln() / (self.distance as f32 / exact as f32).ln();
+        side + (exact + (share * (half - exact) as f32) as usize).min(half - 1)
+    }
 }
 
 fn is_zero(number: &f32) -> bool {

@@ -152,7 +152,10 @@ fn windows(
 }
 
 /// Which layers slide, as `layer_types` lists them.
-fn layer_types(config: &ModelConfig, fields: &Fields<'_>) -> Result<Option<Vec<bool>>, BundleError> {
+pub(super) fn layer_types(
+    config: &ModelConfig,
+    fields: &Fields<'_>,
+) -> Result<Option<Vec<bool>>, BundleError> {
     let name = "layer_types";
     let Some(types) = fields.optional_texts(name)? else { return Ok(None) };
     let slides = |kind: &str| match kind {

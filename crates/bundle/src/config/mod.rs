@@ -5,9 +5,11 @@
 
 mod attention;
 mod encoder;
+mod encoder_names;
 mod features;
 mod fields;
 mod form;
+mod head;
 mod layers;
 mod model;
 mod names;
@@ -19,9 +21,10 @@ mod stored;
 
 pub use attention::LayerAttention;
 pub use features::Feature;
-pub use form::{Encoder, Form, NormPlacement};
+pub use form::{Encoder, Form, NormPlacement, RelativePositions};
+pub use head::{Dense, Head, HeadActivation, Scored};
 pub use model::{Activation, Architecture, ModelConfig};
-pub use names::{LayerNames, LinearNames, NormNames, TensorSpec};
+pub use names::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use position::{Llama3Scaling, LongRope, Position, Rotary};
 pub use stored::StoredTensor;
 

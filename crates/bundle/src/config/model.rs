@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::encoder_names;
 use super::form::{Encoder, Form};
 use super::position::Position;
 use crate::error::BundleError;
@@ -28,10 +29,13 @@ pub enum Architecture {
     /// An encoder; XLM-RoBERTa, too.
     Roberta,
     DistilBert,
+    Mpnet,
+    ModernBert,
+    NomicBert,
 }
 
 /// Every `model_type` that is read. Those behind `llama` are llama's in all but their name.
-const MODEL_TYPES: [(&str, Architecture); 21] = [
+const MODEL_TYPES: [(&str, Architecture); 24] = [
     ("llama", Architecture::Llama),
     ("aquila", Architecture::Llama),
     ("falcon3", Architecture::Llama),
@@ -53,6 +57,9 @@ const MODEL_TYPES: [(&str, Architecture); 21] = [
     ("roberta", Architecture::Roberta),
     ("xlm-roberta", Architecture::Roberta),
     ("distilbert", Architecture::DistilBert),
+    ("mpnet", Architecture::Mpnet),
+    ("modernbert", Architecture::ModernBert),
+    ("nomic_bert", Architecture::NomicBert),
 ];
 
 impl Architecture {
@@ -64,8 +71,8 @@ impl Architecture {
             .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, _)| name)))
     }
 
-    pub fn is_encoder(self) -> bool {
-        matches!(self, Architecture::Bert | Architecture::Roberta | Architecture::DistilBert)
+    pub(super) fn is_encoder(self) -> bool {
+        encoder_names::has(self)
     }
 }
 

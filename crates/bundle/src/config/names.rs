@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::encoder_names;
 use super::form::NormPlacement;
 use super::model::{Architecture, ModelConfig};
 use super::position::Position;
@@ -26,6 +27,17 @@ pub struct LinearNames {
 pub struct NormNames {
     pub weight: String,
     pub bias: Option<String>,
+}
+
+/// The tensors of an encoder's head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeadNames {
+    /// Before the scores.
+    pub dense: Option<LinearNames>,
+    /// Behind `dense`.
+    pub norm: Option<NormNames>,
+    /// `[labels, hidden]`
+    pub scores: LinearNames,
 }
 
 /// The tensors of one layer, in the order in which they are in the file.
@@ -79,13 +91,16 @@ impl ModelConfig {
         };
         add(&self.embedding(), &[self.vocab_size, hidden]);
         if let Some(name) = self.position_embedding() {
-            let before = self.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
-            add(&name, &[before + self.max_positions, hidden]);
+            add(&name, &[self.position_rows(), hidden]);
         }
         if let (Some(name), Some(encoder)) = (self.token_type_embedding(), &self.encoder) {
             add(&name, &[encoder.token_types, hidden]);
         }
         norm(&mut add, self.embedding_norm().as_ref());
+        let relative = self.encoder.as_ref().and_then(|encoder| encoder.relative);
+        if let (Some(name), Some(relative)) = (self.relative_bias(), relative) {
+            add(&name, &[relative.buckets, self.heads]);
+        }
         for index in 0..self.layers {
             let layer = self.layer(index);
             norm(&mut add, layer.attention_norm.as_ref());
@@ -108,8 +123,16 @@ impl ModelConfig {
             linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
             norm(&mut add, layer.mlp_norm_behind.as_ref());
         }
-        if self.encoder.is_none() {
+        if self.encoder.as_ref().is_none_or(|encoder| encoder.final_norm) {
             norm(&mut add, Some(&self.final_norm()));
+        }
+        let labels = self.encoder.as_ref().and_then(|encoder| Some(encoder.head.as_ref()?.labels));
+        if let (Some(head), Some(labels)) = (self.head(), labels) {
+            if let Some(dense) = &head.dense {
+                linear(&mut add, dense, &[hidden], hidden);
+            }
+            norm(&mut add, head.norm.as_ref());
+            linear(&mut add, &head.scores, &[labels], hidden);
         }
         if !self.tied_embeddings {
             add(&self.lm_head(), &[self.vocab_size, hidden]);
@@ -120,23 +143,24 @@ impl ModelConfig {
     pub fn embedding(&self) -> String {
         match self.architecture {
             Architecture::Gpt2 => "transformer.wte.weight".into(),
-            _ if self.encoder.is_some() => "embeddings.word_embeddings.weight".into(),
+            architecture if encoder_names::has(architecture) => self.encoder_embedding(),
             _ => "model.embed_tokens.weight".into(),
         }
     }
 
     pub fn position_embedding(&self) -> Option<String> {
-        let name = match &self.encoder {
-            None => "transformer.wpe.weight",
-            Some(_) => "embeddings.position_embeddings.weight",
+        let name = || match encoder_names::has(self.architecture) {
+            false => "transformer.wpe.weight".to_owned(),
+            true => self.encoder_positions(),
         };
-        (self.position == Position::Learned).then(|| name.to_owned())
+        (self.position == Position::Learned).then(name)
     }
 
-    /// The norm behind the last layer, of a decoder.
+    /// The norm behind the last layer, of a decoder and of an encoder that has one.
     pub fn final_norm(&self) -> NormNames {
         match self.architecture {
             Architecture::Gpt2 => self.norm("transformer.ln_f"),
+            architecture if encoder_names::has(architecture) => self.encoder_final_norm(),
             _ => self.norm("model.norm"),
         }
     }
@@ -166,8 +190,8 @@ impl ModelConfig {
                 mlp_norm_behind: None,
             };
         }
-        if self.encoder.is_some() {
-            return encoder_layer(self.architecture, index);
+        if let Some(names) = self.encoder_layer(index) {
+            return names;
         }
         let at = |part: &str| format!("model.layers.{index}.{part}");
         let linear = |parts: &[&str], bias: bool| {
@@ -202,68 +226,10 @@ impl ModelConfig {
         }
     }
 
-    /// The norm of the embeddings, of an encoder.
-    pub fn embedding_norm(&self) -> Option<NormNames> {
-        let name = |part: &str| format!("embeddings.LayerNorm.{part}");
-        self.encoder.as_ref().map(|_| NormNames { weight: name("weight"), bias: Some(name("bias")) })
-    }
-
-    /// The table of token types, of an encoder that has one.
-    pub fn token_type_embedding(&self) -> Option<String> {
-        let types = self.encoder.as_ref().filter(|encoder| encoder.token_types > 0);
-        types.map(|_| "embeddings.token_type_embeddings.weight".to_owned())
-    }
-
-    fn norm(&self, prefix: &str) -> NormNames {
+    pub(super) fn norm(&self, prefix: &str) -> NormNames {
         NormNames {
             weight: format!("{prefix}.weight"),
-            bias: (!self.rms_norm).then(|| format!("{prefix}.bias")),
+            bias: (!self.rms_norm && !self.form.norm_without_bias).then(|| format!("{prefix}.bias")),
         }
-    }
-}
-
-/// The tensors of an encoder's layer.
-fn encoder_layer(architecture: Architecture, index: usize) -> LayerNames {
-    let distil = architecture == Architecture::DistilBert;
-    let at = |part: &str| match distil {
-        true => format!("transformer.layer.{index}.{part}"),
-        false => format!("encoder.layer.{index}.{part}"),
-    };
-    let linear = |parts: &[&str]| {
-        let named = |kind: &str| parts.iter().map(|part| at(&format!("{part}.{kind}"))).collect();
-        LinearNames { weights: named("weight"), biases: named("bias") }
-    };
-    let norm = |part: &str| {
-        Some(NormNames { weight: at(&format!("{part}.weight")), bias: Some(at(&format!("{part}.bias"))) })
-    };
-    let [qkv, output, up, down]: [&[&str]; 4] = match distil {
-        true => [
-            &["attention.q_lin", "attention.k_lin", "attention.v_lin"],
-            &["attention.out_lin"],
-            &["ffn.lin1"],
-            &["ffn.lin2"],
-        ],
-        false => [
-            &["attention.self.query", "attention.self.key", "attention.self.value"],
-            &["attention.output.dense"],
-            &["intermediate.dense"],
-            &["output.dense"],
-        ],
-    };
-    let norms = match distil {
-        true => ["sa_layer_norm", "output_layer_norm"],
-        false => ["attention.output.LayerNorm", "output.LayerNorm"],
-    };
-    LayerNames {
-        attention_norm: None,
-        qkv: linear(qkv),
-        q_norm: None,
-        k_norm: None,
-        output: linear(output),
-        attention_norm_behind: norm(norms[0]),
-        mlp_norm: None,
-        gate_up: linear(up),
-        down: linear(down),
-        mlp_norm_behind: norm(norms[1]),
     }
 }

@@ -48,10 +48,16 @@ impl ModelConfig {
         config.position = Position::Rotary(rotations.main);
         config.form.rotated = rotations.rotated;
         config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
+        config.encoder = encoder::of_decoder(architecture, &fields)?;
+        if let Some(encoder) = &config.encoder {
+            // There is no head over the vocabulary.
+            config.tied_embeddings = true;
+            encoder::check(encoder, config.vocab_size)?;
+        }
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), BundleError> {
+    pub(super) fn check(&self) -> Result<(), BundleError> {
         let positive = [
             ("hidden size", self.hidden_size),
             ("intermediate size", self.intermediate_size),

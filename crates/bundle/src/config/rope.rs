@@ -59,6 +59,40 @@ pub(super) fn rotations(
     Ok(Rotations { main, sliding, rotated })
 }
 
+/// The rotations of ModernBERT's global layers and of its local ones. Before transformers 5, the bases were fields of their
+/// own.
+pub(super) fn modernbert(
+    fields: &Fields<'_>,
+    (dims, max_positions): (usize, usize),
+) -> Result<(Rotary, Rotary), BundleError> {
+    let parameters = fields.object("rope_parameters")?;
+    let reader = Reader { fields, max_positions, dims };
+    let of_kind = |kind: &str, old: &str, theta: f64| {
+        let own = parameters.map(|p| p.object(kind)).transpose()?.flatten();
+        let given = own.map(|own| own.optional_number("rope_theta")).transpose()?.flatten();
+        let theta = match given {
+            Some(theta) => theta,
+            None => fields.number(old, theta)?,
+        };
+        reader.rotary(theta, own.or(fields.object("rope_scaling")?))
+    };
+    Ok((
+        of_kind("full_attention", "global_rope_theta", 160_000.0)?,
+        of_kind("sliding_attention", "local_rope_theta", LOCAL_THETA)?,
+    ))
+}
+
+/// The rotation of a model that has one, of this base where its parameters say none.
+pub(super) fn plain(
+    fields: &Fields<'_>,
+    theta: f64,
+    (dims, max_positions): (usize, usize),
+) -> Result<Rotary, BundleError> {
+    let parameters = fields.object("rope_parameters")?;
+    let given = parameters.map(|p| p.optional_number("rope_theta")).transpose()?.flatten();
+    Reader { fields, max_positions, dims }.rotary(given.unwrap_or(theta), parameters)
+}
+
 fn partial(
     architecture: Architecture,
     fields: &Fields<'_>,

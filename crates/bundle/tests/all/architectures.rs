@@ -60,7 +60,7 @@ fn gemmas_alternate_sliding_and_full_layers() {
     let kinds = json!(["full_attention", "sliding_attention", "full_attention"].repeat(2));
     let listed = config("gemma3_text", json!({ "sliding_window": 16, "layer_types": kinds }));
     assert_eq!(windows(&listed), [0, 16, 0, 0, 16, 0]);
-    let sliding = LayerAttention { window: Some(16), rotation: Some(1) };
+    let sliding = LayerAttention { window: Some(16), causal: true, rotation: Some(1) };
     assert_eq!((listed.layer_attention(1), listed.layer_attention(0).rotation), (sliding, Some(0)));
     let thetas: Vec<f64> = listed.rotations().iter().map(|rotary| rotary.theta).collect();
     assert_eq!(thetas, [1e6, 1e4]);

@@ -2,7 +2,7 @@
 
 use plan::work::encode;
 use plan::{Failure, Result, prompts};
-use protocol::{Answer, EncodeWork, Event, Output, Task, TextBatch, Work};
+use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
 use serde_json::json;
 
 use super::single::Single;
@@ -55,7 +55,7 @@ pub(crate) fn embed(args: &EmbedArgs) -> Result<u8> {
     })?;
     let normalise = args.normalise.or(pooled.map(|pooled| pooled.normalise)).unwrap_or(false);
     let cases = vec![TextBatch { texts: texts.clone(), types: Vec::new() }];
-    let work = Work::Encode(EncodeWork { cases, pooling, normalise });
+    let work = Work::Encode(EncodeWork { cases, task: EncodeTask::Embed { pooling, normalise } });
     let outcome = single.run(false, Task::Answer(Answer { work, parity: None }))?;
     let vectors = outcome.events.into_iter().find_map(|event| match event {
         Event::Answered(answered) => match answered.outputs.into_iter().next()? {

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn blocks_of_queries_give_what_all_at_once_give() {
-        let layer = LayerAttention { window: Some(4), rotation: None };
+        let layer = LayerAttention { window: Some(4), causal: true, rotation: None };
         let (heads, kv_heads, head_dim) = (4, 2, 8);
         let (norms, epsilon, scale, cap) = (None, 0.0, 1.0, None);
         let attention = Attention { heads, kv_heads, head_dim, norms, epsilon, scale, cap, layer };

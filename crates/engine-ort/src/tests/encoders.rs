@@ -5,7 +5,9 @@ use std::path::Path;
 
 use bundle::Pooling;
 use conformance::{bundle, fixtures, max_abs_difference, unsupported};
-use engine::{Bundle, Device, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Texts};
+use engine::{
+    Bundle, Device, EncodeTask, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Texts,
+};
 use serde_json::Value;
 
 use super::quantised::{QUANTISED, at, dequantise_in_place};
@@ -60,7 +62,10 @@ fn encode(bundle: &Bundle, settings: &Settings) -> (Vec<f32>, String) {
     let tokens: Vec<u32> = (0..LENGTHS.iter().sum::<usize>() as u32).map(|i| i * 37 % 199).collect();
     let texts = Texts { tokens: &tokens, types: &[], lengths: &LENGTHS };
     let encoder = engine.encode().expect("encodes");
-    let vectors = encoder.encode(texts, Pooling::Mean, false).expect("encodes").to_vec();
+    let vectors = encoder
+        .encode(texts, EncodeTask::Embed { pooling: Pooling::Mean, normalise: false })
+        .expect("encodes")
+        .to_vec();
     assert_eq!(encoder.positions(), LENGTHS.len() * 12);
     let in_effect = engine.in_effect();
     assert_eq!((in_effect.weights, in_effect.kv_cache_policy), (settings.precision, KvCachePolicy::None));

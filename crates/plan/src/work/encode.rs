@@ -1,7 +1,7 @@
-//! Texts to vectors.
+//! Texts to vectors, or to scores.
 
-use bundle::{ModelConfig, Pooled};
-use protocol::{EncodeWork, KvCache, Output, Pooling, Sample, TextBatch};
+use bundle::{ModelConfig, Pooled, Scored};
+use protocol::{EncodeTask, EncodeWork, KvCache, Output, Pooling, Sample, TextBatch};
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
@@ -14,9 +14,17 @@ const BATCHES: [usize; 2] = [1, 32];
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Encode {
     pub batches: Vec<Batch>,
-    pub pooling: Pooling,
-    /// Whether each vector is divided by its length, the root of the sum of squares.
-    pub normalise: bool,
+    pub task: EncodeTask,
+    /// Numbers that each text becomes, or each of its tokens.
+    pub width: Width,
+}
+
+/// Numbers that each text becomes, or each of its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Width {
+    OfText(usize),
+    OfToken(usize),
 }
 
 /// Texts that are encoded together.
@@ -48,11 +56,12 @@ pub(super) fn resolve(
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
         return refuse(format!("{flag} is for models that continue them"));
     }
-    let Some(Pooled { pooling, normalise, .. }) = pooled else {
-        return refuse(
-            "its files do not say how the vectors of tokens are pooled (1_Pooling/config.json)".into(),
-        );
-    };
+    let (task, width) = task(config, pooled).ok_or_else(|| {
+        Failure::usage(format!(
+            "{model} encodes texts, but its files do not say how the vectors of tokens are pooled \
+             (1_Pooling/config.json); `photofinish embed` takes --pooling cls|mean|max|last"
+        ))
+    })?;
     for text in &texts {
         check(&text.tokens, &text.name, config)?;
     }
@@ -60,11 +69,35 @@ pub(super) fn resolve(
         Some(&size) => vec![size as usize],
         None => BATCHES.to_vec(),
     };
-    Ok(Encode {
-        batches: sizes.into_iter().map(|size| Batch::new(&texts, size)).collect(),
-        pooling: self::pooling(pooling),
-        normalise,
-    })
+    Ok(Encode { batches: sizes.into_iter().map(|size| Batch::new(&texts, size)).collect(), task, width })
+}
+
+/// What the model is for: scores where it has a head, else vectors as its files say. `None` where they do not say.
+pub fn task(config: &ModelConfig, pooled: Option<Pooled>) -> Option<(EncodeTask, Width)> {
+    match config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) {
+        Some(head) => Some((
+            EncodeTask::Score,
+            match head.of {
+                Scored::Texts(_) => Width::OfText(head.labels),
+                Scored::Tokens => Width::OfToken(head.labels),
+            },
+        )),
+        None => {
+            let Pooled { pooling, normalise, .. } = pooled?;
+            let task = EncodeTask::Embed { pooling: self::pooling(pooling), normalise };
+            Some((task, Width::OfText(config.hidden_size)))
+        }
+    }
+}
+
+impl Width {
+    /// Numbers of a text of so many tokens.
+    pub fn of(self, tokens: usize) -> usize {
+        match self {
+            Width::OfText(width) => width,
+            Width::OfToken(width) => width * tokens,
+        }
+    }
 }
 
 /// The way of pooling as workers are told.
@@ -181,13 +214,16 @@ impl Describe for Encode {
     fn of_reference(&self) -> protocol::Work {
         let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: Vec::new() };
         let cases = self.batches.iter().map(case).collect();
-        protocol::Work::Encode(EncodeWork { cases, pooling: self.pooling, normalise: self.normalise })
+        protocol::Work::Encode(EncodeWork { cases, task: self.task })
     }
 
     fn is_whole(&self, case: usize, output: &Output) -> bool {
         let Output::Vectors(output) = output else { return false };
-        let texts = self.size(case).0;
-        output.vectors.len() == texts && output.vectors.iter().all(|vector| !vector.is_empty())
+        let texts = self.batches.get(case).map_or(&[][..], |batch| &batch.texts);
+        let is_vector = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
+            vector.len() == self.width.of(text.len()) && vector.iter().all(|number| number.is_finite())
+        };
+        output.vectors.len() == texts.len() && output.vectors.iter().zip(texts).all(is_vector)
     }
 
     fn has_all_sequences(&self, sample: &Sample) -> bool {

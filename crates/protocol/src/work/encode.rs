@@ -1,4 +1,4 @@
-//! Texts to vectors.
+//! Texts to vectors, or to scores.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -7,9 +7,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub struct EncodeWork {
     /// An iteration of warm-up runs each of these once, in this order.
     pub cases: Vec<TextBatch>,
-    pub pooling: Pooling,
-    /// Whether each vector is divided by its length, the root of the sum of squares.
-    pub normalise: bool,
+    pub task: EncodeTask,
+}
+
+/// What texts become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EncodeTask {
+    Embed {
+        pooling: Pooling,
+        /// Whether each vector is divided by its length, the root of the sum of squares.
+        normalise: bool,
+    },
+    /// What the model's head makes of a text, or of each of its tokens.
+    Score,
 }
 
 /// Texts that are encoded together.
@@ -38,7 +49,7 @@ pub enum Pooling {
 /// What a request that encodes texts gave.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vectors {
-    /// `[text][hidden]`; a number that JSON cannot say is `null`, and read as one that is not finite.
+    /// `[text][hidden]`, or a text's scores, those of all its tokens where tokens have scores; a number that JSON cannot say is `null`, and read as one that is not finite.
     #[serde(deserialize_with = "numbers")]
     pub vectors: Vec<Vec<f32>>,
     /// Positions that were computed, padding included.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
 pub use echo::EchoWork;
-pub use encode::{EncodeWork, Pooling, TextBatch, Vectors};
+pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{Case, Decode, GenerateWork, KvCache, Sampling};
 pub use marks::Marks;
 

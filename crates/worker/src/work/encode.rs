@@ -1,6 +1,6 @@
-//! Texts to vectors: each request encodes one batch.
+//! Texts to vectors or scores: each request encodes one batch.
 
-use engine::{InferenceEngine, Texts};
+use engine::{EncodeTask, InferenceEngine, Texts};
 use protocol::{EncodeWork, Input, Output, ParityTask, Pooling, TextBatch, Vectors};
 
 use super::{Request, Workload};
@@ -12,9 +12,9 @@ pub(crate) struct Encoding<'a> {
     work: &'a EncodeWork,
     pace: Pace,
     cases: Vec<Flat>,
-    /// The vectors of the request under way.
+    /// The vectors of the request under way, and the numbers of each text's.
     vectors: Vec<f32>,
-    texts: usize,
+    widths: Vec<usize>,
     positions: usize,
 }
 
@@ -28,7 +28,7 @@ struct Flat {
 impl<'a> Encoding<'a> {
     pub(crate) fn new(work: &'a EncodeWork, pace: Pace) -> Result<Encoding<'a>, ServeError> {
         let cases = work.cases.iter().map(Flat::new).collect::<Result<_, _>>()?;
-        Ok(Encoding { work, pace, cases, vectors: Vec::new(), texts: 0, positions: 0 })
+        Ok(Encoding { work, pace, cases, vectors: Vec::new(), widths: Vec::new(), positions: 0 })
     }
 }
 
@@ -59,12 +59,11 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_> {
     fn begin(&mut self, engine: &mut E, case: usize, _: Option<Input>) -> Result<Request, ServeError> {
         let encoder = engine.encode()?;
         let Flat { tokens, types, lengths } = &self.cases[case];
-        let (pooling, normalise) = (pooling(self.work.pooling), self.work.normalise);
-        self.texts = lengths.len();
+        let task = task(self.work.task);
+        self.widths = lengths.iter().map(|&tokens| task.width(encoder.config(), tokens)).collect();
         self.vectors.clear();
         let mut request = Request::start(case, Vec::with_capacity(1));
-        let vectors =
-            self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, pooling, normalise))?;
+        let vectors = self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, task))?;
         request.mark();
         self.vectors.extend_from_slice(vectors);
         self.positions = encoder.positions();
@@ -76,13 +75,27 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_> {
     }
 
     fn output(&self) -> Output {
-        let width = self.vectors.len() / self.texts.max(1);
-        let vectors = self.vectors.chunks_exact(width.max(1)).map(<[f32]>::to_vec).collect();
+        let mut rest = &self.vectors[..];
+        let cut = |&width: &usize| {
+            let of_text;
+            (of_text, rest) = rest.split_at(width.min(rest.len()));
+            of_text.to_vec()
+        };
+        let vectors = self.widths.iter().map(cut).collect();
         Output::Vectors(Vectors { vectors, positions: self.positions })
     }
 
     fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
         Err(ServeError::Job("requests that encode texts have no logits".into()))
+    }
+}
+
+fn task(task: protocol::EncodeTask) -> EncodeTask {
+    match task {
+        protocol::EncodeTask::Embed { pooling, normalise } => {
+            EncodeTask::Embed { pooling: self::pooling(pooling), normalise }
+        }
+        protocol::EncodeTask::Score => EncodeTask::Score,
     }
 }
 
