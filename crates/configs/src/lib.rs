@@ -168,6 +168,9 @@ pub struct Suite {
 pub struct SuitePrompt {
     pub name: Option<String>,
     pub text: Option<String>,
+    /// The second of a pair of texts, such as what a reranker scores for a question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
     /// Token ids in place of a text.
     pub tokens: Option<Vec<u32>>,
 }

@@ -40,7 +40,16 @@ impl Tolerance {
     }
 }
 
+/// Vectors of fewer numbers, such as scores, have hardly a direction: their distance alone is judged.
+const DIRECTED: usize = 16;
+
 impl Tolerance {
+    /// Largest distance of a vector from the reference's, as a share of the longest of the reference's: that of two vectors of
+    /// one length whose cosine is the least.
+    pub fn distance(&self) -> f64 {
+        (2.0 * (1.0 - self.cosine())).sqrt()
+    }
+
     /// Least cosine of a vector with the reference's.
     pub fn cosine(&self) -> f64 {
         // In f32 sums come in another order; at 16 and fewer bits every weight and activation is rounded.
@@ -169,11 +178,26 @@ pub struct VectorAgreement {
     /// Least cosine of a vector with the reference's.
     #[serde(deserialize_with = "reading::number")]
     pub cosine: f64,
+    /// Largest distance of a vector from the reference's: the root of the sum of squared differences.
+    #[serde(default, deserialize_with = "reading::number")]
+    pub distance: f64,
+    /// Length of the longest vector of the reference.
+    #[serde(default, deserialize_with = "reading::number")]
+    pub longest: f64,
 }
 
 impl Default for VectorAgreement {
     fn default() -> VectorAgreement {
-        VectorAgreement { compared: 0, unlike: 0, not_finite: 0, max_abs: 0.0, largest: 0.0, cosine: 1.0 }
+        VectorAgreement {
+            compared: 0,
+            unlike: 0,
+            not_finite: 0,
+            max_abs: 0.0,
+            largest: 0.0,
+            cosine: 1.0,
+            distance: 0.0,
+            longest: 0.0,
+        }
     }
 }
 
@@ -186,15 +210,20 @@ impl VectorAgreement {
         }
         self.compared += 1;
         self.not_finite += ours.iter().filter(|x| !x.is_finite()).count();
-        let (mut product, mut own, mut other) = (0.0, 0.0, 0.0);
+        let (mut product, mut own, mut other, mut apart) = (0.0, 0.0, 0.0, 0.0);
         for (x, y) in ours.iter().zip(theirs) {
             let (x, y) = (f64::from(*x), f64::from(*y));
             (product, own, other) = (product + x * y, own + x * x, other + y * y);
+            apart += (x - y).powi(2);
             self.max_abs = self.max_abs.max((x - y).abs());
             self.largest = self.largest.max(y.abs());
         }
-        let cosine = if own * other > 0.0 { product / (own * other).sqrt() } else { f64::from(own == other) };
-        self.cosine = self.cosine.min(cosine);
+        (self.distance, self.longest) = (self.distance.max(apart.sqrt()), self.longest.max(other.sqrt()));
+        if ours.len() >= DIRECTED {
+            let cosine =
+                if own * other > 0.0 { product / (own * other).sqrt() } else { f64::from(own == other) };
+            self.cosine = self.cosine.min(cosine);
+        }
     }
 
     /// Adds what was found of other requests.
@@ -205,10 +234,13 @@ impl VectorAgreement {
         self.max_abs = self.max_abs.max(other.max_abs);
         self.largest = self.largest.max(other.largest);
         self.cosine = self.cosine.min(other.cosine);
+        self.distance = self.distance.max(other.distance);
+        self.longest = self.longest.max(other.longest);
     }
 
     fn objection(&self, tolerance: &Tolerance) -> Option<String> {
-        let VectorAgreement { compared, unlike, not_finite, max_abs, largest, cosine } = *self;
+        let VectorAgreement { compared, unlike, not_finite, max_abs, largest, cosine, distance, longest } =
+            *self;
         if compared == 0 || unlike > 0 {
             return Some(format!("{unlike} vectors are missing or of another size, and {compared} are not"));
         }
@@ -218,6 +250,12 @@ impl VectorAgreement {
         let limit = tolerance.max_abs_share.map(|share| f64::from(share) * largest.max(1.0));
         if let Some(limit) = limit.filter(|&limit| max_abs > limit) {
             return Some(format!("a component of a vector differs by {max_abs:.2e}, more than {limit:.2e}"));
+        }
+        let farthest = tolerance.distance() * longest;
+        if distance > farthest {
+            return Some(format!(
+                "a vector is {distance:.2e} from the reference's, more than {farthest:.2e}"
+            ));
         }
         (cosine < tolerance.cosine()).then(|| {
             format!("a vector has a cosine of {cosine:.6} with the reference's, below {}", tolerance.cosine())

@@ -198,7 +198,13 @@ pub fn plan(labels: &[&str]) -> Plan {
 
 /// One prompt of so many tokens, and 32 new ones.
 pub fn generate(prompt_tokens: usize) -> Work {
-    let prompt = Prompt { name: "p".into(), text: None, chat: None, tokens: vec![1; prompt_tokens] };
+    let prompt = Prompt {
+        name: "p".into(),
+        text: None,
+        chat: None,
+        tokens: vec![1; prompt_tokens],
+        types: Vec::new(),
+    };
     let prompted = Prompted { batch: 1, prompt_last_only: false, new_tokens: 32, prompts: vec![prompt] };
     Work::Generate(Generate { prompted, context: 0, decode: Decode::Forced, autoregressive: false })
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
 
-use bundle::Bundle;
+use bundle::{Bundle, Scored};
 use configs::{Engine, Suite, SuitePrompt};
 use plan::ab::engines_of;
 use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
-use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result};
+use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result, TaskAsked};
 
 use crate::apart;
 use crate::device;
@@ -100,7 +100,7 @@ fn prompts_of(
     (tokenizer, chat): (&Text, Option<&Chat>),
 ) -> Result<Vec<Prompt>> {
     let usual = match draft.request().prompts {
-        PromptSource::Usual if bundle.config().encoder.is_some() => Some(texts(places)?),
+        PromptSource::Usual if bundle.config().encoder.is_some() => Some(texts(draft, bundle, places)?),
         _ => None,
     };
     let prompts = &usual.as_ref().unwrap_or(draft.suite()).prompts;
@@ -162,12 +162,19 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
     })
 }
 
-/// The bundled texts that encoders are given where no others are named.
-fn texts(places: &Places) -> Result<Suite> {
-    read_file(&places.configs.base().join("texts/encoders.txt"))
+/// The bundled texts that encoders are given where no others are named: pairs, of a model that gives each one score.
+fn texts(draft: &Draft, bundle: &Bundle, places: &Places) -> Result<Suite> {
+    let head = bundle.config().encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+    let is_reranker = head.is_some_and(|head| matches!(head.of, Scored::Texts(_)) && head.labels == 1);
+    let scores = match draft.request().encode.task {
+        None => is_reranker,
+        Some(task) => task == TaskAsked::Rerank,
+    };
+    let file = if scores { "texts/pairs.jsonl" } else { "texts/encoders.txt" };
+    read_file(&places.configs.base().join(file))
 }
 
-/// The prompts of a file: TOML as in `configs/suites`, or a prompt a line.
+/// The prompts of a file: TOML as in `configs/suites`, a prompt a line, or a JSON value a line.
 fn read_file(path: &Path) -> Result<Suite> {
     let text = foreign::file::read_text(path, foreign::file::INPUT)
         .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
@@ -176,8 +183,11 @@ fn read_file(path: &Path) -> Result<Suite> {
 
 /// The prompts in the text of a file that is called `path`.
 pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
-    let suite = if path.extension().is_some_and(|extension| extension == "toml") {
+    let ends_in = |end: &str| path.extension().is_some_and(|extension| extension == end);
+    let suite = if ends_in("toml") {
         configs::parse(path, text)?
+    } else if ends_in("jsonl") {
+        prompts::from_json_lines(text).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?
     } else {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         prompts::from_texts(&lines.map(str::to_owned).collect::<Vec<_>>())

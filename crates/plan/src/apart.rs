@@ -46,8 +46,10 @@ fn answer(
     }
     let text = text.as_ref().expect("it was just opened");
     match question {
-        Question::Encode { text: asked, whole: false } => text.encode(asked).map(Answer::Tokens),
-        Question::Encode { text: asked, whole: true } => text.encode_whole(asked).map(Answer::Tokens),
+        Question::Encode { text: asked } => text.encode(asked).map(Answer::Tokens),
+        Question::EncodeWhole { text: asked, pair } => {
+            text.encode_whole(asked, pair.as_deref()).map(Answer::Whole)
+        }
         Question::Decode { tokens } => text.decode(tokens).map(Answer::Text),
         Question::Render { .. } => unreachable!("it was answered above"),
     }

@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::prompts::Whole;
 use crate::{Failure, Result};
 
 /// What is asked of a model's tokenizer or of its template.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
-    /// The ids of a text; `whole`: with the special tokens that the model wants around it.
-    Encode {
-        text: String,
-        #[serde(default)]
-        whole: bool,
-    },
+    /// The ids of a text, without special tokens.
+    Encode { text: String },
+    /// The ids and types of a text, or of a pair of texts, with the special tokens that the model wants around it.
+    EncodeWhole { text: String, pair: Option<String> },
     /// The text of ids.
     Decode { tokens: Vec<u32> },
     /// The text that the model is fed for a prompt.
@@ -29,6 +28,7 @@ pub enum Question {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Tokens(Vec<u32>),
+    Whole(Whole),
     Text(Option<String>),
     /// Why there is none: a mistake in what was given.
     Refused(String),
@@ -66,6 +66,13 @@ impl Asked {
         match self.answer(question)? {
             Answer::Tokens(tokens) => Ok(tokens),
             _ => Err(Failure::failed("a text in the place of tokens")),
+        }
+    }
+
+    pub(crate) fn whole(&self, question: &Question) -> Result<Whole> {
+        match self.answer(question)? {
+            Answer::Whole(whole) => Ok(whole),
+            _ => Err(Failure::failed("something else in the place of tokens and their types")),
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Once;
 
 use bundle::{Bundle, ModelConfig};
-use tokenizers::Tokenizer;
+use tokenizers::{EncodeInput, Encoding, Tokenizer};
 
 use configs::{Suite, SuitePrompt};
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,17 @@ pub struct Prompt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<String>,
     pub tokens: Vec<u32>,
+    /// The type of each token, as for the second of a pair of texts; all 0 where it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<u32>,
+}
+
+/// Ids of a text, or of a pair of texts, with the special tokens that a model wants around it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    pub tokens: Vec<u32>,
+    /// The type of each token; all 0 where it is empty.
+    pub types: Vec<u32>,
 }
 
 /// The prompt of studies that vary the length: it is cut or repeated to each length.
@@ -105,27 +116,40 @@ impl Text {
 
     /// Ids of `text` without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        self.ids(text, false)
+        match self {
+            Text::Tokens(tokenizer) => Ok(tokenised(tokenizer, text.into(), false)?.get_ids().to_vec()),
+            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned() }),
+            Text::Bytes { vocabulary } => Ok(bytes(text, *vocabulary)),
+        }
     }
 
-    /// Ids of `text` with the special tokens that the model wants around it: what an encoder is given.
-    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
-        self.ids(text, true)
-    }
-
-    fn ids(&self, text: &str, whole: bool) -> Result<Vec<u32>> {
+    /// Ids of `text`, and of a second text behind it, with the special tokens that the model wants around them: what an
+    /// encoder is given.
+    pub fn encode_whole(&self, text: &str, pair: Option<&str>) -> Result<Whole> {
         match self {
             Text::Tokens(tokenizer) => {
-                let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
-                let encoding = survived(|| tokenizer.encode(text, whole)).map_err(|why| refused(&why))?;
-                let encoding = encoding.map_err(|why| refused(&why))?;
-                Ok(encoding.get_ids().to_vec())
+                let input: EncodeInput = match pair {
+                    Some(pair) => (text, pair).into(),
+                    None => text.into(),
+                };
+                let encoding = tokenised(tokenizer, input, true)?;
+                let types = encoding.get_type_ids();
+                let types = if types.iter().all(|&kind| kind == 0) { Vec::new() } else { types.to_vec() };
+                Ok(Whole { tokens: encoding.get_ids().to_vec(), types })
             }
-            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned(), whole }),
+            Text::Apart(process) => {
+                process.whole(&Question::EncodeWhole { text: text.to_owned(), pair: pair.map(str::to_owned) })
+            }
             Text::Bytes { vocabulary } => {
-                static SAID: Once = Once::new();
-                SAID.call_once(|| foreign::say!("the model has no tokenizer: text is taken byte by byte"));
-                Ok(text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect())
+                let (mut tokens, second) =
+                    (bytes(text, *vocabulary), pair.map(|pair| bytes(pair, *vocabulary)).unwrap_or_default());
+                let mut types = Vec::new();
+                if !second.is_empty() {
+                    types.resize(tokens.len(), 0);
+                    types.resize(tokens.len() + second.len(), 1);
+                }
+                tokens.extend(second);
+                Ok(Whole { tokens, types })
             }
         }
     }
@@ -156,10 +180,51 @@ impl Text {
     }
 }
 
+fn tokenised(tokenizer: &Tokenizer, input: EncodeInput<'_>, whole: bool) -> Result<Encoding> {
+    let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
+    let encoding = survived(|| tokenizer.encode(input, whole)).map_err(|why| refused(&why))?;
+    encoding.map_err(|why| refused(&why))
+}
+
+fn bytes(text: &str, vocabulary: usize) -> Vec<u32> {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| foreign::say!("the model has no tokenizer: text is taken byte by byte"));
+    text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect()
+}
+
 /// The prompts, as typed.
 pub fn from_texts(texts: &[String]) -> Suite {
-    let prompt = |text: &String| SuitePrompt { name: None, text: Some(text.clone()), tokens: None };
+    let prompt = |text: &String| SuitePrompt { text: Some(text.clone()), ..SuitePrompt::default() };
     Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
+}
+
+/// The texts and pairs of texts of a file with a JSON value a line.
+///
+/// # Errors
+/// The line, and what is wrong with it.
+pub fn from_json_lines(text: &str) -> std::result::Result<Suite, String> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Line {
+        Pair([String; 2]),
+        Fields { query: Option<String>, text: String },
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let prompt = |(place, line): (usize, &str)| {
+        let (text, pair) = match serde_json::from_str(line) {
+            Ok(Line::Pair([text, pair])) => (text, Some(pair)),
+            Ok(Line::Fields { query: Some(query), text }) => (query, Some(text)),
+            Ok(Line::Fields { query: None, text }) => (text, None),
+            Err(_) => {
+                let number = place + 1;
+                return Err(format!(
+                    r#"line {number} is none of {{"query": "…", "text": "…"}}, ["…", "…"] and {{"text": "…"}}"#
+                ));
+            }
+        };
+        Ok(SuitePrompt { text: Some(text), pair, ..SuitePrompt::default() })
+    };
+    Ok(Suite { prompts: lines.map(prompt).collect::<std::result::Result<_, _>>()?, ..Suite::default() })
 }
 
 /// Resolves prompts to ids of the vocabulary of `config`: put through a chat template if one is given, cut or extended to
@@ -179,12 +244,21 @@ pub fn resolve(
             (Some(chat), Some(text_of_prompt)) => Some(chat.render(text_of_prompt)?),
             _ => None,
         };
-        let mut tokens = match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
-            (None, Some(tokens)) => tokens.clone(),
-            (Some(text_of_prompt), None) if config.encoder.is_some() => text.encode_whole(text_of_prompt)?,
-            (Some(text_of_prompt), None) => text.encode(text_of_prompt)?,
-            _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
-        };
+        if prompt.pair.is_some() && (config.encoder.is_none() || prompt.text.is_none()) {
+            return Err(Failure::usage(format!(
+                "{name} is a pair of texts: pairs are for encoders, and both have a text"
+            )));
+        }
+        let plain = |tokens| Whole { tokens, types: Vec::new() };
+        let Whole { mut tokens, mut types } =
+            match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
+                (None, Some(tokens)) => plain(tokens.clone()),
+                (Some(text_of_prompt), None) if config.encoder.is_some() => {
+                    text.encode_whole(text_of_prompt, prompt.pair.as_deref())?
+                }
+                (Some(text_of_prompt), None) => plain(text.encode(text_of_prompt)?),
+                _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
+            };
         if tokens.is_empty() && length.is_none() {
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
@@ -195,9 +269,17 @@ pub fn resolve(
             tokens.extend(filler.iter().cycle().take(room.saturating_sub(tokens.len())));
             tokens.truncate(room);
             tokens.extend(end);
+            // What a text is extended by belongs to its last part.
+            if let Some(&last) = types.last() {
+                types.resize(tokens.len(), last);
+            }
         }
         check_vocabulary(&tokens, config)?;
-        resolved.push(Prompt { name, text: prompt.text.clone(), chat: rendered, tokens });
+        let text = match &prompt.pair {
+            Some(pair) => prompt.text.as_ref().map(|text| format!("{text} — {pair}")),
+            None => prompt.text.clone(),
+        };
+        resolved.push(Prompt { name, text, chat: rendered, tokens, types });
     }
     Ok(resolved)
 }

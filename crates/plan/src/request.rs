@@ -10,6 +10,7 @@ use protocol::{Algorithm, KvCache, finite};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
+use crate::encode_asked::EncodeAsked;
 use crate::{Failure, KvPrecision, Result};
 
 /// The request for a comparison, or for several if a list has more than one value.
@@ -73,6 +74,9 @@ pub struct Request {
     pub sampling: SamplingAsked,
     #[serde(skip_serializing_if = "DenoiseAsked::is_default")]
     pub denoise: DenoiseAsked,
+    /// What is asked of an encoder beside the texts.
+    #[serde(skip_serializing_if = "EncodeAsked::is_default")]
+    pub encode: EncodeAsked,
     /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
@@ -130,6 +134,7 @@ impl Default for Request {
             decode: DecodeAsked::Forced,
             sampling: SamplingAsked::default(),
             denoise: DenoiseAsked::default(),
+            encode: EncodeAsked::default(),
             autoregressive: false,
             echo: Vec::new(),
             kv_cache: KvCache::On,

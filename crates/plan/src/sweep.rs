@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Arm, Axis, DenoiseAsked, Failure, PromptSource, Request, Result, RoundsAsked, Setting, Settings,
+    Arm, Axis, DenoiseAsked, Failure, LengthsAsked, PromptSource, Request, Result, RoundsAsked, Setting,
+    Settings,
 };
 
 /// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
@@ -14,6 +15,8 @@ const QUICK_ROUNDS: u32 = 1;
 const TESTED_TOKENS: u32 = 21;
 /// What is denoised where no model is named.
 const DIFFUSION_MODEL: &str = "synthetic:diffucoder-160m";
+/// What encodes where no model is named.
+const ENCODER: &str = "minilm";
 /// Published model shapes with seeded weights: see docs/models.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
@@ -37,6 +40,8 @@ pub enum SweepKind {
     Size,
     /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
     Denoise,
+    /// Texts to vectors or scores, with an encoder, over --batch and --length
+    Embed,
 }
 
 impl SweepKind {
@@ -51,6 +56,7 @@ impl SweepKind {
             SweepKind::Precision => "precision",
             SweepKind::Size => "size",
             SweepKind::Denoise => "denoise",
+            SweepKind::Embed => "embed",
         }
     }
 
@@ -60,7 +66,7 @@ impl SweepKind {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
         }
         // A single prompt, so that its length can be the axis.
-        if !request.names_prompts() {
+        if !request.names_prompts() && self != SweepKind::Embed {
             request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
         }
         match self {
@@ -104,6 +110,15 @@ impl SweepKind {
                 request.study.text = true;
             }
             SweepKind::Denoise => complete_denoising(request),
+            SweepKind::Embed => {
+                if request.models == [configs::DEFAULT_MODEL] {
+                    request.models = vec![ENCODER.to_owned()];
+                }
+                usual(&mut request.batch, &[1, 8, 32]);
+                if request.encode.lengths == LengthsAsked::Real {
+                    usual(&mut request.prompt_tokens, &[32, 128]);
+                }
+            }
             SweepKind::Size => {
                 if request.models.len() < 2 {
                     request.models = SIZES.map(str::to_owned).to_vec();
@@ -125,6 +140,7 @@ impl SweepKind {
             SweepKind::Precision => &[Axis::Precision],
             SweepKind::Size => &[Axis::Model],
             SweepKind::Denoise => &[Axis::Steps, Axis::NewTokens],
+            SweepKind::Embed => &[Axis::Batch, Axis::PromptTokens],
         }
     }
 }

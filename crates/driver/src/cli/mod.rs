@@ -4,7 +4,7 @@ mod bundles;
 mod chat;
 pub(crate) mod check;
 mod denoise;
-mod embed;
+mod encode;
 mod help;
 pub(crate) mod history;
 mod masked;
@@ -28,7 +28,7 @@ pub(crate) use bundles::{BundlesArgs, BundlesCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
 pub(crate) use check::CheckArgs;
 pub(crate) use denoise::DenoiseArgs;
-pub(crate) use embed::EmbedArgs;
+pub(crate) use encode::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
@@ -74,6 +74,10 @@ pub(crate) enum Command {
     Denoise(DenoiseArgs),
     /// Turn texts into vectors on one framework, with an encoder
     Embed(EmbedArgs),
+    /// Score pairs of texts on one framework, such as a question and what may answer it
+    Rerank(RerankArgs),
+    /// Score each token of texts on one framework
+    Classify(ClassifyArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
     /// Write one run of a framework as a trace for Perfetto or chrome://tracing

@@ -11,6 +11,7 @@ use plan::{
 };
 use protocol::KvCache;
 
+use super::encode::EncodeFlags;
 use super::help::WORK;
 use super::masked::DenoiseFlags;
 use super::values::{
@@ -76,8 +77,8 @@ pub(crate) struct RequestArgs {
     /// A prompt; may be given several times
     #[arg(long, conflicts_with_all = ["prompts", "suite"], help_heading = WORK)]
     prompt: Vec<String>,
-    /// Prompts from a file: one a line, or TOML as in configs/suites
-    #[arg(long, value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
+    /// Prompts from a file: one a line, pairs of texts in a .jsonl file, or TOML as in configs/suites
+    #[arg(long, visible_alias = "texts", value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
     prompts: Option<PathBuf>,
     #[command(flatten)]
     chat: ChatFlag,
@@ -90,7 +91,7 @@ pub(crate) struct RequestArgs {
           conflicts_with_all = ["precision", "no_half"], help_heading = COMPARE, hide_short_help = true)]
     quantize: Vec<Precision>,
     /// Cut or extend every prompt to exactly this many tokens
-    #[arg(long, visible_alias = "seq", value_name = "N", value_delimiter = ',',
+    #[arg(long, visible_aliases = ["seq", "length"], value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_tokens: Vec<u32>,
     /// The prompt at each of these lengths, in one comparison: shows who compiles anew for another length
@@ -167,6 +168,8 @@ pub(crate) struct RequestArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     denoise: DenoiseFlags,
+    #[command(flatten)]
+    encode: EncodeFlags,
     /// Run a masked-diffusion model autoregressively, token by token, for comparison
     #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     autoregressive: bool,
@@ -270,6 +273,7 @@ impl RequestArgs {
             request.sampling = self.sampling.asked();
         }
         self.denoise.lay_upon(request);
+        self.encode.lay_upon(request);
         request.autoregressive |= self.autoregressive;
         if let Some(kv_cache) = self.kv_cache {
             request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };

@@ -21,6 +21,8 @@ pub(crate) enum SweepArg {
     Size,
     /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
     Denoise,
+    /// Texts to vectors or scores, with an encoder, over --batch and --length
+    Embed,
 }
 
 impl From<SweepArg> for plan::sweep::SweepKind {
@@ -35,6 +37,7 @@ impl From<SweepArg> for plan::sweep::SweepKind {
             SweepArg::Precision => SweepKind::Precision,
             SweepArg::Size => SweepKind::Size,
             SweepArg::Denoise => SweepKind::Denoise,
+            SweepArg::Embed => SweepKind::Embed,
         }
     }
 }

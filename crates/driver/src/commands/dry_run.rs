@@ -9,7 +9,7 @@ use measure::resolve::{self, available_threads};
 use measure::{Places, provision};
 use plan::{Contender, Failure, Request, Result, Settings, StudyPlan, StudyRequest};
 
-use super::{compare, denoise, embed, generate, parity, plan as planning, run, score, single};
+use super::{compare, denoise, encode, generate, parity, plan as planning, run, score, single};
 use crate::cli::{Cli, Command, CompareArgs, Format, HereArgs, ModelArgs};
 use crate::output::print;
 use planned::{Comparison, Planned, PlannedPrompt, Resolved};
@@ -107,6 +107,14 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     }
 }
 
+fn encoding(asked: &encode::Asked<'_>) -> Result<(Planned, Format)> {
+    asked.check()?;
+    let named = |(index, count)| PlannedPrompt::new(&format!("text {}", index + 1), count);
+    let work = (asked.counts().into_iter().enumerate().map(named).collect(), 0);
+    let args = asked.args;
+    Ok((one(asked.task.name(), &args.framework, &args.model, &args.here, work)?, args.format))
+}
+
 /// The commands that give one framework one job.
 fn job(command: &Command) -> Result<Option<(Planned, Format)>> {
     let text_or =
@@ -122,16 +130,9 @@ fn job(command: &Command) -> Result<Option<(Planned, Format)>> {
             let work = (text_or(&args.tokens), args.new_tokens as usize);
             (one("denoise", &args.framework, &args.model, &args.here, work)?, args.format)
         }
-        Command::Embed(args) => {
-            embed::check(args)?;
-            let counts: Vec<Option<usize>> = match args.tokens.as_slice() {
-                [] => vec![None; args.text.len()],
-                tokens => tokens.iter().map(|ids| Some(ids.0.len())).collect(),
-            };
-            let named = |(index, count)| PlannedPrompt::new(&format!("text {}", index + 1), count);
-            let work = (counts.into_iter().enumerate().map(named).collect(), 0);
-            (one("embed", &args.framework, &args.model, &args.here, work)?, args.format)
-        }
+        Command::Embed(args) => encoding(&encode::Asked::embed(args))?,
+        Command::Rerank(args) => encoding(&encode::Asked::rerank(args))?,
+        Command::Classify(args) => encoding(&encode::Asked::classify(args))?,
         Command::Score(args) => {
             let sequences = score::read_sequences(args)?;
             let named = |(index, tokens): (usize, &Vec<u32>)| {

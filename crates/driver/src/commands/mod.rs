@@ -8,7 +8,7 @@ mod completions;
 mod denoise;
 mod diff;
 mod dry_run;
-mod embed;
+mod encode;
 mod generate;
 mod history;
 mod measured;
@@ -44,7 +44,9 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Ab(args)) => ab::ab(args),
         Some(Command::Generate(args)) => generate::generate(args),
         Some(Command::Denoise(args)) => denoise::denoise(args),
-        Some(Command::Embed(args)) => embed::embed(args),
+        Some(Command::Embed(args)) => encode::Asked::embed(args).run(),
+        Some(Command::Rerank(args)) => encode::Asked::rerank(args).run(),
+        Some(Command::Classify(args)) => encode::Asked::classify(args).run(),
         Some(Command::Score(args)) => score::score(args),
         Some(Command::Trace(args)) => trace::trace(args),
         Some(Command::Parity(args)) => parity::parity(args),

@@ -29,7 +29,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     let (config, text) = (single.bundle.config(), measure::apart::text(&single.bundle)?);
     prompts::check_context(prompt, new_tokens, config)?;
     // Which tokens are computed makes no difference to the work.
-    let filled = SuitePrompt { name: None, text: None, tokens: Some(Vec::new()) };
+    let filled = SuitePrompt { tokens: Some(Vec::new()), ..SuitePrompt::default() };
     let prompts = prompts::resolve(&[filled], Some(prompt), config, &text, None)?;
     let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
     let file = scratch.file("profile.json").display().to_string();

@@ -40,11 +40,19 @@ impl Installation {
 
     /// With an encoder whose files say that vectors are means, and four texts.
     pub(crate) fn encoder() -> Installation {
+        Installation::encoder_of("BertModel")
+    }
+
+    /// With an encoder of this class of transformers', one label if it has a head, four texts and two pairs.
+    pub(crate) fn encoder_of(class: &str) -> Installation {
         let installation = Installation::of_model(&serde_json::json!({
             "model_type": "bert", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-            "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "hidden_act": "gelu"
+            "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "hidden_act": "gelu",
+            "architectures": [class], "id2label": {"0": "LABEL_0"}
         }));
         std::fs::create_dir_all(installation.path("configs/texts")).unwrap();
+        let pairs = "[\"who\", \"me\"]\n{\"query\": \"what is it\", \"text\": \"that\"}\n";
+        std::fs::write(installation.path("configs/texts/pairs.jsonl"), pairs).unwrap();
         let (file, manifest) = (bundle::POOLING, installation.path("model").join(bundle::MANIFEST));
         let pooling = installation.path("model").join(file);
         std::fs::write(&pooling, "{\"pooling\": \"mean\", \"normalise\": false}").unwrap();

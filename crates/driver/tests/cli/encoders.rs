@@ -68,16 +68,86 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
         ("embed --framework one --tokens 1 --format csv", &["embed prints a table"]),
         ("generate --framework one --tokens 1", &["encodes texts", "photofinish embed"]),
         ("parity --frameworks one", &["encodes texts"]),
+        ("rerank --framework one --tokens 1", &["has no head that gives scores, which rerank needs"]),
+        ("classify --framework one --tokens 1", &["has no head that gives scores, which classify needs"]),
+        ("--frameworks one,two --task rerank", &["has no head that gives scores, which rerank needs"]),
+        ("embed --framework one --tokens 1,2 --token-types 0", &["as many lists, each as long as its ids"]),
+        ("--frameworks one,two --lengths fixed:65", &["--lengths asks for 65 tokens", "64 positions"]),
+        ("--frameworks one,two --lengths uniform:9-3", &["from 9 down to 3"]),
+        ("--frameworks one,two --lengths fixed:9 --prompt-tokens 8", &["leave one out"]),
     ]);
     let manifest = installation.path("model/manifest.json");
     let mut described = read(&manifest);
     described["files"].as_object_mut().unwrap().remove("pooling.json");
     std::fs::write(manifest, described.to_string()).unwrap();
     installation.refuses(&[
-        ("--frameworks one,two", &["do not say how the vectors of tokens are pooled"]),
+        (
+            "--frameworks one,two",
+            &["do not say how the vectors of tokens are pooled", "--pooling cls|mean|max|last"],
+        ),
         ("embed --framework one --tokens 1", &["--pooling cls|mean|max|last"]),
     ]);
     installation.json(0, "embed --framework one --tokens 1 --pooling cls");
     let decoder = Installation::new().engine("one", &[]);
     decoder.refuses(&[("embed --framework one --tokens 1", &["embed is for encoders"])]);
+}
+
+#[test]
+fn texts_are_scored_in_pairs_and_token_by_token() {
+    let reranker = Installation::encoder_of("BertForSequenceClassification").engine("one", &[]);
+    let object = reranker
+        .json(0, "rerank --framework one --tokens 1,2,3 --token-types 0,1,1 --tokens 4,5 --token-types 0,0");
+    assert_eq!((&object["framework"], &object["token_ids"]), (&json!("one"), &json!([[1, 2, 3], [4, 5]])));
+    let widths: Vec<_> = array(&object["scores"]).iter().map(|scores| array(scores).len()).collect();
+    assert_eq!(widths, [1, 1]);
+    let object = reranker.json(0, "rerank --framework one --pair who me");
+    assert_eq!(object["token_ids"], json!(["whome".bytes().collect::<Vec<_>>()]));
+
+    let tagger = Installation::encoder_of("BertForTokenClassification").engine("one", &[]);
+    let object = tagger.json(0, "classify --framework one --tokens 1,2,3 --tokens 4");
+    let rows = |of: &serde_json::Value| array(of).iter().map(|row| array(row).len()).collect::<Vec<_>>();
+    assert_eq!(array(&object["logits"]).iter().map(rows).collect::<Vec<_>>(), [vec![1, 1, 1], vec![1]]);
+    tagger.refuses(&[("rerank --framework one --tokens 1", &["scores tokens: its task is classify"])]);
+}
+
+#[test]
+fn a_reranker_is_compared_on_pairs_and_as_asked_on_texts_of_drawn_lengths() {
+    let installation = Installation::encoder_of("BertForSequenceClassification")
+        .timed("quick", &[("prefill_token_ms", "0.1")])
+        .timed("wrong", &[("prefill_token_ms", "0.05"), ("perturb", "1")]);
+    let report = installation.json(1, "--frameworks quick,wrong --rounds 6 --seed 7");
+    let batches = &report["plan"]["work"]["encode"];
+    assert_eq!(batches["task"], json!("score"));
+    assert_eq!(batches["batches"][1]["types"][0], json!([0, 0, 0, 1, 1]));
+    let reasons = row(&report, "wrong")["reasons"].to_string();
+    assert!(reasons.contains("R11"), "{reasons}");
+
+    let drawn = installation
+        .json(0, "--frameworks quick --rounds 2 --seed 7 --batch 8 --task classify --lengths uniform:3-9");
+    let texts = array(&drawn["plan"]["work"]["encode"]["batches"][0]["texts"]);
+    let lengths: Vec<_> = texts.iter().map(|text| array(text).len()).collect();
+    assert!(lengths.len() == 8 && lengths.iter().all(|length| (3..=9).contains(length)), "{lengths:?}");
+    assert!(lengths.iter().any(|length| *length != lengths[0]), "{lengths:?}");
+}
+
+#[test]
+fn encoders_are_swept_over_batches_and_lengths() {
+    let installation = Installation::encoder()
+        .timed("quick", &[("prefill_token_ms", "0.1")])
+        .timed("slow", &[("prefill_token_ms", "0.2")]);
+    let study = installation
+        .json(0, "sweep embed --frameworks quick,slow --batch 1,4 --length 8,16 --rounds 6 --seed 7");
+    let cells = array(&study["cells"]);
+    assert_eq!(cells.len(), 4);
+    let text = study.to_string();
+    assert!(!text.contains("tokens a second"), "{text}");
+}
+
+#[test]
+fn files_of_pairs_are_read_a_line_at_a_time() {
+    let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
+    std::fs::write(installation.path("pairs.jsonl"), "[\"a\", \"b\"]\n\n{\"txt\": 1}\n").unwrap();
+    let file = installation.path("pairs.jsonl");
+    let line = format!("--frameworks one,two --texts {}", file.display());
+    installation.refuses(&[(&line, &["pairs.jsonl: line 3 is none of {\"query\": \"…\", \"text\": \"…\"}"])]);
 }

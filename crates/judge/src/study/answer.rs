@@ -18,6 +18,7 @@ pub(super) fn deciding(kind: SweepKind) -> Metric {
         SweepKind::Forward => Metric::PrefillThroughput,
         SweepKind::Memory => Metric::PeakMemory,
         SweepKind::Denoise => Metric::DenoisingThroughput,
+        SweepKind::Embed => Metric::EncodingThroughput,
         _ => Metric::Throughput,
     }
 }
@@ -81,10 +82,14 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     answer
 }
 
-/// The metric in a cell: in a study of denoising some go token by token.
+/// The metric in a cell: in a study of denoising some go token by token, and in one of encoders some have a single text.
 pub(super) fn of_cell(cell: &Cell, metric: Metric) -> Metric {
     let has = cell.verdicts.iter().any(|verdict| verdict.metric == metric);
-    if metric == Metric::DenoisingThroughput && !has { Metric::Throughput } else { metric }
+    match metric {
+        Metric::DenoisingThroughput if !has => Metric::Throughput,
+        Metric::EncodingThroughput if !has => Metric::SingleText,
+        _ => metric,
+    }
 }
 
 /// Who is better than all others for certain in a cell.

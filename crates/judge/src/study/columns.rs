@@ -206,6 +206,16 @@ const DENOISED: [Column; 5] = [
     Column::Metric(Metric::PeakMemory),
 ];
 
+/// The columns of a study of encoders. Batches of several texts have no time of a single one, and the other way round.
+const ENCODED: [Metric; 6] = [
+    Metric::EncodingThroughput,
+    Metric::SingleText,
+    Metric::EncodedTokens,
+    Metric::PaddingShare,
+    Metric::Load,
+    Metric::PeakMemory,
+];
+
 /// The columns of figures, after those of the axes and the framework's.
 pub fn columns(kind: SweepKind) -> Vec<Column> {
     let middle = match kind {
@@ -252,6 +262,7 @@ pub fn columns(kind: SweepKind) -> Vec<Column> {
             Column::Top1,
         ],
         SweepKind::Denoise => DENOISED.to_vec(),
+        SweepKind::Embed => ENCODED.map(Column::Metric).to_vec(),
         SweepKind::Size => vec![
             Column::WeightsSize,
             Column::Metric(Metric::Load),

@@ -42,6 +42,12 @@ fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
             _ => None,
         };
     }
+    if kind == SweepKind::Embed {
+        return match axis {
+            Axis::Batch | Axis::Threads | Axis::PromptTokens | Axis::Model => Some(Metric::EncodedTokens),
+            _ => None,
+        };
+    }
     let forward = kind == SweepKind::Forward;
     match axis {
         Axis::Batch | Axis::Threads => {

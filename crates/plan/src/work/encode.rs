@@ -1,11 +1,13 @@
 //! Texts to vectors, or to scores.
 
-use bundle::{ModelConfig, Pooled, Scored};
+use bundle::{Head, ModelConfig, Pooled, Scored};
 use protocol::{EncodeTask, EncodeWork, KvCache, Output, Pooling, Sample, TextBatch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
-use crate::{Failure, Prompt, Request, Result};
+use crate::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
 /// Sizes of batches where none is asked for: a single text, and many.
 const BATCHES: [usize; 2] = [1, 32];
@@ -33,6 +35,9 @@ pub struct Batch {
     pub name: String,
     /// The token ids of each text.
     pub texts: Vec<Vec<u32>>,
+    /// The type of each token; all 0 where it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<Vec<u32>>,
 }
 
 /// The task of an encoder: batches of these texts, pooled as the model's files say.
@@ -40,6 +45,7 @@ pub(super) fn resolve(
     request: &Request,
     config: &ModelConfig,
     (texts, pooled): (Vec<Prompt>, Option<Pooled>),
+    seed: u64,
 ) -> Result<Encode> {
     let model = request.model();
     let refuse = |what: String| Err(Failure::usage(format!("{model} encodes texts: {what}")));
@@ -56,37 +62,102 @@ pub(super) fn resolve(
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
         return refuse(format!("{flag} is for models that continue them"));
     }
-    let (task, width) = task(config, pooled).ok_or_else(|| {
-        Failure::usage(format!(
-            "{model} encodes texts, but its files do not say how the vectors of tokens are pooled \
-             (1_Pooling/config.json); `photofinish embed` takes --pooling cls|mean|max|last"
-        ))
-    })?;
+    let EncodeAsked { task: asked, lengths } = request.encode;
+    let (task, width) =
+        task(config, pooled, asked).map_err(|why| Failure::usage(format!("{model} {why}")))?;
+    if lengths != LengthsAsked::Real
+        && !(request.prompt_tokens.is_empty() && request.prompt_lengths.is_empty())
+    {
+        return refuse("--lengths and --prompt-tokens both say how long texts are: leave one out".into());
+    }
+    let longest = match lengths {
+        LengthsAsked::Real => 1,
+        LengthsAsked::Fixed(tokens) | LengthsAsked::Uniform { to: tokens, .. } => tokens as usize,
+    };
+    if longest > config.max_positions {
+        let positions = config.max_positions;
+        return refuse(format!(
+            "--lengths asks for {longest} tokens, more than the model's {positions} positions"
+        ));
+    }
+    let texts: Vec<Prompt> = texts.into_iter().map(|text| known_types(text, config)).collect();
     for text in &texts {
-        check(&text.tokens, &text.name, config)?;
+        // With lengths that are asked for, a long text is cut.
+        let tokens = if lengths == LengthsAsked::Real {
+            &text.tokens[..]
+        } else {
+            &text.tokens[..text.tokens.len().min(1)]
+        };
+        check(tokens, &text.name, config)?;
     }
     let sizes = match request.batch.first() {
         Some(&size) => vec![size as usize],
         None => BATCHES.to_vec(),
     };
-    Ok(Encode { batches: sizes.into_iter().map(|size| Batch::new(&texts, size)).collect(), task, width })
+    let mut drawn = Lengths::new(lengths, seed);
+    Ok(Encode {
+        batches: sizes.into_iter().map(|size| Batch::new(&texts, size, &mut drawn)).collect(),
+        task,
+        width,
+    })
 }
 
-/// What the model is for: scores where it has a head, else vectors as its files say. `None` where they do not say.
-pub fn task(config: &ModelConfig, pooled: Option<Pooled>) -> Option<(EncodeTask, Width)> {
-    match config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) {
-        Some(head) => Some((
-            EncodeTask::Score,
-            match head.of {
-                Scored::Texts(_) => Width::OfText(head.labels),
-                Scored::Tokens => Width::OfToken(head.labels),
-            },
-        )),
-        None => {
-            let Pooled { pooling, normalise, .. } = pooled?;
-            let task = EncodeTask::Embed { pooling: self::pooling(pooling), normalise };
-            Some((task, Width::OfText(config.hidden_size)))
+/// The task that is asked for, or that the model's files are for: scores where it has a head, else vectors.
+///
+/// # Errors
+/// Why there is none, behind the model's name.
+pub fn task(
+    config: &ModelConfig,
+    pooled: Option<Pooled>,
+    asked: Option<TaskAsked>,
+) -> std::result::Result<(EncodeTask, Width), String> {
+    let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+    let scores = |head: &Head| match head.of {
+        Scored::Texts(_) => (EncodeTask::Score, Width::OfText(head.labels)),
+        Scored::Tokens => (EncodeTask::Score, Width::OfToken(head.labels)),
+    };
+    match (asked, head) {
+        (None | Some(TaskAsked::Classify), Some(head)) => return Ok(scores(head)),
+        (Some(TaskAsked::Rerank), Some(head)) => {
+            let is_of_texts = matches!(head.of, Scored::Texts(_));
+            return is_of_texts.then(|| scores(head)).ok_or("scores tokens: its task is classify".into());
         }
+        (Some(task @ (TaskAsked::Rerank | TaskAsked::Classify)), None) => {
+            return Err(format!("has no head that gives scores, which {} needs", task.name()));
+        }
+        (None | Some(TaskAsked::Embed), _) => {}
+    }
+    let Some(Pooled { pooling, normalise, .. }) = pooled else {
+        return Err("encodes texts, but its files do not say how the vectors of tokens are pooled \
+                    (1_Pooling/config.json); `photofinish embed` takes --pooling cls|mean|max|last"
+            .into());
+    };
+    let task = EncodeTask::Embed { pooling: self::pooling(pooling), normalise };
+    Ok((task, Width::OfText(config.hidden_size)))
+}
+
+/// Draws the lengths of texts.
+struct Lengths {
+    asked: LengthsAsked,
+    random: ChaCha8Rng,
+}
+
+impl Lengths {
+    fn new(asked: LengthsAsked, seed: u64) -> Lengths {
+        Lengths { asked, random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// The places in a text of so many tokens that make a text of the length that is asked for. The last token stays the
+    /// last; a text that is too short is repeated between its first and its last.
+    fn places(&mut self, tokens: usize) -> Vec<usize> {
+        let wanted = match self.asked {
+            LengthsAsked::Real => tokens,
+            LengthsAsked::Fixed(length) => length as usize,
+            LengthsAsked::Uniform { from, to } => self.random.random_range(from..=to) as usize,
+        };
+        let last = tokens.saturating_sub(1);
+        let inner = (0..last).chain((1.min(last)..last).chain((last < 2).then_some(0)).cycle());
+        inner.take(wanted.saturating_sub(1)).chain([last]).collect()
     }
 }
 
@@ -119,6 +190,12 @@ pub fn kind(sizes: impl Iterator<Item = usize> + Clone) -> WorkKind {
     }
 }
 
+/// A text without types of tokens that the model does not tell apart.
+fn known_types(text: Prompt, config: &ModelConfig) -> Prompt {
+    let types = config.encoder.as_ref().map_or(0, |encoder| encoder.token_types);
+    if types > 1 { text } else { Prompt { types: Vec::new(), ..text } }
+}
+
 /// Refuses a text that the model cannot encode.
 pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     if tokens.is_empty() {
@@ -135,16 +212,26 @@ pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
 
 impl Batch {
     /// So many of the texts, each in its turn. A single one is that of median length.
-    fn new(texts: &[Prompt], size: usize) -> Batch {
-        let chosen: Vec<Vec<u32>> = if size == 1 {
-            let mut sorted: Vec<&Vec<u32>> = texts.iter().map(|text| &text.tokens).collect();
-            sorted.sort_by_key(|tokens| tokens.len());
-            sorted.get(sorted.len() / 2).map(|&tokens| tokens.clone()).into_iter().collect()
+    fn new(texts: &[Prompt], size: usize, lengths: &mut Lengths) -> Batch {
+        let chosen: Vec<&Prompt> = if size == 1 {
+            let mut sorted: Vec<&Prompt> = texts.iter().collect();
+            sorted.sort_by_key(|text| text.tokens.len());
+            sorted.get(sorted.len() / 2).into_iter().copied().collect()
         } else {
-            texts.iter().map(|text| text.tokens.clone()).cycle().take(size).collect()
+            texts.iter().cycle().take(size).collect()
         };
         let name = if size == 1 { "1 text".to_owned() } else { format!("{size} texts") };
-        Batch { name, texts: chosen }
+        let (mut tokens, mut types) = (Vec::new(), Vec::new());
+        for text in chosen {
+            let places = lengths.places(text.tokens.len());
+            tokens.push(places.iter().map(|&place| text.tokens[place]).collect());
+            let kind = |&place: &usize| text.types.get(place).copied().unwrap_or(0);
+            types.push(places.iter().map(kind).collect::<Vec<u32>>());
+        }
+        if types.iter().flatten().all(|&kind| kind == 0) {
+            types.clear();
+        }
+        Batch { name, texts: tokens, types }
     }
 
     fn tokens(&self) -> usize {
@@ -212,7 +299,7 @@ impl Describe for Encode {
     }
 
     fn of_reference(&self) -> protocol::Work {
-        let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: Vec::new() };
+        let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: batch.types.clone() };
         let cases = self.batches.iter().map(case).collect();
         protocol::Work::Encode(EncodeWork { cases, task: self.task })
     }
@@ -249,5 +336,32 @@ impl Describe for Encode {
 
     fn proof(&self) -> Proof {
         Proof::NotSent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_or_repeated_between_its_ends() {
+        let places = |asked, tokens| Lengths::new(asked, 1).places(tokens);
+        assert_eq!(places(LengthsAsked::Real, 4), [0, 1, 2, 3]);
+        assert_eq!(places(LengthsAsked::Fixed(3), 5), [0, 1, 4]);
+        assert_eq!(places(LengthsAsked::Fixed(7), 4), [0, 1, 2, 1, 2, 1, 3]);
+        assert_eq!(places(LengthsAsked::Fixed(3), 1), [0, 0, 0]);
+        assert_eq!(places(LengthsAsked::Fixed(4), 2), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn drawn_lengths_are_in_the_range_and_the_same_for_a_seed() {
+        let drawn = |seed| {
+            let mut lengths = Lengths::new(LengthsAsked::Uniform { from: 3, to: 9 }, seed);
+            (0..200).map(|_| lengths.places(5).len()).collect::<Vec<_>>()
+        };
+        let lengths = drawn(1);
+        assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&3), Some(&9)));
+        assert_eq!(lengths, drawn(1));
+        assert_ne!(lengths, drawn(2));
     }
 }

@@ -206,7 +206,7 @@ pub(crate) fn resolve(
         return Ok(Work::Echo(Echo::new(&request.echo, seed)));
     }
     if config.encoder.is_some() {
-        return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled))?));
+        return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled), seed)?));
     }
     let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
     Ok(match denoise::resolve(request, config, &prompted, seed)? {

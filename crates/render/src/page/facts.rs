@@ -16,7 +16,7 @@ pub(super) fn prompts(report: &Report) -> Markup {
     let noun = report.plan.work.case_noun();
     let prompts = report.plan.work.prompted().map(|work| &work.prompts);
     let mut texts = Table::new([Column::left("Prompt"), Column::right("Tokens"), Column::left("Text")]);
-    for Prompt { name, text, chat, tokens } in prompts.into_iter().flatten() {
+    for Prompt { name, text, chat, tokens, .. } in prompts.into_iter().flatten() {
         let text = chat.as_deref().or(text.as_deref()).unwrap_or_default();
         let short: String = text.chars().take(300).collect();
         let more = if short.len() < text.len() { "…" } else { "" };

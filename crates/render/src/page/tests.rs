@@ -52,8 +52,13 @@ fn evil() -> Report {
     (report.environment.host, report.environment.cpu) = (evil(), evil());
     report.environment.command = vec!["photofinish".into(), "--prompt".into(), evil()];
     (report.plan.model, report.model.name, report.plan.analysis) = (evil(), evil(), evil());
-    ::facts::testing::prompted(&mut report.plan).prompts =
-        vec![Prompt { name: evil(), text: Some(evil()), chat: Some(evil()), tokens: vec![1] }];
+    ::facts::testing::prompted(&mut report.plan).prompts = vec![Prompt {
+        name: evil(),
+        text: Some(evil()),
+        chat: Some(evil()),
+        tokens: vec![1],
+        types: Vec::new(),
+    }];
     report.rows[0].framework = evil();
     report.rows[2].reasons = vec![evil()];
     report.warnings = vec![evil()];

@@ -21,6 +21,7 @@ fn metrics(report: &StudyReport) -> Vec<Metric> {
         StudyView::Sweep(SweepKind::Forward) => Metric::PrefillThroughput,
         StudyView::Sweep(SweepKind::Memory) => Metric::PeakMemory,
         StudyView::Sweep(SweepKind::Denoise) => return vec![Metric::StepTime, Metric::PeakMemory],
+        StudyView::Sweep(SweepKind::Embed) => return vec![Metric::EncodedTokens, Metric::PeakMemory],
         _ => Metric::Throughput,
     };
     let mut metrics = METRICS.to_vec();

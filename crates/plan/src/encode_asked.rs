@@ -1,0 +1,100 @@
+//! What is asked of an encoder beside the texts: the task, and the lengths of the texts.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Settings for encoders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EncodeAsked {
+    /// The task; `None` is the one that the model's files are for.
+    pub task: Option<TaskAsked>,
+    pub lengths: LengthsAsked,
+}
+
+impl EncodeAsked {
+    pub fn is_default(&self) -> bool {
+        *self == EncodeAsked::default()
+    }
+}
+
+/// What texts become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskAsked {
+    /// Vectors
+    Embed,
+    /// Scores of texts, such as pairs of a question and an answer
+    Rerank,
+    /// Scores of the tokens of texts
+    Classify,
+}
+
+impl TaskAsked {
+    pub const ALL: [TaskAsked; 3] = [TaskAsked::Embed, TaskAsked::Rerank, TaskAsked::Classify];
+
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskAsked::Embed => "embed",
+            TaskAsked::Rerank => "rerank",
+            TaskAsked::Classify => "classify",
+        }
+    }
+}
+
+/// Lengths of texts in tokens, special tokens included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LengthsAsked {
+    /// Those that the texts have.
+    #[default]
+    Real,
+    /// All alike: longer texts are cut, shorter ones repeated.
+    Fixed(u32),
+    /// Drawn for each text, any length in the range as likely as another.
+    Uniform { from: u32, to: u32 },
+}
+
+impl FromStr for LengthsAsked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LengthsAsked, String> {
+        let wanted =
+            || format!("{text:?} is none of real, fixed:N and uniform:A-B, with lengths from 1 token");
+        let length = |text: &str| text.parse::<u32>().ok().filter(|&length| length > 0).ok_or_else(wanted);
+        match text.split_once(':') {
+            None if text == "real" => Ok(LengthsAsked::Real),
+            Some(("fixed", tokens)) => length(tokens).map(LengthsAsked::Fixed),
+            Some(("uniform", range)) => {
+                let (from, to) = range.split_once('-').ok_or_else(wanted)?;
+                let (from, to) = (length(from)?, length(to)?);
+                if from > to {
+                    return Err(format!(
+                        "{text:?} goes from {from} down to {to}: name the shorter length first"
+                    ));
+                }
+                Ok(LengthsAsked::Uniform { from, to })
+            }
+            _ => Err(wanted()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_read_as_typed() {
+        let read = |text: &str| text.parse::<LengthsAsked>();
+        assert_eq!(read("real"), Ok(LengthsAsked::Real));
+        assert_eq!(read("fixed:128"), Ok(LengthsAsked::Fixed(128)));
+        assert_eq!(read("uniform:16-512"), Ok(LengthsAsked::Uniform { from: 16, to: 512 }));
+        assert!(read("uniform:9-3").unwrap_err().contains("from 9 down to 3"));
+        for wrong in ["fixed", "fixed:0", "fixed:x", "uniform:3", "normal:1-2", ""] {
+            assert!(read(wrong).unwrap_err().contains("none of real, fixed:N and uniform:A-B"), "{wrong}");
+        }
+    }
+}
