@@ -1,24 +1,26 @@
-//! Grouped-query attention over the cache, causal or both ways, in two ways: a share of the context for each thread in
-//! decode ([`shares`]), and products of whole matrices for prefill.
+//! Grouped-query attention, causal or both ways. Over the cache there are two: a share of the context for each thread in
+//! decode ([`shares`]), and products of whole matrices for prefill. Texts that are encoded need no cache ([`texts`]).
 //!
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
 
 mod grouped;
+pub(crate) mod relative;
 mod shares;
+pub(crate) mod texts;
 
 use std::ops::Range;
 
 use bundle::{LayerAttention, ModelConfig};
-use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor};
 use engine::EngineError;
 
 use crate::head_norms::HeadNorms;
-use crate::math::{cap, rotate_half, softmax};
+use crate::math::{cap, softmax};
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
-use crate::weight::with_f32;
+use crate::weight::{change_f32, with_f32};
 
 /// From this many new positions a sequence on, products of matrices beat attending in shares.
 const BLOCK_POSITIONS: usize = 24;
@@ -35,7 +37,6 @@ pub(crate) struct Attention {
     scale: f32,
     /// Scores are bound by this, softly.
     cap: Option<f32>,
-    causal: bool,
     layer: LayerAttention,
 }
 
@@ -64,7 +65,6 @@ impl Attention {
             norms: HeadNorms::read(reader, config, index)?,
             scale: form.attention_scale.map_or(usual, |scale| scale as f32),
             cap: form.attention_cap.map(|bound| bound as f32),
-            causal: config.causal,
             layer: config.layer_attention(index),
         })
     }
@@ -76,8 +76,10 @@ impl Attention {
         let Sequences { batch, filled, caches, rotary, shares, .. } = sequences;
         let cache = &caches[layer];
         let mut attended = vec![0.0; rows * self.heads * self.head_dim];
-        let normed = self.norms.as_ref().map(|norms| norms.over_all_heads(qkv)).transpose()?.flatten();
-        with_f32(normed.as_ref().unwrap_or(qkv), |qkv| {
+        if let Some(norms) = &self.norms {
+            norms.over_all_heads(qkv)?;
+        }
+        with_f32(qkv, |qkv| {
             let rotary = self.layer.rotation.map(|rotation| &rotary[rotation]);
             let (batch, filled) = (*batch, *filled);
             let step = Step { qkv, batch, positions: rows / batch, filled, rotary };
@@ -137,17 +139,13 @@ impl Attention {
 
     fn rotate(&self, step: &Step<'_>, position: usize, head: &mut [f32]) {
         if let Some(rotary) = step.rotary {
-            let (cos, sin) = rotary.at(step.filled + position);
-            rotate_half(&mut head[..2 * cos.len()], cos, sin);
+            rotary.rotate(step.filled + position, head);
         }
     }
 
     /// The keys that the query at `position` of a step sees.
     fn seen(&self, step: &Step<'_>, position: usize) -> Range<usize> {
-        match self.causal {
-            true => self.layer.first_key(step.filled + position)..step.filled + position + 1,
-            false => 0..step.positions,
-        }
+        self.layer.keys(step.filled + position, step.filled + step.positions)
     }
 
     /// Two products a block of queries. The query heads that share a key/value head are stacked into one
@@ -176,10 +174,10 @@ impl Attention {
                     let own = self.seen(step, start + query);
                     own.start - seen.start..own.end - seen.start
                 };
-                scores.inplace_op1(&VisibleSoftmax {
-                    seen: (0..count).map(seen_by).collect(),
-                    keys: seen.len(),
-                    cap: self.cap,
+                softmax_of_seen(&scores, &(0..count).map(seen_by).collect::<Vec<_>>(), |_, scores| {
+                    if let Some(bound) = self.cap {
+                        cap(scores, bound);
+                    }
                 })?;
                 let product = scores.matmul(&cached(&cache.values)?)?;
                 let block = &mut attended[first_row * heads * d..][..count * heads * d];
@@ -195,34 +193,23 @@ impl Attention {
     }
 }
 
-/// Softmax over the keys that each query may see. Rows are scores of successive positions, over and over.
-struct VisibleSoftmax {
-    /// By query.
-    seen: Vec<Range<usize>>,
-    keys: usize,
-    /// Scores are bound by this, softly.
-    cap: Option<f32>,
-}
-
-impl InplaceOp1 for VisibleSoftmax {
-    fn name(&self) -> &'static str {
-        "visible-softmax"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        let CpuStorage::F32(scores) = storage else { bail!("scores are not f32") };
-        let Some((start, end)) = layout.contiguous_offsets() else { bail!("scores are not contiguous") };
-        for_each_chunk(&mut scores[start..end], self.keys, |row, scores| {
-            let seen = &self.seen[row % self.seen.len()];
+/// Softmax of scores, `[heads, queries, keys]`, over the keys that each query sees, in their place. `finish` gets the row and
+/// those scores of it first.
+fn softmax_of_seen(
+    scores: &Tensor,
+    seen: &[Range<usize>],
+    finish: impl Fn(usize, &mut [f32]) + Send + Sync,
+) -> Result<()> {
+    let (_, _, keys) = scores.dims3()?;
+    change_f32(scores, |scores| {
+        for_each_chunk(scores, keys, |row, scores| {
+            let seen = &seen[row % seen.len()];
             let (before, rest) = scores.split_at_mut(seen.start);
             let (seen, behind) = rest.split_at_mut(seen.len());
-            if let Some(bound) = self.cap {
-                cap(seen, bound);
-            }
+            finish(row, seen);
             softmax(seen);
             before.fill(0.0);
             behind.fill(0.0);
         });
-        Ok(())
-    }
+    })
 }

@@ -1,13 +1,13 @@
 //! The norms of queries and keys before they are rotated.
 
 use bundle::ModelConfig;
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 use engine::EngineError;
 
 use crate::math::rms_norm;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
-use crate::weight::with_f32;
+use crate::weight::change_f32;
 
 /// RMSNorms over each head of queries and of keys, or over all heads together.
 #[derive(Debug)]
@@ -42,19 +42,19 @@ impl HeadNorms {
         }))
     }
 
-    /// `[rows, queries, keys and values]` with queries and keys normed, where that goes over all heads.
-    pub(crate) fn over_all_heads(&self, qkv: &Tensor) -> Result<Option<Tensor>> {
+    /// Queries and keys of `[rows, queries, keys and values]` in their place, where that goes over all heads.
+    pub(crate) fn over_all_heads(&self, qkv: &Tensor) -> Result<()> {
         if !self.over_all {
-            return Ok(None);
+            return Ok(());
         }
-        let (rows, width) = qkv.dims2()?;
-        let mut normed = with_f32(qkv, <[f32]>::to_vec)?;
-        for_each_chunk(&mut normed, width, |_, row| {
-            let (query, rest) = row.split_at_mut(self.query.len());
-            rms_norm(query, &self.query, self.epsilon);
-            rms_norm(&mut rest[..self.key.len()], &self.key, self.epsilon);
-        });
-        Tensor::from_vec(normed, (rows, width), &Device::Cpu).map(Some)
+        let (_, width) = qkv.dims2()?;
+        change_f32(qkv, |qkv| {
+            for_each_chunk(qkv, width, |_, row| {
+                let (query, rest) = row.split_at_mut(self.query.len());
+                rms_norm(query, &self.query, self.epsilon);
+                rms_norm(&mut rest[..self.key.len()], &self.key, self.epsilon);
+            });
+        })
     }
 
     /// One head, where each is normed alone.

@@ -1,29 +1,29 @@
 //! Products of activations with a weight, by whichever of candle's kernels is the faster.
 
 use bundle::LinearNames;
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 use engine::EngineError;
 
-use crate::error::framework;
+use crate::math::add;
+use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
-use crate::weight::{Kernel, Weight, with_f32};
+use crate::weight::{Kernel, Weight, change_f32, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
 pub(crate) struct Linear {
     weight: Weight,
-    bias: Option<Tensor>,
+    bias: Option<Vec<f32>>,
 }
 
 impl Linear {
     /// Reads the weights and biases with these names, stacked.
     pub(crate) fn read(reader: &Reader<'_>, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
-        Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?).map_err(framework)
+        Ok(Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?))
     }
 
-    pub(crate) fn new(weight: Weight, bias: Option<Vec<f32>>) -> Result<Linear> {
-        let bias = bias.map(|bias| Tensor::new(bias, &Device::Cpu)).transpose()?;
-        Ok(Linear { weight, bias })
+    pub(crate) fn new(weight: Weight, bias: Option<Vec<f32>>) -> Linear {
+        Linear { weight, bias }
     }
 
     pub(crate) fn weight(&self) -> &Weight {
@@ -38,10 +38,11 @@ impl Linear {
             Kernel::WeightFirst => self.weight.widened()?.matmul(&x.t()?)?.t()?.contiguous()?,
             Kernel::RowsFirst => x.matmul(&self.weight.widened()?.t()?)?,
         };
-        match &self.bias {
-            Some(bias) => y.broadcast_add(bias),
-            None => Ok(y),
+        if let Some(bias) = &self.bias {
+            // In its place and by all threads: `broadcast_add` makes a second result on one.
+            change_f32(&y, |y| for_each_chunk(y, bias.len(), |_, row| add(row, bias)))?;
         }
+        Ok(y)
     }
 
     /// As [`Linear::forward`], into memory of the caller's and in pieces of `rows` at most, for results that
@@ -67,7 +68,7 @@ impl Linear {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::DType;
+    use candle_core::{DType, Device};
 
     use super::*;
 
@@ -83,7 +84,7 @@ mod tests {
             let weight = numbers(19, 40);
             let bias: Vec<f32> = (0..19).map(|i| i as f32).collect();
             let held = Weight::Plain(weight.to_dtype(dtype).unwrap());
-            let linear = Linear::new(held, Some(bias.clone())).unwrap();
+            let linear = Linear::new(held, Some(bias.clone()));
             let taken = |rows| linear.weight.kernel(rows);
             assert_eq!([3, 16, 40].map(taken), [Kernel::RowByRow, Kernel::WeightFirst, Kernel::RowsFirst]);
             for rows in [1, 3, 16, 40] {

@@ -1,6 +1,7 @@
 //! Elementwise functions and reductions, written so that the compiler vectorises them. candle's own
 //! call the scalar `expf` for every element, which takes a tenth of a prefill's time.
 
+use bundle::Activation;
 use candle_core::quantized::GgmlType;
 
 const LANES: usize = 16;
@@ -24,13 +25,13 @@ pub(crate) fn exp(x: f32) -> f32 {
 
 /// x · σ(x)
 #[inline(always)]
-pub(crate) fn silu(x: f32) -> f32 {
+fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
 /// GELU by its tanh approximation; 0.5 · (1 + tanh u) is σ(2u).
 #[inline(always)]
-pub(crate) fn gelu_tanh(x: f32) -> f32 {
+fn gelu_tanh(x: f32) -> f32 {
     const SQRT_2_OVER_PI: f32 = 0.797_884_6;
     let u = SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x);
     x / (1.0 + exp(-2.0 * u))
@@ -39,7 +40,7 @@ pub(crate) fn gelu_tanh(x: f32) -> f32 {
 /// GELU by the error function, to within 2e-7: 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical Functions*. candle's
 /// own `erf` is scalar, and took a third of the time of MiniLM on a batch of texts.
 #[inline(always)]
-pub(crate) fn gelu_erf(x: f32) -> f32 {
+fn gelu_erf(x: f32) -> f32 {
     const P: f32 = 0.327_591_1;
     let u = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
     let t = 1.0 / (1.0 + P * u);
@@ -50,6 +51,22 @@ pub(crate) fn gelu_erf(x: f32) -> f32 {
     // 1 − erf(|x| / √2)
     let rest = p * t * exp(-u * u);
     0.5 * (x + x.abs() * (1.0 - rest))
+}
+
+/// 1 − 2 / (1 + e^2x)
+#[inline(always)]
+pub(crate) fn tanh(x: f32) -> f32 {
+    1.0 - 2.0 / (1.0 + exp(2.0 * x))
+}
+
+/// Each loop is of its own, so that the compiler vectorises it.
+pub(crate) fn activate(x: &mut [f32], activation: Activation) {
+    match activation {
+        Activation::Silu => x.iter_mut().for_each(|x| *x = silu(*x)),
+        Activation::GeluTanh => x.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
+        Activation::GeluErf => x.iter_mut().for_each(|x| *x = gelu_erf(*x)),
+        Activation::Relu => x.iter_mut().for_each(|x| *x = x.max(0.0)),
+    }
 }
 
 /// Scalar product, by candle's kernel. At 64 elements it takes 4.4 ns; loops of our own took 4.2 to 14, by how
@@ -67,10 +84,10 @@ pub(crate) fn add_times(x: &mut [f32], y: &[f32], factor: f32) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y * factor);
 }
 
-/// bound · tanh(x / bound), in place; tanh u is 1 − 2 / (1 + e^2u).
+/// bound · tanh(x / bound), in place.
 pub(crate) fn cap(x: &mut [f32], bound: f32) {
-    let double = 2.0 / bound;
-    x.iter_mut().for_each(|x| *x = bound * (1.0 - 2.0 / (1.0 + exp(*x * double))));
+    let share = bound.recip();
+    x.iter_mut().for_each(|x| *x = bound * tanh(*x * share));
 }
 
 fn sum(x: &[f32]) -> f32 {

@@ -5,10 +5,10 @@ use candle_core::{Device, Result, Tensor};
 use engine::EngineError;
 
 use crate::linear::Linear;
-use crate::math::{gelu_erf, gelu_tanh, silu};
+use crate::math::activate;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
-use crate::weight::with_f32;
+use crate::weight::{change_f32, with_f32};
 
 /// down(act(gate(x)) · up(x)), or down(act(up(x))) without a gate.
 #[derive(Debug)]
@@ -41,33 +41,27 @@ impl Mlp {
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let gate_up = self.gate_up.forward(x)?;
-        let activated = match self.activation {
-            Activation::Silu => self.activate(&gate_up, silu),
-            Activation::GeluTanh => self.activate(&gate_up, gelu_tanh),
-            Activation::GeluErf => self.activate(&gate_up, gelu_erf),
-            Activation::Relu => self.activate(&gate_up, |x| x.max(0.0)),
-        }?;
-        self.down.forward(&activated)
+        if self.gated {
+            return self.down.forward(&self.gate(&gate_up)?);
+        }
+        let width = self.intermediate;
+        change_f32(&gate_up, |x| for_each_chunk(x, width, |_, row| activate(row, self.activation)))?;
+        self.down.forward(&gate_up)
     }
 
-    /// Generic over the function, so that each is inlined into a vectorised loop of its own.
-    fn activate(&self, gate_up: &Tensor, function: impl Fn(f32) -> f32 + Send + Sync) -> Result<Tensor> {
+    /// act(gate) · up
+    fn gate(&self, gate_up: &Tensor) -> Result<Tensor> {
         let width = self.intermediate;
         let rows = gate_up.dim(0)?;
-        let mut activated = vec![0.0; rows * width];
+        let mut gated = vec![0.0; rows * width];
         with_f32(gate_up, |gate_up| {
-            for_each_chunk(&mut activated, width, |row, out| {
-                if self.gated {
-                    let (gate, up) = gate_up[row * 2 * width..][..2 * width].split_at(width);
-                    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-                        *out = function(*gate) * up;
-                    }
-                } else {
-                    let x = &gate_up[row * width..][..width];
-                    out.iter_mut().zip(x).for_each(|(out, x)| *out = function(*x));
-                }
+            for_each_chunk(&mut gated, width, |row, out| {
+                let (gate, up) = gate_up[row * 2 * width..][..2 * width].split_at(width);
+                out.copy_from_slice(gate);
+                activate(out, self.activation);
+                out.iter_mut().zip(up).for_each(|(out, up)| *out *= up);
             });
         })?;
-        Tensor::from_vec(activated, (rows, width), &Device::Cpu)
+        Tensor::from_vec(gated, (rows, width), &Device::Cpu)
     }
 }

@@ -5,12 +5,10 @@ use candle_core::Result;
 use engine::{EngineError, Want};
 use rayon::prelude::*;
 
-use crate::attention::Attention;
-use crate::block::Place;
-use crate::error::framework;
+use crate::embedding::Embedding;
+use crate::layer::Layer;
 use crate::linear::Linear;
-use crate::math::{add, cap};
-use crate::mlp::Mlp;
+use crate::math::cap;
 use crate::norm::Norm;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
@@ -20,32 +18,15 @@ use crate::weight::{Weight, with_f32};
 /// Rows whose logits are computed together where those of every position are wanted.
 const HEAD_ROWS: usize = 128;
 
-/// Rows that go through a feed-forward block together: enough for the products to run at full speed, few
-/// enough for what is between them to stay in cache and be allocated from memory already mapped.
-pub(crate) const MLP_ROWS: usize = 256;
-
 #[derive(Debug)]
 pub(crate) struct Model {
     config: ModelConfig,
     /// The precision of the file that was read.
     precision: Precision,
-    /// `[vocabulary, hidden]`
-    embedding: Weight,
-    /// `[positions, hidden]`, of a model with learned positions.
-    positions: Option<Weight>,
+    embedding: Embedding,
     layers: Vec<Layer>,
     final_norm: Norm,
     head: Linear,
-}
-
-#[derive(Debug)]
-struct Layer {
-    attention_place: Place,
-    qkv: Linear,
-    attention: Attention,
-    output: Linear,
-    mlp_place: Place,
-    mlp: Mlp,
 }
 
 /// What the linear layers compute with, observed from what they hold.
@@ -84,15 +65,16 @@ impl Model {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let reader = Reader::new(&weights, dequantise);
-        let embedding = reader.matrix(&config.embedding())?;
-        let head =
-            if config.tied_embeddings { embedding.clone() } else { reader.matrix(&config.lm_head())? };
+        let embedding = Embedding::read(&reader, &config)?;
+        let head = match config.tied_embeddings {
+            true => embedding.tokens().clone(),
+            false => reader.matrix(&config.lm_head())?,
+        };
         let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         Ok(Model {
-            positions: config.position_embedding().map(|name| reader.matrix(&name)).transpose()?,
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm())?,
-            head: Linear::new(head, None).map_err(framework)?,
+            head: Linear::new(head, None),
             precision: weights.precision(),
             embedding,
             config,
@@ -110,10 +92,7 @@ impl Model {
 
     /// How the weights of the linear layers are held.
     pub(crate) fn held(&self) -> Held {
-        let layers = self.layers.iter().flat_map(|layer| {
-            let [gate_up, down] = layer.mlp.linears();
-            [&layer.qkv, &layer.output, gate_up, down]
-        });
+        let layers = self.layers.iter().flat_map(Layer::linears);
         let weights: Vec<&Weight> = [&self.head].into_iter().chain(layers).map(Linear::weight).collect();
         Held::new(&weights)
     }
@@ -129,15 +108,17 @@ impl Model {
         mut hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()> {
         let positions = tokens.len() / sequences.batch;
-        let mut x = self.embed(tokens, positions, sequences.filled)?;
+        let filled = sequences.filled;
+        let places = (0..sequences.batch).flat_map(|_| filled..filled + positions);
+        let mut x = self.embedding.forward(tokens, places, &[])?;
         if let Some(hidden) = hidden.as_deref_mut() {
             hidden.clear();
-            hidden.push(x.clone());
+            hidden.push(with_f32(&x, <[f32]>::to_vec)?);
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            layer.forward(&mut x, sequences, index)?;
+            layer.forward(&x, |attention, qkv| attention.forward(qkv, sequences, index))?;
             if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
-                hidden.push(x.clone());
+                hidden.push(with_f32(&x, <[f32]>::to_vec)?);
             }
         }
         if let Some(hidden) = hidden {
@@ -145,11 +126,8 @@ impl Model {
         }
         if want == Want::Last {
             let width = self.config.hidden_size;
-            x = x
-                .chunks_exact(positions * width)
-                .flat_map(|rows| &rows[rows.len() - width..])
-                .copied()
-                .collect();
+            let last = x.reshape((sequences.batch, positions, width))?.narrow(1, positions - 1, 1)?;
+            x = last.contiguous()?.reshape((sequences.batch, width))?;
         }
         let normed = self.final_norm.forward(&x)?;
         logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
@@ -172,53 +150,5 @@ impl Model {
                 cap(logits, bound as f32);
             }
         });
-    }
-
-    fn embed(&self, tokens: &[u32], positions: usize, filled: usize) -> Result<Vec<f32>> {
-        let width = self.config.hidden_size;
-        let mut x = vec![0.0; tokens.len() * width];
-        let mut learned = vec![0.0; width];
-        for (index, (out, &token)) in x.chunks_exact_mut(width).zip(tokens).enumerate() {
-            self.embedding.copy_row(token as usize, out)?;
-            if let Some(multiplier) = self.config.form.embedding_multiplier {
-                out.iter_mut().for_each(|x| *x *= multiplier as f32);
-            }
-            if let Some(table) = &self.positions {
-                table.copy_row(filled + index % positions, &mut learned)?;
-                add(out, &learned);
-            }
-        }
-        Ok(x)
-    }
-}
-
-impl Layer {
-    fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        index: usize,
-    ) -> std::result::Result<Layer, EngineError> {
-        let names = config.layer(index);
-        let place = |norms| Place::read(reader, config, norms);
-        Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
-            qkv: Linear::read(reader, &names.qkv)?,
-            attention: Attention::read(reader, config, index)?,
-            output: Linear::read(reader, &names.output)?,
-            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
-            mlp: Mlp::read(reader, config, &names)?,
-        })
-    }
-
-    /// Adds both blocks to the residual stream `x`, `[rows, hidden]`.
-    fn forward(&self, x: &mut [f32], sequences: &mut Sequences, index: usize) -> Result<()> {
-        let (_, width) = self.qkv.weight().dims()?;
-        let qkv = self.qkv.forward(&self.attention_place.enter(x, width)?)?;
-        let attended = self.attention.forward(&qkv, sequences, index)?;
-        self.attention_place.leave(x, &self.output.forward(&attended)?)?;
-        for x in x.chunks_mut(MLP_ROWS * width) {
-            self.mlp_place.leave(x, &self.mlp.forward(&self.mlp_place.enter(x, width)?)?)?;
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,4 @@
-//! The norms between the blocks. Not candle-nn's, which take a tensor: the residual stream is a plain buffer,
-//! added to in place.
+//! The norms between the blocks. Not candle-nn's, which give a new tensor: the residual stream is changed in its place.
 
 use bundle::{ModelConfig, NormNames};
 use candle_core::{Device, Result, Tensor};
@@ -8,8 +7,9 @@ use engine::EngineError;
 use crate::math::{layer_norm, rms_norm};
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
+use crate::weight::{change_f32, with_f32};
 
-/// RMSNorm, or LayerNorm where there is a bias.
+/// RMSNorm, or LayerNorm where there is a bias; of a LayerNorm without one it is zeros.
 #[derive(Debug)]
 pub(crate) struct Norm {
     weight: Vec<f32>,
@@ -27,11 +27,11 @@ impl Norm {
         if config.rms_norm && config.form.norm_offset != 0.0 {
             weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
         }
-        Ok(Norm {
-            weight,
-            bias: names.bias.as_deref().map(|name| reader.vector(name)).transpose()?,
-            epsilon: config.norm_epsilon as f32,
-        })
+        let bias = match &names.bias {
+            Some(name) => Some(reader.vector(name)?),
+            None => (!config.rms_norm).then(|| vec![0.0; weight.len()]),
+        };
+        Ok(Norm { weight, bias, epsilon: config.norm_epsilon as f32 })
     }
 
     /// If the model has one there.
@@ -44,14 +44,21 @@ impl Norm {
     }
 
     /// Norms each row of `[rows, hidden]`.
-    pub(crate) fn forward(&self, x: &[f32]) -> Result<Tensor> {
-        let width = self.weight.len();
-        let mut normed = vec![0.0; x.len()];
-        for_each_chunk(&mut normed, width, |row, out| {
-            out.copy_from_slice(&x[row * width..][..width]);
-            self.norm_row(out);
-        });
-        Tensor::from_vec(normed, (x.len() / width, width), &Device::Cpu)
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let mut normed = vec![0.0; rows * width];
+        with_f32(x, |x| {
+            for_each_chunk(&mut normed, width, |row, out| {
+                out.copy_from_slice(&x[row * width..][..width]);
+                self.norm_row(out);
+            });
+        })?;
+        Tensor::from_vec(normed, (rows, width), &Device::Cpu)
+    }
+
+    /// The same in its place.
+    pub(crate) fn change(&self, x: &Tensor) -> Result<()> {
+        change_f32(x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))
     }
 
     /// Norms one row in its place.

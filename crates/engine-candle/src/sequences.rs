@@ -3,6 +3,7 @@
 use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
 
+use crate::math::rotate_half;
 use crate::parallel::decode_threads;
 use crate::share::Share;
 
@@ -28,7 +29,7 @@ pub(crate) struct Cache {
     pub(crate) values: Tensor,
 }
 
-/// Cosines and sines, each `[capacity, rotated dimensions / 2]`.
+/// Cosines and sines, each `[positions, rotated dimensions / 2]`.
 #[derive(Debug)]
 pub(crate) struct RotaryTable {
     cos: Vec<f32>,
@@ -44,15 +45,12 @@ impl Sequences {
         capacity: usize,
         dtype: DType,
     ) -> Result<Sequences> {
-        let half = config.rotary_dim() / 2;
-        let tables = rotary::tables(config, capacity).into_iter();
-        let rotary = tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect();
         Ok(Sequences {
             batch,
             capacity,
             filled: 0,
             caches: Cache::of_layers(config, batch, capacity, dtype, &Device::Cpu)?,
-            rotary,
+            rotary: RotaryTable::of_rotations(config, capacity),
             shares: vec![Share::new(config, capacity); decode_threads()],
         })
     }
@@ -89,9 +87,16 @@ impl Cache {
 }
 
 impl RotaryTable {
-    /// Cosines and sines of one position.
-    pub(crate) fn at(&self, position: usize) -> (&[f32], &[f32]) {
+    /// One for each of the model's rotations, of so many positions.
+    pub(crate) fn of_rotations(config: &ModelConfig, positions: usize) -> Vec<RotaryTable> {
+        let half = config.rotary_dim() / 2;
+        let tables = rotary::tables(config, positions).into_iter();
+        tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect()
+    }
+
+    /// Rotates a query or key of one head, at this position.
+    pub(crate) fn rotate(&self, position: usize, head: &mut [f32]) {
         let range = position * self.half..(position + 1) * self.half;
-        (&self.cos[range.clone()], &self.sin[range])
+        rotate_half(&mut head[..2 * self.half], &self.cos[range.clone()], &self.sin[range]);
     }
 }

@@ -1,0 +1,149 @@
+//! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention alone
+//! goes text by text.
+
+mod head;
+mod pool;
+
+use bundle::{Bundle, ModelConfig, Precision, Scored};
+use candle_core::{Device, Result, Tensor};
+use engine::{Encode, EncodeTask, EngineError, InEffect, Texts};
+use rayon::prelude::*;
+
+use crate::attention::relative::Relative;
+use crate::attention::texts::TextRows;
+use crate::cpu;
+use crate::embedding::Embedding;
+use crate::error::framework;
+use crate::layer::Layer;
+use crate::linear::Linear;
+use crate::model::Held;
+use crate::norm::Norm;
+use crate::reader::Reader;
+use crate::sequences::RotaryTable;
+use crate::weight::{Weight, with_f32};
+use head::Head;
+use pool::{normalise, pool};
+
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    config: ModelConfig,
+    /// The precision of the file that was read.
+    precision: Precision,
+    embedding: Embedding,
+    relative: Option<Relative>,
+    layers: Vec<Layer>,
+    final_norm: Option<Norm>,
+    head: Option<Head>,
+    /// One for each of the model's rotations, of the positions of the longest text so far.
+    rotary: Vec<RotaryTable>,
+    rotated: usize,
+    numbers: Vec<f32>,
+    computed: usize,
+}
+
+impl Encoder {
+    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so.
+    pub(crate) fn read(
+        bundle: &Bundle,
+        precision: Precision,
+        dequantise: bool,
+    ) -> std::result::Result<Encoder, EngineError> {
+        let weights = bundle.weights(precision)?;
+        let config = bundle.config().clone();
+        let reader = Reader::new(&weights, dequantise);
+        let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
+        let has_norm = config.encoder.as_ref().is_some_and(|encoder| encoder.final_norm);
+        let final_norm = has_norm.then(|| config.final_norm());
+        Ok(Encoder {
+            embedding: Embedding::read(&reader, &config)?,
+            relative: Relative::read(&reader, &config)?,
+            layers: layers.collect::<std::result::Result<_, _>>()?,
+            final_norm: Norm::read_optional(&reader, &config, final_norm.as_ref())?,
+            head: Head::read(&reader, &config)?,
+            precision: weights.precision(),
+            config,
+            rotary: Vec::new(),
+            rotated: 0,
+            numbers: Vec::new(),
+            computed: 0,
+        })
+    }
+
+    pub(crate) fn in_effect(&self) -> InEffect {
+        let linears = self.layers.iter().flat_map(Layer::linears);
+        let weights: Vec<&Weight> = linears.map(Linear::weight).collect();
+        let attention = "texts unpadded, attention by matmul, text by text";
+        cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, attention))
+    }
+
+    /// Computes what angles a text of so many tokens needs, where they are not there yet.
+    fn rotate_up_to(&mut self, longest: usize) {
+        if longest > self.rotated {
+            // Not for each text that is a little longer than the one before.
+            self.rotated = longest.next_power_of_two().min(self.config.max_positions);
+            self.rotary = RotaryTable::of_rotations(&self.config, self.rotated);
+        }
+    }
+
+    /// The vectors of all tokens: `[tokens, hidden]`.
+    fn forward(&self, texts: Texts<'_>) -> Result<Tensor> {
+        let lengths = texts.lengths;
+        let positions: Vec<usize> = lengths.iter().flat_map(|&length| 0..length).collect();
+        let x = self.embedding.forward(texts.tokens, positions.iter().copied(), texts.types)?;
+        let rows = TextRows {
+            lengths,
+            positions: &positions,
+            rotary: &self.rotary,
+            relative: self.relative.as_ref(),
+        };
+        for layer in &self.layers {
+            layer.forward(&x, |attention, qkv| attention.of_texts(qkv, &rows))?;
+        }
+        if let Some(norm) = &self.final_norm {
+            norm.change(&x)?;
+        }
+        Ok(x)
+    }
+
+    fn numbers(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Vec<f32>> {
+        let x = self.forward(texts)?;
+        let (lengths, width) = (texts.lengths, self.config.hidden_size);
+        let pooled = |pooling| with_f32(&x, |x| pool(x, width, lengths, pooling));
+        let head = match (task, &self.head) {
+            (EncodeTask::Embed { pooling, normalise: is_normalised }, _) => {
+                let mut vectors = pooled(pooling)?;
+                if is_normalised {
+                    normalise(&mut vectors, width);
+                }
+                return Ok(vectors);
+            }
+            (EncodeTask::Score, Some(head)) => head,
+            (EncodeTask::Score, None) => return Ok(Vec::new()),
+        };
+        let scores = match head.of {
+            Scored::Tokens => head.forward(&x)?,
+            Scored::Texts(pooling) => {
+                head.forward(&Tensor::from_vec(pooled(pooling)?, (lengths.len(), width), &Device::Cpu)?)?
+            }
+        };
+        with_f32(&scores, <[f32]>::to_vec)
+    }
+}
+
+impl Encode for Encoder {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> std::result::Result<&[f32], EngineError> {
+        texts.check(&self.config, task)?;
+        self.rotate_up_to(texts.lengths.iter().copied().max().unwrap_or(0));
+        self.numbers = self.numbers(texts, task).map_err(framework)?;
+        self.computed = texts.tokens.len();
+        Ok(&self.numbers)
+    }
+
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn positions(&self) -> usize {
+        self.computed
+    }
+}

@@ -1,0 +1,68 @@
+//! A layer: attention and the feed-forward block, each in its place.
+
+use bundle::ModelConfig;
+use candle_core::{Result, Tensor};
+use engine::EngineError;
+
+use crate::attention::Attention;
+use crate::block::Place;
+use crate::linear::Linear;
+use crate::mlp::Mlp;
+use crate::reader::Reader;
+
+/// Rows that go through a feed-forward block together: enough for the products to run at full speed, few
+/// enough for what is between them to stay in cache and be allocated from memory already mapped.
+const MLP_ROWS: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Layer {
+    attention_place: Place,
+    qkv: Linear,
+    attention: Attention,
+    output: Linear,
+    mlp_place: Place,
+    mlp: Mlp,
+}
+
+impl Layer {
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        config: &ModelConfig,
+        index: usize,
+    ) -> std::result::Result<Layer, EngineError> {
+        let names = config.layer(index);
+        let place = |norms| Place::read(reader, config, norms);
+        Ok(Layer {
+            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
+            qkv: Linear::read(reader, &names.qkv)?,
+            attention: Attention::read(reader, config, index)?,
+            output: Linear::read(reader, &names.output)?,
+            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
+            mlp: Mlp::read(reader, config, &names)?,
+        })
+    }
+
+    pub(crate) fn linears(&self) -> [&Linear; 4] {
+        let [gate_up, down] = self.mlp.linears();
+        [&self.qkv, &self.output, gate_up, down]
+    }
+
+    /// Both blocks, in the place of the residual stream `x`, `[rows, hidden]`. `attend` turns queries, keys and values
+    /// side by side into what attention gives.
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        attend: impl FnOnce(&Attention, &Tensor) -> Result<Tensor>,
+    ) -> Result<()> {
+        let qkv = self.qkv.forward(&self.attention_place.enter(x)?)?;
+        let attended = attend(&self.attention, &qkv)?;
+        drop(qkv);
+        self.attention_place.leave(x, self.output.forward(&attended)?)?;
+        let rows = x.dim(0)?;
+        for start in (0..rows).step_by(MLP_ROWS) {
+            let x = x.narrow(0, start, MLP_ROWS.min(rows - start))?;
+            self.mlp_place.leave(&x, self.mlp.forward(&self.mlp_place.enter(&x)?)?)?;
+        }
+        Ok(())
+    }
+}
