@@ -9,7 +9,8 @@ use crate::linear::Linear;
 use crate::norm::{Residual, RmsNorm, elementary_rms_norm, rms_weight};
 use crate::place::Place;
 use crate::reader::Reader;
-use crate::sequences::{Rotation, Step};
+use crate::rotation::Rotation;
+use crate::sequences::Step;
 
 pub(crate) struct Layer {
     attention_place: Place,

@@ -15,14 +15,17 @@ mod model;
 mod norm;
 mod place;
 mod profile;
+mod qkv;
 mod quantised;
 mod reader;
+mod rotation;
 mod runtime;
 mod script;
 mod scripted;
 mod sequences;
 mod shim;
 
+use bundle::ModelConfig;
 use engine::{
     Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
     KvCachePolicy, Precision, Profile, Runtime, Settings, Want, check_append, check_begin,
@@ -235,10 +238,15 @@ fn linear_kernel(layout: Layout) -> &'static str {
     }
 }
 
+/// The kernel of norms, for people, unless they are elementary.
+fn norm_kernel(config: &ModelConfig) -> &'static str {
+    if config.rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" }
+}
+
 fn kernels(model: &Model) -> Vec<String> {
     let linear = linear_kernel(model.layout());
     let kernels = if model.fused() {
-        let norm = if model.config().rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" };
+        let norm = norm_kernel(model.config());
         let attention = match model.config().form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
             None => "scaled_dot_product_attention",

@@ -60,7 +60,7 @@ pub(crate) struct Norm {
 enum NormKind {
     Layer {
         weight: Tensor,
-        bias: Tensor,
+        bias: Option<Tensor>,
     },
     /// The weight twice, for both halves of the residual's buffer.
     FusedRms {
@@ -78,16 +78,18 @@ impl Norm {
         names: &NormNames,
         rms_norm: RmsNorm,
     ) -> Result<Norm, EngineError> {
-        let weight = match &names.bias {
-            Some(_) => reader.vector(&names.weight)?,
-            None => rms_weight(reader, config, &names.weight)?,
-        };
-        let kind = match (&names.bias, rms_norm) {
-            (Some(bias), _) => NormKind::Layer { weight, bias: reader.vector(bias)? },
-            (None, RmsNorm::Elementary) => NormKind::ElementaryRms { weight },
-            (None, RmsNorm::Fused) => {
-                NormKind::FusedRms { weights: Tensor::f_cat(&[&weight, &weight], 0).map_err(framework)? }
+        let kind = if config.rms_norm {
+            let weight = rms_weight(reader, config, &names.weight)?;
+            match rms_norm {
+                RmsNorm::Elementary => NormKind::ElementaryRms { weight },
+                RmsNorm::Fused => {
+                    let weights = Tensor::f_cat(&[&weight, &weight], 0).map_err(framework)?;
+                    NormKind::FusedRms { weights }
+                }
             }
+        } else {
+            let bias = names.bias.as_ref().map(|bias| reader.vector(bias)).transpose()?;
+            NormKind::Layer { weight: reader.vector(&names.weight)?, bias }
         };
         Ok(Norm { kind, epsilon: config.norm_epsilon })
     }
@@ -103,23 +105,28 @@ impl Norm {
     /// That of a LayerNorm.
     pub(crate) fn bias(&self) -> Option<&Tensor> {
         match &self.kind {
-            NormKind::Layer { bias, .. } => Some(bias),
+            NormKind::Layer { bias, .. } => bias.as_ref(),
             NormKind::FusedRms { .. } | NormKind::ElementaryRms { .. } => None,
         }
     }
 
     pub(crate) fn forward(&self, x: &Residual) -> Result<Tensor, TchError> {
+        let NormKind::FusedRms { weights } = &self.kind else { return self.of(&x.stream) };
         let (_, hidden) = x.stream.size2()?;
+        let _ = x.stream.f_neg_out(&x.negative)?;
+        let both = x.both.f_layer_norm([2 * hidden], Some(weights), None, self.epsilon, false)?;
+        both.f_narrow(1, 0, hidden)
+    }
+
+    /// The same of what is no residual stream, `[rows, hidden]`.
+    pub(crate) fn of(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let (_, hidden) = x.size2()?;
         match &self.kind {
             NormKind::Layer { weight, bias } => {
-                x.stream.f_layer_norm([hidden], Some(weight), Some(bias), self.epsilon, false)
+                x.f_layer_norm([hidden], Some(weight), bias.as_ref(), self.epsilon, false)
             }
-            NormKind::ElementaryRms { weight } => elementary_rms_norm(&x.stream, weight, self.epsilon),
-            NormKind::FusedRms { weights } => {
-                let _ = x.stream.f_neg_out(&x.negative)?;
-                let both = x.both.f_layer_norm([2 * hidden], Some(weights), None, self.epsilon, false)?;
-                both.f_narrow(1, 0, hidden)
-            }
+            NormKind::ElementaryRms { weight } => elementary_rms_norm(x, weight, self.epsilon),
+            NormKind::FusedRms { .. } => self.forward(&Residual::new(x)?),
         }
     }
 }

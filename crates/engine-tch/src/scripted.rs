@@ -8,6 +8,7 @@ use crate::error::framework;
 use crate::fused;
 use crate::layer;
 use crate::norm::Residual;
+use crate::qkv::Qkv;
 use crate::script::{self, Attribute, Script};
 use crate::sequences::Step;
 
@@ -36,7 +37,8 @@ impl Layer {
             return Err(EngineError::Unsupported(reason));
         }
         let fused::Layer { attention_place, attention, mlp_place, mlp } = layer;
-        let fused::Attention { qkv, qk_norm, output, heads, epsilon, .. } = attention;
+        let fused::Attention { qkv, output, .. } = attention;
+        let Qkv { linear: qkv, norm: qk_norm, heads, epsilon, .. } = qkv;
         let (Some(attention_norm), Some(mlp_norm)) = (attention_place.before, mlp_place.before) else {
             return Err(EngineError::Unsupported("execution=torchscript norms what a block takes".into()));
         };
@@ -58,7 +60,7 @@ impl Layer {
             ("kv", Attribute::Int(heads.kv)),
             ("dim", Attribute::Int(heads.dim)),
             ("epsilon", Attribute::Float(epsilon)),
-            ("rms_norm", flag(attention_norm.bias().is_none())),
+            ("rms_norm", flag(config.rms_norm)),
             ("grouped", flag(heads.query != heads.kv && mlp_norm.weight().kind() != Kind::Float)),
             ("activation", Attribute::String(activation)),
             ("gated", flag(mlp.gated)),

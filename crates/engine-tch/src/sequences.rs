@@ -1,10 +1,12 @@
 //! The sequences that are under way: KV cache, rotary tables, and what one append needs of them.
 
-use bundle::{LayerAttention, ModelConfig, rotary};
+use bundle::{LayerAttention, ModelConfig};
 use engine::{CacheMemory, EngineError, Plane, Precision, Settings};
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::layer;
 use crate::layout::Layout;
+use crate::rotation::Rotation;
 
 /// Dimensions of the cache.
 const LAYER: i64 = 0;
@@ -65,15 +67,6 @@ impl Kinds {
     }
 }
 
-/// Rotates halves of a head: `x · cos + swapped(x) · sin`, where `swapped` exchanges the halves and the
-/// first half of `sin` is negative.
-pub(crate) struct Rotation {
-    pub(crate) cos: Tensor,
-    pub(crate) sin: Tensor,
-    /// Dimensions of a head that are rotated, the first ones.
-    pub(crate) width: i64,
-}
-
 impl Sequences {
     pub(crate) fn new(
         config: &ModelConfig,
@@ -98,9 +91,6 @@ impl Sequences {
         kinds: Kinds,
         cache: Tensor,
     ) -> Result<Sequences, TchError> {
-        let width = config.rotary_dim() as i64;
-        let rotations = rotary::tables(config, capacity).into_iter();
-        let rotations = rotations.map(|tables| Rotation::new(&tables, width, options));
         Ok(Sequences {
             batch,
             capacity,
@@ -108,7 +98,7 @@ impl Sequences {
             kv_heads: config.kv_heads as i64,
             causal: config.causal,
             cache,
-            rotations: rotations.collect::<Result<_, _>>()?,
+            rotations: Rotation::tables(config, capacity, options)?,
             window: config.form.window.map(|window| window as i64),
             kinds,
         })
@@ -140,20 +130,15 @@ impl Sequences {
         let total = past + positions;
         let seen = self.cache.f_narrow(POSITION, 0, total)?;
         let masked = positions > 1 && self.causal;
-        let hidden = || {
-            let (kind, device) = (self.kinds.attention, self.cache.device());
-            Tensor::f_full([positions, total], f64::NEG_INFINITY, (kind, device))
-        };
+        let options = (self.kinds.attention, self.cache.device());
+        let hidden = |window| layer::hidden([positions, total], past + 1, window, options);
         let mask = match causal {
             _ if !masked => None,
             Causal::ByKernel if past == 0 => None,
-            _ => Some(hidden()?.f_triu(past + 1)?),
+            _ => Some(hidden(None)?),
         };
         let sliding_mask = match self.window {
-            Some(window) if masked && total > window => {
-                let hidden = hidden()?;
-                Some(hidden.f_triu(past + 1)?.f_add(&hidden.f_tril(past - window)?)?)
-            }
+            Some(window) if masked && total > window => Some(hidden(Some(past - window))?),
             _ => None,
         };
         Ok(Step {
@@ -274,28 +259,5 @@ impl Step {
         }
         let seen = |all: &Tensor| all.f_narrow(2, first, self.past + 1 - first);
         Ok(Some([seen(&self.keys[index])?, seen(&self.values[index])?]))
-    }
-}
-
-impl Rotation {
-    /// `[positions, width]` each, of tables `[positions, width / 2]`.
-    fn new(
-        (cos, sin): &(Vec<f32>, Vec<f32>),
-        width: i64,
-        (kind, device): (Kind, Device),
-    ) -> Result<Rotation, TchError> {
-        let half = |table: &[f32]| Tensor::f_from_slice(table)?.f_view([-1, width / 2]);
-        let (cos, sin) = (half(cos)?, half(sin)?);
-        let place = |table: Tensor| table.f_to_device_(device, kind, false, false);
-        Ok(Rotation {
-            cos: place(Tensor::f_cat(&[&cos, &cos], 1)?)?,
-            sin: place(Tensor::f_cat(&[&sin.f_neg()?, &sin], 1)?)?,
-            width,
-        })
-    }
-
-    fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
-        let part = |table: &Tensor| table.f_narrow(0, start, positions)?.f_unsqueeze(1);
-        Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)?, width: self.width })
     }
 }

@@ -1,7 +1,8 @@
 use conformance::{
-    Model, TOLERANCE, at, check_architectures, check_caches, check_diffusion, check_encoders, check_follows,
-    check_hidden_states_are_asked_for, check_profile, check_quantised_kernels, check_tiny_models,
-    logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with, with_options,
+    Model, TOLERANCE, at, check_architectures, check_caches, check_diffusion, check_encoders,
+    check_encoders_in_f32, check_follows, check_hidden_states_are_asked_for, check_profile,
+    check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference, senseless, tiny,
+    unsupported, with, with_options,
 };
 use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_tch::Tch;
@@ -160,4 +161,11 @@ fn a_traced_run_tells_the_layer_of_every_operation() {
 #[test]
 fn texts_of_any_lengths_have_the_vectors_of_an_independent_implementation() {
     check_encoders::<Tch>(&at(Precision::F32));
+}
+
+#[test]
+fn texts_have_these_vectors_in_every_layout() {
+    check_encoders_in_f32::<Tch>(
+        &["mapped", "onednn", "xnnpack"].map(|layout| with_options(&[("linear", layout)])),
+    );
 }

@@ -1,0 +1,177 @@
+//! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention goes
+//! over texts of one length at once.
+
+mod attend;
+mod embed;
+mod head;
+mod layer;
+mod rows;
+
+use bundle::{Bundle, ModelConfig, Scored, Weights};
+use engine::{
+    Device as EngineDevice, Encode, EncodeTask, EngineError, InEffect, KvCachePolicy, Settings, Texts,
+};
+use tch::{Device, Kind, TchError, Tensor};
+
+use attend::{RelativeBias, Seen};
+use embed::Embed;
+use head::Head;
+use layer::{Batch, Layer};
+use rows::Rows;
+
+use crate::error::framework;
+use crate::layout::{self, Layout};
+use crate::norm::{Norm, RmsNorm};
+use crate::reader::Reader;
+use crate::rotation::Rotation;
+use crate::shim::InferenceMode;
+use crate::{numbers, precision};
+
+pub(crate) struct Encoder {
+    config: ModelConfig,
+    embed: Embed,
+    relative: Option<RelativeBias>,
+    /// One for each of the model's, of `rotated` positions.
+    rotations: Vec<Rotation>,
+    rotated: usize,
+    layers: Vec<Layer>,
+    final_norm: Option<Norm>,
+    head: Option<Head>,
+    layout: Layout,
+    emulated: bool,
+    /// What layers pass to one another, and where.
+    options: (Kind, Device),
+    /// What the last call computed, f32, on the host.
+    numbers: Option<Tensor>,
+    computed: usize,
+    /// The tensors above may be in this mapping: it is the last field, and so dropped last.
+    weights: Weights,
+}
+
+impl Encoder {
+    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Encoder, EngineError> {
+        if !settings.flag("fused", true)? || settings.options.contains_key("execution") {
+            let reason = "tch encodes by fused operations in eager mode alone here";
+            return Err(EngineError::Unsupported(reason.into()));
+        }
+        let config = bundle.config().clone();
+        let Some(encoder) = &config.encoder else {
+            return Err(EngineError::Input("the model is no encoder".into()));
+        };
+        let (layout, emulated) = (Layout::of_many_rows(settings, device)?, layout::emulated(settings));
+        let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
+        let layers = (0..config.layers).map(|index| Layer::read(&reader, &config, index, layout));
+        let final_norm = encoder.final_norm.then(|| config.final_norm());
+        let norm = |names| Norm::read(&reader, &config, &names, RmsNorm::Fused);
+        Ok(Encoder {
+            embed: Embed::read(&reader, &config, encoder)?,
+            relative: RelativeBias::read(&reader, &config, encoder)?,
+            rotations: Vec::new(),
+            rotated: 0,
+            layers: layers.collect::<Result<_, _>>()?,
+            final_norm: final_norm.map(norm).transpose()?,
+            head: Head::read(&reader, &config, layout)?,
+            layout,
+            emulated,
+            options: (reader.kind(), device),
+            numbers: None,
+            computed: 0,
+            config,
+            weights: reader.into_weights(),
+        })
+    }
+
+    pub(crate) fn in_effect(&self) -> InEffect {
+        let (kind, device) = self.options;
+        let (linear, norm) = (crate::linear_kernel(self.layout), crate::norm_kernel(&self.config));
+        let fused = if self.config.gated_mlp { "fused q/k/v and gate/up" } else { "fused q/k/v" };
+        let kernels = [linear, "texts unpadded", fused, "scaled_dot_product_attention", norm];
+        InEffect {
+            weights: self.weights.precision(),
+            activations: crate::activations(self.layout, kind),
+            kv_cache: precision(kind),
+            kv_cache_policy: KvCachePolicy::None,
+            device: match device {
+                Device::Cuda(index) => EngineDevice::Cuda(index),
+                _ => EngineDevice::Cpu,
+            },
+            threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
+            jit: "eager".into(),
+            optimised: None,
+            weight_storage: crate::weight_storage(self.layout, device, self.emulated),
+            kernels: kernels.into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// The vectors of all tokens, `[rows, hidden]`.
+    fn forward(&self, texts: Texts<'_>, rows: &Rows) -> Result<Tensor, TchError> {
+        let (kind, device) = self.options;
+        let positions: Vec<i64> = rows.positions().collect();
+        let positions = Tensor::f_from_slice(&positions)?.f_to_device(device)?;
+        let kind = self.layout.attention_kind(kind);
+        let seen = |group| Seen::new(group, &self.config, self.relative.as_ref(), (kind, device));
+        let batch = Batch {
+            seen: rows.groups.iter().map(seen).collect::<Result<_, _>>()?,
+            rotations: self.rotations.iter().map(|table| table.of(&positions)).collect::<Result<_, _>>()?,
+            kind,
+        };
+        let mut x = self.embed.forward(texts, rows, &positions)?;
+        for layer in &self.layers {
+            x = layer.forward(&x, &batch)?;
+        }
+        match &self.final_norm {
+            Some(norm) => norm.of(&x),
+            None => Ok(x),
+        }
+    }
+
+    /// Makes tables for texts of so many tokens. Many models have positions for texts far longer than those that they get.
+    fn rotate(&mut self, longest: usize) -> Result<(), TchError> {
+        if longest > self.rotated {
+            self.rotated = longest.next_power_of_two().min(self.config.max_positions);
+            self.rotations = Rotation::tables(&self.config, self.rotated, self.options)?;
+        }
+        Ok(())
+    }
+
+    fn compute(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Tensor, TchError> {
+        let rows = Rows::new(texts);
+        let x = self.forward(texts, &rows)?;
+        let (found, places) = match (task, &self.head) {
+            (EncodeTask::Embed { pooling, normalise }, _) => {
+                let pooled = head::pool(&x, &rows, pooling)?;
+                (if normalise { head::normalised(&pooled)? } else { pooled }, &rows.texts)
+            }
+            (EncodeTask::Score, Some(head)) => match head.of {
+                Scored::Texts(pooling) => {
+                    let pooled = head::pool(&x, &rows, pooling)?.f_to_kind(x.kind())?;
+                    (head.forward(&pooled)?, &rows.texts)
+                }
+                Scored::Tokens => (head.forward(&x)?, &rows.tokens),
+            },
+            (EncodeTask::Score, None) => unreachable!("texts are checked against the model"),
+        };
+        let found = rows::in_order(&found, places)?;
+        found.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
+    }
+}
+
+impl Encode for Encoder {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+        texts.check(&self.config, task)?;
+        let _mode = InferenceMode::enter();
+        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
+        self.rotate(longest).map_err(framework)?;
+        let found = self.compute(texts, task).map_err(framework)?;
+        self.computed = texts.tokens.len();
+        Ok(numbers(self.numbers.insert(found)))
+    }
+
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn positions(&self) -> usize {
+        self.computed
+    }
+}
