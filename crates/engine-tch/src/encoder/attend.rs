@@ -1,9 +1,10 @@
 //! Attention of every text's tokens to one another, over all texts of one length at once.
 
-use bundle::{Encoder, LayerAttention, ModelConfig, RelativePositions};
+use bundle::{Encoder, ModelConfig, RelativePositions};
 use engine::EngineError;
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::near::Near;
 use super::rows::Group;
 use crate::layer::{self, Heads, Manner};
 use crate::reader::Reader;
@@ -40,12 +41,17 @@ impl RelativeBias {
     }
 }
 
-/// Texts of one length, and what is added to their scores.
+/// Texts of one length, and what their queries see of their keys.
 pub(crate) struct Seen<'a> {
     group: &'a Group,
-    /// `[1, heads or 1, length, length]`, in layers without a window and in those with one; nothing where the kernel knows
-    /// what a query sees.
-    masks: [Option<Tensor>; 2],
+    /// In layers without a window, and in those with one.
+    ways: [Way; 2],
+}
+
+enum Way {
+    /// All texts by one call, with a mask `[1, heads or 1, length, length]` unless the kernel knows what a query sees.
+    Whole(Option<Tensor>),
+    InBlocks(Near),
 }
 
 impl<'a> Seen<'a> {
@@ -55,39 +61,53 @@ impl<'a> Seen<'a> {
         relative: Option<&RelativeBias>,
         options: (Kind, Device),
     ) -> Result<Seen<'a>, TchError> {
-        let length = group.length;
+        let (length, causal) = (group.length, config.causal);
         let bias = relative.map(|relative| relative.of(length, options.0)).transpose()?;
-        let of_layers = |window: Option<usize>| {
-            let layer = LayerAttention { window, causal: config.causal, rotation: None };
-            let window = window.filter(|&window| (window as i64) < length);
-            let hides = window.is_some() || bias.is_some() && !layer.sees_all(length as usize);
-            let hidden = || {
-                let ahead = if config.causal { Some(1) } else { window.map(|window| window as i64) };
-                let behind = window.map(|window| -(window as i64));
-                layer::hidden([length; 2], ahead.unwrap_or(length), behind, options)
-            };
-            match &bias {
-                Some(bias) if hides => bias.f_add(&hidden()?).map(Some),
-                Some(bias) => Ok(Some(bias.shallow_clone())),
-                None if hides => hidden()?.f_view([1, 1, length, length]).map(Some),
-                None => Ok(None),
+        let mask = |window: Option<i64>| {
+            // Keys ahead of a query are hidden by the kernel, but not beside a mask.
+            if window.is_none() && !(causal && bias.is_some()) {
+                return Ok(bias.as_ref().map(Tensor::shallow_clone));
             }
+            let ahead = if causal { 1 } else { window.unwrap_or(length) };
+            let hidden = layer::hidden([length; 2], ahead, window.map(|window| -window), options)?;
+            let hidden = hidden.f_view([1, 1, length, length])?;
+            bias.as_ref().map_or(Ok(hidden.shallow_clone()), |bias| bias.f_add(&hidden)).map(Some)
         };
-        let masks = [of_layers(None)?, config.form.window.map_or(Ok(None), |n| of_layers(Some(n)))?];
-        Ok(Seen { group, masks })
+        let window = config.form.window.map(|window| window as i64).filter(|&window| window < length);
+        let near = match window {
+            Some(window) if bias.is_none() => Near::new(group, (window, causal), options)?,
+            _ => None,
+        };
+        let sliding = match near {
+            Some(near) => Way::InBlocks(near),
+            None => Way::Whole(mask(window)?),
+        };
+        Ok(Seen { group, ways: [Way::Whole(mask(None)?), sliding] })
     }
 
     /// `[rows, heads of queries, of keys and of values, dimension]` of all texts → `[rows, heads of queries · dimension]` of
     /// these.
     fn attend(&self, qkv: &Tensor, heads: Heads, manner: &Manner) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = heads;
-        let Group { texts, length, .. } = *self.group;
-        let qkv = self.group.part(qkv)?;
-        // `[text, head, position, dimension]`
-        let part = |start, heads| qkv.f_narrow(2, start, heads)?.f_transpose(1, 2);
-        let mask = self.masks[usize::from(manner.layer.window.is_some())].as_ref();
+        let Group { first_row, texts, length } = *self.group;
+        let rows = texts * length;
+        let qkv = qkv.f_narrow(0, first_row, rows)?;
+        let [of_queries, of_keys, of_values] = [(0, query), (query, kv), (query + kv, kv)];
+        let part = |x: &Tensor, (first, heads)| x.f_narrow(1, first, heads);
+        // `[text or block, head, position, dimension]`
+        let (queries, keys, values, mask) = match &self.ways[usize::from(manner.layer.window.is_some())] {
+            Way::Whole(mask) => {
+                let part = |of| part(&qkv, of)?.f_unfold(0, length, length)?.f_transpose(2, 3);
+                (part(of_queries)?, part(of_keys)?, part(of_values)?, mask.as_ref())
+            }
+            Way::InBlocks(near) => {
+                let padded = near.padded(&qkv)?;
+                let keys = |of| near.keys(&part(&padded, of)?);
+                let queries = near.queries(&part(&padded, of_queries)?)?;
+                (queries, keys(of_keys)?, keys(of_values)?, Some(&near.mask))
+            }
+        };
         let causal = manner.layer.causal && length > 1 && mask.is_none();
-        let [queries, keys, values] = [part(0, query)?, part(query, kv)?, part(query + kv, kv)?];
         let shared = query != kv;
         let attended = Tensor::f_scaled_dot_product_attention(
             &queries,
@@ -99,7 +119,9 @@ impl<'a> Seen<'a> {
             manner.scale,
             shared,
         )?;
-        attended.f_transpose(1, 2)?.f_reshape([texts * length, query * dim])
+        let attended = attended.f_transpose(1, 2)?.f_reshape([-1, query * dim])?;
+        // A last block may reach beyond the last row.
+        attended.f_narrow(0, 0, rows)
     }
 }
 
@@ -112,4 +134,46 @@ pub(crate) fn attend(
 ) -> Result<Tensor, TchError> {
     let parts = seen.iter().map(|seen| seen.attend(qkv, heads, manner)).collect::<Result<Vec<_>, _>>()?;
     if parts.len() == 1 { Ok(parts[0].shallow_clone()) } else { Tensor::f_cat(&parts, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_of_a_long_text_sees_the_keys_that_the_model_s_description_says() {
+        let config = serde_json::json!({
+            "model_type": "modernbert", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 32, "local_attention": 16
+        });
+        let mut config = ModelConfig::from_json(&config).unwrap();
+        config.kv_heads = 2;
+        let options = (Kind::Float, Device::Cpu);
+        let (heads, rows) = (Heads::from_config(&config), 1 + 2 * 100);
+        let qkv = Tensor::f_arange(rows * 8 * 8, options).unwrap();
+        let qkv = (qkv.f_square().unwrap() / 1000.0).f_sin().unwrap().view([rows, 8, 8]) * 3.0;
+        for (causal, length) in [(false, 100), (true, 100), (false, 30), (true, 30), (true, 9)] {
+            config.causal = causal;
+            let manner = Manner::from_config(&config, 1);
+            let group = Group { first_row: 1, texts: 2, length };
+            let seen = Seen::new(&group, &config, None, options).unwrap();
+            assert_eq!(matches!(seen.ways[1], Way::InBlocks(_)), length == 100);
+            let found = attend(&qkv, &[seen], heads, &manner).unwrap().view([2, length, 4, 8]);
+            for (text, query, head) in [0, 1].into_iter().flat_map(|text| {
+                (0..length).flat_map(move |query| (0..4).map(move |head| (text, query, head)))
+            }) {
+                let of_text = qkv.narrow(0, 1 + text * length, length);
+                let keys = manner.layer.keys(query as usize, length as usize);
+                let (first, count) = (keys.start as i64, keys.len() as i64);
+                let seen = |place| of_text.select(1, place + head / 2).narrow(0, first, count);
+                let scores = seen(4).matmul(&of_text.get(query).get(head)) / 8f64.sqrt();
+                let expected = scores.softmax(0, Kind::Float).matmul(&seen(6));
+                let found = found.get(text).get(query).get(head);
+                assert!(
+                    found.allclose(&expected, 1e-4, 1e-5, false),
+                    "{causal} {length} {text} {query} {head}"
+                );
+            }
+        }
+    }
 }

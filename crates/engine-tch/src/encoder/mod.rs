@@ -5,6 +5,7 @@ mod attend;
 mod embed;
 mod head;
 mod layer;
+mod near;
 mod rows;
 
 use bundle::{Bundle, ModelConfig, Scored, Weights};

@@ -1,0 +1,69 @@
+//! Attention within a window over long texts. Rows are cut into blocks, and each attends to the keys that its queries may
+//! see, in place of all keys of their text, most of which a mask would hide.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::rows::Group;
+use crate::layer;
+
+pub(crate) struct Near {
+    blocks: i64,
+    /// Queries of a block.
+    queries: i64,
+    /// Keys of a block.
+    keys: i64,
+    /// Rows that are put before the first and behind the last, so that all blocks are alike.
+    around: [i64; 2],
+    /// `[blocks, 1, queries, keys]`
+    pub(crate) mask: Tensor,
+}
+
+impl Near {
+    /// Texts of more windows than this gain by blocks: measured, with a window of 65 to both sides, 12 heads and 2,048 rows
+    /// on one thread, it takes as long at 256 tokens a text, 34 instead of 72 ms at 512, and 51 instead of 426 at 2,048.
+    const LEAST: i64 = 4;
+
+    /// `None` where the texts are too short for blocks to pay.
+    pub(crate) fn new(
+        group: &Group,
+        (window, causal): (i64, bool),
+        options: (Kind, Device),
+    ) -> Result<Option<Near>, TchError> {
+        let Group { texts, length, .. } = *group;
+        if length <= Near::LEAST * window {
+            return Ok(None);
+        }
+        let rows = texts * length;
+        let queries = (window / 2).max(32);
+        let blocks = (rows + queries - 1) / queries;
+        let (before, ahead) = (window - 1, if causal { 0 } else { window - 1 });
+        let (keys, around) = (before + queries + ahead, [before, blocks * queries - rows + ahead]);
+        // Key k of a block is before + q − k rows before query q.
+        let band = layer::hidden([queries, keys], before + ahead + 1, Some(-1), options)?;
+        // Of other texts a query sees nothing. The rows around are of none.
+        let of_text = Tensor::f_arange_start(length, rows + length, (Kind::Int64, options.1))?;
+        let of_text = of_text.f_divide_scalar_mode(length, "floor")?.f_constant_pad_nd(around)?;
+        let of_keys = of_text.f_unfold(0, keys, queries)?.f_unsqueeze(1)?;
+        let of_queries = of_text.f_narrow(0, before, blocks * queries)?.f_view([blocks, queries, 1])?;
+        let mask =
+            band.f_masked_fill(&of_queries.f_ne_tensor(&of_keys)?, f64::NEG_INFINITY)?.f_unsqueeze(1)?;
+        Ok(Some(Near { blocks, queries, keys, around, mask }))
+    }
+
+    /// `[rows, heads, dimension]` → the same, with the rows around.
+    pub(crate) fn padded(&self, qkv: &Tensor) -> Result<Tensor, TchError> {
+        let [before, behind] = self.around;
+        qkv.f_constant_pad_nd([0, 0, 0, 0, before, behind])
+    }
+
+    /// Queries of padded rows, `[blocks, heads, queries, dimension]`.
+    pub(crate) fn queries(&self, padded: &Tensor) -> Result<Tensor, TchError> {
+        let rows = padded.f_narrow(0, self.around[0], self.blocks * self.queries)?;
+        rows.f_unfold(0, self.queries, self.queries)?.f_transpose(2, 3)
+    }
+
+    /// Keys or values of padded rows, `[blocks, heads, keys, dimension]`. Those of neighbouring blocks share memory.
+    pub(crate) fn keys(&self, padded: &Tensor) -> Result<Tensor, TchError> {
+        padded.f_unfold(0, self.keys, self.queries)?.f_transpose(2, 3)
+    }
+}
