@@ -189,7 +189,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         activations.push_str(&format!(" ({inner} within products)"));
     }
     let others = match model.config.encoder {
-        Some(_) => encoder::kernels(&model.config),
+        Some(_) => encoder::kernels(model),
         None => decoder_kernels(model),
     };
     let kernels = std::iter::once(product).chain(others.into_iter().map(str::to_owned)).collect();
@@ -197,7 +197,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         weights: settings.precision,
         activations,
         kv_cache: if products.float() == DataType::Float16 { Precision::F16 } else { Precision::F32 },
-        kv_cache_policy: match model.attention.causal {
+        kv_cache_policy: match model.attention.cached {
             true => KvCachePolicy::Preallocated,
             false => KvCachePolicy::None,
         },
@@ -224,9 +224,6 @@ fn decoder_kernels(model: &Model) -> Vec<&'static str> {
 fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), EngineError> {
     if config.encoder.is_some() && settings.device != Device::Cpu {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
-    }
-    if config.encoder.is_some() {
-        engine::check_plain_encoder(config, "ONNX Runtime")?;
     }
     check_precision(settings)?;
     let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };

@@ -112,7 +112,7 @@ fn builder_on(
 ) -> Result<SessionBuilder, EngineError> {
     match device {
         Device::Cuda(index) => cuda_session_builder(library, optimization, index),
-        Device::Cpu if attention.causal && !probe::cache_is_shared(library, config, attention)? => {
+        Device::Cpu if attention.cached && !probe::cache_is_shared(library, config, attention)? => {
             Err(EngineError::Framework(CACHE_IS_COPIED.into()))
         }
         Device::Cpu => session_builder(library, optimization).map_err(framework),
@@ -146,8 +146,8 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
         black_box(weights.touch());
         return Ok(());
     }
-    let tables = [Some(config.embedding()), config.position_embedding(), config.token_type_embedding()];
-    for name in tables.into_iter().flatten() {
+    let tables = [config.position_embedding(), config.token_type_embedding(), config.relative_bias()];
+    for name in tables.into_iter().flatten().chain([config.embedding()]) {
         black_box(weights.tensor(&name)?.touch());
         if weights.is_quantised(&name) {
             black_box(weights.quantised(&[name])?.scales.touch());

@@ -4,8 +4,8 @@
 //! multiple of 8. For other sizes the rotation is an operator of its own, and heads are padded with
 //! zeros, which add nothing to a score and leave the output's first numbers as they are.
 //!
-//! It is causal. Of a model that attends both ways attention is a MultiHeadAttention, without a cache, and the rotation an
-//! operator of its own.
+//! It is causal. Of a model that attends both ways attention is a MultiHeadAttention, and the rotation an operator of its
+//! own. Such a model has no cache, and an encoder has none either.
 
 use bundle::{ModelConfig, Position};
 
@@ -25,8 +25,10 @@ pub struct Attention {
     pub rotation: Rotation,
     /// Size of a head in the cache.
     pub cached_head_dim: usize,
-    /// Whether positions attend to those before them alone, over a KV cache.
+    /// Whether positions attend to those before them alone.
     pub causal: bool,
+    /// Whether keys and values are kept from one run to the next.
+    pub cached: bool,
 }
 
 impl Attention {
@@ -43,6 +45,7 @@ impl Attention {
             rotation,
             cached_head_dim: config.head_dim.next_multiple_of(multiple),
             causal: config.causal,
+            cached: config.causal && config.encoder.is_none(),
         }
     }
 

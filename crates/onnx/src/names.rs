@@ -10,6 +10,8 @@ pub const POSITIONS: &str = "positions";
 /// Which of the appended positions get logits, `[rows]`.
 pub const ROWS: &str = "rows";
 pub const LOGITS: &str = "logits";
+/// What the head of an encoder gives, `[texts, labels]` or `[tokens, labels]`.
+pub const SCORES: &str = "scores";
 
 /// Name of the output that holds the residual stream after `layer` layers; the embeddings for 0,
 /// after the final norm for the last.
@@ -61,7 +63,7 @@ pub fn part(node: &str) -> Option<String> {
     match (first, second) {
         ("embed", _) | ("hidden", Some("0")) => Some("embedding".into()),
         ("hidden", Some(_)) => Some("final norm".into()),
-        ("head", _) | (LOGITS, None) => Some("head".into()),
+        ("head", _) | (LOGITS | SCORES, None) => Some("head".into()),
         ("layer", Some(layer)) => {
             let part = match words.next()? {
                 "attention_norm" => "attention norm",
@@ -97,6 +99,7 @@ mod tests {
             ("hidden.30", "final norm"),
             ("head.rows", "head"),
             (LOGITS, "head"),
+            (SCORES, "head"),
         ];
         for (node, expected) in parts {
             assert_eq!(part(node).as_deref(), Some(expected), "{node}");

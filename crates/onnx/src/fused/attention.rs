@@ -1,10 +1,11 @@
-//! Attention with its KV cache, or both ways without one. Causal: one GroupQueryAttention node a layer, which rotates, writes keys and
-//! values into the cache in place, and attends. What heads need around it is the plan's
-//! ([`Attention`](crate::attention::Attention)).
+//! Attention with its KV cache, or without one. Causal: one GroupQueryAttention node a layer, which rotates, writes keys and
+//! values into the cache in place, and attends. Both ways: a MultiHeadAttention. What heads need around either is the
+//! plan's ([`Attention`](crate::attention::Attention)).
 
 use bundle::{BundleError, LayerNames};
 
 use super::builder::Writer;
+use super::encoder::LENGTHS;
 use crate::attention::Rotation;
 use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
 use crate::names::{LAST_POSITIONS, POSITIONS, TOTAL, cache_names, rotary_names};
@@ -28,8 +29,7 @@ impl Writer<'_> {
             let dims = [Dim::Named("capacity"), Dim::Fixed(config.rotary_dim() / 2)];
             self.graph.input(&table, float, &dims);
         }
-        // What attends both ways keeps nothing.
-        let cached = if self.attention.causal { config.layers } else { 0 };
+        let cached = if self.attention.cached { config.layers } else { 0 };
         for names in (0..cached).flat_map(cache_names) {
             let dims = [
                 Dim::Named("batch"),
@@ -62,9 +62,13 @@ impl Writer<'_> {
         let as_projected = plan.causal && !padded && !config.qk_norm && tables.is_none();
         // The operator takes queries, keys and values in one tensor where nothing is done to them.
         if as_projected {
-            return Ok(self.group_query_attention(index, [&packed, "", ""]));
+            let packed = self.in_texts(packed);
+            let attended = self.group_query_attention(index, [&packed, "", ""]);
+            return Ok(self.in_rows(attended, index));
         }
-        let mut parts = self.split(&packed, &at("qkv"));
+        let Projected { query, key, value } = self.split(&packed, &at("qkv"));
+        let [query, key, value] = [query, key, value].map(|part| self.in_texts(part));
+        let mut parts = Projected { query, key, value };
         if let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) {
             parts.query = self.head_norm(&parts.query, query, config.heads)?;
             parts.key = self.head_norm(&parts.key, key, config.kv_heads)?;
@@ -79,21 +83,28 @@ impl Writer<'_> {
             parts.value = self.pad_heads(&parts.value, config.kv_heads);
         }
         if !plan.causal {
-            let out = at("attended");
-            self.attention_both_ways(&parts, None, &out);
-            return Ok(out);
+            let attended = self.attention_both_ways(index, &parts);
+            return Ok(self.in_rows(attended, index));
         }
         let attended = self.group_query_attention(index, [&parts.query, &parts.key, &parts.value]);
-        Ok(if padded { self.cut_heads(&attended) } else { attended })
+        let attended = if padded { self.cut_heads(&attended) } else { attended };
+        Ok(self.in_rows(attended, index))
+    }
+
+    /// What the operator of layer `index` gives.
+    fn attended(&self, index: usize) -> String {
+        let layout = if self.config.encoder.is_some() { ".padded" } else { "" };
+        format!("layer.{index}.attended{layout}")
     }
 
     fn group_query_attention(&mut self, index: usize, query_key_value: [&str; 3]) -> String {
         let config = self.config;
-        let out = format!("layer.{index}.attended");
+        let out = self.attended(index);
         let (layer, form) = (config.layer_attention(index), &config.form);
         let [key, value] = cache_names(index);
         let mut inputs = query_key_value.to_vec();
-        inputs.extend([key.past.as_str(), &value.past, LAST_POSITIONS, TOTAL]);
+        let past = if self.attention.cached { [key.past.as_str(), &value.past] } else { ["", ""] };
+        inputs.extend(past.into_iter().chain([LAST_POSITIONS, TOTAL]));
         let mut attributes = vec![
             Attribute::Int("num_heads", config.heads as i64),
             Attribute::Int("kv_num_heads", config.kv_heads as i64),
@@ -116,10 +127,10 @@ impl Writer<'_> {
         Attribute::Float("scale", self.config.form.attention_scale.unwrap_or(usual) as f32)
     }
 
-    /// Every position attends to all, or to as many of its text as `lengths` says. The operator has as many heads of keys
-    /// and values as of queries: those that several share are repeated.
-    pub(super) fn attention_both_ways(&mut self, parts: &Projected, lengths: Option<&str>, out: &str) {
-        let config = self.config;
+    /// Every position attends to all, or to those of its text that the layer lets it see. The operator has as many heads
+    /// of keys and values as of queries: those that several share are repeated.
+    fn attention_both_ways(&mut self, index: usize, parts: &Projected) -> String {
+        let (config, out) = (self.config, self.attended(index));
         let (key, value) = (self.repeat_heads(&parts.key), self.repeat_heads(&parts.value));
         let attributes = [
             Attribute::Int("num_heads", config.heads as i64),
@@ -128,10 +139,12 @@ impl Writer<'_> {
         ];
         let op = (MICROSOFT, "MultiHeadAttention");
         let mut inputs = vec![parts.query.as_str(), &key, &value];
-        if let Some(lengths) = lengths {
-            inputs.extend(["", lengths]);
+        if config.encoder.is_some() {
+            inputs.extend(["", LENGTHS]);
+            inputs.extend(self.score_bias(index));
         }
-        self.graph.node(op, &inputs, &[out], &attributes);
+        self.graph.node(op, &inputs, &[&out], &attributes);
+        out
     }
 
     /// `[batch, positions, kv_heads · head_dim]` as `[batch, positions, heads · head_dim]`.
@@ -149,7 +162,7 @@ impl Writer<'_> {
         self.join_heads(&repeated)
     }
 
-    pub(super) fn split(&mut self, packed: &str, out: &str) -> Projected {
+    fn split(&mut self, packed: &str, out: &str) -> Projected {
         let (q_rows, kv_rows) = self.config.qkv_rows();
         self.graph.integers("qkv.sizes", &[q_rows, kv_rows, kv_rows].map(|rows| rows as i64));
         let parts = ["query", "key", "value"].map(|part| format!("{out}.{part}"));
@@ -183,7 +196,13 @@ impl Writer<'_> {
             attributes.push(Attribute::Int("rotary_embedding_dim", rotated as i64));
         }
         let op = (MICROSOFT, "RotaryEmbedding");
-        self.graph.node(op, &[input, POSITIONS, cos, sin], &[&out], &attributes);
+        let mut positions = POSITIONS;
+        if self.config.encoder.is_some() {
+            // One number stands for the position that every text begins at.
+            positions = "first.position";
+            self.graph.integers(positions, &[0]);
+        }
+        self.graph.node(op, &[input, positions, cos, sin], &[&out], &attributes);
         out
     }
 

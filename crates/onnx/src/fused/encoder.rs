@@ -3,14 +3,15 @@
 //! The tokens of all texts are the rows of one matrix, so that linear layers and norms compute nothing for padding.
 //! Attention alone has texts padded to the longest: two Gathers lay its rows out and collect them again.
 
-use bundle::{Activation, BundleError, LayerNames, ModelConfig, NormNames, Weights};
+use bundle::{
+    Activation, BundleError, HeadActivation, ModelConfig, NormNames, NormPlacement, Pooling, Scored, Weights,
+};
 
-use super::attention::Projected;
 use super::builder::Writer;
 use super::linear::Unbiased;
 use crate::attention::Attention;
-use crate::graph::{Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
-use crate::names::{POSITIONS, TOKENS, hidden_state};
+use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
+use crate::names::{POSITIONS, SCORES, TOKENS, hidden_state};
 use crate::products::Products;
 use crate::proto::DataType;
 
@@ -20,24 +21,50 @@ pub const TYPES: &str = "types";
 pub const PADDED: &str = "padded";
 /// For each row its cell in the padded layout, `[tokens]`.
 pub const UNPADDED: &str = "unpadded";
-/// Number of tokens of each text, `[texts]`, int32.
+/// Number of tokens of each text, `[texts]`, int32, where the model attends both ways.
 pub const LENGTHS: &str = "lengths";
+/// For each query and key the row of the table of relative positions, `[longest, longest]`, where the model has one.
+pub const BUCKETS: &str = "buckets";
+/// What is added to the score of each query and key in layers with a window, `[1, 1, longest, longest]`, of a model that
+/// has such layers and attends both ways: [`UNSEEN`] where the query does not see the key, 0 elsewhere.
+pub const WINDOW: &str = "window";
+/// Leaves a key no weight, and is finite: a row of nothing else still has a softmax.
+pub const UNSEEN: f32 = f32::MIN;
+/// The row of the vector that a head scores, `[texts]`, where it is a token's.
+pub const SCORED: &str = "scored";
+/// The share of each cell of the padded layout in the vector that a head scores, `[texts, 1, longest]`, where that is the
+/// mean.
+pub const SHARES: &str = "shares";
 
-/// Name of the output: the vectors of all tokens, `[tokens, hidden]`, behind the last layer.
+/// What the rows of the table of relative positions make for each head.
+const RELATIVE: &str = "embed.relative";
+
+/// Whether the graph has the input [`WINDOW`]: windows that are causal are the operator's own.
+pub fn takes_window(config: &ModelConfig) -> bool {
+    !config.causal && config.form.window.is_some()
+}
+
+/// Name of the output: the vectors of all tokens, `[tokens, hidden]`, behind the last layer and its norm.
 pub fn output(config: &ModelConfig) -> String {
-    behind_layers(config.layers)
+    match config.form.norms {
+        NormPlacement::OfSum => behind_layers(config.layers),
+        _ => hidden_state(config.layers),
+    }
 }
 
 /// The operator that activates, for people.
-pub fn activation_operator(activation: Activation) -> &'static str {
-    biased_operator(activation).unwrap_or(match activation {
+pub fn activation_operator(config: &ModelConfig) -> &'static str {
+    match config.activation {
         Activation::Relu => "Relu",
-        _ => "QuickGelu",
-    })
+        Activation::Silu => "QuickGelu",
+        Activation::GeluErf | Activation::GeluTanh if config.gated_mlp => "Gelu",
+        Activation::GeluErf => "BiasGelu",
+        Activation::GeluTanh => "FastGelu",
+    }
 }
 
 /// The graph of `config` over the weights in `weights`, ready for a session. [`TOKENS`] and [`POSITIONS`] are of one
-/// dimension here; positions are rows of the table.
+/// dimension here; positions are rows of the table, where there is one.
 pub fn build(
     config: &ModelConfig,
     (attention, products): (Attention, Products),
@@ -48,13 +75,18 @@ pub fn build(
     let mut writer = Writer { config, attention, products, weights, graph };
     writer.declare_texts();
     writer.embed_texts()?;
+    writer.relative_bias()?;
     for layer in 0..config.layers {
-        writer.encoder_layer(layer)?;
+        match config.form.norms {
+            NormPlacement::OfSum => writer.layer_of_sums(layer)?,
+            _ => writer.layer(layer)?,
+        }
     }
+    writer.scores()?;
     Ok(writer.graph.finish())
 }
 
-/// The rows behind so many layers.
+/// The rows behind so many layers that norm sums.
 fn behind_layers(count: usize) -> String {
     count.checked_sub(1).map_or(hidden_state(0), |last| format!("layer.{last}.mlp_norm"))
 }
@@ -68,96 +100,195 @@ fn biased_operator(activation: Activation) -> Option<&'static str> {
     }
 }
 
-/// What every layer of an encoder has.
+/// What every layer that norms sums has.
 fn required(norm: Option<&NormNames>) -> Result<&NormNames, BundleError> {
-    norm.ok_or_else(|| BundleError::Config("an encoder norms the sums behind attention and MLP".into()))
+    norm.ok_or_else(|| BundleError::Config("a layer norms the sums behind attention and MLP".into()))
 }
 
 impl Writer<'_> {
     fn declare_texts(&mut self) {
-        let (tokens, texts) = (|| Dim::Named("tokens"), || Dim::Named("texts"));
-        let types = self.config.token_type_embedding().map(|_| TYPES);
-        for name in [Some(TOKENS), Some(POSITIONS), types, Some(UNPADDED)].into_iter().flatten() {
+        let (config, float) = (self.config, self.products.float());
+        let (tokens, texts, longest) =
+            (|| Dim::Named("tokens"), || Dim::Named("texts"), || Dim::Named("longest"));
+        let positions = config.position_embedding().map(|_| POSITIONS);
+        let types = config.token_type_embedding().map(|_| TYPES);
+        for name in [Some(TOKENS), positions, types, Some(UNPADDED)].into_iter().flatten() {
             self.graph.input(name, DataType::Int64, &[tokens()]);
         }
-        self.graph.input(PADDED, DataType::Int64, &[texts(), Dim::Named("longest")]);
-        self.graph.input(LENGTHS, DataType::Int32, &[texts()]);
-        let out = [tokens(), Dim::Fixed(self.config.hidden_size)];
-        self.graph.output(&output(self.config), self.products.float(), &out);
+        self.graph.input(PADDED, DataType::Int64, &[texts(), longest()]);
+        if !config.causal {
+            self.graph.input(LENGTHS, DataType::Int32, &[texts()]);
+        }
+        self.declare_attention();
+        if config.relative_bias().is_some() {
+            self.graph.input(BUCKETS, DataType::Int64, &[longest(), longest()]);
+        }
+        if takes_window(config) {
+            self.graph.input(WINDOW, float, &[Dim::Fixed(1), Dim::Fixed(1), longest(), longest()]);
+        }
+        let out = [tokens(), Dim::Fixed(config.hidden_size)];
+        self.graph.output(&output(config), float, &out);
+        let Some(head) = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) else { return };
+        let scored = match head.of {
+            Scored::Tokens => tokens(),
+            Scored::Texts(_) => texts(),
+        };
+        match head.of {
+            Scored::Tokens => {}
+            Scored::Texts(Pooling::Mean) => {
+                self.graph.input(SHARES, float, &[texts(), Dim::Fixed(1), longest()]);
+            }
+            Scored::Texts(_) => self.graph.input(SCORED, DataType::Int64, &[texts()]),
+        }
+        self.graph.output(SCORES, float, &[scored, Dim::Fixed(head.labels)]);
     }
 
-    /// The normed sums of the embeddings of tokens, positions and types.
+    /// The sums of the embeddings of tokens, types and positions, normed where the model norms them.
     fn embed_texts(&mut self) -> Result<(), BundleError> {
-        let config = self.config;
+        let (config, out) = (self.config, hidden_state(0));
         let norm = config.embedding_norm();
-        let positions = config.position_embedding().ok_or_else(|| {
-            BundleError::Config("an encoder has a table of positions, and this model has none".into())
-        })?;
-        self.look_up(&config.embedding(), "embed.token")?;
-        let mut sum = "embed.token";
-        if let Some(types) = config.token_type_embedding() {
-            let types = self.weight(&types)?;
-            self.graph.node((ONNX, "Gather"), &[&types, TYPES], &["embed.type"], &[]);
-            self.graph.node((ONNX, "Add"), &[sum, "embed.type"], &["embed.typed"], &[]);
-            sum = "embed.typed";
+        let types = config.token_type_embedding().map(|table| (table, TYPES, "embed.type"));
+        let positions = config.position_embedding().map(|table| (table, POSITIONS, "embed.position"));
+        let is_sum = types.is_some() || positions.is_some();
+        let mut sum = if is_sum || norm.is_some() { "embed.token" } else { &out };
+        self.look_up(&config.embedding(), sum)?;
+        // The last addition is the norm's.
+        let mut last = None;
+        for (table, rows, embedded) in [types, positions].into_iter().flatten() {
+            if let Some(added) = last.replace(embedded) {
+                self.graph.node((ONNX, "Add"), &[sum, added], &["embed.typed"], &[]);
+                sum = "embed.typed";
+            }
+            let table = self.weight(&table)?;
+            self.graph.node((ONNX, "Gather"), &[&table, rows], &[embedded], &[]);
         }
-        let positions = self.weight(&positions)?;
-        self.graph.node((ONNX, "Gather"), &[&positions, POSITIONS], &["embed.position"], &[]);
-        let sum = Unbiased { value: sum.to_owned(), bias: None };
-        self.add_and_norm(&sum, "embed.position", required(norm.as_ref())?, &hidden_state(0), "")
+        match (&norm, last) {
+            (Some(norm), Some(last)) => {
+                self.add_and_norm(&Unbiased { value: sum.to_owned(), bias: None }, last, norm, &out, "")
+            }
+            (Some(norm), None) => self.norm(sum, norm, &out),
+            (None, Some(last)) => {
+                self.graph.node((ONNX, "Add"), &[sum, last], &[&out], &[]);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// What is added to the scores of every layer by how far apart two tokens are, `[1, heads, longest, longest]`.
+    fn relative_bias(&mut self) -> Result<(), BundleError> {
+        let Some(table) = self.config.relative_bias() else { return Ok(()) };
+        let table = self.weight(&table)?;
+        let (by_head, of_pairs) = ("embed.relative.heads", "embed.relative.pairs");
+        self.graph.node((ONNX, "Transpose"), &[&table], &[by_head], &[]);
+        self.graph.node((ONNX, "Gather"), &[by_head, BUCKETS], &[of_pairs], &[Attribute::Int("axis", 1)]);
+        self.graph.integers("texts.axis", &[0]);
+        self.graph.node((ONNX, "Unsqueeze"), &[of_pairs, "texts.axis"], &[RELATIVE], &[]);
+        Ok(())
+    }
+
+    /// What is added to the scores of layer `index`, which attends both ways.
+    pub(super) fn score_bias(&self, index: usize) -> Option<&'static str> {
+        let relative = self.config.relative_bias().map(|_| RELATIVE);
+        relative.or_else(|| self.config.layer_attention(index).window.map(|_| WINDOW))
     }
 
     /// norm(x + block(x)), twice. Biases of blocks are added with the sum.
-    fn encoder_layer(&mut self, index: usize) -> Result<(), BundleError> {
+    fn layer_of_sums(&mut self, index: usize) -> Result<(), BundleError> {
         let names = self.config.layer(index);
         let at = |part: &str| format!("layer.{index}.{part}");
         let (input, middle) = (behind_layers(index), at("attention_norm"));
-        let attended = self.attend_padded(index, &names, &input)?;
+        let attended = self.attend(index, &names, &input)?;
         let output = self.linear(&attended, &names.output, &at("output"))?;
         self.add_and_norm(&output, &input, required(names.attention_norm_behind.as_ref())?, &middle, "")?;
-        let up = self.linear(&middle, &names.gate_up, &at("mlp.up"))?;
-        let activated = self.biased_activation(up, &at("mlp.activated"));
+        let activated = if self.config.gated_mlp {
+            self.mlp(&middle, &names.gate_up, &at("mlp"))?
+        } else {
+            let up = self.linear(&middle, &names.gate_up, &at("mlp.up"))?;
+            self.biased_activation(up, &at("mlp.activated"))
+        };
         let down = self.linear(&activated, &names.down, &at("down"))?;
         let norm = required(names.mlp_norm_behind.as_ref())?;
         self.add_and_norm(&down, &middle, norm, &behind_layers(index + 1), "")
     }
 
-    /// From the input of layer `index` to what its output projection takes, `[tokens, hidden]` both.
-    fn attend_padded(
-        &mut self,
-        index: usize,
-        names: &LayerNames,
-        input: &str,
-    ) -> Result<String, BundleError> {
-        let at = |part: &str| format!("layer.{index}.{part}");
-        let packed = self.biased(input, &names.qkv, &at("qkv"))?;
-        let parts = self.split(&packed, &at("qkv"));
-        let mut padded = |rows: &str| {
-            let out = format!("{rows}.padded");
-            self.graph.node((ONNX, "Gather"), &[rows, PADDED], &[&out], &[]);
-            out
-        };
-        let parts =
-            Projected { query: padded(&parts.query), key: padded(&parts.key), value: padded(&parts.value) };
-        let (cells, rows, out) = (at("attended.padded"), at("attended.rows"), at("attended"));
-        self.attention_both_ways(&parts, Some(LENGTHS), &cells);
-        self.graph.integers("rows.shape", &[-1, self.config.hidden_size as i64]);
+    /// `[tokens, columns]` as `[texts, longest, columns]`; a decoder has its texts so.
+    pub(super) fn in_texts(&mut self, rows: String) -> String {
+        if self.config.encoder.is_none() {
+            return rows;
+        }
+        let out = format!("{rows}.padded");
+        self.graph.node((ONNX, "Gather"), &[&rows, PADDED], &[&out], &[]);
+        out
+    }
+
+    /// What heads of layer `index` give, `[texts, longest, heads · head_dim]`, as `[tokens, heads · head_dim]`.
+    pub(super) fn in_rows(&mut self, cells: String, index: usize) -> String {
+        if self.config.encoder.is_none() {
+            return cells;
+        }
+        let (rows, out) = (format!("layer.{index}.attended.rows"), format!("layer.{index}.attended"));
+        self.graph.integers("rows.shape", &[-1, self.config.qkv_rows().0 as i64]);
         self.graph.node((ONNX, "Reshape"), &[&cells, "rows.shape"], &[&rows], &[]);
         self.graph.node((ONNX, "Gather"), &[&rows, UNPADDED], &[&out], &[]);
-        Ok(out)
+        out
     }
 
     /// The activation of an MLP's first layer, with its bias where an operator adds both at once.
     fn biased_activation(&mut self, up: Unbiased, out: &str) -> String {
-        match (biased_operator(self.config.activation), &up.bias) {
+        let activation = self.config.activation;
+        match (biased_operator(activation), &up.bias) {
             (Some(op), Some(bias)) => {
                 self.graph.node((MICROSOFT, op), &[&up.value, bias], &[out], &[]);
             }
             _ => {
                 let biased = self.with_bias(up);
-                self.activation(&biased, out);
+                self.activation(activation, &biased, out);
             }
         }
         out.to_owned()
+    }
+
+    /// What the head makes of the last vectors, where there is a head.
+    fn scores(&mut self) -> Result<(), BundleError> {
+        let head = self.config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let (Some(head), Some(names)) = (head, self.config.head()) else { return Ok(()) };
+        let mut rows = output(self.config);
+        if let Scored::Texts(pooling) = head.of {
+            self.pool(&rows, pooling, "head.pooled");
+            rows = "head.pooled".into();
+        }
+        if let (Some(dense), Some(layer)) = (&names.dense, head.dense) {
+            let biased = self.biased(&rows, dense, "head.dense")?;
+            rows = "head.activated".into();
+            match layer.activation {
+                HeadActivation::Tanh => self.graph.node((ONNX, "Tanh"), &[&biased], &[&rows], &[]),
+                HeadActivation::Of(activation) => self.activation(activation, &biased, &rows),
+            }
+        }
+        if let Some(norm) = &names.norm {
+            self.norm(&rows, norm, "head.normed")?;
+            rows = "head.normed".into();
+        }
+        if names.scores.biases.is_empty() {
+            return self.product(&rows, &names.scores.weights, SCORES);
+        }
+        self.product(&rows, &names.scores.weights, "head.scores")?;
+        let bias = self.stacked(&names.scores.biases)?;
+        self.graph.node((ONNX, "Add"), &["head.scores", &bias], &[SCORES], &[]);
+        Ok(())
+    }
+
+    /// The vector of each text that its head scores, `[texts, hidden]`.
+    fn pool(&mut self, rows: &str, pooling: Pooling, out: &str) {
+        if pooling != Pooling::Mean {
+            self.graph.node((ONNX, "Gather"), &[rows, SCORED], &[out], &[]);
+            return;
+        }
+        let (cells, mean) = ("head.padded", "head.mean");
+        self.graph.node((ONNX, "Gather"), &[rows, PADDED], &[cells], &[]);
+        self.graph.node((ONNX, "MatMul"), &[SHARES, cells], &[mean], &[]);
+        self.graph.integers("texts.shape", &[-1, self.config.hidden_size as i64]);
+        self.graph.node((ONNX, "Reshape"), &[mean, "texts.shape"], &[out], &[]);
     }
 }

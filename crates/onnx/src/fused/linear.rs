@@ -49,12 +49,14 @@ impl Writer<'_> {
     /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
     pub(super) fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
         let name = weights.join("+");
-        if self.products.by_codes() {
+        // A quantised precision has the heads of encoders in f32.
+        let is_quantised = self.weights.is_quantised(&weights[0]);
+        if is_quantised && self.products.by_codes() {
             let weight = (name.as_str(), &self.weights.quantised(weights)?);
             quantised_product(&mut self.graph, self.products, WITH_INT8, (input, weight, out));
             return Ok(());
         }
-        if self.products.dequantised {
+        if is_quantised && self.products.dequantised {
             let weight = self.weights.quantised(weights)?;
             let bytes = || weight.dequantised().into_iter().flat_map(f32::to_le_bytes).collect();
             self.graph.computed(&name, DataType::Float, &[weight.rows, weight.columns], bytes);

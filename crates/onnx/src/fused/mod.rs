@@ -190,20 +190,20 @@ impl Writer<'_> {
         let activated = format!("{out}.activated");
         if !self.config.gated_mlp {
             let up = self.biased(input, names, &format!("{out}.up"))?;
-            self.activation(&up, &activated);
+            self.activation(self.config.activation, &up, &activated);
             return Ok(activated);
         }
         let (gate, up) = (format!("{out}.gate"), format!("{out}.up"));
         let both = self.biased(input, names, &format!("{out}.gate_up"))?;
         let attributes = [Attribute::Int("axis", -1), Attribute::Int("num_outputs", 2)];
         self.graph.node((ONNX, "Split"), &[&both], &[&gate, &up], &attributes);
-        self.activation(&gate, &activated);
+        self.activation(self.config.activation, &gate, &activated);
         self.graph.node((ONNX, "Mul"), &[&activated, &up], &[out], &[]);
         Ok(out.to_owned())
     }
 
-    fn activation(&mut self, input: &str, out: &str) {
-        let (op, attributes): (_, &[Attribute]) = match self.config.activation {
+    fn activation(&mut self, activation: Activation, input: &str, out: &str) {
+        let (op, attributes): (_, &[Attribute]) = match activation {
             // x · σ(α x) with α = 1
             Activation::Silu => ((MICROSOFT, "QuickGelu"), &[Attribute::Float("alpha", 1.0)]),
             Activation::GeluTanh => ((ONNX, "Gelu"), &[Attribute::Text("approximate", "tanh")]),
@@ -217,17 +217,10 @@ impl Writer<'_> {
         let weight = self.norm_weight(&names.weight)?;
         let attributes =
             [Attribute::Int("axis", -1), Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
-        match &names.bias {
-            None => {
-                let op = (ONNX, "SimplifiedLayerNormalization");
-                self.graph.node(op, &[input, &weight], &[out], &attributes);
-            }
-            Some(bias) => {
-                let bias = self.weight(bias)?;
-                let op = (ONNX, "LayerNormalization");
-                self.graph.node(op, &[input, &weight, &bias], &[out], &attributes);
-            }
-        }
+        let op = if self.config.rms_norm { "SimplifiedLayerNormalization" } else { "LayerNormalization" };
+        let bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
+        let inputs: Vec<&str> = [input, &weight].into_iter().chain(bias.as_deref()).collect();
+        self.graph.node((ONNX, op), &inputs, &[out], &attributes);
         Ok(())
     }
 
@@ -242,10 +235,15 @@ impl Writer<'_> {
     ) -> Result<(), BundleError> {
         let weight = self.norm_weight(&names.weight)?;
         let norm_bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
-        let op =
-            if norm_bias.is_some() { "SkipLayerNormalization" } else { "SkipSimplifiedLayerNormalization" };
+        let rms_norm = self.config.rms_norm;
+        let op = if rms_norm { "SkipSimplifiedLayerNormalization" } else { "SkipLayerNormalization" };
         let mut inputs = vec![input.value.as_str(), residual, &weight];
-        inputs.extend(norm_bias.as_deref());
+        match (&norm_bias, &input.bias) {
+            (Some(bias), _) => inputs.push(bias),
+            // The place of the norm's bias.
+            (None, Some(_)) if !rms_norm => inputs.push(""),
+            (None, _) => {}
+        }
         inputs.extend(input.bias.as_deref());
         let outputs: &[&str] = if sum.is_empty() { &[out] } else { &[out, "", "", sum] };
         let epsilon = [Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
