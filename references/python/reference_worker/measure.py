@@ -7,7 +7,7 @@ from .warmup import warm_up
 
 
 def measure(adapter, task, context, stream, send):
-    """`context`: vocabulary, context (longest), mask_token, spawned_at_ns, weights_file, earlier_peak. Turns come from
+    """`context`: vocabulary, context (longest), mask_token, encoder, spawned_at_ns, weights_file, earlier_peak. Turns come from
     `stream`."""
     if not task["work"]["cases"] or not task["warmup"]["max_iterations"]:
         raise bad_input("a measurement needs cases and warm-up")

@@ -88,6 +88,8 @@ def _check_settings(settings, adapter_class):
 
 
 def _check_sequences(task, bundle, context):
+    if bundle.encoder:
+        raise bad_input("the model encodes texts, and has no logits of its vocabulary")
     lengths = {len(row) for row in task["sequences"]}
     if len(lengths) != 1 or 0 in lengths:
         raise bad_input("sequences of a batch are of one length, of one token at least")
@@ -146,6 +148,7 @@ def _work(load_adapter, stream, start_ns, send):
 
     context = {
         "vocabulary": bundle.vocabulary, "context": bundle.context, "mask_token": bundle.mask_token,
+        "encoder": bundle.encoder,
         "weights_file": weights_file,
         "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),
         # Put later by what the worker's own readings have taken since.

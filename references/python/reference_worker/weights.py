@@ -13,7 +13,7 @@ from .bundle import bad_input
 
 ELEMENTS = {
     "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I8": numpy.int8, "U8": numpy.uint8,
-    "I64": numpy.int64,
+    "I32": numpy.int32, "I64": numpy.int64,
 }
 
 

@@ -2,9 +2,9 @@
 
     conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
 
-A fixture is a directory of `crates/engine/fixtures/tiny` or `…/diffusion`, a bundle what `prepare` made of it, a
-description what a job says of the model (docs/protocol.md). One line a model: `ok` with the largest error of each check,
-or what failed, and exit code 1. It needs what the adapter needs, and numpy.
+A fixture is a directory of `crates/engine/fixtures/tiny`, `…/diffusion` or `…/encoders`, a bundle what `prepare` made of
+it, a description what a job says of the model (docs/protocol.md). One line a model: `ok` with the largest error of each
+check, or what failed, and exit code 1. It needs what the adapter needs, and numpy.
 """
 
 import argparse
@@ -51,6 +51,34 @@ class Reference:
         config = json.loads((Path(fixture) / "config.json").read_text())
         layers = config.get("num_hidden_layers") or config["n_layer"]
         self.hidden = [file.tensor(f"hidden.{layer}") for layer in range(layers + 1)]
+
+
+class Texts:
+    """`texts` and `types` [N] of several lengths, the vectors [N, hidden] of each way of pooling, and of a model with a head
+    the scores [N] of texts, or of all tokens of each."""
+
+    #: Name of the vectors, pooling, and whether they are normalised.
+    POOLED = (
+        ("pooled.cls", "cls", False), ("pooled.mean", "mean", False), ("pooled.last", "last", False),
+        ("pooled.mean.normalised", "mean", True),
+    )
+
+    def __init__(self, fixture, encoder):
+        file = Weights(Path(fixture) / "reference.safetensors")
+        lengths = file.tensor("lengths").tolist()
+        rows = lambda name: [row[:length] for row, length in zip(file.tensor(name).tolist(), lengths)]
+        self.texts, self.types, texts = rows("input_ids"), rows("token_type_ids"), range(len(lengths))
+        self.vectors = {
+            name: ({"embed": {"pooling": pooling, "normalise": normalise}}, file.tensor(name))
+            for name, pooling, normalise in self.POOLED
+        }
+        if file.holds("last_hidden.0"):
+            largest = [file.tensor(f"last_hidden.{text}").max(axis=0) for text in texts]
+            self.vectors["largest"] = {"embed": {"pooling": "max", "normalise": False}}, largest
+        if head := encoder.get("head"):
+            of_tokens = head["of"] == "tokens"
+            scores = [file.tensor(f"token_logits.{text}") for text in texts] if of_tokens else file.tensor("logits")
+            self.vectors["scores"] = "score", scores
 
 
 class Conformance:
@@ -176,13 +204,16 @@ class Conformance:
             told = starts.get(part, ())
             require(len(told) > 1, f"the profiler tells {part} {len(told)} times; it was computed in two steps")
 
+    def what_no_model_has_is_refused(self):
+        self.refused("a precision that the bundle lacks", {"kind": "load"}, precision="int8")
+        self.refused("an unknown option", {"kind": "load"}, options={"no such option": "1"})
+
     def bad_input_is_refused(self):
         score = lambda rows: {"kind": "score", "sequences": rows, "file": "/dev/null"}
         self.refused("a token outside the vocabulary", score([[self.reference.vocabulary]]))
         self.refused("more tokens than the context", score([[1] * (self.bundle.context + 1)]))
         self.refused("sequences of several lengths", score([[1, 2], [1]]))
-        self.refused("a precision that the bundle lacks", {"kind": "load"}, precision="int8")
-        self.refused("an unknown option", {"kind": "load"}, options={"no such option": "1"})
+        self.what_no_model_has_is_refused()
 
     def refused(self, what, task, **changes):
         try:
@@ -284,6 +315,76 @@ class BothWays(Conformance):
         self.refused("what draws random numbers", {"kind": "answer", "work": drawn})
 
 
+class Encodes(Conformance):
+    """The checks on an encoder."""
+
+    POLICIES = ("none",)
+
+    def check(self):
+        self.what_is_in_effect_is_what_was_asked_for()
+        for name, (task, vectors) in self.reference.vectors.items():
+            self.together_and_alone(name, task, vectors)
+        self.a_text_of_padding()
+        self.texts_of_a_turn()
+        self.each_shape_is_compiled_once()
+        self.bad_texts_are_refused()
+
+    def together_and_alone(self, name, task, vectors):
+        texts, types = self.reference.texts, self.reference.types
+        self.same(name, self.encoded(texts, types, task), vectors)
+        for text, row in enumerate(texts):
+            # Types that are left out are all 0.
+            given = [types[text]] if any(types[text]) else None
+            self.same(name, self.encoded([row], given, task), [vectors[text]], f"{name}, text {text} alone")
+
+    def a_text_of_padding(self):
+        """The padding token is a token like any other: what a text becomes does not depend on what is beside it."""
+        pad, task = self.bundle.encoder["pad_token"], list(self.reference.vectors.values())[-1][0]
+        short = [[pad] * 3, [pad, 2, pad]]
+        alone = [self.encoded([text], None, task)[0] for text in short]
+        together = self.encoded([*short, max(self.reference.texts, key=len)], None, task)
+        self.same("padding", together[:2], alone)
+
+    def encoded(self, texts, types, task):
+        vectors, positions = self.adapter.encode(texts, types, None if task == "score" else task["embed"])
+        require(positions >= sum(map(len, texts)), f"{positions} positions are fewer than those of the texts")
+        return self.adapter.rows(vectors)
+
+    def texts_of_a_turn(self):
+        """A request that brings texts of its own encodes those, whatever its case has."""
+        task, vectors = list(self.reference.vectors.values())[-1]
+        texts, types = self.reference.texts, self.reference.types
+        case = {"texts": [[1] * len(text) for text in texts], "types": types}
+        limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
+        work = {"kind": "encode", "cases": [case], "task": task}
+        turns = [{"turn": "request", "case": 0, "input": {"texts": texts}}, {"turn": "finish"}]
+        events = self.events({"kind": "measure", "work": work, "warmup": limits}, turns)
+        sample = next(event for event in events if event["event"] == "sample")
+        require(len(sample["marks_ns"]) == 1, "a request that encodes texts has one mark")
+        self.same("a turn's texts", sample["output"]["vectors"]["vectors"], vectors)
+
+    def bad_texts_are_refused(self):
+        encode = lambda texts, task: {"kind": "answer", "work": {"kind": "encode", "cases": [{"texts": texts}], "task": task}}
+        embed = {"embed": {"pooling": "mean", "normalise": False}}
+        self.refused("no text", encode([], embed))
+        self.refused("an empty text", encode([[]], embed))
+        self.refused("a token outside the vocabulary", encode([[self.bundle.vocabulary]], embed))
+        self.refused("more tokens than the context", encode([[1] * (self.bundle.context + 1)], embed))
+        if not self.bundle.encoder.get("head"):
+            self.refused("scores of a model without a head", encode([[1]], "score"))
+        generate = {"cases": [{"prompts": [[1]]}], "new_tokens": 1, "decode": "greedy", "kv_cache": "on"}
+        self.refused("continuing a text", {"kind": "answer", "work": {"kind": "generate", **generate}})
+        self.refused("logits", {"kind": "score", "sequences": [[1]], "file": "/dev/null"})
+        self.what_no_model_has_is_refused()
+
+    def same(self, name, found, expected, where=None):
+        require(len(found) == len(expected), f"{where or name}: {len(found)} vectors, not {len(expected)}")
+        for ours, theirs in zip(found, expected):
+            ours, theirs = numpy.asarray(ours, numpy.float32), numpy.asarray(theirs, numpy.float32).reshape(-1)
+            require(ours.shape == theirs.shape, f"{where or name}: {ours.shape} numbers, not {theirs.shape}")
+            self.compare(name, ours, theirs, where)
+
+
 def require(holds, otherwise):
     if not holds:
         raise Broken(otherwise)
@@ -318,8 +419,11 @@ def main(arguments):
         name = Path(fixture).name
         try:
             bundle = Bundle(directory, json.loads(Path(description).read_text()))
-            checks = Conformance if bundle.causal else BothWays
-            conformance = checks(adapter_class, bundle, Reference(fixture), settings)
+            if bundle.encoder:
+                checks, reference = Encodes, Texts(fixture, bundle.encoder)
+            else:
+                checks, reference = Conformance if bundle.causal else BothWays, Reference(fixture)
+            conformance = checks(adapter_class, bundle, reference, settings)
             conformance.check()
             errors = ", ".join(f"{check} {error:.1e}" for check, error in conformance.errors.items())
             print(f"ok {name}: {errors}")

@@ -18,7 +18,7 @@ class Base:
     #: Whether a model may attend both ways (`causal` of its description is false). A sequence is then appended in one piece
     #: after `begin`, nothing is kept from one to the next, and `array` answers; numpy is there.
     BOTH_WAYS = False
-    #: Whether it turns texts into vectors: `encode` and `rows` answer for a model that is an encoder.
+    #: Whether it turns texts into vectors or scores: `encode` and `rows` answer for a model that is an encoder.
     ENCODES = False
     #: Names of what it computes beyond a plain layer (`features` of a model's description); None where the framework
     #: has models of its own and reads the configuration itself.
@@ -69,13 +69,14 @@ class Base:
         """The logits as f32 bytes, `[batch, positions, vocabulary]` row-major. Not timed."""
         raise NotImplementedError
 
-    def encode(self, texts, types, pooling, normalise):
+    def encode(self, texts, types, embed):
         """The vectors of `[text][tokens]`, complete on the host, in the framework's own form, and the number of positions
-        that were computed, padding included. `types` likewise, or None; `pooling` is cls, mean, max or last."""
+        that were computed, padding included. `types` likewise, or None; `embed` has `pooling` (cls, mean, max or last) and
+        `normalise`, or is None: then the model's head scores each text, or each of its tokens."""
         raise NotImplementedError
 
     def rows(self, vectors):
-        """Those vectors as lists of numbers. Not timed."""
+        """Those vectors as lists of numbers, one a text: the scores of all its tokens where tokens have scores. Not timed."""
         raise NotImplementedError
 
     def hidden_states(self):

@@ -2,7 +2,9 @@
 `compile`, prompts and decode steps through the model's own `get_compiled_call` with a `StaticCache`. (`generate` compiles
 its decode steps alone.)
 
-An encoder is driven as sentence-transformers drives it: texts padded to the longest of their batch, with a mask.
+An encoder is driven as sentence-transformers drives it: texts padded to the longest of their batch, with a mask. One with
+a head is the class that its configuration names, whose body gives vectors. With the option `compile`, PyTorch compiles it
+for any shape.
 
 A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache."""
 
@@ -15,10 +17,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, CompileConfig, DynamicCache, StaticCache
+from transformers import (
+    AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification,
+    CompileConfig, DynamicCache, StaticCache,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ..bundle import references_directory, unsupported
+from ..bundle import WorkerError, references_directory, unsupported
 from ..torch_profile import Profile
 from . import Base
 
@@ -60,29 +65,33 @@ class Adapter(Base):
         directory = checkpoint(bundle, weights_file, settings["precision"])
         self._device = torch.device(settings["device"])
         self._encoder = bundle.encoder
-        if self._encoder and settings.get("options", {}).get("compile") == "true":
-            raise unsupported("torch.compile of an encoder is not driven here")
-        kind = AutoModel if self._encoder else AutoModelForCausalLM
-        # What a pooler would give is no part of a vector, and its weights are not in the bundle.
-        is_pooled = self._encoder and "add_pooling_layer" in signature_of(bundle.config["model_type"])
-        given = {"add_pooling_layer": False} if is_pooled else {}
-        self._model = kind.from_pretrained(directory, dtype=self._dtype, **given).eval().to(self._device)
+        self._model = loaded(directory, self._encoder, self._dtype).eval().to(self._device)
         if self._device.type == "cuda":
             # Copies are part of loading.
             torch.cuda.synchronize(self._device)
-        self._causal = bundle.causal
-        if not self._causal and not self._encoder:
+        # Whether keys and values are kept from one step to the next.
+        self._cached = bundle.causal and not self._encoder
+        if self._encoder:
+            # A decoder that encodes would make a cache with every pass.
+            self._model.config.use_cache = False
+        if not bundle.causal and not self._encoder:
             # Then no mask is made. The attention asks the layers, or is told with each call.
             self._model.config.is_causal = False
         self._compiled = settings.get("options", {}).get("compile") == "true" and settings["jit"]
         self._call, self._graphs, self._words = self._model, lambda: 0, []
+        self._body = self._model.base_model
         if self._compiled:
-            # By generate's own means. Its default compiles for the first shape, and for all others when a second one comes.
-            self._call = self._model.get_compiled_call(CompileConfig(fullgraph=True))
             # PyTorch has loaded it by now.
             from torch._dynamo.utils import counters
 
             self._graphs = lambda: counters["stats"]["unique_graphs"]
+        if self._compiled and self._encoder:
+            # For texts of any length. What cannot be compiled whole is an error rather than eager.
+            compiled = (torch.compile(part, dynamic=True, fullgraph=True) for part in (self._model, self._body))
+            self._call, self._body = compiled
+        elif self._compiled:
+            # By generate's own means. Its default compiles for the first shape, and for all others when a second one comes.
+            self._call = self._model.get_compiled_call(CompileConfig(fullgraph=True))
             self._heads = bundle.model["kv_heads"], bundle.model["head_dim"]
         self._cache, self._room = None, None
 
@@ -92,7 +101,7 @@ class Adapter(Base):
         attention = self._model.config._attn_implementation
         return {
             "precision": name, "activations": name, "kv_cache_precision": name,
-            "kv_cache": "none" if not self._causal else "preallocated" if self._compiled else "growing",
+            "kv_cache": "none" if not self._cached else "preallocated" if self._compiled else "growing",
             "device": str(self._model.device), "threads": torch.get_num_threads(),
             "jit": self._jit() if self._compiled else "eager",
             "optimised": self._compiled, "weight_storage": "as from_pretrained loads them",
@@ -104,10 +113,10 @@ class Adapter(Base):
         return "cuBLAS" if self._device.type == "cuda" else "oneDNN or MKL"
 
     def _jit(self):
-        return f"torch.compile (inductor) of {'prompts and decode steps' if self._causal else 'a whole pass'}"
+        return f"torch.compile (inductor) of {'prompts and decode steps' if self._cached else 'a whole pass'}"
 
     def begin(self, batch, capacity):
-        if not self._causal:
+        if not self._cached:
             return
         if not self._compiled:
             self._cache = DynamicCache(config=self._model.config)
@@ -125,7 +134,7 @@ class Adapter(Base):
         count, call = ids.shape[1], self._call
         # The logits of the only position are those of every position: no second graph for them.
         inputs = {"input_ids": ids, "logits_to_keep": 0 if every and count > 1 else 1}
-        if self._causal:
+        if self._cached:
             positions = torch.arange(self._filled, self._filled + count, device=self._device).unsqueeze(0)
             inputs |= {"position_ids": positions, "past_key_values": self._cache, "use_cache": True}
             if every and count > 1:
@@ -137,32 +146,52 @@ class Adapter(Base):
         found = call(**inputs)
         if self._graphs() > graphs:
             self._words.append(self._pass(ids.shape, every))
-        if self._causal:
+        if self._cached:
             self._filled += count
         # Waits for a GPU; where they are on the host, it is they.
         return found.logits.cpu()
 
-    def encode(self, texts, types, pooling, normalise):
+    def encode(self, texts, types, embed):
         longest, pad = max(map(len, texts)), self._encoder["pad_token"]
         padded = [text + [pad] * (longest - len(text)) for text in texts]
         mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts], device=self._device)
         inputs = {"input_ids": torch.tensor(padded, device=self._device), "attention_mask": mask}
-        if types is not None and self._encoder["token_types"] > 1:
-            typed = [row + [0] * (longest - len(row)) for row in types]
+        if self._encoder["token_types"] > 1:
+            # As a tokenizer gives them, of a single text too: with and without them, passes are compiled apart.
+            typed = [row + [0] * (longest - len(row)) for row in types or [[0] * longest] * len(texts)]
             inputs["token_type_ids"] = torch.tensor(typed, device=self._device)
-        states = self._model(**inputs).last_hidden_state
-        vectors = pooled(states, mask, pooling)
-        if normalise:
-            vectors = torch.nn.functional.normalize(vectors, dim=1)
-        return vectors.float().cpu(), len(texts) * longest
+        if first := self._encoder["first_position"]:
+            # Else they are counted from where the padding token stands, which a text may have inside.
+            positions = torch.arange(first, first + longest, device=self._device)
+            inputs["position_ids"] = positions.expand(len(texts), -1)
+        graphs = self._graphs()
+        vectors = self._scores(inputs) if embed is None else self._vectors(inputs, **embed)
+        if self._graphs() > graphs:
+            self._words.append(f"{'scores' if embed is None else 'vectors'} of {len(texts)} texts, {longest} positions each")
+        # Waits for a GPU; where they are on the host, it is they.
+        vectors = vectors.float().cpu()
+        if embed is None and self._encoder["head"]["of"] == "tokens":
+            vectors = [scores[: len(text)].flatten() for scores, text in zip(vectors, texts)]
+        return vectors, len(texts) * longest
+
+    def _vectors(self, inputs, pooling, normalise):
+        states = self._body(**inputs).last_hidden_state
+        vectors = pooled(states, inputs["attention_mask"], pooling)
+        return torch.nn.functional.normalize(vectors, dim=1) if normalise else vectors
+
+    def _scores(self, inputs):
+        if self._encoder["head"]["of"] != {"texts": "last"}:
+            return self._call(**inputs).logits
+        # The class looks for the last token by the padding token, which a text may end with and a model may not have.
+        return self._model.score(self._vectors(inputs, "last", False))
 
     def rows(self, vectors):
-        return vectors.tolist()
+        return [vector.tolist() for vector in vectors]
 
     def _pass(self, shape, every):
         """What was compiled for, in words."""
         batch, count = shape
-        if not self._causal:
+        if not self._cached:
             return f"a pass over {count} positions, batch {batch}{', logits of every position' if every else ''}"
         kind = f"{'append' if self._filled else 'prefill'} of {count} tokens" if count > 1 else "decode"
         return f"{kind}, batch {batch}, cache of {self._room[1]}"
@@ -190,10 +219,23 @@ class Adapter(Base):
         return self.array(logits).tobytes()
 
 
-def signature_of(model_type):
-    """Names of what the model of this type takes when it is made."""
-    model = AutoModel._model_mapping[type(AutoConfig.for_model(model_type))]
-    return inspect.signature(model.__init__).parameters
+def loaded(directory, encoder, dtype):
+    """The model, with the head that an encoder has. Refused where transformers would make up weights."""
+    given = {}
+    if not encoder:
+        kind = AutoModelForCausalLM
+    elif head := encoder.get("head"):
+        kind = AutoModelForTokenClassification if head["of"] == "tokens" else AutoModelForSequenceClassification
+    else:
+        kind = AutoModel
+        model = AutoModel._model_mapping[type(AutoConfig.from_pretrained(directory))]
+        if "add_pooling_layer" in inspect.signature(model.__init__).parameters:
+            # What a pooler would give is no part of a vector, and its weights are not in the bundle.
+            given["add_pooling_layer"] = False
+    model, told = kind.from_pretrained(directory, dtype=dtype, output_loading_info=True, **given)
+    if missing := sorted(told["missing_keys"]):
+        raise WorkerError(f"transformers would make up {len(missing)} weights that the bundle lacks, such as {missing[0]}")
+    return model
 
 
 def pooled(states, mask, pooling):
@@ -204,7 +246,7 @@ def pooled(states, mask, pooling):
         return states[torch.arange(len(states), device=states.device), mask.sum(dim=1) - 1]
     wide = mask.unsqueeze(-1).expand(states.size())
     if pooling == "max":
-        return states.masked_fill(wide == 0, -1e9).max(dim=1).values
+        return states.masked_fill(wide == 0, torch.finfo(states.dtype).min).max(dim=1).values
     wide = wide.to(states.dtype)
     return (states * wide).sum(dim=1) / wide.sum(dim=1).clamp(min=1e-9)
 

@@ -17,6 +17,10 @@ def of(adapter, work, context, is_fed=True):
     kinds = {"generate": Generating, "denoise": Denoising, "encode": Encoding}
     if work["kind"] not in kinds:
         raise bad_input(f"unknown kind of work {work['kind']!r}; there are {', '.join(kinds)}")
+    if context["encoder"] and work["kind"] != "encode":
+        raise bad_input("the model encodes texts and continues none")
+    if not context["encoder"] and work["kind"] == "encode":
+        raise bad_input("the model continues texts and encodes none")
     return kinds[work["kind"]](adapter, work, context, is_fed)
 
 
