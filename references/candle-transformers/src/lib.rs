@@ -1,6 +1,7 @@
-//! [`InferenceEngine`] on candle-transformers' own llama models, as its examples drive them: what people get who
-//! use candle without writing a model themselves. Nothing is made faster here; see docs/references.md.
+//! [`InferenceEngine`] on candle-transformers' own llama models and encoders, as its examples drive them: what people get
+//! who use candle without writing a model themselves. Nothing is made faster here; see docs/references.md.
 
+mod encoder;
 mod error;
 mod model;
 
@@ -9,10 +10,11 @@ use std::path::PathBuf;
 use bundle::ModelConfig;
 use candle_core::{DType, Device as CandleDevice, Tensor, utils};
 use engine::{
-    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want, check_append, check_begin,
+    Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision,
+    Runtime, Settings, Want, check_append, check_begin,
 };
 
+use encoder::Encoder;
 use error::framework;
 use model::Model;
 
@@ -50,15 +52,19 @@ impl Weights {
     }
 }
 
-#[derive(Debug)]
 pub struct CandleTransformers {
     config: ModelConfig,
-    model: Model,
+    body: Body,
     in_effect: InEffect,
     batch: usize,
     capacity: usize,
     filled: usize,
     logits: Vec<f32>,
+}
+
+enum Body {
+    Decoder(Box<Model>),
+    Encoder(Box<Encoder>),
 }
 
 impl InferenceEngine for CandleTransformers {
@@ -91,8 +97,6 @@ impl InferenceEngine for CandleTransformers {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         let weights = Weights::from_options(settings)?;
-        engine::check_causal(bundle.config(), Self::FRAMEWORK)?;
-        engine::check_features(bundle.config(), Self::FRAMEWORK, &[bundle::Feature::Window])?;
         if let Device::Cuda(_) = settings.device {
             return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
         }
@@ -101,14 +105,33 @@ impl InferenceEngine for CandleTransformers {
             return Err(EngineError::Unsupported(reason.into()));
         }
         let config = bundle.config().clone();
-        let file = Self::weights_file(bundle, settings)?;
-        let model = if weights == Weights::Bundle {
-            Model::llama(&file, &config, dtype(settings.precision)?)?
+        let (body, in_effect) = if config.encoder.is_some() {
+            if weights != Weights::Bundle {
+                let reason = "candle-transformers encodes from the bundle's weights alone here";
+                return Err(EngineError::Unsupported(reason.into()));
+            }
+            let file = bundle.weights_path(settings.precision)?;
+            let encoder = Encoder::load(bundle, &file, settings.precision)?;
+            let kernels =
+                format!("{}: Tensor::matmul, texts padded to the longest of a batch", encoder.module());
+            let in_effect = InEffect {
+                kv_cache_policy: KvCachePolicy::None,
+                kernels: vec![kernels],
+                ..in_effect(weights, settings.precision)
+            };
+            (Body::Encoder(Box::new(encoder)), in_effect)
         } else {
-            Model::quantized_llama(&file)?
+            engine::check_causal(&config, Self::FRAMEWORK)?;
+            engine::check_features(&config, Self::FRAMEWORK, &[bundle::Feature::Window])?;
+            let file = Self::weights_file(bundle, settings)?;
+            let model = if weights == Weights::Bundle {
+                Model::llama(&file, &config, dtype(settings.precision)?)?
+            } else {
+                Model::quantized_llama(&file)?
+            };
+            (Body::Decoder(Box::new(model)), in_effect(weights, settings.precision))
         };
-        let in_effect = in_effect(weights, settings.precision);
-        Ok(Self { config, model, in_effect, batch: 0, capacity: 0, filled: 0, logits: Vec::new() })
+        Ok(Self { config, body, in_effect, batch: 0, capacity: 0, filled: 0, logits: Vec::new() })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -116,7 +139,15 @@ impl InferenceEngine for CandleTransformers {
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        self.decoder()?;
         Ok(self)
+    }
+
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        match &mut self.body {
+            Body::Encoder(encoder) => Ok(encoder.as_mut()),
+            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+        }
     }
 }
 
@@ -124,7 +155,7 @@ impl Decode for CandleTransformers {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
         engine::check_window(&self.config, Self::FRAMEWORK, capacity)?;
-        self.model.forget();
+        self.decoder()?.forget();
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         Ok(())
     }
@@ -153,9 +184,18 @@ impl Decode for CandleTransformers {
 }
 
 impl CandleTransformers {
+    fn decoder(&mut self) -> Result<&mut Model, EngineError> {
+        match &mut self.body {
+            Body::Decoder(model) => Ok(model.as_mut()),
+            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+        }
+    }
+
     fn forward(&mut self, tokens: &[u32], count: usize) -> Result<Vec<f32>, EngineError> {
         let tokens = Tensor::from_slice(tokens, (self.batch, count), &CandleDevice::Cpu);
-        let logits = tokens.and_then(|tokens| self.model.forward(&tokens, self.filled));
+        let filled = self.filled;
+        let model = self.decoder()?;
+        let logits = tokens.and_then(|tokens| model.forward(&tokens, filled));
         self.filled += count;
         logits.and_then(|logits| logits.flatten_all()?.to_vec1()).map_err(framework)
     }

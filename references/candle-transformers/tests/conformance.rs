@@ -1,8 +1,10 @@
 //! The reference computes the model that the engines compute, from the same numbers.
 
+use std::path::Path;
+
 use candle_core::Device as CandleDevice;
 use candle_core::quantized::gguf_file;
-use conformance::{Model, at, check_model, unsupported, with};
+use conformance::{Model, at, bundle_at, check_encoders_in_f32, check_model, fixtures, unsupported, with};
 use engine::{Device, InferenceEngine, Precision, Settings};
 use reference_candle_transformers::CandleTransformers;
 
@@ -16,6 +18,27 @@ fn llama_conforms_from_the_bundle() {
     for name in ["llama-gqa-tied", "llama3-rope-scaled"] {
         check_model::<CandleTransformers>(&Model::tiny(name), &settings(Precision::F32));
     }
+}
+
+#[test]
+fn encoders_conform() {
+    check_encoders_in_f32::<CandleTransformers>(&[settings(Precision::F32)]);
+}
+
+/// The suite accepts every refusal.
+#[test]
+fn encoders_that_candle_transformers_has_are_not_refused() {
+    let mut computed = Vec::new();
+    let mut names: Vec<_> = std::fs::read_dir(fixtures().with_file_name("encoders")).unwrap().collect();
+    names.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    for source in names {
+        let source = source.unwrap().path();
+        let bundle = bundle_at(&source, Path::new(env!("CARGO_TARGET_TMPDIR")), &[Precision::F32]);
+        if CandleTransformers::load(&bundle, &settings(Precision::F32)).is_ok() {
+            computed.push(source.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    assert_eq!(computed, ["bert", "modernbert", "nomic-bert", "roberta", "xlm-roberta-rank"]);
 }
 
 #[test]
