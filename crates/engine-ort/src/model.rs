@@ -32,6 +32,8 @@ pub(crate) struct Model {
     pub(crate) options: Options,
     pub(crate) device: Device,
     pub(crate) session: Session,
+    /// The table of relative positions of an encoder that has one.
+    pub(crate) relative: Option<Vec<f32>>,
     /// Whether the graph puts out its hidden states.
     pub(crate) hidden_states: bool,
     /// Threads that compute: the caller's own and those that the session started.
@@ -69,6 +71,10 @@ impl Model {
             None => fused::build(&config, plan, &weights, storage, settings.hidden_states)?,
         };
         touch_mapped(&config, products, &weights)?;
+        let relative = config.relative_bias().map(|name| weights.tensor(&name)).transpose()?;
+        let relative = relative.map(|table| {
+            table.bytes.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
+        });
         drop(weights);
         let threads = CountedThreads::default();
         let started = Arc::clone(&threads.started);
@@ -96,6 +102,7 @@ impl Model {
             options,
             device,
             session,
+            relative,
             hidden_states,
             threads,
         })
@@ -146,7 +153,7 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
         black_box(weights.touch());
         return Ok(());
     }
-    let tables = [config.position_embedding(), config.token_type_embedding(), config.relative_bias()];
+    let tables = [config.position_embedding(), config.token_type_embedding()];
     for name in tables.into_iter().flatten().chain([config.embedding()]) {
         black_box(weights.tensor(&name)?.touch());
         if weights.is_quantised(&name) {

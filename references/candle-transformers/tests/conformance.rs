@@ -2,15 +2,22 @@
 
 use std::path::Path;
 
+use bundle::Pooling;
 use candle_core::Device as CandleDevice;
 use candle_core::quantized::gguf_file;
 use conformance::{Model, at, bundle_at, check_encoders_in_f32, check_model, fixtures, unsupported, with};
-use engine::{Device, InferenceEngine, Precision, Settings};
+use engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 use reference_candle_transformers::CandleTransformers;
 
 /// On candle's own count of threads; more or fewer can be asked for in the environment alone.
 fn settings(precision: Precision) -> Settings {
     Settings { threads: candle_core::utils::get_num_threads(), ..at(precision) }
+}
+
+/// A fixture of an encoder as a bundle.
+fn encoder(name: &str, precisions: &[Precision]) -> Bundle {
+    let source = fixtures().with_file_name("encoders").join(name);
+    bundle_at(&source, Path::new(env!("CARGO_TARGET_TMPDIR")), precisions)
 }
 
 #[test]
@@ -29,15 +36,14 @@ fn encoders_conform() {
 #[test]
 fn encoders_that_candle_transformers_has_are_not_refused() {
     let mut computed = Vec::new();
-    let mut names: Vec<_> = std::fs::read_dir(fixtures().with_file_name("encoders")).unwrap().collect();
-    names.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
-    for source in names {
-        let source = source.unwrap().path();
-        let bundle = bundle_at(&source, Path::new(env!("CARGO_TARGET_TMPDIR")), &[Precision::F32]);
+    for entry in std::fs::read_dir(fixtures().with_file_name("encoders")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let bundle = encoder(&name, &[Precision::F32]);
         if CandleTransformers::load(&bundle, &settings(Precision::F32)).is_ok() {
-            computed.push(source.file_name().unwrap().to_string_lossy().into_owned());
+            computed.push(name);
         }
     }
+    computed.sort();
     assert_eq!(computed, ["bert", "modernbert", "nomic-bert", "roberta", "xlm-roberta-rank"]);
 }
 
@@ -105,4 +111,11 @@ fn what_the_reference_cannot_do_is_refused() {
     let cuda = Settings { device: Device::Cuda(0), ..settings(Precision::F32) };
     unsupported::<CandleTransformers>(&llama.bundle, &cuda);
     unsupported::<CandleTransformers>(&Model::tiny("qwen3-qknorm").bundle, &settings(Precision::F32));
+    let roberta = encoder("roberta", &[Precision::F32, Precision::Bf16]);
+    unsupported::<CandleTransformers>(&roberta, &settings(Precision::Bf16));
+    let mut roberta = CandleTransformers::load(&roberta, &settings(Precision::F32)).unwrap();
+    let padding_inside = Texts { tokens: &[0, 1, 2], types: &[], lengths: &[3] };
+    let mean = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
+    let refused = roberta.encode().unwrap().encode(padding_inside, mean);
+    assert!(matches!(refused, Err(EngineError::Unsupported(_))), "{refused:?}");
 }

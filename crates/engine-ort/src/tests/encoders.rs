@@ -19,20 +19,22 @@ const INTERMEDIATE: usize = 96;
 const LENGTHS: [usize; 3] = [7, 1, 12];
 
 /// A tiny encoder with fewer rows in the middle of its MLPs, at every precision.
-fn narrowed(directory: &Path) -> Bundle {
-    with_activation(directory, "gelu")
+fn narrowed(directory: &Path, model: &str) -> Bundle {
+    altered(directory, model, None)
 }
 
-/// The same with this activation.
-fn with_activation(directory: &Path, activation: &str) -> Bundle {
-    let model = fixtures().with_file_name("encoders").join("bert");
-    let source = directory.join(activation);
+/// The same, with this activation if there is one.
+fn altered(directory: &Path, model: &str, activation: Option<&str>) -> Bundle {
+    let source = directory.join(activation.unwrap_or(model));
+    let model = fixtures().with_file_name("encoders").join(model);
     fs::create_dir(&source).expect("a directory");
     let text = fs::read_to_string(model.join("config.json")).expect("readable");
     let mut config: Value = serde_json::from_str(&text).expect("JSON");
-    let old = config["intermediate_size"].take();
+    let old = config["intermediate_size"].take().as_u64().expect("a number");
     config["intermediate_size"] = INTERMEDIATE.into();
-    config["hidden_act"] = activation.into();
+    if let Some(activation) = activation {
+        config["hidden_act"] = activation.into();
+    }
     fs::write(source.join("config.json"), config.to_string()).expect("writable");
     let file = fs::read(model.join("model.safetensors")).expect("readable");
     let (size, rest) = file.split_first_chunk().expect("a size");
@@ -45,7 +47,15 @@ fn with_activation(directory: &Path, activation: &str) -> Bundle {
         }
         let start = tensor["data_offsets"][0].as_u64().expect("a number") as usize;
         let sizes = tensor["shape"].as_array_mut().expect("sizes");
-        sizes.iter_mut().filter(|size| **size == old).for_each(|size| *size = INTERMEDIATE.into());
+        // Twice as many rows are those of gate and up in one tensor.
+        for size in sizes {
+            for count in [1, 2] {
+                if *size == old * count {
+                    *size = (INTERMEDIATE as u64 * count).into();
+                }
+            }
+        }
+        let sizes = tensor["shape"].as_array().expect("sizes");
         let numbers: u64 = sizes.iter().filter_map(Value::as_u64).product();
         tensor["data_offsets"] = vec![kept.len(), kept.len() + 4 * numbers as usize].into();
         kept.extend_from_slice(&data[start..start + 4 * numbers as usize]);
@@ -56,16 +66,17 @@ fn with_activation(directory: &Path, activation: &str) -> Bundle {
     bundle(&source, directory)
 }
 
-/// The vectors of a few texts, and the kernel of products.
+/// The scores of a few texts, or their vectors where the model gives none, and the kernel of products.
 fn encode(bundle: &Bundle, settings: &Settings) -> (Vec<f32>, String) {
     let mut engine = Ort::load(bundle, settings).expect("loads");
     let tokens: Vec<u32> = (0..LENGTHS.iter().sum::<usize>() as u32).map(|i| i * 37 % 199).collect();
     let texts = Texts { tokens: &tokens, types: &[], lengths: &LENGTHS };
     let encoder = engine.encode().expect("encodes");
-    let vectors = encoder
-        .encode(texts, EncodeTask::Embed { pooling: Pooling::Mean, normalise: false })
-        .expect("encodes")
-        .to_vec();
+    let task = match bundle.config().head() {
+        Some(_) => EncodeTask::Score,
+        None => EncodeTask::Embed { pooling: Pooling::Mean, normalise: false },
+    };
+    let vectors = encoder.encode(texts, task).expect("encodes").to_vec();
     assert_eq!(encoder.positions(), LENGTHS.len() * 12);
     let in_effect = engine.in_effect();
     assert_eq!((in_effect.weights, in_effect.kv_cache_policy), (settings.precision, KvCachePolicy::None));
@@ -78,20 +89,22 @@ const ROUNDED: f32 = 0.2;
 #[test]
 fn quantised_encoders_give_what_their_dequantised_weights_give() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let bundle = narrowed(directory.path());
-    for precision in QUANTISED {
-        dequantise_in_place(&bundle, precision);
-        let (expected, _) = encode(&bundle, &settings());
-        let (exact, kernel) = encode(&bundle, &at(precision, true));
-        assert!(kernel.contains("FusedMatMul"), "{kernel}");
-        let difference = max_abs_difference(&exact, &expected);
-        assert!(difference <= 1e-5, "{precision} dequantised differs by {difference}");
-        for jit in [true, false] {
-            let (fast, kernel) = encode(&bundle, &Settings { jit, ..at(precision, false) });
-            assert!(kernel.contains("MatMulNBits") || kernel.contains("MatMulBnb4"), "{kernel}");
-            let difference = max_abs_difference(&fast, &expected);
-            println!("{precision}: {difference}");
-            assert!(difference <= ROUNDED, "{precision} differs by {difference}");
+    for model in ["bert", "bert-rank", "bert-tokens", "mpnet", "modernbert", "qwen3-embed"] {
+        let bundle = narrowed(directory.path(), model);
+        for precision in QUANTISED {
+            dequantise_in_place(&bundle, precision);
+            let (expected, _) = encode(&bundle, &settings());
+            let (exact, kernel) = encode(&bundle, &at(precision, true));
+            assert!(kernel.contains("FusedMatMul"), "{kernel}");
+            let difference = max_abs_difference(&exact, &expected);
+            assert!(difference <= 1e-5, "{model} in {precision} dequantised differs by {difference}");
+            for jit in [true, false] {
+                let (fast, kernel) = encode(&bundle, &Settings { jit, ..at(precision, false) });
+                assert!(kernel.contains("MatMulNBits") || kernel.contains("MatMulBnb4"), "{kernel}");
+                let difference = max_abs_difference(&fast, &expected);
+                println!("{model} in {precision}: {difference}");
+                assert!(difference <= ROUNDED, "{model} in {precision} differs by {difference}");
+            }
         }
     }
 }
@@ -99,7 +112,8 @@ fn quantised_encoders_give_what_their_dequantised_weights_give() {
 #[test]
 fn every_activation_is_in_the_graph() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let vectors = |activation: &str| encode(&with_activation(directory.path(), activation), &settings()).0;
+    let vectors =
+        |activation: &str| encode(&altered(directory.path(), "bert", Some(activation)), &settings()).0;
     let gelu = vectors("gelu");
     let differences = ["gelu_new", "silu", "relu"].map(|other| max_abs_difference(&vectors(other), &gelu));
     let [tanh, silu, relu] = differences;
@@ -109,7 +123,7 @@ fn every_activation_is_in_the_graph() {
 #[test]
 fn an_encoder_continues_nothing_and_is_on_a_cpu_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let bundle = narrowed(directory.path());
+    let bundle = narrowed(directory.path(), "bert");
     let mut engine = Ort::load(&bundle, &settings()).expect("loads");
     assert!(matches!(engine.decode().map(|_| ()), Err(EngineError::Input(_))));
     let half = Settings { precision: Precision::F16, cache: Precision::F16, ..settings() };

@@ -5,7 +5,7 @@
 use bundle::{BundleError, LayerNames};
 
 use super::builder::Writer;
-use super::encoder::LENGTHS;
+use super::encoder::blocks;
 use crate::attention::Rotation;
 use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
 use crate::names::{LAST_POSITIONS, POSITIONS, TOTAL, cache_names, rotary_names};
@@ -60,22 +60,27 @@ impl Writer<'_> {
             _ => None,
         };
         let as_projected = plan.causal && !padded && !config.qk_norm && tables.is_none();
+        let layout = self.layout(index);
         // The operator takes queries, keys and values in one tensor where nothing is done to them.
         if as_projected {
-            let packed = self.in_texts(packed);
+            let packed = self.in_texts(packed, layout.queries);
             let attended = self.group_query_attention(index, [&packed, "", ""]);
             return Ok(self.in_rows(attended, index));
         }
         let Projected { query, key, value } = self.split(&packed, &at("qkv"));
-        let [query, key, value] = [query, key, value].map(|part| self.in_texts(part));
-        let mut parts = Projected { query, key, value };
+        let mut parts = Projected {
+            query: self.in_texts(query, layout.queries),
+            key: self.in_texts(key, layout.keys),
+            value: self.in_texts(value, layout.keys),
+        };
         if let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) {
             parts.query = self.head_norm(&parts.query, query, config.heads)?;
             parts.key = self.head_norm(&parts.key, key, config.kv_heads)?;
         }
         if let Some(tables) = &tables {
-            parts.query = self.rotate(&parts.query, config.heads, tables);
-            parts.key = self.rotate(&parts.key, config.kv_heads, tables);
+            let [of_queries, of_keys] = self.rotary_positions(index);
+            parts.query = self.rotate(&parts.query, config.heads, (of_queries, tables));
+            parts.key = self.rotate(&parts.key, config.kv_heads, (of_keys, tables));
         }
         if padded {
             parts.query = self.pad_heads(&parts.query, config.heads);
@@ -140,8 +145,9 @@ impl Writer<'_> {
         let op = (MICROSOFT, "MultiHeadAttention");
         let mut inputs = vec![parts.query.as_str(), &key, &value];
         if config.encoder.is_some() {
-            inputs.extend(["", LENGTHS]);
-            inputs.extend(self.score_bias(index));
+            let (mask, bias) = self.mask_and_bias(index);
+            inputs.extend(["", mask]);
+            inputs.extend(bias);
         }
         self.graph.node(op, &inputs, &[&out], &attributes);
         out
@@ -188,7 +194,18 @@ impl Writer<'_> {
         Ok(self.join_heads(&normed))
     }
 
-    fn rotate(&mut self, input: &str, heads: usize, [cos, sin]: &[String; 2]) -> String {
+    /// Positions by which queries and keys are rotated. In an encoder one number stands for that of the first: it is how
+    /// far apart two are that counts.
+    fn rotary_positions(&mut self, index: usize) -> [&'static str; 2] {
+        if self.config.encoder.is_none() {
+            return [POSITIONS; 2];
+        }
+        let start = "first.position";
+        self.graph.integers(start, &[0]);
+        [if self.is_in_blocks(index) { blocks::FIRST } else { start }, start]
+    }
+
+    fn rotate(&mut self, input: &str, heads: usize, (positions, [cos, sin]): (&str, &[String; 2])) -> String {
         let out = format!("{input}.rotated");
         let mut attributes =
             vec![Attribute::Int("num_heads", heads as i64), Attribute::Int("interleaved", 0)];
@@ -196,12 +213,6 @@ impl Writer<'_> {
             attributes.push(Attribute::Int("rotary_embedding_dim", rotated as i64));
         }
         let op = (MICROSOFT, "RotaryEmbedding");
-        let mut positions = POSITIONS;
-        if self.config.encoder.is_some() {
-            // One number stands for the position that every text begins at.
-            positions = "first.position";
-            self.graph.integers(positions, &[0]);
-        }
         self.graph.node(op, &[input, positions, cos, sin], &[&out], &attributes);
         out
     }

@@ -10,7 +10,7 @@ use bundle::{
 use super::builder::Writer;
 use super::linear::Unbiased;
 use crate::attention::Attention;
-use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
+use crate::graph::{Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
 use crate::names::{POSITIONS, SCORES, TOKENS, hidden_state};
 use crate::products::Products;
 use crate::proto::DataType;
@@ -23,11 +23,29 @@ pub const PADDED: &str = "padded";
 pub const UNPADDED: &str = "unpadded";
 /// Number of tokens of each text, `[texts]`, int32, where the model attends both ways.
 pub const LENGTHS: &str = "lengths";
-/// For each query and key the row of the table of relative positions, `[longest, longest]`, where the model has one.
-pub const BUCKETS: &str = "buckets";
-/// What is added to the score of each query and key in layers with a window, `[1, 1, longest, longest]`, of a model that
-/// has such layers and attends both ways: [`UNSEEN`] where the query does not see the key, 0 elsewhere.
-pub const WINDOW: &str = "window";
+/// What is added to the score of each query and key by how far apart they are, `[1, heads, longest, longest]`, where the
+/// model has a table of relative positions. A Gather of single numbers from that table would take longer than a layer's
+/// attention.
+pub const RELATIVE: &str = "relative";
+
+/// What layers with a window take, of a model that has such layers and attends both ways. They have every text in blocks of
+/// as many queries, each beside the keys that any of them may see: the cost of a token does not grow with its text.
+pub mod blocks {
+    /// For each cell of the blocks' queries the row of its token, or any row: `[blocks, queries]`.
+    pub const QUERIES: &str = "blocks.queries";
+    /// The same for their keys and values, `[blocks, keys]`.
+    pub const KEYS: &str = "blocks.keys";
+    /// 1 for each key that is a token of the text, 0 for others: `[blocks, keys]`, int32.
+    pub const TOKENS: &str = "blocks.tokens";
+    /// Which of its block's keys is the first query's own, `[1]`.
+    pub const FIRST: &str = "blocks.first";
+    /// What is added to the score of each query and key, `[1, 1, queries, keys]`: [`UNSEEN`](super::UNSEEN) where the
+    /// window has the query not see the key, 0 elsewhere.
+    pub const WINDOW: &str = "blocks.window";
+    /// For each row its cell among the queries, `[tokens]`.
+    pub const ROWS: &str = "blocks.rows";
+}
+
 /// Leaves a key no weight, and is finite: a row of nothing else still has a softmax.
 pub const UNSEEN: f32 = f32::MIN;
 /// The row of the vector that a head scores, `[texts]`, where it is a token's.
@@ -36,12 +54,17 @@ pub const SCORED: &str = "scored";
 /// mean.
 pub const SHARES: &str = "shares";
 
-/// What the rows of the table of relative positions make for each head.
-const RELATIVE: &str = "embed.relative";
+/// How a layer's queries, keys and values are laid out: inputs by their names.
+pub(super) struct Layout {
+    pub(super) queries: &'static str,
+    pub(super) keys: &'static str,
+    /// The way back.
+    pub(super) rows: &'static str,
+}
 
-/// Whether the graph has the input [`WINDOW`]: windows that are causal are the operator's own.
-pub fn takes_window(config: &ModelConfig) -> bool {
-    !config.causal && config.form.window.is_some()
+/// The window of layers that take [`blocks`]: windows that are causal are the operator's own.
+pub fn window_in_blocks(config: &ModelConfig) -> Option<usize> {
+    config.form.window.filter(|_| !config.causal)
 }
 
 /// Name of the output: the vectors of all tokens, `[tokens, hidden]`, behind the last layer and its norm.
@@ -75,7 +98,6 @@ pub fn build(
     let mut writer = Writer { config, attention, products, weights, graph };
     writer.declare_texts();
     writer.embed_texts()?;
-    writer.relative_bias()?;
     for layer in 0..config.layers {
         match config.form.norms {
             NormPlacement::OfSum => writer.layer_of_sums(layer)?,
@@ -121,10 +143,18 @@ impl Writer<'_> {
         }
         self.declare_attention();
         if config.relative_bias().is_some() {
-            self.graph.input(BUCKETS, DataType::Int64, &[longest(), longest()]);
+            let dims = [Dim::Fixed(1), Dim::Fixed(config.heads), longest(), longest()];
+            self.graph.input(RELATIVE, float, &dims);
         }
-        if takes_window(config) {
-            self.graph.input(WINDOW, float, &[Dim::Fixed(1), Dim::Fixed(1), longest(), longest()]);
+        if window_in_blocks(config).is_some() {
+            let (blocks, queries, keys) =
+                (|| Dim::Named("blocks"), || Dim::Named("queries"), || Dim::Named("keys"));
+            self.graph.input(blocks::QUERIES, DataType::Int64, &[blocks(), queries()]);
+            self.graph.input(blocks::KEYS, DataType::Int64, &[blocks(), keys()]);
+            self.graph.input(blocks::TOKENS, DataType::Int32, &[blocks(), keys()]);
+            self.graph.input(blocks::FIRST, DataType::Int64, &[Dim::Fixed(1)]);
+            self.graph.input(blocks::WINDOW, float, &[Dim::Fixed(1), Dim::Fixed(1), queries(), keys()]);
+            self.graph.input(blocks::ROWS, DataType::Int64, &[tokens()]);
         }
         let out = [tokens(), Dim::Fixed(config.hidden_size)];
         self.graph.output(&output(config), float, &out);
@@ -175,22 +205,23 @@ impl Writer<'_> {
         }
     }
 
-    /// What is added to the scores of every layer by how far apart two tokens are, `[1, heads, longest, longest]`.
-    fn relative_bias(&mut self) -> Result<(), BundleError> {
-        let Some(table) = self.config.relative_bias() else { return Ok(()) };
-        let table = self.weight(&table)?;
-        let (by_head, of_pairs) = ("embed.relative.heads", "embed.relative.pairs");
-        self.graph.node((ONNX, "Transpose"), &[&table], &[by_head], &[]);
-        self.graph.node((ONNX, "Gather"), &[by_head, BUCKETS], &[of_pairs], &[Attribute::Int("axis", 1)]);
-        self.graph.integers("texts.axis", &[0]);
-        self.graph.node((ONNX, "Unsqueeze"), &[of_pairs, "texts.axis"], &[RELATIVE], &[]);
-        Ok(())
+    /// Which keys hold tokens, and what is added to scores, in layer `index` of an encoder that attends both ways.
+    pub(super) fn mask_and_bias(&self, index: usize) -> (&'static str, Option<&'static str>) {
+        match self.is_in_blocks(index) {
+            true => (blocks::TOKENS, Some(blocks::WINDOW)),
+            false => (LENGTHS, self.config.relative_bias().map(|_| RELATIVE)),
+        }
     }
 
-    /// What is added to the scores of layer `index`, which attends both ways.
-    pub(super) fn score_bias(&self, index: usize) -> Option<&'static str> {
-        let relative = self.config.relative_bias().map(|_| RELATIVE);
-        relative.or_else(|| self.config.layer_attention(index).window.map(|_| WINDOW))
+    pub(super) fn is_in_blocks(&self, index: usize) -> bool {
+        window_in_blocks(self.config).is_some() && self.config.layer_attention(index).window.is_some()
+    }
+
+    pub(super) fn layout(&self, index: usize) -> Layout {
+        match self.is_in_blocks(index) {
+            true => Layout { queries: blocks::QUERIES, keys: blocks::KEYS, rows: blocks::ROWS },
+            false => Layout { queries: PADDED, keys: PADDED, rows: UNPADDED },
+        }
     }
 
     /// norm(x + block(x)), twice. Biases of blocks are added with the sum.
@@ -212,17 +243,17 @@ impl Writer<'_> {
         self.add_and_norm(&down, &middle, norm, &behind_layers(index + 1), "")
     }
 
-    /// `[tokens, columns]` as `[texts, longest, columns]`; a decoder has its texts so.
-    pub(super) fn in_texts(&mut self, rows: String) -> String {
+    /// `[tokens, columns]` as `[texts, longest, columns]`, or as the blocks of a layer; a decoder has its texts so.
+    pub(super) fn in_texts(&mut self, rows: String, layout: &str) -> String {
         if self.config.encoder.is_none() {
             return rows;
         }
         let out = format!("{rows}.padded");
-        self.graph.node((ONNX, "Gather"), &[&rows, PADDED], &[&out], &[]);
+        self.graph.node((ONNX, "Gather"), &[&rows, layout], &[&out], &[]);
         out
     }
 
-    /// What heads of layer `index` give, `[texts, longest, heads · head_dim]`, as `[tokens, heads · head_dim]`.
+    /// The way back, of what heads of layer `index` give: `[tokens, heads · head_dim]`.
     pub(super) fn in_rows(&mut self, cells: String, index: usize) -> String {
         if self.config.encoder.is_none() {
             return cells;
@@ -230,7 +261,7 @@ impl Writer<'_> {
         let (rows, out) = (format!("layer.{index}.attended.rows"), format!("layer.{index}.attended"));
         self.graph.integers("rows.shape", &[-1, self.config.qkv_rows().0 as i64]);
         self.graph.node((ONNX, "Reshape"), &[&cells, "rows.shape"], &[&rows], &[]);
-        self.graph.node((ONNX, "Gather"), &[&rows, UNPADDED], &[&out], &[]);
+        self.graph.node((ONNX, "Gather"), &[&rows, self.layout(index).rows], &[&out], &[]);
         out
     }
 

@@ -1,0 +1,216 @@
+//! The inputs of one run, for texts of different lengths.
+
+use std::borrow::Cow;
+
+use bundle::{Pooling, RelativePositions, Scored, rotary};
+use engine::Texts;
+use onnx::fused::encoder::{
+    LENGTHS, PADDED, RELATIVE, SCORED, SHARES, TYPES, UNPADDED, UNSEEN, blocks, window_in_blocks,
+};
+use onnx::names::{LAST_POSITIONS, POSITIONS, TOKENS, TOTAL, rotary_names};
+use ort::session::SessionInputValue;
+use ort::value::{PrimitiveTensorElementType, Tensor};
+
+use crate::model::Model;
+
+/// The inputs of a run, by name.
+#[derive(Default)]
+pub(super) struct Inputs(pub(super) Vec<(Cow<'static, str>, SessionInputValue<'static>)>);
+
+/// How layers with a window have their texts.
+struct Blocks {
+    /// Keys before the first query's own.
+    before: usize,
+    queries: usize,
+    keys: usize,
+}
+
+impl Blocks {
+    /// As many queries as a query sees keys, or the whole text where that is hardly more.
+    fn new(window: usize, longest: usize) -> Blocks {
+        let before = window.saturating_sub(1);
+        let queries = (2 * before).max(1);
+        let keys = queries + 2 * before;
+        match longest <= keys {
+            true => Blocks { before: 0, queries: longest, keys: longest },
+            false => Blocks { before, queries, keys },
+        }
+    }
+}
+
+impl Inputs {
+    /// All that the graph takes.
+    pub(super) fn new(model: &Model, texts: Texts<'_>) -> ort::Result<Inputs> {
+        let config = &model.config;
+        let (count, longest) = (texts.lengths.len(), longest(texts));
+        let first = config.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
+        let rows = texts.tokens.len();
+        // A cell of padding has the first row, which is there.
+        let mut padded = vec![0i64; count * longest];
+        let (mut positions, mut unpadded) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        for (text, &length) in texts.lengths.iter().enumerate() {
+            for place in 0..length {
+                let cell = text * longest + place;
+                padded[cell] = unpadded.len() as i64;
+                unpadded.push(cell as i64);
+                positions.push((first + place) as i64);
+            }
+        }
+        let mut inputs = Inputs::default();
+        inputs.add(TOKENS, &[rows], texts.tokens.iter().map(|&token| i64::from(token)).collect())?;
+        if config.position_embedding().is_some() {
+            inputs.add(POSITIONS, &[rows], positions)?;
+        }
+        if config.token_type_embedding().is_some() {
+            let mut types: Vec<i64> = texts.types.iter().map(|&kind| i64::from(kind)).collect();
+            types.resize(rows, 0);
+            inputs.add(TYPES, &[rows], types)?;
+        }
+        inputs.add(UNPADDED, &[rows], unpadded)?;
+        inputs.add(PADDED, &[count, longest], padded)?;
+        inputs.add_attention(model, texts)?;
+        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        if let Some(Scored::Texts(pooling)) = head.map(|head| head.of) {
+            inputs.add_pooling(pooling, texts)?;
+        }
+        Ok(inputs)
+    }
+
+    fn add<T: PrimitiveTensorElementType + Clone + std::fmt::Debug + 'static>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        shape: &[usize],
+        values: Vec<T>,
+    ) -> ort::Result<()> {
+        self.0.push((name.into(), Tensor::from_array((shape, values))?.into()));
+        Ok(())
+    }
+
+    /// What attention takes beside queries, keys and values, of texts as long as this and shorter.
+    fn add_attention(&mut self, model: &Model, texts: Texts<'_>) -> ort::Result<()> {
+        let config = &model.config;
+        let (count, longest) = (texts.lengths.len(), longest(texts));
+        // Tables for the texts at hand: they cost nothing beside the layers.
+        let tables = rotary::tables(config, longest).into_iter().enumerate();
+        let shape = [longest, config.rotary_dim() / 2];
+        for (rotation, (cos, sin)) in tables {
+            let [of_cos, of_sin] = rotary_names(rotation);
+            self.add(of_cos, &shape, cos)?;
+            self.add(of_sin, &shape, sin)?;
+        }
+        let lengths = texts.lengths.iter().map(|&length| length as i32);
+        if config.causal {
+            self.add(LAST_POSITIONS, &[count], lengths.map(|length| length - 1).collect())?;
+            return self.add(TOTAL, &[], vec![longest as i32]);
+        }
+        self.add(LENGTHS, &[count], lengths.collect())?;
+        let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
+        if let (Some(relative), Some(table)) = (relative, &model.relative) {
+            let added = relative_scores(relative, (table, config.heads), longest);
+            self.add(RELATIVE, &[1, config.heads, longest, longest], added)?;
+        }
+        match window_in_blocks(config) {
+            Some(window) => self.add_blocks(window, texts),
+            None => Ok(()),
+        }
+    }
+
+    /// What layers with a window take.
+    fn add_blocks(&mut self, window: usize, texts: Texts<'_>) -> ort::Result<()> {
+        let Blocks { before, queries, keys } = Blocks::new(window, longest(texts));
+        let (mut of_queries, mut of_keys, mut is_token, mut cells) = (vec![], vec![], vec![], vec![]);
+        let mut row = 0;
+        for &length in texts.lengths {
+            for start in (0..length).step_by(queries) {
+                let cell = of_queries.len();
+                cells.extend((cell..).map(|cell| cell as i64).take(queries.min(length - start)));
+                // What is no token has the row of the first, which is there.
+                let row_of = |position: Option<usize>| (row + position.unwrap_or(0)) as i64;
+                let positions = (start..start + queries).map(|place| Some(place).filter(|&at| at < length));
+                of_queries.extend(positions.map(row_of));
+                let positions = (start..start + keys)
+                    .map(|place| place.checked_sub(before).filter(|&position| position < length));
+                is_token.extend(positions.clone().map(|position| i32::from(position.is_some())));
+                of_keys.extend(positions.map(row_of));
+            }
+            row += length;
+        }
+        let mut mask = vec![0.0; queries * keys];
+        for (query, row) in (before..).zip(mask.chunks_exact_mut(keys)) {
+            row[..(query + 1).saturating_sub(window)].fill(UNSEEN);
+            row[(query + window).min(keys)..].fill(UNSEEN);
+        }
+        let count = is_token.len() / keys;
+        self.add(blocks::QUERIES, &[count, queries], of_queries)?;
+        self.add(blocks::KEYS, &[count, keys], of_keys)?;
+        self.add(blocks::TOKENS, &[count, keys], is_token)?;
+        self.add(blocks::FIRST, &[1], vec![before as i64])?;
+        self.add(blocks::WINDOW, &[1, 1, queries, keys], mask)?;
+        self.add(blocks::ROWS, &[row], cells)
+    }
+
+    /// What a head takes to find the vectors of texts among those of tokens.
+    fn add_pooling(&mut self, pooling: Pooling, texts: Texts<'_>) -> ort::Result<()> {
+        let (count, longest) = (texts.lengths.len(), longest(texts));
+        if pooling == Pooling::Mean {
+            let mut shares = vec![0.0; count * longest];
+            for (row, &length) in shares.chunks_exact_mut(longest).zip(texts.lengths) {
+                row[..length].fill((length as f32).recip());
+            }
+            return self.add(SHARES, &[count, 1, longest], shares);
+        }
+        let mut end = 0;
+        let rows = texts.lengths.iter().map(|&length| {
+            let first = end;
+            end += length as i64;
+            if pooling == Pooling::Last { end - 1 } else { first }
+        });
+        self.add(SCORED, &[count], rows.collect())
+    }
+}
+
+/// What is added to the score of each query and key, `[heads, longest, longest]`, from a table of `[buckets, heads]`.
+fn relative_scores(relative: RelativePositions, (table, heads): (&[f32], usize), longest: usize) -> Vec<f32> {
+    // It depends on how far apart the two are alone: rows are pieces of one list, from the furthest before a query to the
+    // furthest behind it.
+    let before = (1..longest).rev().map(|apart| relative.bucket(apart, 0));
+    let buckets: Vec<usize> = before.chain((0..longest).map(|apart| relative.bucket(0, apart))).collect();
+    let mut added = Vec::with_capacity(heads * longest * longest);
+    for head in 0..heads {
+        let by_distance: Vec<f32> = buckets.iter().map(|bucket| table[bucket * heads + head]).collect();
+        for query in 0..longest {
+            added.extend_from_slice(&by_distance[longest - 1 - query..][..longest]);
+        }
+    }
+    added
+}
+
+pub(super) fn longest(texts: Texts<'_>) -> usize {
+    texts.lengths.iter().copied().max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_hardly_longer_than_a_window_is_one_block() {
+        let blocks = |window, longest| {
+            let Blocks { before, queries, keys } = Blocks::new(window, longest);
+            (before, queries, keys)
+        };
+        assert_eq!([blocks(65, 256), blocks(65, 257)], [(0, 256, 256), (64, 128, 256)]);
+        assert_eq!([blocks(1, 1), blocks(1, 9)], [(0, 1, 1), (0, 1, 1)]);
+    }
+
+    #[test]
+    fn a_pair_has_the_row_of_its_distance_for_every_head() {
+        let relative = RelativePositions { buckets: 32, distance: 128 };
+        let table: Vec<f32> = (0..64).map(|number| number as f32).collect();
+        let added = relative_scores(relative, (&table, 2), 9);
+        for (place, found) in added.iter().enumerate() {
+            let (head, query, key) = (place / 81, place / 9 % 9, place % 9);
+            assert_eq!(*found, table[2 * relative.bucket(query, key) + head], "{head} {query} {key}");
+        }
+    }
+}
