@@ -4,6 +4,8 @@
 //! padded; `lengths` [N]; `token_type_ids` [N, T]; `pooled.cls`, `pooled.mean`, `pooled.last` and
 //! `pooled.mean.normalised` [N, H]; and of models with a head `logits` [N, L], or `token_logits.I` [T, L] of text I.
 
+use std::collections::BTreeMap;
+
 use bundle::{Bundle, Pooling, Scored};
 use engine::{EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 use safetensors::SafeTensors;
@@ -28,42 +30,51 @@ const POOLED: [(&str, Pooling, bool); 4] = [
 /// have nearly the same direction.
 pub fn check_encoders<E: InferenceEngine>(settings: &Settings) {
     let precisions = [Precision::F32, Precision::Bf16, Precision::F16];
-    each_encoder(&precisions, |bundle, reference| {
-        check::<E>(bundle, settings, reference, (TOLERANCE, COSINE));
+    each_encoder(&precisions, |_, bundle, reference| {
+        check::<E>(bundle, settings, reference, (TOLERANCE, COSINE)).expect("it computes every family");
         for precision in [Precision::Bf16, Precision::F16] {
             let settings = Settings { precision, cache: precision.usual_cache(), ..settings.clone() };
-            check::<E>(bundle, &settings, reference, (f32::INFINITY, 0.99));
+            check::<E>(bundle, &settings, reference, (f32::INFINITY, 0.99))
+                .expect("it computes every family");
         }
     });
 }
 
-/// The same in f32 alone, with each of these settings.
-pub fn check_encoders_in_f32<E: InferenceEngine>(each_settings: &[Settings]) {
-    each_encoder(&[Precision::F32], |bundle, reference| {
+/// The same in f32 alone, with each of these settings. Returns the names of the models that the engine refuses, with its
+/// reasons.
+pub fn check_encoders_in_f32<E: InferenceEngine>(each_settings: &[Settings]) -> BTreeMap<String, String> {
+    let mut refused = BTreeMap::new();
+    each_encoder(&[Precision::F32], |name, bundle, reference| {
         for settings in each_settings {
-            check::<E>(bundle, settings, reference, (TOLERANCE, COSINE));
+            if let Err(reason) = check::<E>(bundle, settings, reference, (TOLERANCE, COSINE)) {
+                refused.insert(name.to_owned(), reason);
+            }
         }
     });
+    refused
 }
 
-fn each_encoder(precisions: &[Precision], check: impl Fn(&Bundle, &SafeTensors<'_>)) {
+fn each_encoder(precisions: &[Precision], mut check: impl FnMut(&str, &Bundle, &SafeTensors<'_>)) {
     for source in directories(&fixtures().with_file_name("encoders")) {
         println!("{}", source.display());
         let directory = tempfile::tempdir().expect("a temporary directory");
         let bundle = bundle_at(&source, directory.path(), precisions);
         let bytes = std::fs::read(source.join("reference.safetensors")).expect("the reference is there");
-        check(&bundle, &SafeTensors::deserialize(&bytes).expect("a valid reference file"));
+        let name = source.file_name().expect("a name").to_string_lossy();
+        check(&name, &bundle, &SafeTensors::deserialize(&bytes).expect("a valid reference file"));
     }
 }
 
+/// # Errors
+/// The reason for which the engine refuses the model.
 fn check<E: InferenceEngine>(
     bundle: &Bundle,
     settings: &Settings,
     reference: &SafeTensors<'_>,
     (tolerance, cosine): (f32, f64),
-) {
+) -> Result<(), String> {
     let mut engine = match E::load(bundle, settings) {
-        Err(EngineError::Unsupported(reason)) => return println!("{}: {reason}", E::FRAMEWORK),
+        Err(EngineError::Unsupported(reason)) => return Err(reason),
         loaded => loaded.expect("loads"),
     };
     assert!(engine.decode().is_err(), "an encoder continues nothing");
@@ -126,6 +137,7 @@ fn check<E: InferenceEngine>(
     assert!(encoder.encode(none, mean).is_err(), "there is no text");
     let outside = Texts { tokens: &[bundle.config().vocab_size as u32], types: &[], lengths: &[1] };
     assert!(encoder.encode(outside, mean).is_err(), "outside the vocabulary");
+    Ok(())
 }
 
 fn compare(found: &[f32], expected: &[f32], (tolerance, least): (f32, f64), what: &str) {

@@ -1,6 +1,6 @@
 //! What every engine checks before it computes: the model's features and the caller's input.
 
-use bundle::{Feature, ModelConfig, NormPlacement, Position};
+use bundle::{Feature, ModelConfig};
 
 use crate::EngineError;
 
@@ -39,21 +39,6 @@ pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) 
             Err(EngineError::Unsupported(text))
         }
     }
-}
-
-/// For an engine that encodes by BERT's layers alone.
-pub fn check_plain_encoder(config: &ModelConfig, framework: &str) -> Result<(), EngineError> {
-    let is_plain = config.encoder.as_ref().is_some_and(|encoder| {
-        config.form.norms == NormPlacement::OfSum
-            && config.position == Position::Learned
-            && encoder.relative.is_none()
-            && encoder.head.is_none()
-    });
-    if is_plain {
-        return Ok(());
-    }
-    let text = format!("{framework} encodes by layers like BERT's, and without a head, here");
-    Err(EngineError::Unsupported(text))
 }
 
 /// For a framework that computes no sliding window: within it, all is as without one.

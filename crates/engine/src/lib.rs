@@ -21,9 +21,7 @@ use std::collections::BTreeMap;
 
 pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
-pub use checks::{
-    check_append, check_begin, check_causal, check_features, check_plain_encoder, check_window,
-};
+pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
 pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
 pub use encode::{Encode, EncodeTask, Texts, by_length};

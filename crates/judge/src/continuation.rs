@@ -116,6 +116,7 @@ mod tests {
         let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 7.9995, 3.0, 1.0, 0.0, 0.0, 0.0, 0.0];
         Reference {
             framework: "r".into(),
+            inputs: Vec::new(),
             outputs: vec![protocol::Output::Tokens(vec![vec![1, 0, 0]])],
             logits: vec![Logits { batch: 1, positions: 4, vocabulary: 3, values }],
             unquantised: None,

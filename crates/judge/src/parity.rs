@@ -4,7 +4,7 @@
 //! the first round and in one that the seed draws, teacher-forced logits along the trace, from the prefill and decode
 //! path that was timed.
 
-use protocol::Output;
+use protocol::{Input, Output};
 
 use crate::logits::{Logits, is_choice};
 use crate::sums::Sums;
@@ -18,6 +18,8 @@ use facts::run::Run;
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub framework: String,
+    /// What each case is given, where that is not its own.
+    pub inputs: Vec<Input>,
     /// The traces, one output for each case.
     pub outputs: Vec<Output>,
     pub logits: Vec<Logits>,

@@ -4,6 +4,9 @@
 //! step with the next of them and compute nothing. So less likely tokens stand in their place here and there, others in
 //! each round, and a request's trace comes with its turn. The most likely token behind each is known by the reference's
 //! logits along the changed trace, which are read before any contender is started, from a file that is gone by then.
+//!
+//! A worker that is sent no output could keep what it gave for an input that it has seen. So each round has other inputs
+//! of the same size.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -12,7 +15,7 @@ use judge::logits::{Logits, most_likely};
 use judge::parity::Reference;
 use plan::Rounds;
 use plan::work::{Describe, Generate, Proof};
-use protocol::{Decode, Output, Score, Task};
+use protocol::{Answer, Decode, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -21,6 +24,8 @@ use crate::session::Session;
 
 /// Rounds whose traces are computed at once, at most.
 const AT_ONCE: usize = 8;
+/// Numbers of outputs that are computed at once, at most, but for those of one round.
+const NUMBERS: usize = 1 << 20;
 /// Tokens that are computed at once, at most.
 const TOKENS: usize = 4096;
 /// Bytes of logits that are computed at once, at most; and of one round's, beyond which the reference's own trace
@@ -53,7 +58,7 @@ impl References {
 
     /// Whether every round is fed the same changed trace.
     pub(crate) fn has_one_trace(&self) -> bool {
-        self.fed.len() == 1
+        matches!(&self.fed[..], [only] if only.inputs.is_empty())
     }
 
     /// Whether jobs have a changed trace.
@@ -95,6 +100,9 @@ impl Session<'_> {
         if let Proof::Nothing(reason) = self.plan.work.proof() {
             return Err(reason.into());
         }
+        if self.plan.work.proof() == Proof::OtherInputs {
+            return self.give_others(references, round);
+        }
         let Some(work) = self.plan.work.generate() else { return Ok(()) };
         let fits = self.traces_at_once(work);
         if fits == 0 {
@@ -111,6 +119,39 @@ impl Session<'_> {
             Decode::Forced | Decode::Greedy => Ok(()),
             Decode::Sampled(_) => Err("each framework draws its own tokens".into()),
         }
+    }
+
+    /// Computes what other inputs give, for this round and some behind it.
+    fn give_others(&self, references: &mut References, round: usize) -> Result<(), String> {
+        if !references.fed.is_empty() && round < references.first + references.fed.len() {
+            return Ok(());
+        }
+        let numbers: usize = references.own.outputs.iter().map(Output::numbers).sum();
+        let rounds = (NUMBERS / numbers.max(1)).clamp(1, AT_ONCE.min(self.plan.rounds.max().max(1)));
+        let seeds: Vec<u64> =
+            (0..rounds).map(|copy| self.plan.seed.wrapping_add((round + copy) as u64)).collect();
+        let Some((inputs, work)) = self.plan.work.other_inputs(&seeds) else { return Ok(()) };
+        let task = Task::Answer(Answer { work, parity: None });
+        let mut outputs = self.answered(references.by, self.reference_precision(), task)?.into_iter();
+        let cases = self.plan.work.cases();
+        let mut fed = Vec::new();
+        for inputs in inputs {
+            let outputs: Vec<Output> = outputs.by_ref().take(cases).collect();
+            let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
+            if outputs.len() != cases || !outputs.iter().enumerate().all(is_whole) {
+                return Err("the reference did not compute the outputs of other inputs".into());
+            }
+            let framework = references.own.framework.clone();
+            fed.push(Rc::new(Reference {
+                framework,
+                inputs,
+                outputs,
+                logits: Vec::new(),
+                unquantised: None,
+            }));
+        }
+        (references.fed, references.first) = (fed, round);
+        Ok(())
     }
 
     /// Computes references along changed traces: so many for rounds, and that of the jobs if there is none yet. Where one
@@ -131,6 +172,7 @@ impl Session<'_> {
             outputs: tokens.into_iter().map(Output::Tokens).collect(),
             logits,
             framework: references.own.framework.clone(),
+            inputs: Vec::new(),
             unquantised: None,
         };
         let mut found = traces.into_iter().zip(logits).map(of_traces);
@@ -249,7 +291,13 @@ mod tests {
         let row = |step: usize| (0..5).map(move |token| if token == step { 9.0 } else { token as f32 });
         let logits = Logits { batch: 1, positions: 5, vocabulary: 5, values: (0..5).flat_map(row).collect() };
         let outputs = vec![Output::Tokens(vec![vec![0, 1, 2, 3]])];
-        Reference { framework: "r".into(), outputs, logits: vec![logits], unquantised: None }
+        Reference {
+            framework: "r".into(),
+            inputs: Vec::new(),
+            outputs,
+            logits: vec![logits],
+            unquantised: None,
+        }
     }
 
     #[test]

@@ -45,12 +45,7 @@ impl Session<'_> {
         let file = self.scratch.path().join("reference.safetensors");
         let task =
             Task::Answer(Answer { work: self.plan.work.of_reference(), parity: self.parity_task(&file) });
-        let events = self.reference_job(index, precision, task)?;
-        let outputs = events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        let outputs = outputs.ok_or("it answered nothing")?;
+        let outputs = self.answered(index, precision, task)?;
         let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
         if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
             return Err("it did not compute the outputs asked for".into());
@@ -68,10 +63,25 @@ impl Session<'_> {
         }
         Ok(Reference {
             framework: self.plan.contenders[index].label.clone(),
+            inputs: Vec::new(),
             outputs,
             logits,
             unquantised: None,
         })
+    }
+
+    /// The outputs of a job that answers.
+    pub(crate) fn answered(
+        &self,
+        index: usize,
+        precision: Precision,
+        task: Task,
+    ) -> std::result::Result<Vec<Output>, String> {
+        let outputs = self.reference_job(index, precision, task)?.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs),
+            _ => None,
+        });
+        outputs.ok_or_else(|| "it answered nothing".into())
     }
 
     /// The precision whose numbers the reference computes with: f32, or dequantised codes.

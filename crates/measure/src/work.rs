@@ -25,6 +25,9 @@ pub(crate) struct RoundWork<'a> {
 impl RoundWork<'_> {
     /// What a request of a case is given, where that is not what the case has.
     pub(crate) fn input(&self, case: usize) -> Option<Input> {
+        if let Some(input) = self.of_requests.and_then(|reference| reference.inputs.get(case)) {
+            return Some(input.clone());
+        }
         let is_of_jobs = |fed: &&Reference| self.reference.is_some_and(|of_jobs| std::ptr::eq(of_jobs, *fed));
         let fed = self.of_requests.filter(|fed| self.is_fed && !is_of_jobs(fed));
         Some(Input::Trace(fed?.outputs.get(case)?.tokens().to_vec()))

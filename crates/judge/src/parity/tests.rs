@@ -24,6 +24,7 @@ fn reference() -> Reference {
     let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 1.0, 3.0, 3.0005, 0.0];
     Reference {
         framework: "r".into(),
+        inputs: Vec::new(),
         outputs: vec![Output::Tokens(vec![vec![1, 0]])],
         logits: vec![Logits { batch: 1, positions: 3, vocabulary: 3, values }],
         unquantised: None,

@@ -1,7 +1,7 @@
 //! Texts to vectors, or to scores.
 
 use bundle::{Head, ModelConfig, Pooled, Scored};
-use protocol::{EncodeTask, EncodeWork, KvCache, Output, Pooling, Sample, TextBatch};
+use protocol::{EncodeTask, EncodeWork, Input, KvCache, Output, Pooling, Sample, TextBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -239,6 +239,25 @@ impl Batch {
     }
 }
 
+impl Encode {
+    /// The batches with other tokens between the first and the last of each text, which mark where it begins and ends:
+    /// drawn from those of all texts.
+    fn changed(&self, seed: u64) -> Vec<Batch> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let texts = self.batches.iter().flat_map(|batch| &batch.texts);
+        let inner = |text: &Vec<u32>| text.get(1..text.len().saturating_sub(1)).unwrap_or_default().to_vec();
+        let tokens: Vec<u32> = texts.flat_map(inner).collect();
+        let mut batches = self.batches.clone();
+        for text in batches.iter_mut().flat_map(|batch| &mut batch.texts) {
+            let last = text.len() - 1;
+            for token in text.iter_mut().take(last).skip(1) {
+                *token = tokens[random.random_range(0..tokens.len())];
+            }
+        }
+        batches
+    }
+}
+
 impl Describe for Encode {
     fn kind(&self) -> WorkKind {
         kind(self.batches.iter().map(|batch| batch.texts.len()))
@@ -335,7 +354,15 @@ impl Describe for Encode {
     }
 
     fn proof(&self) -> Proof {
-        Proof::NotSent
+        Proof::OtherInputs
+    }
+
+    fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
+        let rounds: Vec<Vec<Batch>> = seeds.iter().map(|&seed| self.changed(seed)).collect();
+        let input = |batch: &Batch| Input::Texts(batch.texts.clone());
+        let inputs = rounds.iter().map(|batches| batches.iter().map(input).collect()).collect();
+        let all = Encode { batches: rounds.concat(), task: self.task, width: self.width };
+        Some((inputs, all.of_reference()))
     }
 }
 
@@ -351,6 +378,26 @@ mod tests {
         assert_eq!(places(LengthsAsked::Fixed(7), 4), [0, 1, 2, 1, 2, 1, 3]);
         assert_eq!(places(LengthsAsked::Fixed(3), 1), [0, 0, 0]);
         assert_eq!(places(LengthsAsked::Fixed(4), 2), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn each_round_has_other_texts_of_the_same_lengths() {
+        let texts = vec![vec![1, 5, 6, 7, 8, 9, 2], vec![1, 2], vec![1, 10, 11, 12, 13, 2]];
+        let batch = Batch { name: "3 texts".into(), texts: texts.clone(), types: Vec::new() };
+        let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
+        let work = Encode { batches: vec![batch], task, width: Width::OfText(8) };
+        let (inputs, asked) = work.other_inputs(&[1, 2]).unwrap();
+        let protocol::Work::Encode(asked) = asked else { panic!("{asked:?}") };
+        assert_eq!((inputs.len(), asked.cases.len()), (2, 2));
+        for (inputs, case) in inputs.iter().zip(&asked.cases) {
+            assert_eq!(inputs, &[Input::Texts(case.texts.clone())]);
+            assert_ne!(case.texts, texts);
+            for (changed, text) in case.texts.iter().zip(&texts) {
+                assert_eq!((changed.len(), changed[0], changed.last()), (text.len(), text[0], text.last()));
+            }
+        }
+        assert_ne!(inputs[0], inputs[1]);
+        assert_eq!(inputs, work.other_inputs(&[1, 2]).unwrap().0);
     }
 
     #[test]

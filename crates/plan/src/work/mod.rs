@@ -9,7 +9,7 @@ mod prompted;
 use std::ops::Deref;
 
 use bundle::{ModelConfig, Pooled};
-use protocol::{KvCache, Output, Sample};
+use protocol::{Input, KvCache, Output, Sample};
 use serde::{Deserialize, Serialize};
 
 use crate::{Prompt, Request, Result};
@@ -66,6 +66,8 @@ pub enum WorkKind {
 pub enum Proof {
     /// Each round is fed another trace, made of the reference's with other tokens in some places.
     OtherTraces,
+    /// Each round has other inputs of the same size ([`Describe::other_inputs`]).
+    OtherInputs,
     /// No worker is sent an output.
     NotSent,
     /// Nothing: requests are sent the reference's own output, for this reason.
@@ -140,6 +142,13 @@ pub trait Describe {
     fn is_forced(&self) -> bool;
 
     fn proof(&self) -> Proof;
+
+    /// Inputs of the same size for the requests of as many rounds as there are seeds, with the work that computes what they
+    /// give, a case for each case of each round. `None` where every round has the inputs of the cases.
+    fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
+        let _ = seeds;
+        None
+    }
 
     /// Whether something is computed before each request that is longer than so many tokens of lead-in and the prompt.
     fn has_longer_context(&self, lead_in: usize) -> bool {

@@ -74,6 +74,8 @@ impl Work {
 pub enum Input {
     /// `[batch][new tokens]`: what is fed in [`Decode::Forced`].
     Trace(Vec<Vec<u32>>),
+    /// The token ids of each text of the batch, as long as the case's own.
+    Texts(Vec<Vec<u32>>),
 }
 
 /// What a request gave: what parity reads.
@@ -88,6 +90,14 @@ pub enum Output {
 }
 
 impl Output {
+    /// Number of numbers that it has, of vectors.
+    pub fn numbers(&self) -> usize {
+        match self {
+            Output::Vectors(output) => output.vectors.iter().map(Vec::len).sum(),
+            _ => 0,
+        }
+    }
+
     /// `[batch][new tokens]`
     pub fn tokens(&self) -> &[Vec<u32>] {
         match self {

@@ -52,13 +52,23 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_> {
         1
     }
 
-    fn check(&self, _: usize, _: &Input) -> Result<(), ServeError> {
-        Err(ServeError::Job("a request that encodes texts is given those of its case".into()))
+    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
+        let is_fit =
+            |texts: &[Vec<u32>]| texts.iter().map(Vec::len).eq(self.cases[case].lengths.iter().copied());
+        if matches!(input, Input::Texts(texts) if is_fit(texts)) {
+            return Ok(());
+        }
+        Err(ServeError::Job("the texts of a request are as many and as long as those of its case".into()))
     }
 
-    fn begin(&mut self, engine: &mut E, case: usize, _: Option<Input>) -> Result<Request, ServeError> {
+    fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError> {
         let encoder = engine.encode()?;
         let Flat { tokens, types, lengths } = &self.cases[case];
+        let given = match input {
+            Some(Input::Texts(texts)) => Some(texts.concat()),
+            _ => None,
+        };
+        let tokens = given.as_ref().unwrap_or(tokens);
         let task = task(self.work.task);
         self.widths = lengths.iter().map(|&tokens| task.width(encoder.config(), tokens)).collect();
         self.vectors.clear();

@@ -80,8 +80,8 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
     }
 
     fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
-        let Input::Trace(trace) = input;
-        if fits(trace, &self.work.cases[case].prompts, self.work.new_tokens) {
+        let is_fit = |trace| fits(trace, &self.work.cases[case].prompts, self.work.new_tokens);
+        if matches!(input, Input::Trace(trace) if is_fit(trace)) {
             return Ok(());
         }
         Err(ServeError::Job("a turn's trace needs a row for each prompt, as long as the new tokens".into()))
@@ -102,7 +102,10 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
         let Asked { batch, capacity, context, prompt } = self.asked(case);
         let new_tokens = self.work.new_tokens;
         self.state = State {
-            trace: input.map_or_else(Vec::new, |Input::Trace(trace)| trace),
+            trace: match input {
+                Some(Input::Trace(trace)) => trace,
+                _ => Vec::new(),
+            },
             batch,
             capacity,
             prefixes: self.prefixes(&self.work.cases[case]),
