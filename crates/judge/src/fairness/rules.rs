@@ -97,7 +97,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
-        how: "Warm-up and requests are fed the continuation of a reference engine in f32, in which a token out of two is replaced by a less likely one, drawn by the seed and others in each round. The most likely token behind each, which only a pass of the model shows and no worker receives, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then.",
+        how: "Warm-up and requests are fed the continuation of a reference engine in f32, in which a token out of two is replaced by a less likely one, drawn by the seed and others in each round. The most likely token behind each, which only a pass of the model shows and no worker receives, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then. Requests of encoders are given other texts of the same lengths in each round, and every vector of theirs is compared with the reference's.",
         remedy: "the row computes something else: report it to the framework or to us, with the results directory",
         check: OfEach(outputs_agree),
     },

@@ -13,13 +13,18 @@ pub(super) struct Shape {
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.
 /// `llama-tiny-long` has room for passes in which attention is most of the work.
-pub(super) const SHAPES: [Shape; 15] = [
+pub(super) const SHAPES: [Shape; 16] = [
     Shape { name: "bert-tiny", published: None, config: bert_tiny },
     Shape { name: "llama-tiny", published: None, config: llama_tiny },
     Shape { name: "llama-tiny-long", published: None, config: llama_tiny_long },
     Shape { name: "minilm-l6", published: Some("sentence-transformers/all-MiniLM-L6-v2"), config: minilm_l6 },
     Shape { name: "bert-base", published: Some("google-bert/bert-base-uncased"), config: bert_base },
     Shape { name: "gpt2-124m", published: Some("openai-community/gpt2"), config: gpt2_124m },
+    Shape {
+        name: "modernbert-base",
+        published: Some("answerdotai/ModernBERT-base"),
+        config: modernbert_base,
+    },
     Shape { name: "llama-160m", published: Some("JackFram/llama-160m"), config: llama_160m },
     // Of DiffuCoder's kind and vocabulary, as small as others: the embedding is shared, as in Qwen2's small models.
     Shape { name: "diffucoder-160m", published: None, config: diffucoder_160m },
@@ -71,6 +76,16 @@ fn bert([hidden, intermediate, layers, heads]: [usize; 4], vocabulary: usize) ->
         "intermediate_size": intermediate, "layer_norm_eps": 1e-12, "max_position_embeddings": 512,
         "num_attention_heads": heads, "num_hidden_layers": layers, "pad_token_id": 0, "type_vocab_size": 2,
         "vocab_size": vocabulary,
+    })
+}
+
+fn modernbert_base() -> Value {
+    json!({
+        "model_type": "modernbert", "global_attn_every_n_layers": 3, "global_rope_theta": 160_000.0,
+        "hidden_activation": "gelu", "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 1152,
+        "local_attention": 128, "local_rope_theta": 10_000.0, "max_position_embeddings": 8192, "norm_bias": false,
+        "norm_eps": 1e-5, "num_attention_heads": 12, "num_hidden_layers": 22, "pad_token_id": 50_283,
+        "vocab_size": 50_368,
     })
 }
 
@@ -186,7 +201,7 @@ mod tests {
         };
         assert_eq!(
             SHAPES[3..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
-            [22, 108, 124, 162, 161, 277, 334, 361, 1100, 7615, 8030, 70_553]
+            [22, 108, 124, 149, 162, 161, 277, 334, 361, 1100, 7615, 8030, 70_553]
         );
     }
 
