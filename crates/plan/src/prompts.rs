@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Once;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bundle::{Bundle, ModelConfig};
 use tokenizers::{EncodeInput, Encoding, Tokenizer};
 
@@ -64,28 +65,42 @@ pub enum Text {
     Apart(Asked),
 }
 
-/// Refuses what is no JSON, wherever in it, and tables of SentencePiece, which the tokenizer library takes at their word.
-/// No model that is read here has such tables.
+/// Refuses what is no JSON, wherever in it, and tables of SentencePiece that are shorter than they say: the tokenizer library
+/// takes their size at its word.
 fn check(bytes: &[u8]) -> std::result::Result<(), String> {
-    fn has_tables(value: &Value) -> bool {
-        match value {
-            Value::Array(values) => values.iter().any(has_tables),
-            Value::Object(fields) => {
-                fields.contains_key("precompiled_charsmap")
-                    || fields.get("type").is_some_and(|kind| kind == "Precompiled")
-                    || fields.values().any(has_tables)
-            }
-            _ => false,
-        }
-    }
     // The whole document: serde does not validate UTF-8 in skipped fields, and the tokenizer library does.
     let document: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    if document.get("normalizer").is_some_and(has_tables) {
-        return Err(
-            "its normalizer holds tables of SentencePiece (`Precompiled`), which are not read".to_owned()
-        );
+    match document.get("normalizer") {
+        Some(normalizer) => check_tables(normalizer),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn check_tables(normalizer: &Value) -> std::result::Result<(), String> {
+    match normalizer {
+        Value::Array(values) => values.iter().try_for_each(check_tables),
+        Value::Object(fields) => {
+            if let Some(tables) = fields.get("precompiled_charsmap")
+                && !tables.as_str().is_some_and(is_whole)
+            {
+                return Err(
+                    "its normalizer holds tables of SentencePiece (`precompiled_charsmap`) that are broken"
+                        .into(),
+                );
+            }
+            fields.values().try_for_each(check_tables)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether tables of SentencePiece hold the trie of so many bytes that they begin with the number of.
+fn is_whole(tables: &str) -> bool {
+    let Ok(bytes) = BASE64_STANDARD.decode(tables) else { return false };
+    bytes.split_first_chunk().is_some_and(|(size, rest)| {
+        let size = u32::from_le_bytes(*size) as usize;
+        size > 0 && size.is_multiple_of(4) && size <= rest.len()
+    })
 }
 
 impl Text {

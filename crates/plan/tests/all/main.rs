@@ -1,2 +1,3 @@
 mod optimised;
 mod requests;
+mod tokenizers;
