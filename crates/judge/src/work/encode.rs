@@ -93,6 +93,12 @@ pub(super) fn kind(case: &Case) -> WorkKind {
 
 pub(super) fn case(work: &Encode) -> Case {
     let texts: Vec<usize> = work.batches.iter().map(|batch| batch.texts.len()).collect();
-    let other = [("work".to_owned(), NAME.into()), ("texts".to_owned(), texts.into())];
-    Case { other: other.into_iter().collect(), ..Case::default() }
+    let tokens: Vec<usize> =
+        work.batches.iter().map(|batch| batch.texts.iter().map(Vec::len).sum()).collect();
+    let task = serde_json::to_value(work.task).unwrap_or_default();
+    let other = [("work", NAME.into()), ("texts", texts.into()), ("tokens", tokens.into()), ("task", task)];
+    Case {
+        other: other.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        ..Case::default()
+    }
 }
