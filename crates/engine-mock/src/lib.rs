@@ -19,6 +19,8 @@
 //! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `busy_waiting` | `true`: they go on burning between requests, as pools that spin do |
 //! | `perturb` | added to every second logit: a wrong answer that is not absurd |
+//! | `padded` | `true`: encodes texts padded to the longest, and takes as long as for texts of that length |
+//! | `unmasked` | `true`: as if attention had no mask, the numbers of a text depend on how far it is padded |
 //! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
 //! | `unsupported` | the reason for which it loads nothing |
 //! | `claimed_precision` | reported as in effect, whatever was asked |
@@ -236,17 +238,20 @@ impl Encode for Mock {
         texts.check(&self.config, task)?;
         self.appends += 1;
         self.misbehave()?;
-        let work = self.script.prefill_token * texts.tokens.len() as u32;
+        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
+        self.filled = if self.script.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
+        let work = self.script.prefill_token * self.filled as u32;
         let step = self.script.step_time(work, self.appends);
         self.script.wait(step);
         self.logits.clear();
-        self.filled = texts.tokens.len();
         let mut rest = texts.tokens;
         for &length in texts.lengths {
             let text;
             (text, rest) = rest.split_at(length);
             let state =
                 text.iter().fold(0xcbf2_9ce4_8422_2325, |state, &token| mix(state ^ u64::from(token)));
+            let padding = if self.script.unmasked { longest - length } else { 0 };
+            let state = mix(state ^ padding as u64);
             let component = |place: u64| {
                 let hash = mix(state ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 (hash >> 40) as f32 / (1 << 23) as f32 - 1.0

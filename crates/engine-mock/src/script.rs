@@ -93,7 +93,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 41] = [
+const OPTIONS: [&str; 43] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -116,6 +116,7 @@ const OPTIONS: [&str; 41] = [
     "kv_cache",
     "busy_threads",
     "busy_waiting",
+    "padded",
     "perturb",
     "quantised",
     "unsupported",
@@ -127,6 +128,7 @@ const OPTIONS: [&str; 41] = [
     "claimed_cache",
     "layers",
     "perturb_from",
+    "unmasked",
     "profiler",
     "leave_out",
     "say",
@@ -155,6 +157,10 @@ pub struct Script {
     /// Whether they burn between requests, too.
     pub busy_waiting: bool,
     pub perturb: f32,
+    /// Whether texts are padded to the longest.
+    pub padded: bool,
+    /// Whether padding shows in the numbers of a text.
+    pub unmasked: bool,
     pub quantised: f32,
     /// What it claims of its graph, if anything.
     pub optimised: Option<bool>,
@@ -222,6 +228,8 @@ impl Script {
             kv_cache: options.parsed("kv_cache", "true or false")?.unwrap_or(false),
             busy_threads: options.number("busy_threads", 0.0)? as usize,
             busy_waiting: options.parsed("busy_waiting", "true or false")?.unwrap_or(false),
+            padded: options.parsed("padded", "true or false")?.unwrap_or(false),
+            unmasked: options.parsed("unmasked", "true or false")?.unwrap_or(false),
             perturb: options.number("perturb", 0.0)? as f32,
             quantised: options.number("quantised", 0.0)? as f32,
             optimised: options.parsed("optimised", "true or false")?,

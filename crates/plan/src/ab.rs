@@ -16,6 +16,11 @@ const PROMPT_TOKENS: u32 = 16;
 /// Rules that two named variants may differ in.
 const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 
+/// The layout of batches of texts: as an engine has it, and padded to the longest.
+const PADDING: &str = "padding";
+/// What encodes where no model is named, and how many texts at once.
+const ENCODER: (&str, u32) = ("minilm", 32);
+
 /// The reason why `ab jit` has nothing to compare with each other.
 const NO_JIT: &str =
     "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
@@ -53,6 +58,11 @@ fn switch(what: &str) -> Option<Switch> {
             varied: "R14",
             set: |arms, _| arms[1].engine = format!("{}-base", arms[1].engine),
         },
+        PADDING => Switch {
+            names: ["unpadded", "padded"],
+            varied: "R14",
+            set: |arms, _| arms[1].engine = format!("{}-padded", arms[1].engine),
+        },
         _ => return None,
     })
 }
@@ -77,6 +87,15 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);
     request.study.equal_warmup = true;
+    if what == [PADDING] {
+        if request.models == [configs::DEFAULT_MODEL] {
+            request.models = vec![ENCODER.0.to_owned()];
+        }
+        if request.batch.is_empty() {
+            request.batch = vec![ENCODER.1];
+        }
+        return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
+    }
     if !request.names_prompts() {
         request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
     }
@@ -93,18 +112,20 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         return variants(a, b, request, engines);
     }
     let what = what.first().map_or("", String::as_str);
-    let switch = switch(what).ok_or_else(|| {
-        Failure::usage(format!(
-            "{what:?} alone is no study; there are kv-cache, jit, half, fused, optimised, or two names from \
-             configs/engines"
-        ))
-    })?;
+    let switch = switch(what).ok_or_else(|| unknown(what))?;
     if what == "half" && request.precisions.first() == Some(&Precision::F32) {
         return Err(Failure::usage(
             "`ab half` holds a half precision against f32: name it with --precision, without --no-half",
         ));
     }
     switched(what, &switch, request, engines)
+}
+
+fn unknown(what: &str) -> Failure {
+    Failure::usage(format!(
+        "{what:?} alone is no study; there are kv-cache, jit, half, fused, padding, optimised, or two names from \
+         configs/engines"
+    ))
 }
 
 /// A cell for each place on the axes and each framework.
@@ -125,7 +146,7 @@ fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Eng
             (switch.set)(&mut arms, &cell);
             if let Err(error) = engines.engine(&arms[1].engine) {
                 let name = &engine.name;
-                cell.study.refused = Some(format!("{name} has no variant to hold it against: {error}"));
+                cell.study.refused = Some(format!("{name} has no variant to compare it with: {error}"));
             }
             if what == "jit" && engine.compiles.is_none() {
                 cell.study.refused = Some(NO_JIT.to_owned());

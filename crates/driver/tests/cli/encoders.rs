@@ -151,3 +151,27 @@ fn files_of_pairs_are_read_a_line_at_a_time() {
     let line = format!("--frameworks one,two --texts {}", file.display());
     installation.refuses(&[(&line, &["pairs.jsonl: line 3 is none of {\"query\": \"…\", \"text\": \"…\"}"])]);
 }
+
+#[test]
+fn a_framework_that_attends_to_padding_is_struck() {
+    let installation = Installation::encoder()
+        .timed("right", &[("prefill_token_ms", "0.1"), ("padded", "true")])
+        .timed("maskless", &[("prefill_token_ms", "0.05"), ("padded", "true"), ("unmasked", "true")]);
+    let report = installation.json(1, "--frameworks right,maskless --reference right --rounds 6 --seed 7");
+    let reasons = row(&report, "maskless")["reasons"].to_string();
+    assert!(reasons.contains("R11") && reasons.contains("of a vector"), "{reasons}");
+    assert_eq!(row(&report, "right")["reasons"], json!([]));
+}
+
+#[test]
+fn padding_is_switched_on_and_its_cost_is_told() {
+    let installation = Installation::encoder()
+        .timed("one", &[("prefill_token_ms", "0.1")])
+        .timed("one-padded", &[("prefill_token_ms", "0.1"), ("padded", "true")]);
+    let study = installation.json(0, "ab padding --frameworks one --batch 4 --rounds 6 --seed 7");
+    let outcome = &array(&study["outcomes"])[0];
+    // Texts of 6, 18, 1 and 15 bytes.
+    let speedup = outcome["speedup"].as_f64().unwrap();
+    assert!((speedup - 72.0 / 40.0).abs() < 0.02, "{outcome}");
+    assert_eq!(outcome["verdict"], json!("faster"));
+}

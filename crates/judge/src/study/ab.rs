@@ -16,7 +16,7 @@ pub struct Outcome {
     pub reason: Option<String>,
     pub a: Option<Side>,
     pub b: Option<Side>,
-    /// The speed-up of decoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
+    /// The speed-up of decoding or encoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
     pub speedup: Option<f64>,
     #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
@@ -35,7 +35,7 @@ pub struct Outcome {
 pub struct Side {
     pub contender: String,
     pub precision: String,
-    /// Throughput in tokens per second.
+    /// Throughput in tokens per second, of encoders in texts per second.
     pub throughput: Option<f64>,
     /// Time of one request in milliseconds: its first token and all gaps.
     pub total_ms: Option<f64>,
@@ -61,13 +61,14 @@ fn outcome(cell: &Cell) -> Outcome {
         let speedup = verdict.advantage.map(|times| if is_a { times } else { 1.0 / times });
         Some((speedup, verdict.interval.map(turned), word))
     };
-    let (speedup, interval, verdict) = match of_pair(Metric::Throughput) {
+    let throughput = throughput(cell);
+    let (speedup, interval, verdict) = match of_pair(throughput) {
         Some((speedup, interval, verdict)) => (speedup, interval, Some(verdict)),
         None => (None, None, None),
     };
     let peak = |row: Option<&CellRow>| row?.typical(Metric::PeakMemory);
     // One round cannot separate a difference from chance, but it gives this estimate.
-    let rate = |row: Option<&CellRow>| row?.typical(Metric::Throughput);
+    let rate = |row: Option<&CellRow>| row?.typical(throughput);
     let speedup = speedup.or_else(|| Some(rate(a)? / rate(b)?));
     let (tokens, same_tokens) = same(a, b);
     let reasons =
@@ -75,8 +76,8 @@ fn outcome(cell: &Cell) -> Outcome {
     Outcome {
         settings: cell.settings.clone(),
         reason: cell.refused.clone().or_else(|| reasons().next()),
-        a: a.map(side),
-        b: b.map(side),
+        a: a.map(|row| side(row, throughput)),
+        b: b.map(|row| side(row, throughput)),
         speedup,
         interval,
         verdict,
@@ -87,11 +88,17 @@ fn outcome(cell: &Cell) -> Outcome {
     }
 }
 
-fn side(row: &CellRow) -> Side {
+/// The throughput that a cell has: of encoders, that of batches of texts.
+pub fn throughput(cell: &Cell) -> Metric {
+    let has = |metric| cell.rows.iter().any(|row| row.metrics.contains_key(&metric));
+    if has(Metric::EncodingThroughput) { Metric::EncodingThroughput } else { Metric::Throughput }
+}
+
+fn side(row: &CellRow, throughput: Metric) -> Side {
     Side {
         contender: row.framework.clone(),
         precision: row.precision.clone(),
-        throughput: row.typical(Metric::Throughput),
+        throughput: row.typical(throughput),
         total_ms: row.typical(Metric::Total),
         peak_memory: row.typical(Metric::PeakMemory),
     }

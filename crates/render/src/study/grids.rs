@@ -5,7 +5,7 @@ use judge::report::{State, number, titled};
 use judge::study::cell::{Cell, CellRow};
 use judge::study::columns::{self, Column as Shown};
 use judge::study::report::axes;
-use judge::study::{Outcome, Side, StudyReport};
+use judge::study::{Outcome, Side, StudyReport, ab};
 use plan::sweep::SweepKind;
 use plan::{Axis, Settings, StudyView};
 
@@ -62,7 +62,8 @@ fn refused(cell: &Cell, axes: &[Axis], columns: usize) -> Vec<table::Cell> {
 /// Each framework with the optimisation and without it.
 pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     let axes = axes(report);
-    let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({})", Metric::Throughput.unit()));
+    let throughput = report.cells.first().map_or(Metric::Throughput, ab::throughput);
+    let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({})", throughput.unit()));
     let figures = ["Speed-up", "95 % interval", "Verdict", "Memory", "Same tokens", "Parity"];
     let titles = axes.iter().map(|axis| Column::left(axis.title()));
     let figures = [with, without].into_iter().chain(figures.map(str::to_owned)).map(Column::right);
@@ -71,7 +72,8 @@ pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
         let cells = outcome_cells(outcome).map(table::Cell::from);
         table.add(places(&axes, &outcome.settings).into_iter().chain(cells));
     }
-    table.captioned("Decoded tokens per second with and without, and how many times as fast")
+    let what = if throughput == Metric::Throughput { "Decoded tokens" } else { "Texts" };
+    table.captioned(format!("{what} per second with and without, and how many times as fast"))
 }
 
 fn outcome_cells(outcome: &Outcome) -> [String; 8] {
