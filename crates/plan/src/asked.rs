@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::prompts::Whole;
 use crate::{Failure, Result};
 
 /// What is asked of a model's tokenizer or of its template.
@@ -21,6 +20,14 @@ pub enum Question {
     Decode { tokens: Vec<u32> },
     /// The text that the model is fed for a prompt.
     Render { prompt: String },
+}
+
+/// Ids of a text, or of a pair of texts, with the special tokens that a model wants around it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    pub tokens: Vec<u32>,
+    /// The type of each token; all 0 where it is empty.
+    pub types: Vec<u32>,
 }
 
 /// The answer.

@@ -11,6 +11,7 @@ use configs::{Suite, SuitePrompt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use crate::asked::Whole;
 use crate::asked::{Asked, Question};
 use crate::chat::Chat;
 use crate::survived::survived;
@@ -38,14 +39,6 @@ pub struct Prompt {
     pub tokens: Vec<u32>,
     /// The type of each token, as for the second of a pair of texts; all 0 where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub types: Vec<u32>,
-}
-
-/// Ids of a text, or of a pair of texts, with the special tokens that a model wants around it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whole {
-    pub tokens: Vec<u32>,
-    /// The type of each token; all 0 where it is empty.
     pub types: Vec<u32>,
 }
 

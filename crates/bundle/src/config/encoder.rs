@@ -1,10 +1,11 @@
 //! Encoders: a vector, or scores, of each text.
 
+use super::activation::{Activation, activation};
 use super::fields::Fields;
 use super::form::{Encoder, Form, NormPlacement, RelativePositions};
 use super::head;
-use super::model::{Activation, Architecture, ModelConfig};
-use super::parts::{activation, even_share};
+use super::model::{Architecture, ModelConfig};
+use super::parts::even_share;
 use super::position::{Position, Rotary};
 use super::{layers, rope};
 use crate::error::BundleError;

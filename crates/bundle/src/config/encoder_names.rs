@@ -1,9 +1,8 @@
 //! Names of an encoder's tensors, as transformers 5 has them. With a head, those of the body are under the body's name.
 
-use super::form::NormPlacement;
-use super::head::Scored;
+use super::form::{NormPlacement, Scored};
 use super::model::{Architecture, ModelConfig};
-use super::names::{HeadNames, LayerNames, LinearNames, NormNames};
+use super::named::{HeadNames, LayerNames, LinearNames, NormNames};
 use super::position::Position;
 
 /// Names of the parts of a layer, and the words before the layer's number.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::head::Head;
+use super::activation::Activation;
 use super::position::Rotary;
+use crate::pooling::Pooling;
 
 /// Where the norms of a block stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -89,6 +90,46 @@ pub struct Encoder {
     /// What turns the vectors of tokens into scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
+}
+
+/// What turns the vectors of tokens into scores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub of: Scored,
+    /// Numbers of a score, one for each label.
+    pub labels: usize,
+    /// A linear layer, an activation and a norm before the scores; the vector itself is scored where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dense: Option<Dense>,
+    /// Whether a bias is added to the scores.
+    pub bias: bool,
+}
+
+/// What a head gives a score to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scored {
+    /// Each text, by this vector of it.
+    Texts(Pooling),
+    /// Each token of a text.
+    Tokens,
+}
+
+/// A square linear layer, an activation, and a LayerNorm where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dense {
+    pub activation: HeadActivation,
+    pub bias: bool,
+    pub norm: bool,
+}
+
+/// What follows the linear layer of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadActivation {
+    Tanh,
+    /// One of those that MLPs have.
+    Of(Activation),
 }
 
 /// Rows of a table that has, for each head, what is added to the score of a query and a key: by the distance of the two.

@@ -1,55 +1,14 @@
 //! Heads of encoders: scores of a text, or of each of its tokens, in place of a vector.
 
-use serde::{Deserialize, Serialize};
-
+use super::activation::{Activation, activation};
 use super::fields::Fields;
-use super::model::{Activation, Architecture};
-use super::parts::activation;
+use super::form::{Dense, Head, HeadActivation, Scored};
+use super::model::Architecture;
 use crate::error::BundleError;
 use crate::pooling::Pooling;
 
 /// Labels that no model has more of: what a head computes must not fill memory.
 const MOST_LABELS: usize = 1 << 20;
-
-/// What turns the vectors of tokens into scores.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
-    pub of: Scored,
-    /// Numbers of a score, one for each label.
-    pub labels: usize,
-    /// A linear layer, an activation and a norm before the scores; the vector itself is scored where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dense: Option<Dense>,
-    /// Whether a bias is added to the scores.
-    pub bias: bool,
-}
-
-/// What a head gives a score to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scored {
-    /// Each text, by this vector of it.
-    Texts(Pooling),
-    /// Each token of a text.
-    Tokens,
-}
-
-/// A square linear layer, an activation, and a LayerNorm where there is one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dense {
-    pub activation: HeadActivation,
-    pub bias: bool,
-    pub norm: bool,
-}
-
-/// What follows the linear layer of a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HeadActivation {
-    Tanh,
-    /// One of those that MLPs have.
-    Of(Activation),
-}
 
 /// The head that the first of `architectures` names, such as `BertForSequenceClassification`.
 pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Option<Head>, BundleError> {

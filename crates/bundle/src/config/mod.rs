@@ -3,6 +3,7 @@
 //! An engine never asks which architecture it runs: it reads the properties here and the tensor
 //! names of [`ModelConfig::layer`].
 
+mod activation;
 mod attention;
 mod encoder;
 mod encoder_names;
@@ -12,6 +13,7 @@ mod form;
 mod head;
 mod layers;
 mod model;
+mod named;
 mod names;
 mod parts;
 mod position;
@@ -19,12 +21,12 @@ mod read;
 mod rope;
 mod stored;
 
+pub use activation::Activation;
 pub use attention::LayerAttention;
 pub use features::Feature;
-pub use form::{Encoder, Form, NormPlacement, RelativePositions};
-pub use head::{Dense, Head, HeadActivation, Scored};
-pub use model::{Activation, Architecture, ModelConfig};
-pub use names::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
+pub use form::{Dense, Encoder, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
+pub use model::{Architecture, ModelConfig};
+pub use named::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use position::{Llama3Scaling, LongRope, Position, Rotary};
 pub use stored::StoredTensor;
 

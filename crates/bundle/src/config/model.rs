@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::encoder_names;
+use super::activation::Activation;
 use super::form::{Encoder, Form};
 use super::position::Position;
 use crate::error::BundleError;
@@ -70,23 +70,6 @@ impl Architecture {
             .map(|(_, architecture)| *architecture)
             .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, _)| name)))
     }
-
-    pub(super) fn is_encoder(self) -> bool {
-        encoder_names::has(self)
-    }
-}
-
-/// Between the two linear layers of the feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// x · σ(x)
-    Silu,
-    /// tanh approximation of GELU (`gelu_new`, `gelu_pytorch_tanh`)
-    GeluTanh,
-    /// exact GELU, by the error function
-    GeluErf,
-    Relu,
 }
 
 /// A transformer that decodes or encodes, as far as an engine must know it.

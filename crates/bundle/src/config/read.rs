@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::activation::activation;
 use super::fields::Fields;
 use super::form::Form;
 use super::model::{Architecture, ModelConfig};
-use super::parts::{activation, even_share};
+use super::parts::even_share;
 use super::position::{Position, Rotary};
-use super::{encoder, layers, parts, rope};
+use super::{activation, encoder, encoder_names, layers, rope};
 use crate::error::BundleError;
 
 /// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
@@ -30,7 +31,7 @@ impl ModelConfig {
     pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
         let fields = Fields(value);
         let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
-        if architecture == Architecture::Gpt2 || architecture.is_encoder() {
+        if architecture == Architecture::Gpt2 || encoder_names::has(architecture) {
             let config = match architecture {
                 Architecture::Gpt2 => gpt2(&fields)?,
                 _ => encoder::read(architecture, &fields)?,
@@ -219,7 +220,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         max_positions: count("max_position_embeddings", defaults.max_positions)?,
         rms_norm: true,
         norm_epsilon: fields.epsilon("rms_norm_eps", defaults.norm_epsilon)?,
-        activation: parts::activation(activation)?,
+        activation: activation::activation(activation)?,
         gated_mlp: true,
         position: Position::Rotary(Rotary::plain(10_000.0)),
         qkv_bias: attention_bias,

@@ -14,6 +14,7 @@ mod sampling;
 mod screen;
 mod shards;
 mod sweep;
+mod texts;
 mod trace;
 mod values;
 mod worker_check;

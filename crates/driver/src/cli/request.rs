@@ -11,9 +11,9 @@ use plan::{
 };
 use protocol::KvCache;
 
-use super::encode::EncodeFlags;
 use super::help::WORK;
 use super::masked::DenoiseFlags;
+use super::texts::EncodeFlags;
 use super::values::{
     kv_precision, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
     parse_rounds, parse_schedule, parse_seconds, parse_slice, precisions, set, set_list,

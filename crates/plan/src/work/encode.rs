@@ -163,7 +163,7 @@ impl Lengths {
 
 impl Width {
     /// Numbers of a text of so many tokens.
-    pub fn of(self, tokens: usize) -> usize {
+    pub fn numbers(self, tokens: usize) -> usize {
         match self {
             Width::OfText(width) => width,
             Width::OfToken(width) => width * tokens,
@@ -327,7 +327,7 @@ impl Describe for Encode {
         let Output::Vectors(output) = output else { return false };
         let texts = self.batches.get(case).map_or(&[][..], |batch| &batch.texts);
         let is_vector = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
-            vector.len() == self.width.of(text.len()) && vector.iter().all(|number| number.is_finite())
+            vector.len() == self.width.numbers(text.len()) && vector.iter().all(|number| number.is_finite())
         };
         output.vectors.len() == texts.len() && output.vectors.iter().zip(texts).all(is_vector)
     }
