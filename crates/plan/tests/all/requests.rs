@@ -140,7 +140,7 @@ fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
     assert_eq!(labels, ["a (fused)", "a (base)"]);
     assert_eq!(plan.cells[0].request.study.refused, None);
     let why = plan.cells[1].request.study.refused.as_deref().unwrap();
-    assert!(why.starts_with("b has no variant to hold it against"), "{why}");
+    assert!(why.starts_with("b has no variant to compare it with"), "{why}");
 }
 
 #[test]
