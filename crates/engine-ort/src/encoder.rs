@@ -1,8 +1,9 @@
 //! Encoders: what is asked for, from what a run gives.
 
 mod inputs;
+mod padded;
 
-use bundle::{ModelConfig, Pooling};
+use bundle::{ModelConfig, Pooling, Scored};
 use engine::{Encode, EncodeTask, EngineError, Texts};
 use onnx::fused::encoder::{activation_operator, output, window_in_blocks};
 use onnx::names::SCORES;
@@ -11,6 +12,7 @@ use ort::session::{OutputSelector, RunOptions};
 use crate::model::Model;
 use crate::runtime::framework;
 use inputs::{Inputs, longest};
+use padded::Padded;
 
 pub(crate) struct Encoder {
     pub(crate) model: Model,
@@ -27,7 +29,10 @@ pub(crate) fn kernels(model: &Model) -> Vec<&'static str> {
         (false, true) => "SkipLayerNormalization without biases",
         (false, false) => "SkipLayerNormalization with biases",
     };
-    let layout = "attention on texts padded to the longest, linear layers of texts unpadded, fused q/k/v";
+    let layout = match model.options.padded {
+        true => "texts padded to the longest, fused q/k/v",
+        false => "attention on texts padded to the longest, linear layers of texts unpadded, fused q/k/v",
+    };
     let blocks = window_in_blocks(config).map(|_| "layers with a window on blocks of texts");
     let usual = [model.attention.operators(), norms, activation_operator(config), layout];
     usual.into_iter().chain(blocks).collect()
@@ -45,18 +50,29 @@ impl Encoder {
             EncodeTask::Score => SCORES.to_owned(),
         };
         let options = RunOptions::new()?.with_outputs(OutputSelector::no_default().with(&name));
-        let outputs = self.model.session.run_with_options(Inputs::new(&self.model, texts)?.0, &options)?;
-        let (_, rows) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
+        let encoder = config.encoder.as_ref().filter(|_| self.model.options.padded);
+        let padded = encoder.map(|encoder| Padded::new(texts, encoder.pad_token));
+        let laid_out = padded.as_ref().map_or(texts, Padded::texts);
+        let inputs = Inputs::new(&self.model, laid_out, texts.lengths)?;
+        let outputs = self.model.session.run_with_options(inputs.0, &options)?;
+        let (_, mut rest) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
         self.numbers.clear();
-        let EncodeTask::Embed { pooling, normalise } = task else {
-            self.numbers.extend_from_slice(rows);
+        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        if task == EncodeTask::Score && head.is_some_and(|head| head.of != Scored::Tokens) {
+            self.numbers.extend_from_slice(rest);
             return Ok(());
-        };
-        let mut rest = rows;
-        for &length in texts.lengths {
+        }
+        let width = task.width(config, 1);
+        for (&rows, &length) in laid_out.lengths.iter().zip(texts.lengths) {
             let of_text;
-            (of_text, rest) = rest.split_at(length * config.hidden_size);
-            pool(of_text, config.hidden_size, (pooling, normalise), &mut self.numbers);
+            (of_text, rest) = rest.split_at(rows * width);
+            let of_tokens = &of_text[..length * width];
+            match task {
+                EncodeTask::Embed { pooling, normalise } => {
+                    pool(of_tokens, width, (pooling, normalise), &mut self.numbers);
+                }
+                EncodeTask::Score => self.numbers.extend_from_slice(of_tokens),
+            }
         }
         Ok(())
     }
@@ -66,7 +82,7 @@ impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
         texts.check(&self.model.config, task)?;
         self.run(texts, task).map_err(framework)?;
-        self.computed = texts.lengths.len() * longest(texts);
+        self.computed = texts.lengths.len() * longest(texts.lengths);
         Ok(&self.numbers)
     }
 
@@ -74,7 +90,8 @@ impl Encode for Encoder {
         &self.model.config
     }
 
-    /// Positions of attention, whose texts are padded to the longest. Linear layers compute none for padding.
+    /// Positions of attention, whose texts are padded to the longest. Linear layers compute none for padding, unless all
+    /// texts are padded.
     fn positions(&self) -> usize {
         self.computed
     }

@@ -47,7 +47,7 @@ impl Model {
         attention: Attention,
         settings: &Settings,
     ) -> Result<Model, EngineError> {
-        let options = Options::from_settings(settings)?;
+        let options = Options::from_settings(settings, bundle.config())?;
         let products = Products {
             precision: settings.precision,
             dequantised: settings.precision.is_quantised() && settings.dequantised,
@@ -67,7 +67,7 @@ impl Model {
         };
         let plan = (attention, products);
         let graph = match config.encoder {
-            Some(_) => encoder::build(&config, plan, &weights, storage)?,
+            Some(_) => encoder::build(&config, plan, &weights, storage, options.padded)?,
             None => fused::build(&config, plan, &weights, storage, settings.hidden_states)?,
         };
         touch_mapped(&config, products, &weights)?;

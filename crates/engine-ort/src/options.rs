@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bundle::ModelConfig;
 use engine::{EngineError, Settings};
 use ort::session::builder::GraphOptimizationLevel;
 
 /// The options by name.
 const OPTIMIZATION: &str = "optimization";
+const PADDED: &str = "padded";
 const PROFILE: &str = "profile";
 const SPINNING: &str = "spinning";
 
@@ -55,6 +57,8 @@ impl Optimization {
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) optimization: Optimization,
+    /// Whether an encoder computes texts padded to the longest in all layers, as most users do.
+    pub(crate) padded: bool,
     /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
     pub(crate) profile: Option<PathBuf>,
     /// Whether threads go to sleep as soon as a run has ended, for code that computes between runs.
@@ -70,8 +74,13 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 
 impl Options {
     /// Without leave to optimise, the level is off whatever the option says.
-    pub(crate) fn from_settings(settings: &Settings) -> Result<Options, EngineError> {
-        settings.check_options(&[OPTIMIZATION, PROFILE, SPINNING])?;
+    pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options, EngineError> {
+        settings.check_options(&[OPTIMIZATION, PADDED, PROFILE, SPINNING])?;
+        let padded = settings.flag(PADDED, false)?;
+        if padded && config.encoder.is_none() {
+            let text = format!("option {PADDED} is for encoders, and the model continues texts");
+            return Err(EngineError::Input(text));
+        }
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
             let names = Optimization::EACH.map(Optimization::name).join(", ");
@@ -88,6 +97,6 @@ impl Options {
         };
         let optimization = if settings.jit { optimization } else { Optimization::Off };
         let profile = settings.options.get(PROFILE).map(PathBuf::from);
-        Ok(Options { optimization, profile, spins_within_runs_alone })
+        Ok(Options { optimization, padded, profile, spins_within_runs_alone })
     }
 }

@@ -48,6 +48,14 @@ fn encoders_give_the_vectors_of_the_reference_with_the_graph_as_written_and_opti
 }
 
 #[test]
+fn encoders_of_padded_texts_give_the_vectors_of_the_reference() {
+    let padded = ["off", "all"].map(|level| with_options(&[("padded", "true"), ("optimization", level)]));
+    assert_eq!(check_encoders_in_f32::<Ort>(&padded), Default::default());
+    let refused = senseless::<Ort>(&Model::tiny("gpt2").bundle, &padded[0]);
+    assert!(refused.contains("is for encoders"), "{refused}");
+}
+
+#[test]
 fn tiny_models_match_the_reference_at_every_level_of_optimisation() {
     for level in ["off", "basic", "extended", "all"] {
         println!("{level}");

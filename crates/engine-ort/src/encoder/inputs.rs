@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bundle::{Pooling, RelativePositions, Scored, rotary};
 use engine::Texts;
 use onnx::fused::encoder::{
-    LENGTHS, PADDED, RELATIVE, SCORED, SHARES, TYPES, UNPADDED, UNSEEN, blocks, window_in_blocks,
+    CELLS, LENGTHS, PADDED, RELATIVE, SCORED, SHARES, TYPES, UNPADDED, UNSEEN, blocks, window_in_blocks,
 };
 use onnx::names::{LAST_POSITIONS, POSITIONS, TOKENS, TOTAL, rotary_names};
 use ort::session::SessionInputValue;
@@ -39,10 +39,10 @@ impl Blocks {
 }
 
 impl Inputs {
-    /// All that the graph takes.
-    pub(super) fn new(model: &Model, texts: Texts<'_>) -> ort::Result<Inputs> {
+    /// All that the graph takes, for rows of `texts`, of which so many tokens are no padding.
+    pub(super) fn new(model: &Model, texts: Texts<'_>, lengths: &[usize]) -> ort::Result<Inputs> {
         let config = &model.config;
-        let (count, longest) = (texts.lengths.len(), longest(texts));
+        let (count, longest) = (lengths.len(), longest(lengths));
         let first = config.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
         let rows = texts.tokens.len();
         // A cell of padding has the first row, which is there.
@@ -66,12 +66,16 @@ impl Inputs {
             types.resize(rows, 0);
             inputs.add(TYPES, &[rows], types)?;
         }
-        inputs.add(UNPADDED, &[rows], unpadded)?;
-        inputs.add(PADDED, &[count, longest], padded)?;
-        inputs.add_attention(model, texts)?;
+        if model.options.padded {
+            inputs.add(CELLS, &[3], vec![count as i64, longest as i64, -1])?;
+        } else {
+            inputs.add(UNPADDED, &[rows], unpadded)?;
+            inputs.add(PADDED, &[count, longest], padded)?;
+        }
+        inputs.add_attention(model, (texts.lengths, lengths))?;
         let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
         if let Some(Scored::Texts(pooling)) = head.map(|head| head.of) {
-            inputs.add_pooling(pooling, texts)?;
+            inputs.add_pooling(pooling, (texts.lengths, lengths))?;
         }
         Ok(inputs)
     }
@@ -87,9 +91,9 @@ impl Inputs {
     }
 
     /// What attention takes beside queries, keys and values, of texts as long as this and shorter.
-    fn add_attention(&mut self, model: &Model, texts: Texts<'_>) -> ort::Result<()> {
+    fn add_attention(&mut self, model: &Model, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
         let config = &model.config;
-        let (count, longest) = (texts.lengths.len(), longest(texts));
+        let (count, longest) = (lengths.len(), longest(lengths));
         // Tables for the texts at hand: they cost nothing beside the layers.
         let tables = rotary::tables(config, longest).into_iter().enumerate();
         let shape = [longest, config.rotary_dim() / 2];
@@ -98,42 +102,42 @@ impl Inputs {
             self.add(of_cos, &shape, cos)?;
             self.add(of_sin, &shape, sin)?;
         }
-        let lengths = texts.lengths.iter().map(|&length| length as i32);
+        let tokens = lengths.iter().map(|&length| length as i32);
         if config.causal {
-            self.add(LAST_POSITIONS, &[count], lengths.map(|length| length - 1).collect())?;
+            self.add(LAST_POSITIONS, &[count], tokens.map(|length| length - 1).collect())?;
             return self.add(TOTAL, &[], vec![longest as i32]);
         }
-        self.add(LENGTHS, &[count], lengths.collect())?;
+        self.add(LENGTHS, &[count], tokens.collect())?;
         let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
         if let (Some(relative), Some(table)) = (relative, &model.relative) {
             let added = relative_scores(relative, (table, config.heads), longest);
             self.add(RELATIVE, &[1, config.heads, longest, longest], added)?;
         }
         match window_in_blocks(config) {
-            Some(window) => self.add_blocks(window, texts),
+            Some(window) => self.add_blocks(window, (rows, lengths)),
             None => Ok(()),
         }
     }
 
     /// What layers with a window take.
-    fn add_blocks(&mut self, window: usize, texts: Texts<'_>) -> ort::Result<()> {
-        let Blocks { before, queries, keys } = Blocks::new(window, longest(texts));
+    fn add_blocks(&mut self, window: usize, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
+        let Blocks { before, queries, keys } = Blocks::new(window, longest(lengths));
         let (mut of_queries, mut of_keys, mut is_token, mut cells) = (vec![], vec![], vec![], vec![]);
         let mut row = 0;
-        for &length in texts.lengths {
-            for start in (0..length).step_by(queries) {
+        for (&rows, &length) in rows.iter().zip(lengths) {
+            for start in (0..rows).step_by(queries) {
                 let cell = of_queries.len();
-                cells.extend((cell..).map(|cell| cell as i64).take(queries.min(length - start)));
+                cells.extend((cell..).map(|cell| cell as i64).take(queries.min(rows - start)));
                 // What is no token has the row of the first, which is there.
                 let row_of = |position: Option<usize>| (row + position.unwrap_or(0)) as i64;
-                let positions = (start..start + queries).map(|place| Some(place).filter(|&at| at < length));
+                let positions = (start..start + queries).map(|place| Some(place).filter(|&at| at < rows));
                 of_queries.extend(positions.map(row_of));
                 let positions = (start..start + keys)
                     .map(|place| place.checked_sub(before).filter(|&position| position < length));
                 is_token.extend(positions.clone().map(|position| i32::from(position.is_some())));
                 of_keys.extend(positions.map(row_of));
             }
-            row += length;
+            row += rows;
         }
         let mut mask = vec![0.0; queries * keys];
         for (query, row) in (before..).zip(mask.chunks_exact_mut(keys)) {
@@ -150,22 +154,22 @@ impl Inputs {
     }
 
     /// What a head takes to find the vectors of texts among those of tokens.
-    fn add_pooling(&mut self, pooling: Pooling, texts: Texts<'_>) -> ort::Result<()> {
-        let (count, longest) = (texts.lengths.len(), longest(texts));
+    fn add_pooling(&mut self, pooling: Pooling, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
+        let (count, longest) = (lengths.len(), longest(lengths));
         if pooling == Pooling::Mean {
             let mut shares = vec![0.0; count * longest];
-            for (row, &length) in shares.chunks_exact_mut(longest).zip(texts.lengths) {
+            for (row, &length) in shares.chunks_exact_mut(longest).zip(lengths) {
                 row[..length].fill((length as f32).recip());
             }
             return self.add(SHARES, &[count, 1, longest], shares);
         }
         let mut end = 0;
-        let rows = texts.lengths.iter().map(|&length| {
+        let scored = rows.iter().zip(lengths).map(|(&rows, &length)| {
             let first = end;
-            end += length as i64;
-            if pooling == Pooling::Last { end - 1 } else { first }
+            end += rows;
+            (if pooling == Pooling::Last { first + length - 1 } else { first }) as i64
         });
-        self.add(SCORED, &[count], rows.collect())
+        self.add(SCORED, &[count], scored.collect())
     }
 }
 
@@ -185,8 +189,8 @@ fn relative_scores(relative: RelativePositions, (table, heads): (&[f32], usize),
     added
 }
 
-pub(super) fn longest(texts: Texts<'_>) -> usize {
-    texts.lengths.iter().copied().max().unwrap_or(0)
+pub(super) fn longest(lengths: &[usize]) -> usize {
+    lengths.iter().copied().max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bundle::Pooling;
-use conformance::{bundle, fixtures, max_abs_difference, unsupported};
+use conformance::{bundle, fixtures, max_abs_difference, unsupported, with};
 use engine::{
     Bundle, Device, EncodeTask, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Texts,
 };
@@ -106,6 +106,21 @@ fn quantised_encoders_give_what_their_dequantised_weights_give() {
                 assert!(difference <= ROUNDED, "{model} in {precision} differs by {difference}");
             }
         }
+    }
+}
+
+#[test]
+fn padding_in_all_layers_is_reported_and_changes_nothing() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for model in ["bert-tokens", "modernbert"] {
+        let bundle = narrowed(directory.path(), model);
+        let padded = with(settings(), &[("padded", "true")]);
+        let [usual, found] = [settings(), padded.clone()].map(|settings| encode(&bundle, &settings).0);
+        let difference = max_abs_difference(&usual, &found);
+        assert!(difference <= 1e-5, "{model} differs by {difference}");
+        let kernels = Ort::load(&bundle, &padded).expect("loads").in_effect().kernels.join(", ");
+        assert!(kernels.contains(" texts padded to the longest"), "{kernels}");
+        assert!(!kernels.contains("unpadded"), "{kernels}");
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Writer<'a> {
     pub(super) products: Products,
     pub(super) weights: &'a Weights,
     pub(super) graph: GraphBuilder,
+    /// Whether an encoder computes padding as it computes tokens.
+    pub(super) padded: bool,
 }
 
 impl Writer<'_> {

@@ -1,7 +1,8 @@
 //! An encoder as an ONNX graph.
 //!
 //! The tokens of all texts are the rows of one matrix, so that linear layers and norms compute nothing for padding.
-//! Attention alone has texts padded to the longest: two Gathers lay its rows out and collect them again.
+//! Attention alone has texts padded to the longest: two Gathers lay its rows out and collect them again. With texts that
+//! come padded every cell is a row, and two Reshapes do.
 
 use bundle::{
     Activation, BundleError, HeadActivation, ModelConfig, NormNames, NormPlacement, Pooling, Scored, Weights,
@@ -17,10 +18,12 @@ use crate::proto::DataType;
 
 /// The type of each token, `[tokens]`, where the model has a table of types.
 pub const TYPES: &str = "types";
-/// For each cell of the padded layout the row of its token, or any row: `[texts, longest]`.
+/// For each cell of the padded layout the row of its token, or any row: `[texts, longest]`, unless texts come padded.
 pub const PADDED: &str = "padded";
-/// For each row its cell in the padded layout, `[tokens]`.
+/// For each row its cell in the padded layout, `[tokens]`, unless texts come padded.
 pub const UNPADDED: &str = "unpadded";
+/// The shape in which rows are cells where texts come padded, `[3]`: texts, longest and -1.
+pub const CELLS: &str = "cells";
 /// Number of tokens of each text, `[texts]`, int32, where the model attends both ways.
 pub const LENGTHS: &str = "lengths";
 /// What is added to the score of each query and key by how far apart they are, `[1, heads, longest, longest]`, where the
@@ -58,8 +61,8 @@ pub const SHARES: &str = "shares";
 pub(super) struct Layout {
     pub(super) queries: &'static str,
     pub(super) keys: &'static str,
-    /// The way back.
-    pub(super) rows: &'static str,
+    /// The way back. `None` where every cell is a row.
+    pub(super) rows: Option<&'static str>,
 }
 
 /// The window of layers that take [`blocks`]: windows that are causal are the operator's own.
@@ -87,15 +90,17 @@ pub fn activation_operator(config: &ModelConfig) -> &'static str {
 }
 
 /// The graph of `config` over the weights in `weights`, ready for a session. [`TOKENS`] and [`POSITIONS`] are of one
-/// dimension here; positions are rows of the table, where there is one.
+/// dimension here; positions are rows of the table, where there is one. With `padded` the rows are all cells of the padded
+/// layout, text by text.
 pub fn build(
     config: &ModelConfig,
     (attention, products): (Attention, Products),
     weights: &Weights,
     storage: Storage,
+    padded: bool,
 ) -> Result<Written, BundleError> {
     let graph = GraphBuilder::new("encoder", storage);
-    let mut writer = Writer { config, attention, products, weights, graph };
+    let mut writer = Writer { config, attention, products, weights, graph, padded };
     writer.declare_texts();
     writer.embed_texts()?;
     for layer in 0..config.layers {
@@ -134,10 +139,14 @@ impl Writer<'_> {
             (|| Dim::Named("tokens"), || Dim::Named("texts"), || Dim::Named("longest"));
         let positions = config.position_embedding().map(|_| POSITIONS);
         let types = config.token_type_embedding().map(|_| TYPES);
-        for name in [Some(TOKENS), positions, types, Some(UNPADDED)].into_iter().flatten() {
+        let unpadded = Some(UNPADDED).filter(|_| !self.padded);
+        for name in [Some(TOKENS), positions, types, unpadded].into_iter().flatten() {
             self.graph.input(name, DataType::Int64, &[tokens()]);
         }
-        self.graph.input(PADDED, DataType::Int64, &[texts(), longest()]);
+        match self.padded {
+            true => self.graph.input(CELLS, DataType::Int64, &[Dim::Fixed(3)]),
+            false => self.graph.input(PADDED, DataType::Int64, &[texts(), longest()]),
+        }
         if !config.causal {
             self.graph.input(LENGTHS, DataType::Int32, &[texts()]);
         }
@@ -219,8 +228,9 @@ impl Writer<'_> {
 
     pub(super) fn layout(&self, index: usize) -> Layout {
         match self.is_in_blocks(index) {
-            true => Layout { queries: blocks::QUERIES, keys: blocks::KEYS, rows: blocks::ROWS },
-            false => Layout { queries: PADDED, keys: PADDED, rows: UNPADDED },
+            true => Layout { queries: blocks::QUERIES, keys: blocks::KEYS, rows: Some(blocks::ROWS) },
+            false if self.padded => Layout { queries: CELLS, keys: CELLS, rows: None },
+            false => Layout { queries: PADDED, keys: PADDED, rows: Some(UNPADDED) },
         }
     }
 
@@ -249,8 +259,13 @@ impl Writer<'_> {
             return rows;
         }
         let out = format!("{rows}.padded");
-        self.graph.node((ONNX, "Gather"), &[&rows, layout], &[&out], &[]);
+        self.lay_out(&rows, layout, &out);
         out
+    }
+
+    fn lay_out(&mut self, rows: &str, layout: &str, out: &str) {
+        let op = if layout == CELLS { "Reshape" } else { "Gather" };
+        self.graph.node((ONNX, op), &[rows, layout], &[out], &[]);
     }
 
     /// The way back, of what heads of layer `index` give: `[tokens, heads · head_dim]`.
@@ -261,7 +276,8 @@ impl Writer<'_> {
         let (rows, out) = (format!("layer.{index}.attended.rows"), format!("layer.{index}.attended"));
         self.graph.integers("rows.shape", &[-1, self.config.qkv_rows().0 as i64]);
         self.graph.node((ONNX, "Reshape"), &[&cells, "rows.shape"], &[&rows], &[]);
-        self.graph.node((ONNX, "Gather"), &[&rows, self.layout(index).rows], &[&out], &[]);
+        let Some(back) = self.layout(index).rows else { return rows };
+        self.graph.node((ONNX, "Gather"), &[&rows, back], &[&out], &[]);
         out
     }
 
@@ -317,7 +333,7 @@ impl Writer<'_> {
             return;
         }
         let (cells, mean) = ("head.padded", "head.mean");
-        self.graph.node((ONNX, "Gather"), &[rows, PADDED], &[cells], &[]);
+        self.lay_out(rows, if self.padded { CELLS } else { PADDED }, cells);
         self.graph.node((ONNX, "MatMul"), &[SHARES, cells], &[mean], &[]);
         self.graph.integers("texts.shape", &[-1, self.config.hidden_size as i64]);
         self.graph.node((ONNX, "Reshape"), &[mean, "texts.shape"], &[out], &[]);

@@ -27,7 +27,7 @@ pub fn build(
     hidden_states: bool,
 ) -> Result<Written, BundleError> {
     let graph = GraphBuilder::new("decoder", storage);
-    let mut writer = Writer { config, attention, products, weights, graph };
+    let mut writer = Writer { config, attention, products, weights, graph, padded: false };
     writer.declare_inputs_and_outputs(hidden_states);
     // Weights are packed in the order of their nodes, and each is mapped and packed for a moment. So the largest
     // goes first, when little else is resident. The order of nodes does not bind ONNX Runtime.
