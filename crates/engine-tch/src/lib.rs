@@ -33,7 +33,7 @@ use engine::{
 use tch::{Kind, Tensor};
 
 use bench::TchBench;
-use encoder::Encoder;
+use encoder::{Encoder, PADDED};
 use error::framework;
 use layout::Layout;
 use model::{Model, Output};
@@ -71,7 +71,11 @@ impl InferenceEngine for Tch {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
-        settings.check_options(&["execution", "fused", "linear"])?;
+        settings.check_options(&["execution", "fused", "linear", PADDED])?;
+        if settings.flag(PADDED, false)? && bundle.config().encoder.is_none() {
+            let reason = "the option padded is for encoders, and the model continues texts";
+            return Err(EngineError::Input(reason.into()));
+        }
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
         let _mode = InferenceMode::enter();

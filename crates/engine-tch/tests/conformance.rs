@@ -9,6 +9,7 @@ use engine_tch::Tch;
 
 const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
 const UNFUSED: (&str, &str) = ("fused", "false");
+const PADDED: (&str, &str) = ("padded", "true");
 
 #[test]
 fn keys_and_values_are_kept_in_what_is_asked_for() {
@@ -138,6 +139,8 @@ fn what_cannot_be_done_is_refused() {
     for options in [
         &[("speed", "high")][..],
         &[("fused", "perhaps")],
+        &[("padded", "perhaps")],
+        &[PADDED],
         &[UNFUSED, ("linear", "xnnpack")],
         &[("linear", "fast")],
         &[("execution", "fast")],
@@ -168,4 +171,9 @@ fn texts_have_these_vectors_in_every_layout() {
     check_encoders_in_f32::<Tch>(
         &["mapped", "onednn", "xnnpack"].map(|layout| with_options(&[("linear", layout)])),
     );
+}
+
+#[test]
+fn texts_have_these_vectors_padded_to_the_longest() {
+    assert!(check_encoders_in_f32::<Tch>(&[with_options(&[PADDED])]).is_empty());
 }

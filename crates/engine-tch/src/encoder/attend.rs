@@ -49,33 +49,48 @@ pub(crate) struct Seen<'a> {
 }
 
 enum Way {
-    /// All texts by one call, with a mask `[1, heads or 1, length, length]` unless the kernel knows what a query sees.
+    /// All texts by one call, with a mask `[texts or 1, heads or 1, length or 1, length]` unless the kernel knows what a query sees.
     Whole(Option<Tensor>),
     InBlocks(Near),
 }
 
 impl<'a> Seen<'a> {
+    /// What is added to scores to hide padding. It is finite, because a query of padding may see nothing else, and NaN would
+    /// reach all texts.
+    const PADDING: f64 = -3e4;
+
+    /// `padding`, `[texts, length]`: whether each token is, where texts have any.
     pub(crate) fn new(
         group: &'a Group,
         config: &ModelConfig,
         relative: Option<&RelativeBias>,
+        padding: Option<&Tensor>,
         options: (Kind, Device),
     ) -> Result<Seen<'a>, TchError> {
         let (length, causal) = (group.length, config.causal);
         let bias = relative.map(|relative| relative.of(length, options.0)).transpose()?;
+        let padded = |padding: &Tensor| {
+            let hidden = padding.f_view([group.texts, 1, 1, length])?.f_to_kind(options.0)?;
+            hidden.f_mul_scalar(Seen::PADDING)
+        };
+        let padded = padding.map(padded).transpose()?;
+        let added = match (&bias, padded) {
+            (Some(bias), Some(padded)) => Some(bias.f_add(&padded)?),
+            (bias, padded) => padded.or_else(|| bias.as_ref().map(Tensor::shallow_clone)),
+        };
         let mask = |window: Option<i64>| {
             // Keys ahead of a query are hidden by the kernel, but not beside a mask.
-            if window.is_none() && !(causal && bias.is_some()) {
-                return Ok(bias.as_ref().map(Tensor::shallow_clone));
+            if window.is_none() && !(causal && added.is_some()) {
+                return Ok(added.as_ref().map(Tensor::shallow_clone));
             }
             let ahead = if causal { 1 } else { window.unwrap_or(length) };
             let hidden = layer::hidden([length; 2], ahead, window.map(|window| -window), options)?;
             let hidden = hidden.f_view([1, 1, length, length])?;
-            bias.as_ref().map_or(Ok(hidden.shallow_clone()), |bias| bias.f_add(&hidden)).map(Some)
+            added.as_ref().map_or(Ok(hidden.shallow_clone()), |added| added.f_add(&hidden)).map(Some)
         };
         let window = config.form.window.map(|window| window as i64).filter(|&window| window < length);
         let near = match window {
-            Some(window) if bias.is_none() => Near::new(group, (window, causal), options)?,
+            Some(window) if bias.is_none() => Near::new(group, (window, causal), padding, options)?,
             _ => None,
         };
         let sliding = match near {
@@ -152,18 +167,28 @@ mod tests {
         let (heads, rows) = (Heads::from_config(&config), 1 + 2 * 100);
         let qkv = Tensor::f_arange(rows * 8 * 8, options).unwrap();
         let qkv = (qkv.f_square().unwrap() / 1000.0).f_sin().unwrap().view([rows, 8, 8]) * 3.0;
-        for (causal, length) in [(false, 100), (true, 100), (false, 30), (true, 30), (true, 9)] {
+        let cases = [(false, 100), (true, 100), (false, 30), (true, 30), (true, 9)];
+        for ((causal, length), filled) in
+            cases.into_iter().flat_map(|case| [(case, 0), (case, case.1 * 2 / 3)])
+        {
             config.causal = causal;
             let manner = Manner::from_config(&config, 1);
             let group = Group { first_row: 1, texts: 2, length };
-            let seen = Seen::new(&group, &config, None, options).unwrap();
+            // The second text ends in padding.
+            let lengths = [length, length - filled];
+            let places = Tensor::f_arange(length, (Kind::Int64, Device::Cpu)).unwrap();
+            let padding = places.ge_tensor(&Tensor::from_slice(&lengths).view([2, 1]));
+            let padding = (filled > 0).then_some(&padding);
+            let seen = Seen::new(&group, &config, None, padding, options).unwrap();
             assert_eq!(matches!(seen.ways[1], Way::InBlocks(_)), length == 100);
             let found = attend(&qkv, &[seen], heads, &manner).unwrap().view([2, length, 4, 8]);
+            assert!(found.isfinite().all() == Tensor::from(true), "padding would make all texts NaN");
             for (text, query, head) in [0, 1].into_iter().flat_map(|text| {
+                let length = lengths[text as usize];
                 (0..length).flat_map(move |query| (0..4).map(move |head| (text, query, head)))
             }) {
                 let of_text = qkv.narrow(0, 1 + text * length, length);
-                let keys = manner.layer.keys(query as usize, length as usize);
+                let keys = manner.layer.keys(query as usize, lengths[text as usize] as usize);
                 let (first, count) = (keys.start as i64, keys.len() as i64);
                 let seen = |place| of_text.select(1, place + head / 2).narrow(0, first, count);
                 let scores = seen(4).matmul(&of_text.get(query).get(head)) / 8f64.sqrt();
@@ -171,7 +196,7 @@ mod tests {
                 let found = found.get(text).get(query).get(head);
                 assert!(
                     found.allclose(&expected, 1e-4, 1e-5, false),
-                    "{causal} {length} {text} {query} {head}"
+                    "{causal} {length} {filled} {text} {query} {head}"
                 );
             }
         }

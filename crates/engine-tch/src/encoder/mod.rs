@@ -1,5 +1,5 @@
 //! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention goes
-//! over texts of one length at once.
+//! over texts of one length at once. With the option `padded`, texts are filled up to the longest first.
 
 mod attend;
 mod embed;
@@ -18,7 +18,7 @@ use attend::{RelativeBias, Seen};
 use embed::Embed;
 use head::Head;
 use layer::{Batch, Layer};
-use rows::Rows;
+use rows::{Padded, Rows};
 
 use crate::error::framework;
 use crate::layout::{self, Layout};
@@ -27,6 +27,9 @@ use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
 use crate::{numbers, precision};
+
+/// The option that fills texts up to the longest of their batch.
+pub(crate) const PADDED: &str = "padded";
 
 pub(crate) struct Encoder {
     config: ModelConfig,
@@ -38,6 +41,8 @@ pub(crate) struct Encoder {
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
     head: Option<Head>,
+    /// What fills texts up to the longest, where they are padded.
+    pad_token: Option<u32>,
     layout: Layout,
     emulated: bool,
     /// What layers pass to one another, and where.
@@ -72,6 +77,7 @@ impl Encoder {
             layers: layers.collect::<Result<_, _>>()?,
             final_norm: final_norm.map(norm).transpose()?,
             head: Head::read(&reader, &config, layout)?,
+            pad_token: settings.flag(PADDED, false)?.then_some(encoder.pad_token),
             layout,
             emulated,
             options: (reader.kind(), device),
@@ -86,7 +92,8 @@ impl Encoder {
         let (kind, device) = self.options;
         let (linear, norm) = (crate::linear_kernel(self.layout), crate::norm_kernel(&self.config));
         let fused = if self.config.gated_mlp { "fused q/k/v and gate/up" } else { "fused q/k/v" };
-        let kernels = [linear, "texts unpadded", fused, "scaled_dot_product_attention", norm];
+        let texts = if self.pad_token.is_some() { "texts padded to the longest" } else { "texts unpadded" };
+        let kernels = [linear, texts, fused, "scaled_dot_product_attention", norm];
         InEffect {
             weights: self.weights.precision(),
             activations: crate::activations(self.layout, kind),
@@ -105,12 +112,26 @@ impl Encoder {
     }
 
     /// The vectors of all tokens, `[rows, hidden]`.
-    fn forward(&self, texts: Texts<'_>, rows: &Rows) -> Result<Tensor, TchError> {
+    fn vectors(&self, texts: Texts<'_>, rows: &Rows) -> Result<Tensor, TchError> {
+        let Some(token) = self.pad_token.filter(|_| rows.groups.len() > 1) else {
+            return self.forward(texts, rows, None);
+        };
+        let padded = Padded::new(texts, token);
+        let device = self.options.1;
+        // Padding is behind every text, where a causal model sees none of it.
+        let padding = (!self.config.causal).then(|| padded.padding(device)).transpose()?;
+        let x = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
+        let places: Vec<i64> = rows.tokens.iter().map(|&token| padded.places[token] as i64).collect();
+        x.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(device)?)
+    }
+
+    /// The same as the texts are. `padding`, `[texts, length]`: which tokens attention hides.
+    fn forward(&self, texts: Texts<'_>, rows: &Rows, padding: Option<&Tensor>) -> Result<Tensor, TchError> {
         let (kind, device) = self.options;
         let positions: Vec<i64> = rows.positions().collect();
         let positions = Tensor::f_from_slice(&positions)?.f_to_device(device)?;
         let kind = self.layout.attention_kind(kind);
-        let seen = |group| Seen::new(group, &self.config, self.relative.as_ref(), (kind, device));
+        let seen = |group| Seen::new(group, &self.config, self.relative.as_ref(), padding, (kind, device));
         let batch = Batch {
             seen: rows.groups.iter().map(seen).collect::<Result<_, _>>()?,
             rotations: self.rotations.iter().map(|table| table.of(&positions)).collect::<Result<_, _>>()?,
@@ -137,7 +158,7 @@ impl Encoder {
 
     fn compute(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Tensor, TchError> {
         let rows = Rows::new(texts);
-        let x = self.forward(texts, &rows)?;
+        let x = self.vectors(texts, &rows)?;
         let (found, places) = match (task, &self.head) {
             (EncodeTask::Embed { pooling, normalise }, _) => {
                 let pooled = head::pool(&x, &rows, pooling)?;
@@ -164,7 +185,8 @@ impl Encode for Encoder {
         let longest = texts.lengths.iter().copied().max().unwrap_or(0);
         self.rotate(longest).map_err(framework)?;
         let found = self.compute(texts, task).map_err(framework)?;
-        self.computed = texts.tokens.len();
+        let padded = self.pad_token.is_some();
+        self.computed = if padded { texts.lengths.len() * longest } else { texts.tokens.len() };
         Ok(numbers(self.numbers.insert(found)))
     }
 

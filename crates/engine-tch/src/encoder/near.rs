@@ -26,6 +26,7 @@ impl Near {
     pub(crate) fn new(
         group: &Group,
         (window, causal): (i64, bool),
+        padding: Option<&Tensor>,
         options: (Kind, Device),
     ) -> Result<Option<Near>, TchError> {
         let Group { texts, length, .. } = *group;
@@ -39,9 +40,13 @@ impl Near {
         let (keys, around) = (before + queries + ahead, [before, blocks * queries - rows + ahead]);
         // Key k of a block is before + q − k rows before query q.
         let band = layer::hidden([queries, keys], before + ahead + 1, Some(-1), options)?;
-        // Of other texts a query sees nothing. The rows around are of none.
+        // Of other texts a query sees nothing. Padding and the rows around are of none.
         let of_text = Tensor::f_arange_start(length, rows + length, (Kind::Int64, options.1))?;
-        let of_text = of_text.f_divide_scalar_mode(length, "floor")?.f_constant_pad_nd(around)?;
+        let mut of_text = of_text.f_divide_scalar_mode(length, "floor")?;
+        if let Some(padding) = padding {
+            of_text = of_text.f_masked_fill(&padding.f_view(-1)?, 0)?;
+        }
+        let of_text = of_text.f_constant_pad_nd(around)?;
         let of_keys = of_text.f_unfold(0, keys, queries)?.f_unsqueeze(1)?;
         let of_queries = of_text.f_narrow(0, before, blocks * queries)?.f_view([blocks, queries, 1])?;
         let mask =
