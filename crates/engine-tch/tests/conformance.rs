@@ -1,10 +1,11 @@
+use bundle::Pooling;
 use conformance::{
-    Model, TOLERANCE, at, check_architectures, check_caches, check_diffusion, check_encoders,
+    Model, TOLERANCE, at, bundle_at, check_architectures, check_caches, check_diffusion, check_encoders,
     check_encoders_in_f32, check_follows, check_hidden_states_are_asked_for, check_profile,
-    check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference, senseless, tiny,
-    unsupported, with, with_options,
+    check_quantised_kernels, check_tiny_models, fixtures, logits_in_pieces, max_abs_difference, senseless,
+    tiny, unsupported, with, with_options,
 };
-use engine::{Device, InferenceEngine, Precision, Settings};
+use engine::{Device, EncodeTask, InferenceEngine, Precision, Settings, Texts};
 use engine_tch::Tch;
 
 const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
@@ -175,5 +176,24 @@ fn texts_have_these_vectors_in_every_layout() {
 
 #[test]
 fn texts_have_these_vectors_padded_to_the_longest() {
-    assert!(check_encoders_in_f32::<Tch>(&[with_options(&[PADDED])]).is_empty());
+    check_encoders::<Tch>(&with_options(&[PADDED]));
+}
+
+#[test]
+fn padding_is_computed_where_texts_are_padded_and_said_to_be() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let source = fixtures().with_file_name("encoders").join("bert");
+    let bundle = bundle_at(&source, directory.path(), &[Precision::F32]);
+    let task = EncodeTask::Embed { pooling: Pooling::Max, normalise: false };
+    let [unpadded, padded] = [&[][..], &[PADDED]].map(|options| {
+        let mut engine = Tch::load(&bundle, &with_options(options)).expect("loads");
+        let layout = engine.in_effect().kernels[1].clone();
+        let encoder = engine.encode().expect("encodes");
+        let texts = Texts { tokens: &[5, 6, 7, 8, 9], types: &[], lengths: &[1, 3, 1] };
+        let vectors = encoder.encode(texts, task).expect("encodes").to_vec();
+        (layout, encoder.positions(), vectors)
+    });
+    assert_eq!((unpadded.0.as_str(), unpadded.1), ("texts unpadded", 5));
+    assert_eq!((padded.0.as_str(), padded.1), ("texts padded to the longest", 9));
+    assert!(max_abs_difference(&unpadded.2, &padded.2) <= TOLERANCE);
 }

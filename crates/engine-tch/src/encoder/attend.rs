@@ -49,7 +49,8 @@ pub(crate) struct Seen<'a> {
 }
 
 enum Way {
-    /// All texts by one call, with a mask `[texts or 1, heads or 1, length or 1, length]` unless the kernel knows what a query sees.
+    /// All texts by one call, with a mask `[texts or 1, heads or 1, length or 1, length]` unless the kernel knows what a
+    /// query sees.
     Whole(Option<Tensor>),
     InBlocks(Near),
 }
