@@ -11,6 +11,7 @@ mod hand_over;
 mod layer;
 mod layout;
 mod linear;
+mod mask;
 mod model;
 mod norm;
 mod place;

@@ -111,7 +111,7 @@ impl Norm {
     }
 
     pub(crate) fn forward(&self, x: &Residual) -> Result<Tensor, TchError> {
-        let NormKind::FusedRms { weights } = &self.kind else { return self.of(&x.stream) };
+        let NormKind::FusedRms { weights } = &self.kind else { return self.normed(&x.stream) };
         let (_, hidden) = x.stream.size2()?;
         let _ = x.stream.f_neg_out(&x.negative)?;
         let both = x.both.f_layer_norm([2 * hidden], Some(weights), None, self.epsilon, false)?;
@@ -119,7 +119,7 @@ impl Norm {
     }
 
     /// The same of what is no residual stream, `[rows, hidden]`.
-    pub(crate) fn of(&self, x: &Tensor) -> Result<Tensor, TchError> {
+    pub(crate) fn normed(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let (_, hidden) = x.size2()?;
         match &self.kind {
             NormKind::Layer { weight, bias } => {

@@ -43,7 +43,7 @@ impl Place {
         }
         let mut added = block.shallow_clone();
         if let Some(norm) = &self.behind {
-            added = norm.of(&added)?;
+            added = norm.normed(&added)?;
         }
         if let Some(multiplier) = self.multiplier {
             added = added.f_mul_scalar(multiplier)?;

@@ -24,7 +24,7 @@ impl Rotation {
         tables.map(|tables| Rotation::new(&tables, width, options)).collect()
     }
 
-    /// Of tables `[positions, width / 2]`.
+    /// From tables `[positions, width / 2]`.
     fn new(
         (cos, sin): &(Vec<f32>, Vec<f32>),
         width: i64,
@@ -40,13 +40,13 @@ impl Rotation {
         })
     }
 
-    /// Of positions one after another, to be broadcast over `[batch, position, head, dimension]`.
+    /// The rows of positions one after another, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
         self.part(|table| table.f_narrow(0, start, positions))
     }
 
-    /// Of these positions, in the same shape.
-    pub(crate) fn of(&self, positions: &Tensor) -> Result<Rotation, TchError> {
+    /// The rows of these positions, in the same shape.
+    pub(crate) fn at_each(&self, positions: &Tensor) -> Result<Rotation, TchError> {
         self.part(|table| table.f_index_select(0, positions))
     }
 

@@ -4,8 +4,8 @@ use bundle::{LayerAttention, ModelConfig};
 use engine::{CacheMemory, EngineError, Plane, Precision, Settings};
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::layer;
 use crate::layout::Layout;
+use crate::mask;
 use crate::rotation::Rotation;
 
 /// Dimensions of the cache.
@@ -131,7 +131,7 @@ impl Sequences {
         let seen = self.cache.f_narrow(POSITION, 0, total)?;
         let masked = positions > 1 && self.causal;
         let options = (self.kinds.attention, self.cache.device());
-        let hidden = |window| layer::hidden([positions, total], past + 1, window, options);
+        let hidden = |window| mask::hidden([positions, total], past + 1, window, options);
         let mask = match causal {
             _ if !masked => None,
             Causal::ByKernel if past == 0 => None,

@@ -6,7 +6,8 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::near::Near;
 use super::rows::Group;
-use crate::layer::{self, Heads, Manner};
+use crate::layer::{Heads, Manner};
+use crate::mask;
 use crate::reader::Reader;
 
 /// What is added to scores by how far apart two tokens are.
@@ -27,7 +28,7 @@ impl RelativeBias {
     }
 
     /// `[1, heads, length, length]`
-    fn of(&self, length: i64, kind: Kind) -> Result<Tensor, TchError> {
+    fn scores(&self, length: i64, kind: Kind) -> Result<Tensor, TchError> {
         // For each difference of the places of a key and a query, from the least to the greatest.
         let last = length as usize - 1;
         let buckets = (0..=2 * last).map(|difference| {
@@ -69,7 +70,7 @@ impl<'a> Seen<'a> {
         options: (Kind, Device),
     ) -> Result<Seen<'a>, TchError> {
         let (length, causal) = (group.length, config.causal);
-        let bias = relative.map(|relative| relative.of(length, options.0)).transpose()?;
+        let bias = relative.map(|relative| relative.scores(length, options.0)).transpose()?;
         let padded = |padding: &Tensor| {
             let hidden = padding.f_view([group.texts, 1, 1, length])?.f_to_kind(options.0)?;
             hidden.f_mul_scalar(Seen::PADDING)
@@ -85,7 +86,7 @@ impl<'a> Seen<'a> {
                 return Ok(added.as_ref().map(Tensor::shallow_clone));
             }
             let ahead = if causal { 1 } else { window.unwrap_or(length) };
-            let hidden = layer::hidden([length; 2], ahead, window.map(|window| -window), options)?;
+            let hidden = mask::hidden([length; 2], ahead, window.map(|window| -window), options)?;
             let hidden = hidden.f_view([1, 1, length, length])?;
             added.as_ref().map_or(Ok(hidden.shallow_clone()), |added| added.f_add(&hidden)).map(Some)
         };

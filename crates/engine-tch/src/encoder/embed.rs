@@ -60,7 +60,7 @@ impl Embed {
             None => {}
         }
         match &self.norm {
-            Some(norm) => norm.of(&x),
+            Some(norm) => norm.normed(&x),
             None => Ok(x),
         }
     }

@@ -56,7 +56,7 @@ impl Head {
             HeadActivation::Of(activation) => layer::activate(&x, *activation)?,
         };
         match norm {
-            Some(norm) => self.scores.forward(&norm.of(&x)?),
+            Some(norm) => self.scores.forward(&norm.normed(&x)?),
             None => self.scores.forward(&x),
         }
     }

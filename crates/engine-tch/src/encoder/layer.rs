@@ -95,12 +95,12 @@ impl Norms {
         block: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
     ) -> Result<Tensor, TchError> {
         let of_block = match &self.before {
-            Some(norm) => block(&norm.of(x)?),
+            Some(norm) => block(&norm.normed(x)?),
             None => block(x),
         };
         let sum = of_block?.f_add_(x)?;
         match &self.behind {
-            Some(norm) => norm.of(&sum),
+            Some(norm) => norm.normed(&sum),
             None => Ok(sum),
         }
     }

@@ -134,7 +134,11 @@ impl Encoder {
         let seen = |group| Seen::new(group, &self.config, self.relative.as_ref(), padding, (kind, device));
         let batch = Batch {
             seen: rows.groups.iter().map(seen).collect::<Result<_, _>>()?,
-            rotations: self.rotations.iter().map(|table| table.of(&positions)).collect::<Result<_, _>>()?,
+            rotations: self
+                .rotations
+                .iter()
+                .map(|table| table.at_each(&positions))
+                .collect::<Result<_, _>>()?,
             kind,
         };
         let mut x = self.embed.forward(texts, rows, &positions)?;
@@ -142,7 +146,7 @@ impl Encoder {
             x = layer.forward(&x, &batch)?;
         }
         match &self.final_norm {
-            Some(norm) => norm.of(&x),
+            Some(norm) => norm.normed(&x),
             None => Ok(x),
         }
     }

@@ -4,7 +4,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::rows::Group;
-use crate::layer;
+use crate::mask;
 
 pub(crate) struct Near {
     blocks: i64,
@@ -39,7 +39,7 @@ impl Near {
         let (before, ahead) = (window - 1, if causal { 0 } else { window - 1 });
         let (keys, around) = (before + queries + ahead, [before, blocks * queries - rows + ahead]);
         // Key k of a block is before + q − k rows before query q.
-        let band = layer::hidden([queries, keys], before + ahead + 1, Some(-1), options)?;
+        let band = mask::hidden([queries, keys], before + ahead + 1, Some(-1), options)?;
         // Of other texts a query sees nothing. Padding and the rows around are of none.
         let of_text = Tensor::f_arange_start(length, rows + length, (Kind::Int64, options.1))?;
         let mut of_text = of_text.f_divide_scalar_mode(length, "floor")?;
