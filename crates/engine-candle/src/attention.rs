@@ -12,7 +12,7 @@ pub(crate) mod texts;
 use std::ops::Range;
 
 use bundle::{LayerAttention, ModelConfig};
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 use engine::EngineError;
 
 use crate::head_norms::HeadNorms;
@@ -193,20 +193,21 @@ impl Attention {
     }
 }
 
-/// Softmax of scores, `[heads, queries, keys]`, over the keys that each query sees, in their place. `finish` gets the row and
+/// Softmax of scores, `[.., queries, keys]`, over the keys that each query sees, in their place. `finish` gets the query and
 /// those scores of it first.
 fn softmax_of_seen(
     scores: &Tensor,
     seen: &[Range<usize>],
     finish: impl Fn(usize, &mut [f32]) + Send + Sync,
 ) -> Result<()> {
-    let (_, _, keys) = scores.dims3()?;
+    let keys = scores.dim(D::Minus1)?;
     change_f32(scores, |scores| {
         for_each_chunk(scores, keys, |row, scores| {
-            let seen = &seen[row % seen.len()];
+            let query = row % seen.len();
+            let seen = &seen[query];
             let (before, rest) = scores.split_at_mut(seen.start);
             let (seen, behind) = rest.split_at_mut(seen.len());
-            finish(row, seen);
+            finish(query, seen);
             softmax(seen);
             before.fill(0.0);
             behind.fill(0.0);

@@ -89,7 +89,8 @@ impl InferenceEngine for Candle {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
-        settings.check_options(&["decoder"])?;
+        settings.check_options(&["decoder", "padded"])?;
+        let padded = settings.flag("padded", false)?;
         let device = device(settings.device)?;
         let tensors = match settings.options.get("decoder").map(String::as_str) {
             None => !device.is_cpu(),
@@ -108,9 +109,13 @@ impl InferenceEngine for Candle {
                 return Err(EngineError::Unsupported(reason.into()));
             }
             return Ok(Candle::new(
-                Body::Encoder(Box::new(Encoder::read(bundle, precision, dequantise)?)),
+                Body::Encoder(Box::new(Encoder::read(bundle, precision, (dequantise, padded))?)),
                 None,
             ));
+        }
+        if padded {
+            let reason = "option padded is for encoders, and the model continues texts";
+            return Err(EngineError::Input(reason.into()));
         }
         let decoder: Box<dyn Decoder> = if tensors {
             if settings.cache != precision.usual_cache() {

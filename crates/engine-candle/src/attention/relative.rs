@@ -29,7 +29,7 @@ impl Relative {
     }
 
     /// What the scores of one head take, of the query at this position and so many keys from `first` on.
-    pub(crate) fn of(&self, head: usize, query: usize, first: usize, keys: usize) -> &[f32] {
+    pub(crate) fn scores(&self, head: usize, query: usize, first: usize, keys: usize) -> &[f32] {
         let row = head * (2 * self.positions - 1);
         &self.biases[row + self.positions - 1 + first - query..][..keys]
     }

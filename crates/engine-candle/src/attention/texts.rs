@@ -22,7 +22,9 @@ const QUERY_BLOCK: usize = 128;
 pub(crate) struct TextRows<'a> {
     /// Rows of each text.
     pub(crate) lengths: &'a [usize],
-    /// Of each row, in its text.
+    /// Of these rows, from the first on, so many are tokens and not padding.
+    pub(crate) tokens: &'a [usize],
+    /// The position of each row in its text.
     pub(crate) positions: &'a [usize],
     /// One for each of the model's rotations.
     pub(crate) rotary: &'a [RotaryTable],
@@ -35,23 +37,22 @@ impl Attention {
     pub(crate) fn of_texts(&self, qkv: &Tensor, texts: &TextRows<'_>) -> Result<Tensor> {
         self.norm_and_rotate(qkv, texts)?;
         let rows = qkv.dim(0)?;
-        let qkv = qkv.reshape((rows, self.heads + 2 * self.kv_heads, self.head_dim))?;
         let width = self.heads * self.head_dim;
         let mut attended = vec![0.0; rows * width];
         let mut blocks = Vec::new();
         let (mut first, mut rest) = (0, &mut attended[..]);
-        for &length in texts.lengths {
+        for (&length, &tokens) in texts.lengths.iter().zip(texts.tokens) {
             for start in (0..length).step_by(QUERY_BLOCK) {
                 let queries = start..length.min(start + QUERY_BLOCK);
                 let out;
                 (out, rest) = rest.split_at_mut(queries.len() * width);
-                blocks.push((first..first + length, queries, out));
+                blocks.push((first..first + length, tokens, queries, out));
             }
             first += length;
         }
-        blocks.into_par_iter().try_for_each(|(text, queries, out)| {
+        blocks.into_par_iter().try_for_each(|(text, tokens, queries, out)| {
             let text = qkv.narrow(0, text.start, text.len())?;
-            self.attend_in_text(&text, queries, texts.relative, out)
+            self.attend_in_text((&text, tokens), queries, texts.relative, out)
         })?;
         Tensor::from_vec(attended, (rows, width), &Device::Cpu)
     }
@@ -82,53 +83,103 @@ impl Attention {
         })
     }
 
-    /// Two products for the queries of the heads, on views of `[length, heads + 2 · kv_heads, head_dim]`: nothing
-    /// is copied before them, and keys and values are never repeated. `out`: `[queries, heads · head_dim]`.
+    /// Two products a head, on views of `[length, (heads + 2 · kv_heads) · head_dim]`: nothing is copied before them, and
+    /// keys and values are never repeated. `out`: `[queries, heads · head_dim]`.
     fn attend_in_text(
         &self,
-        text: &Tensor,
+        (text, tokens): (&Tensor, usize),
         queries: Range<usize>,
         relative: Option<&Relative>,
         out: &mut [f32],
     ) -> Result<()> {
-        let (heads, d, count) = (self.heads, self.head_dim, queries.len());
-        let group = heads / self.kv_heads;
+        let (heads, d) = (self.heads, self.head_dim);
         let length = text.dim(0)?;
-        let seen: Vec<_> = queries.clone().map(|position| self.layer.keys(position, length)).collect();
-        // All that any query of the block sees.
-        let all = seen[0].start..seen[count - 1].end;
-        let seen: Vec<_> = seen.into_iter().map(|own| own.start - all.start..own.end - all.start).collect();
-        // Heads that are one product: all where each has keys of its own. Others do not share keys by a stride of 0, for
-        // candle takes such a batch for one matrix whose rows lie side by side.
-        let at_once = if group == 1 { heads } else { 1 };
-        for first in (0..heads).step_by(at_once) {
-            let view = |rows: &Range<usize>, head: usize| {
-                text.narrow(0, rows.start, rows.len())?.narrow(1, head, at_once)?.transpose(0, 1)
-            };
-            let [keys, values] = [heads, heads + self.kv_heads].map(|head| view(&all, head + first / group));
-            let scores = view(&queries, first)?.matmul(&keys?.transpose(1, 2)?)?;
-            softmax_of_seen(&scores, &seen, |row, scores| {
+        // All that any query of the block sees, or would see if it were no padding.
+        let all = self.layer.keys(queries.start, length).start..self.layer.keys(queries.end - 1, length).end;
+        let of_query = |position| {
+            let own = self.layer.keys(position, length);
+            let end = own.end.min(tokens);
+            // A query of padding may see no token at all.
+            if own.start < end { own.start - all.start..end - all.start } else { 0..0 }
+        };
+        let seen: Vec<_> = queries.clone().map(of_query).collect();
+        let view =
+            |rows: &Range<usize>, head: usize| text.narrow(0, rows.start, rows.len())?.narrow(1, head * d, d);
+        for head in 0..heads {
+            let kv_head = head / (heads / self.kv_heads);
+            let (keys, values) = (view(&all, heads + kv_head)?, view(&all, heads + self.kv_heads + kv_head)?);
+            let scores = view(&queries, head)?.matmul(&keys.t()?)?;
+            softmax_of_seen(&scores, &seen, |query, scores| {
                 scores.iter_mut().for_each(|score| *score *= self.scale);
-                let query = row % count;
                 if let Some(relative) = relative {
-                    let first_key = all.start + seen[query].start;
-                    add(
-                        scores,
-                        relative.of(first + row / count, queries.start + query, first_key, scores.len()),
-                    );
+                    let first = all.start + seen[query].start;
+                    add(scores, relative.scores(head, queries.start + query, first, scores.len()));
                 }
                 if let Some(bound) = self.cap {
                     cap(scores, bound);
                 }
             })?;
-            let product = scores.matmul(&values?)?;
-            with_f32(&product, |product| {
-                for (row, from) in product.chunks_exact(d).enumerate() {
-                    let (head, query) = (first + row / count, row % count);
-                    out[(query * heads + head) * d..][..d].copy_from_slice(from);
+            with_f32(&scores.matmul(&values)?, |product| {
+                for (out, from) in out.chunks_exact_mut(heads * d).zip(product.chunks_exact(d)) {
+                    out[head * d..][..d].copy_from_slice(from);
                 }
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bundle::LayerAttention;
+
+    use super::*;
+
+    /// Score by score.
+    fn expected(attention: &Attention, qkv: &[f32], lengths: &[usize]) -> Vec<f32> {
+        let (heads, kv_heads, d) = (attention.heads, attention.kv_heads, attention.head_dim);
+        let of = |row: usize, head: usize| &qkv[(row * (heads + 2 * kv_heads) + head) * d..][..d];
+        let mut attended = Vec::new();
+        let mut first = 0;
+        for &length in lengths {
+            for (position, head) in
+                (0..length).flat_map(|position| (0..heads).map(move |head| (position, head)))
+            {
+                let kv_head = head * kv_heads / heads;
+                let keys = || attention.layer.keys(position, length).map(|key| first + key);
+                let weight = |key: usize| {
+                    let pairs = of(first + position, head).iter().zip(of(key, heads + kv_head));
+                    (pairs.map(|(q, k)| q * k).sum::<f32>() * attention.scale).exp()
+                };
+                let total: f32 = keys().map(weight).sum();
+                attended.extend((0..d).map(|i| {
+                    keys().map(|key| weight(key) * of(key, heads + kv_heads + kv_head)[i]).sum::<f32>()
+                        / total
+                }));
+            }
+            first += length;
+        }
+        attended
+    }
+
+    #[test]
+    fn texts_of_several_blocks_attend_as_those_of_one() {
+        let lengths = [2 * QUERY_BLOCK + 3, 1, QUERY_BLOCK];
+        for (window, causal, kv_heads) in
+            [(None, false, 4), (Some(9), false, 2), (Some(200), true, 1), (None, true, 2)]
+        {
+            let layer = LayerAttention { window, causal, rotation: None };
+            let attention =
+                Attention { heads: 4, kv_heads, head_dim: 8, norms: None, scale: 0.5, cap: None, layer };
+            let (rows, width) = (lengths.iter().sum::<usize>(), (4 + 2 * kv_heads) * 8);
+            let qkv: Vec<f32> = (0..rows * width).map(|i| (i * 31 % 101) as f32 / 50.0 - 1.0).collect();
+            let texts =
+                TextRows { lengths: &lengths, tokens: &lengths, positions: &[], rotary: &[], relative: None };
+            let tensor = Tensor::from_slice(&qkv, (rows, width), &Device::Cpu).unwrap();
+            let attended = with_f32(&attention.of_texts(&tensor, &texts).unwrap(), <[f32]>::to_vec).unwrap();
+            let expected = expected(&attention, &qkv, &lengths);
+            let difference = attended.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(difference < 1e-4, "{layer:?}: {difference}");
+        }
     }
 }

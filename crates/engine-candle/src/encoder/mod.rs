@@ -1,6 +1,7 @@
 //! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention alone
 //! goes text by text.
 
+mod filled;
 mod head;
 mod pool;
 
@@ -21,6 +22,7 @@ use crate::norm::Norm;
 use crate::reader::Reader;
 use crate::sequences::RotaryTable;
 use crate::weight::{Weight, with_f32};
+use filled::Filled;
 use head::Head;
 use pool::{normalise, pool};
 
@@ -34,6 +36,8 @@ pub(crate) struct Encoder {
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
     head: Option<Head>,
+    /// Whether texts are filled up to the longest, and all of that is computed.
+    padded: bool,
     /// One for each of the model's rotations, of the positions of the longest text so far.
     rotary: Vec<RotaryTable>,
     rotated: usize,
@@ -42,11 +46,12 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so.
+    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so. `padded`: texts are filled up to the
+    /// longest.
     pub(crate) fn read(
         bundle: &Bundle,
         precision: Precision,
-        dequantise: bool,
+        (dequantise, padded): (bool, bool),
     ) -> std::result::Result<Encoder, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
@@ -60,6 +65,7 @@ impl Encoder {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read_optional(&reader, &config, final_norm.as_ref())?,
             head: Head::read(&reader, &config)?,
+            padded,
             precision: weights.precision(),
             config,
             rotary: Vec::new(),
@@ -72,7 +78,10 @@ impl Encoder {
     pub(crate) fn in_effect(&self) -> InEffect {
         let linears = self.layers.iter().flat_map(Layer::linears);
         let weights: Vec<&Weight> = linears.map(Linear::weight).collect();
-        let attention = "texts unpadded, attention by matmul, text by text";
+        let attention = match self.padded {
+            false => "texts unpadded, attention by matmul, text by text",
+            true => "texts padded to the longest, attention by matmul, text by text",
+        };
         cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, attention))
     }
 
@@ -87,20 +96,35 @@ impl Encoder {
 
     /// The vectors of all tokens: `[tokens, hidden]`.
     fn forward(&self, texts: Texts<'_>) -> Result<Tensor> {
+        if !self.padded {
+            return self.norm_last(self.layers(texts, texts.lengths)?);
+        }
+        let filled = Filled::new(texts, self.config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token));
+        let x = self.layers(filled.texts(), texts.lengths)?;
+        self.norm_last(filled.tokens_of(&x, texts.lengths)?)
+    }
+
+    fn norm_last(&self, x: Tensor) -> Result<Tensor> {
+        if let Some(norm) = &self.final_norm {
+            norm.change(&x)?;
+        }
+        Ok(x)
+    }
+
+    /// The vectors of all rows behind the last layer. Of each text so many are tokens, and the rest padding.
+    fn layers(&self, texts: Texts<'_>, tokens: &[usize]) -> Result<Tensor> {
         let lengths = texts.lengths;
         let positions: Vec<usize> = lengths.iter().flat_map(|&length| 0..length).collect();
         let x = self.embedding.forward(texts.tokens, positions.iter().copied(), texts.types)?;
         let rows = TextRows {
             lengths,
+            tokens,
             positions: &positions,
             rotary: &self.rotary,
             relative: self.relative.as_ref(),
         };
         for layer in &self.layers {
             layer.forward(&x, |attention, qkv| attention.of_texts(qkv, &rows))?;
-        }
-        if let Some(norm) = &self.final_norm {
-            norm.change(&x)?;
         }
         Ok(x)
     }
@@ -135,7 +159,8 @@ impl Encode for Encoder {
         texts.check(&self.config, task)?;
         self.rotate_up_to(texts.lengths.iter().copied().max().unwrap_or(0));
         self.numbers = self.numbers(texts, task).map_err(framework)?;
-        self.computed = texts.tokens.len();
+        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
+        self.computed = if self.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
         Ok(&self.numbers)
     }
 
