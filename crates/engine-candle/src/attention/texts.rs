@@ -22,7 +22,7 @@ const QUERY_BLOCK: usize = 128;
 pub(crate) struct TextRows<'a> {
     /// Rows of each text.
     pub(crate) lengths: &'a [usize],
-    /// Of these rows, from the first on, so many are tokens and not padding.
+    /// Tokens of each text: its first rows. The rest is padding.
     pub(crate) tokens: &'a [usize],
     /// The position of each row in its text.
     pub(crate) positions: &'a [usize],
