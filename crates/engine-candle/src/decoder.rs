@@ -38,7 +38,8 @@ pub(crate) trait Decoder: std::fmt::Debug {
 
 /// What is kept of keys and values from one append to the next.
 pub(crate) fn policy(config: &ModelConfig) -> KvCachePolicy {
-    if config.causal { KvCachePolicy::Preallocated } else { KvCachePolicy::None }
+    // An encoder keeps nothing, not even one whose tokens see those before them alone.
+    if config.causal && config.encoder.is_none() { KvCachePolicy::Preallocated } else { KvCachePolicy::None }
 }
 
 /// As [`engine::Decode::kv_cache_bytes`]. What is not kept is no cache.

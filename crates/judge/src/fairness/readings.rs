@@ -15,6 +15,8 @@ use facts::run::{Run, Turn};
 const SLICE: (f64, f64) = (0.05, 2e6);
 /// The same of a whole request, beside what comes before it untimed.
 const REQUEST: (f64, f64) = (0.05, 5e6);
+/// Time to write and read a number of a request's output, ns: Python takes about a microsecond.
+const NUMBER: f64 = 1e3;
 /// The same of a load and of a first request, beside which the worker reads its memory. They may also be longer by as many
 /// nanoseconds, since the event before them may have come late.
 const START: (f64, f64) = (0.2, 1e8);
@@ -118,7 +120,8 @@ fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Opti
                 tokens => sample.marks_ns.first() as f64 + tokens as f64 * each,
             };
             let told = sample.marks_ns.end() as f64;
-            (*whole as f64, told, 2.0 * lead_in + REQUEST.0 * told + REQUEST.1)
+            let numbers = NUMBER * plan.work.numbers(sample.case) as f64;
+            (*whole as f64, told, 2.0 * lead_in + REQUEST.0 * told + REQUEST.1 + numbers)
         }
         [_, later @ ..] => {
             let saw = later.iter().sum::<u64>() as f64;

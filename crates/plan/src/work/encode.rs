@@ -299,6 +299,11 @@ impl Describe for Encode {
         tokens.saturating_mul(4 * (config.hidden_size as u64 + wide))
     }
 
+    fn numbers(&self, case: usize) -> usize {
+        let texts = self.batches.get(case).map_or(&[][..], |batch| &batch.texts);
+        texts.iter().map(|text| self.width.numbers(text.len())).sum()
+    }
+
     fn marks(&self) -> usize {
         1
     }

@@ -108,6 +108,12 @@ pub trait Describe {
         0
     }
 
+    /// Numbers of the output of a request of a case, where there are many.
+    fn numbers(&self, case: usize) -> usize {
+        let _ = case;
+        0
+    }
+
     /// Marks of a request.
     fn marks(&self) -> usize;
 
