@@ -50,7 +50,7 @@ impl Session<'_> {
             let tokens = match work::of_requests(session.plan, of_requests, run, tolerance) {
                 Compared::Tokens(tokens) => tokens,
                 Compared::Outputs(agreement) => {
-                    ended.agreement = Some(agreement);
+                    ended.agreement = Some(*agreement);
                     return;
                 }
             };

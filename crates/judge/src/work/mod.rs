@@ -59,7 +59,7 @@ pub enum Compared {
     /// Tokens that it chose. Its logits are compared as well.
     Tokens(TokenAgreement),
     /// All that there is to compare.
-    Outputs(Agreement),
+    Outputs(Box<Agreement>),
 }
 
 /// Compares the timed requests of a run with the reference along what they were given.
@@ -67,8 +67,8 @@ pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tol
     match &plan.work {
         Work::Generate(work) => Compared::Tokens(generate::tokens(work, reference, run, tolerance.tie)),
         Work::Denoise(work) => Compared::Tokens(denoise::tokens(work, reference, run, tolerance.tie)),
-        Work::Echo(_) => Compared::Outputs(echo::agreement(reference, run, tolerance)),
-        Work::Encode(_) => Compared::Outputs(encode::agreement(reference, run, tolerance)),
+        Work::Echo(_) => Compared::Outputs(Box::new(echo::agreement(reference, run, tolerance))),
+        Work::Encode(_) => Compared::Outputs(Box::new(encode::agreement(reference, run, tolerance))),
     }
 }
 
