@@ -3,8 +3,8 @@
 mod inputs;
 mod padded;
 
-use bundle::{ModelConfig, Pooling, Scored};
-use engine::{Encode, EncodeTask, EngineError, Texts};
+use bundle::{ModelConfig, Scored};
+use engine::{Encode, EncodeTask, EngineError, Texts, pool};
 use onnx::fused::encoder::{activation_operator, output, window_in_blocks};
 use onnx::names::SCORES;
 use ort::session::{OutputSelector, RunOptions};
@@ -94,52 +94,5 @@ impl Encode for Encoder {
     /// texts are padded.
     fn positions(&self) -> usize {
         self.computed
-    }
-}
-
-/// Appends the vector of a text to `vectors`, from those of its tokens.
-fn pool(rows: &[f32], width: usize, (pooling, normalise): (Pooling, bool), vectors: &mut Vec<f32>) {
-    let start = vectors.len();
-    let of_token = match pooling {
-        Pooling::Last => &rows[rows.len() - width..],
-        _ => &rows[..width],
-    };
-    vectors.extend_from_slice(of_token);
-    let vector = &mut vectors[start..];
-    let others = rows.chunks_exact(width).skip(1);
-    match pooling {
-        Pooling::Cls | Pooling::Last => {}
-        Pooling::Max => others.for_each(|row| {
-            vector.iter_mut().zip(row).for_each(|(largest, number)| *largest = largest.max(*number));
-        }),
-        Pooling::Mean => {
-            others.for_each(|row| vector.iter_mut().zip(row).for_each(|(sum, number)| *sum += number));
-            let share = ((rows.len() / width) as f32).recip();
-            vector.iter_mut().for_each(|number| *number *= share);
-        }
-    }
-    if normalise {
-        // The floor is that of PyTorch's `normalize`.
-        let norm = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
-        vector.iter_mut().for_each(|number| *number /= norm);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_vector_is_pooled_from_the_rows_of_its_text() {
-        let pooled = |pooling, normalise| {
-            let mut vectors = vec![9.0];
-            pool(&[1.0, -8.0, 5.0, 0.0], 2, (pooling, normalise), &mut vectors);
-            vectors
-        };
-        assert_eq!(pooled(Pooling::Cls, false), [9.0, 1.0, -8.0]);
-        assert_eq!(pooled(Pooling::Last, false), [9.0, 5.0, 0.0]);
-        assert_eq!(pooled(Pooling::Max, false), [9.0, 5.0, 0.0]);
-        assert_eq!(pooled(Pooling::Mean, false), [9.0, 3.0, -4.0]);
-        assert_eq!(pooled(Pooling::Mean, true), [9.0, 0.6, -0.8]);
     }
 }

@@ -15,6 +15,7 @@ mod decode;
 mod echo;
 mod encode;
 mod hand_over;
+mod padded;
 mod profile;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
 pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
+pub use padded::pool;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
 /// Where the computation runs.

@@ -1,27 +1,51 @@
 //! [`InferenceEngine`] on rten (<https://github.com/robertknight/rten>), driven as its own `rten-generate` drives a
-//! decoder. See docs/references.md and this crate's README.
+//! decoder, and as people drive an exported encoder. See docs/references.md and this crate's README.
 
+mod encoder;
 mod model;
 mod sequences;
 
 use engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
+    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
+    check_window,
 };
 use rten_gemm::GemmExecutor;
 
+use encoder::Encoder;
 use model::Model;
 use sequences::Sequences;
 
 /// The version that the workspace pins; rten does not tell its own.
 const VERSION: &str = "rten 0.27.0";
 
-/// A decoder in rten.
+/// A model in rten.
 #[derive(Debug)]
 pub struct Rten {
-    model: Model,
     in_effect: InEffect,
+    body: Body,
+}
+
+/// What was loaded.
+#[derive(Debug)]
+enum Body {
+    Decoder(Box<Decoder>),
+    Encoder(Box<Encoder>),
+}
+
+#[derive(Debug)]
+struct Decoder {
+    model: Model,
     sequences: Option<Sequences>,
+}
+
+impl Rten {
+    fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
+        match &mut self.body {
+            Body::Decoder(decoder) => Ok(decoder),
+            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+        }
+    }
 }
 
 impl InferenceEngine for Rten {
@@ -38,12 +62,21 @@ impl InferenceEngine for Rten {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Rten, EngineError> {
         settings.check_options(&[])?;
+        check_supported(settings)?;
+        if bundle.config().encoder.is_some() {
+            check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
+            let encoder = Encoder::load(bundle, settings)?;
+            let in_effect = InEffect {
+                kv_cache_policy: KvCachePolicy::None,
+                ..in_effect(encoder.loaded.threads, settings, &encoder::KERNELS)
+            };
+            return Ok(Rten { in_effect, body: Body::Encoder(Box::new(encoder)) });
+        }
         check_causal(bundle.config(), Self::FRAMEWORK)?;
         check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::FEATURES)?;
-        check_supported(settings)?;
         let model = Model::load(bundle, settings)?;
-        let in_effect = in_effect(&model, settings);
-        Ok(Rten { model, in_effect, sequences: None })
+        let in_effect = in_effect(model.loaded.threads, settings, &decoder_kernels(&model));
+        Ok(Rten { in_effect, body: Body::Decoder(Box::new(Decoder { model, sequences: None })) })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -51,40 +84,54 @@ impl InferenceEngine for Rten {
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        self.decoder()?;
         Ok(self)
+    }
+
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        match &mut self.body {
+            Body::Encoder(encoder) => Ok(encoder.as_mut()),
+            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+        }
     }
 }
 
 impl Decode for Rten {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        check_begin(&self.model.config, batch, capacity)?;
-        check_window(&self.model.config, Self::FRAMEWORK, capacity)?;
+        let Decoder { model, sequences } = self.decoder()?;
+        check_begin(&model.config, batch, capacity)?;
+        check_window(&model.config, Self::FRAMEWORK, capacity)?;
         // The old cache goes before the new one comes.
-        self.sequences = None;
-        self.sequences = Some(Sequences::new(&self.model.config, batch, capacity));
+        *sequences = None;
+        *sequences = Some(Sequences::new(&model.config, batch, capacity));
         Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        let Some(sequences) = &mut self.sequences else {
+        let Decoder { model, sequences } = self.decoder()?;
+        let Some(sequences) = sequences else {
             return Err(EngineError::Input("append before begin".into()));
         };
         let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
-        check_append(&self.model.config, tokens, batch, filled, capacity)?;
-        sequences.append(&self.model, tokens, want)?;
+        check_append(&model.config, tokens, batch, filled, capacity)?;
+        sequences.append(model, tokens, want)?;
         Ok(&sequences.logits)
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        self.sequences.as_ref().and_then(Sequences::cache_bytes)
+        match &self.body {
+            Body::Decoder(decoder) => decoder.sequences.as_ref().and_then(Sequences::cache_bytes),
+            Body::Encoder(_) => None,
+        }
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        if !self.model.hidden_states {
+        let Decoder { model, sequences } = self.decoder()?;
+        if !model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";
             return Err(EngineError::Input(text.into()));
         }
-        let layers = self.sequences.as_ref().map_or(Vec::new(), |sequences| sequences.hidden.clone());
+        let layers = sequences.as_ref().map_or(Vec::new(), |sequences| sequences.hidden.clone());
         Ok(HiddenStates { layers })
     }
 }
@@ -106,27 +153,29 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
     Err(EngineError::Unsupported(reason.into()))
 }
 
-fn in_effect(model: &Model, settings: &Settings) -> InEffect {
+fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     let attention = match model.config.position_embedding() {
         Some(_) => "GroupQueryAttention",
         None => "GroupQueryAttention with rotation",
     };
+    // An append that copies the cache is an error.
+    [attention, "KV cache written in place (observed)"]
+}
+
+/// `kernels` are those beside the products.
+fn in_effect(threads: usize, settings: &Settings, kernels: &[&str]) -> InEffect {
+    let products = format!("Gemm on [out, in] rows ({})", GemmExecutor::<f32>::default().kernel_name());
     InEffect {
         weights: Precision::F32,
         activations: "f32".into(),
         kv_cache: Precision::F32,
         kv_cache_policy: KvCachePolicy::Preallocated,
         device: Device::Cpu,
-        threads: model.threads,
+        threads,
         jit: if settings.jit { "graph optimisation: on" } else { "graph optimisation: off" }.into(),
         optimised: Some(settings.jit),
         weight_storage: "mapped".into(),
-        kernels: vec![
-            format!("Gemm on [out, in] rows ({})", GemmExecutor::<f32>::default().kernel_name()),
-            attention.into(),
-            // An append that copies the cache is an error.
-            "KV cache written in place (observed)".into(),
-        ],
+        kernels: [products].into_iter().chain(kernels.iter().map(|&kernel| kernel.to_owned())).collect(),
     }
 }
 

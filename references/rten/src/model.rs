@@ -12,18 +12,24 @@ use onnx::{Storage, Written};
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool};
 
 /// What the graph calls the weights file: rten takes no other ending.
-const WEIGHTS: &str = "weights.data";
+pub(crate) const WEIGHTS: &str = "weights.data";
 
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) config: ModelConfig,
-    pub(crate) model: rten::Model,
+    pub(crate) loaded: Loaded,
     pub(crate) nodes: Nodes,
-    pub(crate) pool: Arc<ThreadPool>,
-    /// Threads of `pool`, as it says.
-    pub(crate) threads: usize,
     /// Whether the graph puts out its hidden states.
     pub(crate) hidden_states: bool,
+}
+
+/// A graph in rten, and what it computes with.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) model: rten::Model,
+    pool: Arc<ThreadPool>,
+    /// Threads of `pool`, as it says.
+    pub(crate) threads: usize,
     /// What `model` points into: the last field, for it must be dropped after that.
     _weights: Weights,
 }
@@ -47,16 +53,27 @@ pub(crate) struct Nodes {
 impl Model {
     pub(crate) fn load(bundle: &Bundle, settings: &Settings) -> Result<Model, EngineError> {
         let config = bundle.config().clone();
-        let pool = ThreadPool::with_num_threads(settings.threads);
-        let threads = pool.run(rayon::current_num_threads);
         let storage = Storage::File(WEIGHTS.into());
         let graph = portable::build(bundle, Form::Contributed, storage, settings.hidden_states)?;
+        let loaded = Loaded::new(bundle, &graph, settings)?;
+        let nodes = Nodes::find(&loaded, &config, settings.hidden_states)?;
+        Ok(Model { config, loaded, nodes, hidden_states: settings.hidden_states })
+    }
+}
+
+impl Loaded {
+    /// `graph`, whose weights are those of `bundle` in the file [`WEIGHTS`].
+    pub(crate) fn new(bundle: &Bundle, graph: &Written, settings: &Settings) -> Result<Loaded, EngineError> {
+        let pool = ThreadPool::with_num_threads(settings.threads);
+        let threads = pool.run(rayon::current_num_threads);
         let weights = bundle.weights(Precision::F32)?;
         std::hint::black_box(weights.touch());
-        let model = load_mapped(&graph, &weights, settings.jit)?;
-        let nodes = Nodes::find(&model, &config, settings.hidden_states)?;
-        let hidden_states = settings.hidden_states;
-        Ok(Model { config, model, nodes, pool: Arc::new(pool), threads, hidden_states, _weights: weights })
+        let model = load_mapped(graph, &weights, settings.jit)?;
+        Ok(Loaded { model, pool: Arc::new(pool), threads, _weights: weights })
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Result<NodeId, EngineError> {
+        self.model.node_id(name).map_err(|error| EngineError::Framework(error.to_string()))
     }
 
     pub(crate) fn run_options(&self) -> RunOptions {
@@ -64,9 +81,9 @@ impl Model {
     }
 }
 
-/// rten's model over the mapped `weights`, of which it keeps no copy: [`Model`] keeps them for as long as this lives.
+/// rten's model over the mapped `weights`, of which it keeps no copy: [`Loaded`] keeps them for as long as this lives.
 fn load_mapped(graph: &Written, weights: &Weights, optimise: bool) -> Result<rten::Model, EngineError> {
-    // SAFETY: the mapping stays where it is when `Weights` is moved, and `Model` drops rten's model first. What rten
+    // SAFETY: the mapping stays where it is when `Weights` is moved, and `Loaded` drops rten's model first. What rten
     // hands out of a run is its own.
     #[allow(unsafe_code)]
     let mapped: &'static [u8] =
@@ -77,9 +94,8 @@ fn load_mapped(graph: &Written, weights: &Weights, optimise: bool) -> Result<rte
 }
 
 impl Nodes {
-    fn find(model: &rten::Model, config: &ModelConfig, hidden_states: bool) -> Result<Nodes, EngineError> {
-        let node =
-            |name: &str| model.node_id(name).map_err(|error| EngineError::Framework(error.to_string()));
+    fn find(loaded: &Loaded, config: &ModelConfig, hidden_states: bool) -> Result<Nodes, EngineError> {
+        let node = |name: &str| loaded.node(name);
         let learned = config.position_embedding().is_some();
         let rotary = if learned { None } else { Some([node(COS)?, node(SIN)?]) };
         let names: Vec<_> = (0..config.layers).flat_map(cache_names).collect();

@@ -92,13 +92,8 @@ impl Sequences {
         let cache = std::mem::take(&mut self.cache);
         let inputs = self.inputs(model, tokens, count, want, cache);
         let framework = |error: String| EngineError::Framework(error);
-        let outputs = model.model.run(inputs, &model.nodes.outputs, Some(model.run_options()));
+        let outputs = model.loaded.model.run(inputs, &model.nodes.outputs, Some(model.loaded.run_options()));
         let mut outputs = outputs.map_err(|error| framework(error.to_string()))?.into_iter();
-        let absent = || framework("rten gave fewer outputs than it was asked for".into());
-        let numbers = |value: Option<Value>| {
-            let value = value.ok_or_else(absent)?.into_tensor::<f32>();
-            Ok(value.ok_or_else(|| framework("an output of rten's is not in f32".into()))?.into_data())
-        };
         self.logits = numbers(outputs.next())?;
         for _ in 0..before.len() {
             let present = outputs.next().ok_or_else(absent)?;
@@ -145,6 +140,17 @@ impl Sequences {
         inputs.extend(nodes.past.iter().zip(cache).map(|(node, cache)| (*node, cache.into())));
         inputs
     }
+}
+
+/// The numbers of an output.
+pub(crate) fn numbers(value: Option<Value>) -> Result<Vec<f32>, EngineError> {
+    let value = value.ok_or_else(absent)?.into_tensor::<f32>();
+    let of_another_type = || EngineError::Framework("an output of rten's is not in f32".into());
+    Ok(value.ok_or_else(of_another_type)?.into_data())
+}
+
+fn absent() -> EngineError {
+    EngineError::Framework("rten gave fewer outputs than it was asked for".into())
 }
 
 /// Where a cache is.

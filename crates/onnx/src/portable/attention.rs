@@ -5,15 +5,15 @@ use std::ops::Range;
 use bundle::{BundleError, LayerNames, NormNames, Position};
 
 use super::parts::Linear;
-use super::{Decoder, Form};
+use super::{Form, Writer};
 use crate::graph::{Attribute, Dim, MICROSOFT, ONNX};
-use crate::names::{COS, LAST_POSITIONS, POSITIONS, SIN, TOTAL, cache_names};
+use crate::names::{COS, LAST_POSITIONS, POSITIONS, SIN, TOTAL, cache_names, rotary_names};
 use crate::proto::DataType;
 
 /// Queries, keys and values of a layer, by the names of their values.
-type Projected = [String; 3];
+pub(super) type Projected = [String; 3];
 
-impl Decoder<'_> {
+impl Writer<'_> {
     pub(super) fn declare_attention(&mut self) {
         let config = self.config;
         if self.form == Form::Contributed {
@@ -52,6 +52,7 @@ impl Decoder<'_> {
             self.linear(input, linear, out)?;
         }
         let attended = match self.form {
+            _ if self.config.encoder.is_some() => self.masked_attention(index, names, parts)?,
             Form::Contributed => self.group_query_attention(index, names, parts)?,
             Form::Standard => self.standard_attention(index, names, parts)?,
         };
@@ -117,28 +118,7 @@ impl Decoder<'_> {
         names: &LayerNames,
         parts: Projected,
     ) -> Result<String, BundleError> {
-        let config = self.config;
-        let [query, key, value] = &parts;
-        let mut inputs = Vec::new();
-        for (part, norm, heads) in
-            [(query, &names.q_norm, config.heads), (key, &names.k_norm, config.kv_heads)]
-        {
-            let normed = match config.form.whole_qk_norm {
-                true => {
-                    let normed = self.head_norm(part, norm.as_deref())?;
-                    self.heads(&normed, heads)
-                }
-                false => {
-                    let split = self.heads(part, heads);
-                    self.head_norm(&split, norm.as_deref())?
-                }
-            };
-            let swapped = self.swapped(&normed);
-            let rotates = config.layer_attention(index).rotation.is_some();
-            inputs.push(if rotates { self.rotate(&swapped) } else { swapped });
-        }
-        let value = self.heads(value, config.kv_heads);
-        inputs.push(self.swapped(&value));
+        let mut inputs = self.heads_of(index, names, &parts)?.to_vec();
         let [key, value] = cache_names(index);
         // No mask: the operator's own is causal.
         inputs.extend([String::new(), key.past, value.past]);
@@ -150,9 +130,43 @@ impl Decoder<'_> {
         Ok(self.swapped(&out))
     }
 
+    /// Queries, keys and values, `[batch, heads, positions, head_dim]` each, normed and rotated where the model does that.
+    pub(super) fn heads_of(
+        &mut self,
+        index: usize,
+        names: &LayerNames,
+        [query, key, value]: &Projected,
+    ) -> Result<Projected, BundleError> {
+        let config = self.config;
+        let turned = [(query, &names.q_norm, config.heads), (key, &names.k_norm, config.kv_heads)];
+        let [query, key] = turned.map(|(part, norm, heads)| {
+            let normed = match config.form.whole_qk_norm {
+                true => {
+                    let normed = self.head_norm(part, norm.as_deref())?;
+                    self.heads(&normed, heads)
+                }
+                false => {
+                    let split = self.heads(part, heads);
+                    self.head_norm(&split, norm.as_deref())?
+                }
+            };
+            let swapped = self.swapped(&normed);
+            Ok(match config.layer_attention(index).rotation {
+                Some(rotation) => self.rotate(&swapped, rotation),
+                None => swapped,
+            })
+        });
+        let value = self.heads(value, config.kv_heads);
+        Ok([query?, key?, self.swapped(&value)])
+    }
+
     fn scale(&self) -> Attribute {
+        Attribute::Float("scale", self.scale_of_scores() as f32)
+    }
+
+    pub(super) fn scale_of_scores(&self) -> f64 {
         let usual = 1.0 / (self.config.head_dim as f64).sqrt();
-        Attribute::Float("scale", self.config.form.attention_scale.unwrap_or(usual) as f32)
+        self.config.form.attention_scale.unwrap_or(usual)
     }
 
     fn rotary(&self) -> bool {
@@ -173,14 +187,14 @@ impl Decoder<'_> {
     }
 
     /// `[batch, positions, heads, head_dim]` as `[batch, heads, positions, head_dim]`, or back.
-    fn swapped(&mut self, input: &str) -> String {
+    pub(super) fn swapped(&mut self, input: &str) -> String {
         let out = format!("{input}.swapped");
         self.graph.node((ONNX, "Transpose"), &[input], &[&out], &[Attribute::Ints("perm", vec![0, 2, 1, 3])]);
         out
     }
 
     /// `input` in the shape `[batch, positions]` followed by `tail`.
-    fn shaped(&mut self, input: &str, tail: &[usize], suffix: &str) -> String {
+    pub(super) fn shaped(&mut self, input: &str, tail: &[usize], suffix: &str) -> String {
         let label = tail.iter().map(usize::to_string).collect::<Vec<_>>().join(".");
         let (rest, shape, out) =
             (format!("tail.{label}"), format!("shape.{label}"), format!("{input}.{suffix}"));
@@ -212,7 +226,7 @@ impl Decoder<'_> {
     }
 
     /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention.
-    fn rotate(&mut self, input: &str) -> String {
+    fn rotate(&mut self, input: &str, rotation: usize) -> String {
         let at = |part: &str| format!("{input}.{part}");
         let size = self.config.head_dim as i64;
         for (name, bound) in
@@ -227,7 +241,7 @@ impl Decoder<'_> {
         self.graph.node((ONNX, "Slice"), &first, &[&at("first")], &[]);
         let axis = [Attribute::Int("axis", -1)];
         self.graph.node((ONNX, "Concat"), &[&at("negated"), &at("first")], &[&at("rotated")], &axis);
-        let tables = [COS, SIN].map(|table| format!("{table}.rows"));
+        let tables = rotary_names(rotation).map(|table| format!("{table}.rows"));
         self.graph.node((ONNX, "Mul"), &[input, &tables[0]], &[&at("along")], &[]);
         self.graph.node((ONNX, "Mul"), &[&at("rotated"), &tables[1]], &[&at("across")], &[]);
         self.graph.node((ONNX, "Add"), &[&at("along"), &at("across")], &[&at("turned")], &[]);

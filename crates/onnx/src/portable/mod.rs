@@ -1,4 +1,4 @@
-//! The transformer in operators that several runtimes have, in f32.
+//! The transformer in operators that several runtimes have, in f32: a decoder, or an [`encoder`].
 //!
 //! The residual stream is `[tokens, hidden]`, with the tokens of all sequences one below the other: a linear layer is
 //! then one `Gemm` whose weight keeps the bundle's `[out, in]` rows (`transB`), and no runtime needs a transposed copy
@@ -8,13 +8,15 @@
 //! them back with the new ones behind them.
 
 mod attention;
+pub mod encoder;
 mod parts;
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use bundle::{
-    Activation, Bundle, BundleError, Feature, LayerNames, ModelConfig, NormNames, Precision, Weights,
+    Activation, Bundle, BundleError, Feature, LayerNames, ModelConfig, NormNames, NormPlacement, Precision,
+    Weights,
 };
 
 use crate::graph::{Attribute, Dim, GraphBuilder, ONNX, Storage, Written};
@@ -63,29 +65,34 @@ pub fn build(
     hidden_states: bool,
 ) -> Result<Written, BundleError> {
     let (config, weights) = (bundle.config(), bundle.weights(Precision::F32)?);
-    let graph = GraphBuilder::new("decoder", storage);
-    let graph = if form == Form::Standard { graph.with_opset(23) } else { graph };
-    let mut decoder = Decoder { config, form, weights: &weights, graph, shapes: HashSet::new() };
-    decoder.declare(hidden_states);
-    decoder.embed()?;
+    let mut writer = Writer::new(config, form, &weights, GraphBuilder::new("decoder", storage));
+    writer.declare(hidden_states);
+    writer.embed()?;
     for layer in 0..config.layers {
-        decoder.layer(layer)?;
+        writer.layer(layer)?;
     }
-    decoder.head()?;
-    Ok(decoder.graph.finish())
+    writer.head()?;
+    Ok(writer.graph.finish())
 }
 
 /// The graph as far as it is written, and what it is written from.
-struct Decoder<'a> {
+struct Writer<'a> {
     config: &'a ModelConfig,
     form: Form,
     weights: &'a Weights,
     graph: GraphBuilder,
-    /// Shapes that are written.
+    /// Shapes, and masks of an encoder, that are written.
     shapes: HashSet<String>,
 }
 
-impl Decoder<'_> {
+impl<'a> Writer<'a> {
+    fn new(config: &'a ModelConfig, form: Form, weights: &'a Weights, graph: GraphBuilder) -> Writer<'a> {
+        let graph = if form == Form::Standard { graph.with_opset(23) } else { graph };
+        Writer { config, form, weights, graph, shapes: HashSet::new() }
+    }
+}
+
+impl Writer<'_> {
     fn declare(&mut self, hidden_states: bool) {
         let config = self.config;
         self.graph.input(TOKENS, DataType::Int64, &[Dim::Named("batch"), Dim::Named("positions")]);
@@ -148,17 +155,16 @@ impl Decoder<'_> {
         let input = self.before(&residual, names.attention_norm.as_ref(), at("attention_norm"))?;
         let attended = self.attend(index, &names, &input)?;
         self.linear(&attended, Linear::whole(&names.output), &at("output"))?;
-        let added = self.behind(at("output"), names.attention_norm_behind.as_ref())?;
-        self.graph.node((ONNX, "Add"), &[&added, &residual], &[&middle], &[]);
+        self.add(at("output"), &residual, names.attention_norm_behind.as_ref(), &middle)?;
         let input = self.before(&middle, names.mlp_norm.as_ref(), at("mlp_norm"))?;
         let activated = self.mlp(&names, &input, &at("mlp"))?;
         self.linear(&activated, Linear::whole(&names.down), &at("down"))?;
-        let added = self.behind(at("down"), names.mlp_norm_behind.as_ref())?;
-        let last = index + 1 == self.config.layers;
+        let has_final_norm = self.config.encoder.as_ref().is_none_or(|encoder| encoder.final_norm);
+        let is_normed = has_final_norm && index + 1 == self.config.layers;
         // The last hidden state is taken behind the final norm.
-        let sum = if last { at("residual") } else { hidden_state(index + 1) };
-        self.graph.node((ONNX, "Add"), &[&added, &middle], &[&sum], &[]);
-        if last {
+        let sum = if is_normed { at("residual") } else { hidden_state(index + 1) };
+        self.add(at("down"), &middle, names.mlp_norm_behind.as_ref(), &sum)?;
+        if is_normed {
             self.norm(&sum, &self.config.final_norm(), &hidden_state(index + 1))?;
         }
         Ok(())
@@ -174,6 +180,24 @@ impl Decoder<'_> {
         let Some(norm) = norm else { return Ok(residual.to_owned()) };
         self.norm(residual, norm, &out)?;
         Ok(out)
+    }
+
+    /// `out` = what a block gave + `residual`, with a norm of the one or of the sum where the model has one there.
+    fn add(
+        &mut self,
+        value: String,
+        residual: &str,
+        norm: Option<&NormNames>,
+        out: &str,
+    ) -> Result<(), BundleError> {
+        if let (Some(norm), NormPlacement::OfSum) = (norm, self.config.form.norms) {
+            let sum = format!("{value}.sum");
+            self.graph.node((ONNX, "Add"), &[&value, residual], &[&sum], &[]);
+            return self.norm(&sum, norm, out);
+        }
+        let added = self.behind(value, norm)?;
+        self.graph.node((ONNX, "Add"), &[&added, residual], &[out], &[]);
+        Ok(())
     }
 
     /// What a block gave, as it is added to the residual stream.
@@ -224,7 +248,7 @@ impl Decoder<'_> {
             self.linear(input, linear, out)?;
         }
         // Without a gate there is one linear layer, and it is what the function is applied to.
-        self.activation(gate, activated);
+        self.activation(self.config.activation, gate, activated);
         if !self.config.gated_mlp {
             return Ok(activated.clone());
         }
@@ -232,8 +256,8 @@ impl Decoder<'_> {
         Ok(out.to_owned())
     }
 
-    fn activation(&mut self, input: &str, out: &str) {
-        match self.config.activation {
+    fn activation(&mut self, activation: Activation, input: &str, out: &str) {
+        match activation {
             Activation::Silu => {
                 let gate = format!("{out}.sigmoid");
                 self.graph.node((ONNX, "Sigmoid"), &[input], &[&gate], &[]);
@@ -247,7 +271,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// RMSNorm, or LayerNorm where there is a bias, over the last axis.
+    /// RMSNorm or LayerNorm, over the last axis.
     fn norm(&mut self, input: &str, names: &NormNames, out: &str) -> Result<(), BundleError> {
         let mut weight = self.weight(&names.weight)?;
         let offset = if names.bias.is_none() { self.config.form.norm_offset } else { 0.0 };
@@ -259,10 +283,11 @@ impl Decoder<'_> {
         }
         let bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
         let epsilon = Attribute::Float("epsilon", self.config.norm_epsilon as f32);
-        let op = match (&bias, self.form) {
-            (Some(_), _) => "LayerNormalization",
-            (None, Form::Contributed) => "SimplifiedLayerNormalization",
-            (None, Form::Standard) => "RMSNormalization",
+        let is_layer_norm = bias.is_some() || !self.config.rms_norm;
+        let op = match self.form {
+            _ if is_layer_norm => "LayerNormalization",
+            Form::Contributed => "SimplifiedLayerNormalization",
+            Form::Standard => "RMSNormalization",
         };
         let inputs: Vec<&str> = [input, &weight].into_iter().chain(bias.as_deref()).collect();
         self.graph.node((ONNX, op), &inputs, &[out], &[Attribute::Int("axis", -1), epsilon]);

@@ -1,0 +1,292 @@
+//! An encoder as its usual exports have it: texts are padded to the longest, and a mask says which cells are tokens.
+//!
+//! Attention is spelled out, as products and a softmax. What a query sees by distance (windows, earlier tokens alone,
+//! tables of relative positions) is looked up once for all layers.
+
+use bundle::{
+    Bundle, BundleError, Feature, HeadActivation, LayerAttention, LayerNames, Pooling, Precision, Scored,
+};
+
+use super::attention::Projected;
+use super::parts::Linear;
+use super::{Form, Writer};
+use crate::graph::{Attribute, Dim, GraphBuilder, ONNX, Storage, Written};
+use crate::names::{hidden_state, rotary_names};
+use crate::proto::DataType;
+
+/// Token ids `[batch, sequence]`.
+pub const INPUT_IDS: &str = "input_ids";
+/// 1 for each token, 0 for padding: `[batch, sequence]`.
+pub const ATTENTION_MASK: &str = "attention_mask";
+/// `[batch, sequence]`, where the model has a table of types.
+pub const TOKEN_TYPE_IDS: &str = "token_type_ids";
+/// The vectors of tokens behind the last layer and its norm, `[batch, sequence, hidden]`.
+pub const LAST_HIDDEN_STATE: &str = "last_hidden_state";
+/// What the head of a model that has one gives: `[batch, labels]`, or `[batch, sequence, labels]` of one that scores
+/// tokens.
+pub use crate::names::LOGITS as SCORES;
+
+/// What these graphs compute beside a plain layer.
+pub const FEATURES: [Feature; 5] = [
+    Feature::Encoder,
+    Feature::RelativePositions,
+    Feature::Window,
+    Feature::TwoRotations,
+    Feature::FusedGateUp,
+];
+
+/// What is added to the score of a key that a query does not see. Two of them leave a sum finite, and with it the softmax of
+/// a row of padding.
+const UNSEEN: f32 = f32::MIN / 2.0;
+/// The shape of a batch of texts, whose dimensions are named in all inputs and outputs.
+const TEXTS: [Dim; 2] = [Dim::Named("batch"), Dim::Named("sequence")];
+
+/// The graph of `bundle`, whose features are among [`FEATURES`], in f32. Rotary models take the tables of
+/// [`rotary_names`], too: `[sequence, head_dim / 2]`.
+pub fn build(bundle: &Bundle, form: Form, storage: Storage) -> Result<Written, BundleError> {
+    let (config, weights) = (bundle.config(), bundle.weights(Precision::F32)?);
+    let mut writer = Writer::new(config, form, &weights, GraphBuilder::new("encoder", storage));
+    writer.declare_texts();
+    writer.embed_texts()?;
+    for layer in 0..config.layers {
+        writer.layer(layer)?;
+    }
+    let vectors = writer.shaped(&hidden_state(config.layers), &[config.hidden_size], "texts");
+    writer.graph.node((ONNX, "Identity"), &[&vectors], &[LAST_HIDDEN_STATE], &[]);
+    writer.scores()?;
+    Ok(writer.graph.finish())
+}
+
+impl Writer<'_> {
+    fn declare_texts(&mut self) {
+        let config = self.config;
+        let types = config.token_type_embedding().map(|_| TOKEN_TYPE_IDS);
+        for name in [INPUT_IDS, ATTENTION_MASK].into_iter().chain(types) {
+            self.graph.input(name, DataType::Int64, &TEXTS);
+        }
+        for rotation in 0..config.rotations().len() {
+            for table in rotary_names(rotation) {
+                let dims = [Dim::Named("sequence"), Dim::Fixed(config.head_dim / 2)];
+                self.graph.input(&table, DataType::Float, &dims);
+                let halves = [table.as_str(), table.as_str()];
+                let rows = format!("{table}.rows");
+                self.graph.node((ONNX, "Concat"), &halves, &[&rows], &[Attribute::Int("axis", -1)]);
+            }
+        }
+        let [batch, sequence] = TEXTS;
+        let vectors = [batch, sequence, Dim::Fixed(config.hidden_size)];
+        self.graph.output(LAST_HIDDEN_STATE, DataType::Float, &vectors);
+        if let Some(head) = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) {
+            let [batch, sequence] = TEXTS;
+            let labels = Dim::Fixed(head.labels);
+            match head.of {
+                Scored::Texts(_) => self.graph.output(SCORES, DataType::Float, &[batch, labels]),
+                Scored::Tokens => self.graph.output(SCORES, DataType::Float, &[batch, sequence, labels]),
+            }
+        }
+        self.graph.node((ONNX, "Shape"), &[INPUT_IDS], &["tokens.shape"], &[]);
+        self.graph.integers("flat", &[-1]);
+        self.graph.integers("zero", &[0]);
+        self.graph.integers("one", &[1]);
+        self.graph.node((ONNX, "Gather"), &["tokens.shape", "one"], &["sequence"], &[]);
+        self.declare_mask();
+    }
+
+    /// What is added to scores for padding, `[batch, 1, 1, sequence]`.
+    fn declare_mask(&mut self) {
+        self.graph.integers("mask.axes", &[1, 2]);
+        self.graph.number("mask.one", DataType::Float, 1.0);
+        self.graph.number("mask.unseen", DataType::Float, f64::from(UNSEEN));
+        self.graph.cast(ATTENTION_MASK, DataType::Float, "mask.tokens");
+        self.graph.node((ONNX, "Unsqueeze"), &["mask.tokens", "mask.axes"], &["mask.cells"], &[]);
+        self.graph.node((ONNX, "Sub"), &["mask.one", "mask.cells"], &["mask.padding"], &[]);
+        self.graph.node((ONNX, "Mul"), &["mask.padding", "mask.unseen"], &["mask"], &[]);
+    }
+
+    /// The sums of the embeddings of tokens, types and positions, `[tokens, hidden]`, normed where the model norms them.
+    fn embed_texts(&mut self) -> Result<(), BundleError> {
+        let config = self.config;
+        let table = self.weight(&config.embedding())?;
+        self.graph.node((ONNX, "Gather"), &[&table, INPUT_IDS], &["embed.token"], &[]);
+        let mut sum = "embed.token";
+        if let Some(table) = config.token_type_embedding() {
+            let table = self.weight(&table)?;
+            self.graph.node((ONNX, "Gather"), &[&table, TOKEN_TYPE_IDS], &["embed.type"], &[]);
+            self.graph.node((ONNX, "Add"), &[sum, "embed.type"], &["embed.typed"], &[]);
+            sum = "embed.typed";
+        }
+        if let Some(table) = config.position_embedding() {
+            let first = config.encoder.as_ref().map_or(0, |encoder| encoder.first_position) as i64;
+            let table = self.weight(&table)?;
+            self.graph.integers("position.first", &[first]);
+            self.graph.node((ONNX, "Add"), &["sequence", "position.first"], &["position.end"], &[]);
+            let rows = [table.as_str(), "position.first", "position.end", "zero"];
+            self.graph.node((ONNX, "Slice"), &rows, &["embed.position"], &[]);
+            self.graph.node((ONNX, "Add"), &[sum, "embed.position"], &["embed.placed"], &[]);
+            sum = "embed.placed";
+        }
+        self.graph.integers("rows.shape", &[-1, config.hidden_size as i64]);
+        let norm = config.embedding_norm();
+        let out = if norm.is_some() { "embed.rows".to_owned() } else { hidden_state(0) };
+        self.graph.node((ONNX, "Reshape"), &[sum, "rows.shape"], &[&out], &[]);
+        norm.map_or(Ok(()), |norm| self.norm(&out, &norm, &hidden_state(0)))
+    }
+
+    /// Softmax(queries · keysᵀ · scale + mask) · values, `[batch, sequence, heads, head_dim]`.
+    pub(super) fn masked_attention(
+        &mut self,
+        index: usize,
+        names: &LayerNames,
+        parts: Projected,
+    ) -> Result<String, BundleError> {
+        let config = self.config;
+        let at = |part: &str| format!("layer.{index}.{part}");
+        let mask = self.mask(config.layer_attention(index))?;
+        let [query, key, value] = self.heads_of(index, names, &parts)?;
+        let key_columns = [Attribute::Ints("perm", vec![0, 1, 3, 2])];
+        self.graph.node((ONNX, "Transpose"), &[&key], &[&at("attended.keys")], &key_columns);
+        let query = self.regrouped(query, config.kv_heads);
+        self.graph.node((ONNX, "MatMul"), &[&query, &at("attended.keys")], &[&at("attended.products")], &[]);
+        let scores = self.regrouped(at("attended.products"), config.heads);
+        self.multiply(&scores, "attention.scale", self.scale_of_scores(), &at("attended.scores"));
+        self.graph.node((ONNX, "Add"), &[&at("attended.scores"), &mask], &[&at("attended.masked")], &[]);
+        let axis = [Attribute::Int("axis", -1)];
+        self.graph.node((ONNX, "Softmax"), &[&at("attended.masked")], &[&at("attended.shares")], &axis);
+        let shares = self.regrouped(at("attended.shares"), config.kv_heads);
+        self.graph.node((ONNX, "MatMul"), &[&shares, &value], &[&at("attended")], &[]);
+        let attended = self.regrouped(at("attended"), config.heads);
+        Ok(self.swapped(&attended))
+    }
+
+    /// `[batch, …, rows, columns]` with so many heads: queries that share keys and values are the rows of one product.
+    fn regrouped(&mut self, input: String, heads: usize) -> String {
+        if self.config.heads == self.config.kv_heads {
+            return input;
+        }
+        let (shape, out) = (format!("grouped.{heads}"), format!("{input}.grouped"));
+        self.graph.integers(&shape, &[0, heads as i64, -1, 0]);
+        self.graph.node((ONNX, "Reshape"), &[&input, &shape], &[&out], &[]);
+        out
+    }
+
+    /// What is added to the scores of a layer: for padding, and by how far apart a query and a key are.
+    fn mask(&mut self, attention: LayerAttention) -> Result<String, BundleError> {
+        let config = self.config;
+        let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
+        if attention.sees_all(config.max_positions) && relative.is_none() {
+            return Ok("mask".into());
+        }
+        let name = if attention.window.is_some() { "mask.window" } else { "mask.distance" };
+        if !self.shapes.insert(name.to_owned()) {
+            return Ok(name.to_owned());
+        }
+        let last = config.max_positions - 1;
+        // From the key furthest before a query to the one furthest behind it.
+        let pairs = (0..last).map(|query| (last - query, 0)).chain((0..=last).map(|key| (0, key)));
+        let sees = |(query, key): (usize, usize)| attention.keys(query, query.max(key) + 1).contains(&key);
+        let unseen = pairs.clone().map(|pair| if sees(pair) { 0.0 } else { UNSEEN });
+        let (distances, scores) = (format!("{name}.table"), format!("{name}.scores"));
+        let width = 2 * last + 1;
+        match (relative, config.relative_bias()) {
+            (Some(relative), Some(tensor)) => {
+                let table = self.weights.tensor(&tensor)?.bytes.as_chunks().0;
+                let heads = config.heads;
+                let bucket = |(query, key)| relative.bucket(query, key) * heads;
+                let rows: Vec<usize> = pairs.map(bucket).collect();
+                let unseen: Vec<f32> = unseen.collect();
+                let added = (0..heads).flat_map(|head| {
+                    rows.iter().zip(&unseen).map(move |(row, unseen)| (row + head, *unseen))
+                });
+                let added = added.map(|(cell, unseen)| f32::from_le_bytes(table[cell]) + unseen);
+                self.graph.floats(&distances, &[heads, width], added);
+            }
+            _ => self.graph.floats(&distances, &[1, width], unseen),
+        }
+        self.declare_distances();
+        let axis = [Attribute::Int("axis", 1)];
+        self.graph.node((ONNX, "Gather"), &[&distances, "distance.cells"], &[&scores], &axis);
+        self.graph.node((ONNX, "Add"), &[&scores, "mask"], &[name], &[]);
+        Ok(name.to_owned())
+    }
+
+    /// For each query and key the cell of a table by distance, `[sequence, sequence]`.
+    fn declare_distances(&mut self) {
+        if !self.shapes.insert("distance.cells".to_owned()) {
+            return;
+        }
+        let count = self.config.max_positions as i64;
+        self.graph.integers("distance.all", &(0..count).collect::<Vec<_>>());
+        self.graph.integers("distance.last", &[count - 1]);
+        let places = ["distance.all", "zero", "sequence", "zero"];
+        self.graph.node((ONNX, "Slice"), &places, &["distance.places"], &[]);
+        self.graph.node((ONNX, "Unsqueeze"), &["distance.places", "one"], &["distance.queries"], &[]);
+        self.graph.node((ONNX, "Add"), &["distance.places", "distance.last"], &["distance.keys"], &[]);
+        let apart = ["distance.keys", "distance.queries"];
+        self.graph.node((ONNX, "Sub"), &apart, &["distance.cells"], &[]);
+    }
+
+    /// What the head makes of the last vectors, where there is a head.
+    fn scores(&mut self) -> Result<(), BundleError> {
+        let config = self.config;
+        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let (Some(head), Some(names)) = (head, config.head()) else { return Ok(()) };
+        let mut rows = match head.of {
+            Scored::Texts(pooling) => self.pool(pooling)?,
+            Scored::Tokens => hidden_state(config.layers),
+        };
+        if let (Some(dense), Some(layer)) = (&names.dense, head.dense) {
+            self.linear(&rows, Linear::whole(dense), "head.dense")?;
+            rows = "head.activated".into();
+            match layer.activation {
+                HeadActivation::Tanh => self.graph.node((ONNX, "Tanh"), &["head.dense"], &[&rows], &[]),
+                HeadActivation::Of(activation) => self.activation(activation, "head.dense", &rows),
+            }
+        }
+        if let Some(norm) = &names.norm {
+            self.norm(&rows, norm, "head.normed")?;
+            rows = "head.normed".into();
+        }
+        if let Scored::Texts(_) = head.of {
+            return self.linear(&rows, Linear::whole(&names.scores), SCORES);
+        }
+        self.linear(&rows, Linear::whole(&names.scores), "head.scores")?;
+        let scores = self.shaped("head.scores", &[head.labels], "texts");
+        self.graph.node((ONNX, "Identity"), &[&scores], &[SCORES], &[]);
+        Ok(())
+    }
+
+    /// The vector of each text that its head scores, `[batch, hidden]`.
+    fn pool(&mut self, pooling: Pooling) -> Result<String, BundleError> {
+        let out = "head.pooled";
+        match pooling {
+            Pooling::Cls => {
+                let first = [LAST_HIDDEN_STATE, "zero"];
+                self.graph.node((ONNX, "Gather"), &first, &["head.vectors"], &[Attribute::Int("axis", 1)]);
+            }
+            Pooling::Mean | Pooling::Last => {
+                self.graph.node((ONNX, "ReduceSum"), &["mask.tokens", "one"], &["head.counts"], &[]);
+                if pooling == Pooling::Mean {
+                    self.graph.node((ONNX, "Div"), &["mask.tokens", "head.counts"], &["head.shares"], &[]);
+                } else {
+                    // Texts begin at the first cell: of their tokens, the last has all of them up to it.
+                    let so_far = ["mask.tokens", "head.axis"];
+                    self.graph.bytes("head.axis", DataType::Int64, &[], 1i64.to_le_bytes().to_vec());
+                    self.graph.node((ONNX, "CumSum"), &so_far, &["head.so_far"], &[]);
+                    self.graph.node((ONNX, "Equal"), &["head.so_far", "head.counts"], &["head.full"], &[]);
+                    self.graph.cast("head.full", DataType::Float, "head.behind");
+                    let last = ["head.behind", "mask.tokens"];
+                    self.graph.node((ONNX, "Mul"), &last, &["head.shares"], &[]);
+                }
+                self.graph.node((ONNX, "Unsqueeze"), &["head.shares", "one"], &["head.row"], &[]);
+                let vectors = ["head.row", LAST_HIDDEN_STATE];
+                self.graph.node((ONNX, "MatMul"), &vectors, &["head.vectors"], &[]);
+            }
+            Pooling::Max => {
+                let reason = "the portable graph has no head that scores the largest of each component";
+                return Err(BundleError::Config(reason.into()));
+            }
+        }
+        self.graph.node((ONNX, "Reshape"), &["head.vectors", "rows.shape"], &[out], &[]);
+        Ok(out.into())
+    }
+}
