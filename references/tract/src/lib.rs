@@ -1,26 +1,50 @@
 //! [`InferenceEngine`] on tract (<https://github.com/sonos/tract>), driven as its own example `causal_llm` drives a
-//! decoder. See docs/references.md and this crate's README.
+//! decoder, and as people drive an exported encoder. See docs/references.md and this crate's README.
 
+mod encoder;
 mod model;
 mod sequences;
 
 use engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
+    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
+    check_window,
 };
 
-use model::Model;
+use encoder::Encoder;
+use model::{Loaded, Model};
 use sequences::Sequences;
 
 /// The version that the workspace pins; tract does not tell its own.
 const VERSION: &str = "tract 0.23.9";
 
-/// A decoder in tract.
+/// A model in tract.
 #[derive(Debug)]
 pub struct Tract {
-    model: Model,
     in_effect: InEffect,
+    body: Body,
+}
+
+/// What was loaded.
+#[derive(Debug)]
+enum Body {
+    Decoder(Box<Decoder>),
+    Encoder(Box<Encoder>),
+}
+
+#[derive(Debug)]
+struct Decoder {
+    model: Model,
     sequences: Option<Sequences>,
+}
+
+impl Tract {
+    fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
+        match &mut self.body {
+            Body::Decoder(decoder) => Ok(decoder),
+            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+        }
+    }
 }
 
 impl InferenceEngine for Tract {
@@ -37,12 +61,20 @@ impl InferenceEngine for Tract {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tract, EngineError> {
         settings.check_options(&[])?;
+        check_supported(settings)?;
+        if bundle.config().encoder.is_some() {
+            check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
+            let encoder = Encoder::load(bundle, settings)?;
+            let mut in_effect =
+                InEffect { kv_cache_policy: KvCachePolicy::None, ..in_effect(&encoder.loaded) };
+            in_effect.kernels.push(encoder::LAYOUT.into());
+            return Ok(Tract { in_effect, body: Body::Encoder(Box::new(encoder)) });
+        }
         check_causal(bundle.config(), Self::FRAMEWORK)?;
         check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::FEATURES)?;
-        check_supported(settings)?;
         let model = Model::load(bundle, settings)?;
-        let in_effect = in_effect(&model);
-        Ok(Tract { model, in_effect, sequences: None })
+        let in_effect = in_effect(&model.loaded);
+        Ok(Tract { in_effect, body: Body::Decoder(Box::new(Decoder { model, sequences: None })) })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -50,36 +82,47 @@ impl InferenceEngine for Tract {
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+        self.decoder()?;
         Ok(self)
+    }
+
+    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        match &mut self.body {
+            Body::Encoder(encoder) => Ok(encoder.as_mut()),
+            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+        }
     }
 }
 
 impl Decode for Tract {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        check_begin(&self.model.config, batch, capacity)?;
-        check_window(&self.model.config, Self::FRAMEWORK, capacity)?;
+        let Decoder { model, sequences } = self.decoder()?;
+        check_begin(&model.config, batch, capacity)?;
+        check_window(&model.config, Self::FRAMEWORK, capacity)?;
         // The old cache goes before the new one comes.
-        self.sequences = None;
-        self.sequences = Some(Sequences::new(&self.model, batch, capacity)?);
+        *sequences = None;
+        *sequences = Some(Sequences::new(model, batch, capacity)?);
         Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        let Some(sequences) = &mut self.sequences else {
+        let Decoder { model, sequences } = self.decoder()?;
+        let Some(sequences) = sequences else {
             return Err(EngineError::Input("append before begin".into()));
         };
         let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
-        check_append(&self.model.config, tokens, batch, filled, capacity)?;
-        sequences.append(&self.model, tokens, want)?;
+        check_append(&model.config, tokens, batch, filled, capacity)?;
+        sequences.append(model, tokens, want)?;
         sequences.logits()
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        if !self.model.hidden_states {
+        let Decoder { model, sequences } = self.decoder()?;
+        if !model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";
             return Err(EngineError::Input(text.into()));
         }
-        let layers = self.sequences.as_ref().map_or(Ok(Vec::new()), Sequences::hidden_states)?;
+        let layers = sequences.as_ref().map_or(Ok(Vec::new()), Sequences::hidden_states)?;
         Ok(HiddenStates { layers })
     }
 }
@@ -102,18 +145,18 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
     Err(EngineError::Unsupported(reason.into()))
 }
 
-fn in_effect(model: &Model) -> InEffect {
+fn in_effect(loaded: &Loaded) -> InEffect {
     InEffect {
         weights: Precision::F32,
         activations: "f32".into(),
         kv_cache: Precision::F32,
         kv_cache_policy: KvCachePolicy::Growing,
         device: Device::Cpu,
-        threads: model.threads,
+        threads: loaded.threads,
         jit: "graph optimisation: on".into(),
         optimised: Some(true),
         weight_storage: "packed copy".into(),
-        kernels: model.kernels.clone(),
+        kernels: loaded.kernels.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A decoder compiled by tract from a graph written for it.
+//! A graph compiled by tract, which is written for it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,14 +26,20 @@ const TOLD: [&str; 6] =
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) config: ModelConfig,
-    pub(crate) plan: Arc<TypedSimplePlan>,
-    /// Names of the plan's inputs, in its order.
-    pub(crate) inputs: Vec<String>,
+    pub(crate) loaded: Loaded,
     /// Where the plan puts out logits, and the hidden states if it has them.
     pub(crate) logits: usize,
     pub(crate) hidden: Vec<usize>,
     /// Whether the graph puts out its hidden states.
     pub(crate) hidden_states: bool,
+}
+
+/// A graph as tract has compiled it, and what it computes with.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) plan: Arc<TypedSimplePlan>,
+    /// Names of the plan's inputs, in its order.
+    pub(crate) inputs: Vec<String>,
     /// All that computes runs in it. tract's own executor would hand over every single product to another thread.
     pub(crate) pool: ThreadPool,
     /// Threads of `pool`, as it says.
@@ -45,6 +51,27 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn load(bundle: &Bundle, settings: &Settings) -> Result<Model, EngineError> {
         let config = bundle.config().clone();
+        let write = |storage| portable::build(bundle, Form::Standard, storage, settings.hidden_states);
+        let loaded = Loaded::new(bundle, settings, write)?;
+        let states = if settings.hidden_states { config.layers + 1 } else { 0 };
+        let hidden = (0..states).map(|layer| loaded.output(&hidden_state(layer)));
+        Ok(Model {
+            logits: loaded.output(LOGITS)?,
+            hidden: hidden.collect::<Result<_, _>>()?,
+            hidden_states: settings.hidden_states,
+            config,
+            loaded,
+        })
+    }
+}
+
+impl Loaded {
+    /// The graph that `write` writes, over the weights of `bundle`.
+    pub(crate) fn new(
+        bundle: &Bundle,
+        settings: &Settings,
+        write: impl FnOnce(Storage) -> Result<Written, BundleError>,
+    ) -> Result<Loaded, EngineError> {
         let pool =
             ThreadPoolBuilder::new().num_threads(settings.threads).thread_name(|n| format!("tract-{n}"));
         let pool = pool.build().map_err(|error| EngineError::Framework(error.to_string()))?;
@@ -59,31 +86,17 @@ impl Model {
         else {
             return Err(EngineError::Input(format!("{} is no file that tract can name", weights.display())));
         };
-        let storage = Storage::File(file.to_owned());
-        let graph = portable::build(bundle, Form::Standard, storage, settings.hidden_states)?;
+        let graph = write(Storage::File(file.to_owned()))?;
         let plan = pool.install(|| compile(&graph, folder)).map_err(framework)?;
-        let output = |name: &str| {
-            let place = plan.model().outputs.iter().position(|outlet| label(&plan, *outlet) == name);
-            place.ok_or_else(|| EngineError::Framework(format!("tract has lost the output {name}")))
-        };
-        let states = if settings.hidden_states { config.layers + 1 } else { 0 };
-        let hidden = (0..states).map(|layer| output(&hidden_state(layer))).collect::<Result<_, _>>()?;
-        Ok(Model {
-            inputs: plan
-                .model()
-                .inputs
-                .iter()
-                .map(|outlet| plan.model().node(outlet.node).name.clone())
-                .collect(),
-            logits: output(LOGITS)?,
-            hidden,
-            hidden_states: settings.hidden_states,
-            kernels: kernels(&plan),
-            config,
-            plan,
-            pool,
-            threads,
-        })
+        let model = plan.model();
+        let inputs = model.inputs.iter().map(|outlet| model.node(outlet.node).name.clone()).collect();
+        Ok(Loaded { inputs, kernels: kernels(&plan), plan, pool, threads })
+    }
+
+    /// Where the plan puts out `name`.
+    pub(crate) fn output(&self, name: &str) -> Result<usize, EngineError> {
+        let place = self.plan.model().outputs.iter().position(|outlet| label(&self.plan, *outlet) == name);
+        place.ok_or_else(|| EngineError::Framework(format!("tract has lost the output {name}")))
     }
 }
 

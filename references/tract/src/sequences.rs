@@ -31,7 +31,7 @@ impl Sequences {
                 Some([tensor(&shape, &cos).map_err(framework)?, tensor(&shape, &sin).map_err(framework)?])
             }
         };
-        let state = model.plan.spawn().map_err(framework)?;
+        let state = model.loaded.plan.spawn().map_err(framework)?;
         Ok(Sequences { batch, capacity, filled: 0, state, rotary, logits: None, hidden: Vec::new() })
     }
 
@@ -40,7 +40,7 @@ impl Sequences {
         let count = tokens.len() / self.batch;
         let inputs = self.inputs(model, tokens, count, want).map_err(framework)?;
         let state = &mut self.state;
-        let outputs = model.pool.install(|| state.run(inputs)).map_err(framework)?;
+        let outputs = model.loaded.pool.install(|| state.run(inputs)).map_err(framework)?;
         self.logits = outputs.get(model.logits).cloned();
         self.hidden = model.hidden.iter().filter_map(|&place| outputs.get(place).cloned()).collect();
         self.filled += count;
@@ -77,10 +77,10 @@ impl Sequences {
             (SIN, Some([_, sin])) => Ok(sin.clone()),
             (other, _) => Err(format_err!("tract asks for the input {other}, which the graph does not have")),
         };
-        model.inputs.iter().map(value).collect()
+        model.loaded.inputs.iter().map(value).collect()
     }
 }
 
-fn tensor<T: Datum + Copy>(shape: &[usize], values: &[T]) -> TractResult<TValue> {
+pub(crate) fn tensor<T: Datum + Copy>(shape: &[usize], values: &[T]) -> TractResult<TValue> {
     Ok(Tensor::from_shape(shape, values)?.into_tvalue())
 }

@@ -1,6 +1,6 @@
 //! The reference computes the model that the engines compute, from the same numbers.
 
-use conformance::{Model, at, check_model, computed_architectures, tiny, unsupported};
+use conformance::{Model, at, check_encoders_in_f32, check_model, computed_architectures, tiny, unsupported};
 use engine::{Device, Precision, Settings};
 use reference_tract::Tract;
 
@@ -21,6 +21,13 @@ fn tiny_models_match_the_reference() {
 #[test]
 fn architectures_conform_or_are_refused_by_the_feature_s_name() {
     assert_eq!(computed_architectures::<Tract>(&settings()), ["granite", "olmo2", "phi3", "smollm3"]);
+}
+
+#[test]
+fn encoders_match_the_reference() {
+    let alone = Settings { threads: 1, ..at(Precision::F32) };
+    let refused = check_encoders_in_f32::<Tract>(&[at(Precision::F32), alone]);
+    assert!(refused.is_empty(), "{refused:?}");
 }
 
 #[test]
