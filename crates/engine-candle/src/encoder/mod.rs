@@ -3,11 +3,10 @@
 
 mod filled;
 mod head;
-mod pool;
 
 use bundle::{Bundle, ModelConfig, Precision, Scored};
 use candle_core::{Device, Result, Tensor};
-use engine::{Encode, EncodeTask, EngineError, InEffect, Texts};
+use engine::{Encode, EncodeTask, EngineError, InEffect, Texts, pool};
 use rayon::prelude::*;
 
 use crate::attention::relative::Relative;
@@ -24,7 +23,6 @@ use crate::sequences::RotaryTable;
 use crate::weight::{Weight, with_f32};
 use filled::Filled;
 use head::Head;
-use pool::{normalise, pool};
 
 #[derive(Debug)]
 pub(crate) struct Encoder {
@@ -132,23 +130,29 @@ impl Encoder {
     fn numbers(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Vec<f32>> {
         let x = self.forward(texts)?;
         let (lengths, width) = (texts.lengths, self.config.hidden_size);
-        let pooled = |pooling| with_f32(&x, |x| pool(x, width, lengths, pooling));
-        let head = match (task, &self.head) {
-            (EncodeTask::Embed { pooling, normalise: is_normalised }, _) => {
-                let mut vectors = pooled(pooling)?;
-                if is_normalised {
-                    normalise(&mut vectors, width);
+        let pooled = |pooling, normalise| {
+            with_f32(&x, |x| {
+                let (mut rest, mut vectors) = (x, Vec::with_capacity(lengths.len() * width));
+                for &length in lengths {
+                    let rows;
+                    (rows, rest) = rest.split_at(length * width);
+                    pool(rows, width, (pooling, normalise), &mut vectors);
                 }
-                return Ok(vectors);
-            }
+                vectors
+            })
+        };
+        let head = match (task, &self.head) {
+            (EncodeTask::Embed { pooling, normalise }, _) => return pooled(pooling, normalise),
             (EncodeTask::Score, Some(head)) => head,
             (EncodeTask::Score, None) => return Ok(Vec::new()),
         };
         let scores = match head.of {
             Scored::Tokens => head.forward(&x)?,
-            Scored::Texts(pooling) => {
-                head.forward(&Tensor::from_vec(pooled(pooling)?, (lengths.len(), width), &Device::Cpu)?)?
-            }
+            Scored::Texts(pooling) => head.forward(&Tensor::from_vec(
+                pooled(pooling, false)?,
+                (lengths.len(), width),
+                &Device::Cpu,
+            )?)?,
         };
         with_f32(&scores, <[f32]>::to_vec)
     }
