@@ -2,7 +2,7 @@
 //! exporter.
 //!
 //! Two profiles: [`fused`] is for ONNX Runtime, in the operators whose kernels it has fused by hand and at every
-//! precision; [`portable`] is for other runtimes, of decoders in f32 and with operators that several of them have. Weights are not
+//! precision; [`portable`] is for other runtimes, in f32 and with operators that several of them have. Weights are not
 //! copied into a graph: its initialisers point into the bundle's file ([`Storage`]).
 
 mod attention;

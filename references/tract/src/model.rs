@@ -19,9 +19,16 @@ use tract_onnx::tract_hir::internal::format_err;
 /// Recognises what decoders are made of: rotation, masks, caches that a graph concatenates and hands back.
 const DETECT: &str = "transformers_detect_all";
 /// The operators that are reported where the compiled plan has them: attention that keeps its own cache, what it is
-/// where tract has not fused the two, the rotation, and products.
-const TOLD: [&str; 6] =
-    ["InPlaceKvSdpa", "FlashSDPA", "DynamicKeyValueCache", "ApplyRope", "OptMatMul", "EinSum"];
+/// where tract has not fused the two, attention's softmax where products are around it, the rotation, and products.
+const TOLD: [&str; 7] = [
+    "InPlaceKvSdpa",
+    "FlashSDPA",
+    "DynamicKeyValueCache",
+    "ScaledMaskedSoftmax",
+    "ApplyRope",
+    "OptMatMul",
+    "EinSum",
+];
 
 #[derive(Debug)]
 pub(crate) struct Model {

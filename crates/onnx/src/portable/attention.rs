@@ -118,7 +118,14 @@ impl Writer<'_> {
         names: &LayerNames,
         parts: Projected,
     ) -> Result<String, BundleError> {
-        let mut inputs = self.heads_of(index, names, &parts)?.to_vec();
+        let rotation = self.config.layer_attention(index).rotation;
+        let [query, key, value] = self.heads_of(names, &parts)?;
+        let turned = [query, key].map(|part| {
+            let swapped = self.swapped(&part);
+            self.rotate(swapped, rotation)
+        });
+        let mut inputs = turned.to_vec();
+        inputs.push(self.swapped(&value));
         let [key, value] = cache_names(index);
         // No mask: the operator's own is causal.
         inputs.extend([String::new(), key.past, value.past]);
@@ -130,34 +137,25 @@ impl Writer<'_> {
         Ok(self.swapped(&out))
     }
 
-    /// Queries, keys and values, `[batch, heads, positions, head_dim]` each, normed and rotated where the model does that.
+    /// Queries, keys and values, `[batch, positions, heads, head_dim]` each, normed where the model norms them.
     pub(super) fn heads_of(
         &mut self,
-        index: usize,
         names: &LayerNames,
         [query, key, value]: &Projected,
     ) -> Result<Projected, BundleError> {
         let config = self.config;
         let turned = [(query, &names.q_norm, config.heads), (key, &names.k_norm, config.kv_heads)];
-        let [query, key] = turned.map(|(part, norm, heads)| {
-            let normed = match config.form.whole_qk_norm {
-                true => {
-                    let normed = self.head_norm(part, norm.as_deref())?;
-                    self.heads(&normed, heads)
-                }
-                false => {
-                    let split = self.heads(part, heads);
-                    self.head_norm(&split, norm.as_deref())?
-                }
-            };
-            let swapped = self.swapped(&normed);
-            Ok(match config.layer_attention(index).rotation {
-                Some(rotation) => self.rotate(&swapped, rotation),
-                None => swapped,
-            })
+        let [query, key] = turned.map(|(part, norm, heads)| match config.form.whole_qk_norm {
+            true => {
+                let normed = self.head_norm(part, norm.as_deref())?;
+                Ok(self.heads(&normed, heads))
+            }
+            false => {
+                let split = self.heads(part, heads);
+                self.head_norm(&split, norm.as_deref())
+            }
         });
-        let value = self.heads(value, config.kv_heads);
-        Ok([query?, key?, self.swapped(&value)])
+        Ok([query?, key?, self.heads(value, config.kv_heads)])
     }
 
     fn scale(&self) -> Attribute {
@@ -225,8 +223,11 @@ impl Writer<'_> {
         }
     }
 
-    /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention.
-    fn rotate(&mut self, input: &str, rotation: usize) -> String {
+    /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention. The angles are those of a
+    /// rotation, if there is one.
+    pub(super) fn rotate(&mut self, input: String, rotation: Option<usize>) -> String {
+        let Some(rotation) = rotation else { return input };
+        let input = input.as_str();
         let at = |part: &str| format!("{input}.{part}");
         let size = self.config.head_dim as i64;
         for (name, bound) in

@@ -69,8 +69,11 @@ impl Writer<'_> {
                 let dims = [Dim::Named("sequence"), Dim::Fixed(config.head_dim / 2)];
                 self.graph.input(&table, DataType::Float, &dims);
                 let halves = [table.as_str(), table.as_str()];
-                let rows = format!("{table}.rows");
-                self.graph.node((ONNX, "Concat"), &halves, &[&rows], &[Attribute::Int("axis", -1)]);
+                let (whole, rows) = (format!("{table}.whole"), format!("{table}.rows"));
+                self.graph.node((ONNX, "Concat"), &halves, &[&whole], &[Attribute::Int("axis", -1)]);
+                // For all heads: `[sequence, 1, head_dim]`.
+                self.graph.integers("one", &[1]);
+                self.graph.node((ONNX, "Unsqueeze"), &[&whole, "one"], &[&rows], &[]);
             }
         }
         let [batch, sequence] = TEXTS;
@@ -141,10 +144,13 @@ impl Writer<'_> {
     ) -> Result<String, BundleError> {
         let config = self.config;
         let at = |part: &str| format!("layer.{index}.{part}");
-        let mask = self.mask(config.layer_attention(index))?;
-        let [query, key, value] = self.heads_of(index, names, &parts)?;
-        let key_columns = [Attribute::Ints("perm", vec![0, 1, 3, 2])];
-        self.graph.node((ONNX, "Transpose"), &[&key], &[&at("attended.keys")], &key_columns);
+        let attention = config.layer_attention(index);
+        let mask = self.mask(attention)?;
+        let [query, key, value] = self.heads_of(names, &parts)?;
+        let [query, key] = [query, key].map(|part| self.rotate(part, attention.rotation));
+        let (query, value) = (self.swapped(&query), self.swapped(&value));
+        let columns = [Attribute::Ints("perm", vec![0, 2, 3, 1])];
+        self.graph.node((ONNX, "Transpose"), &[&key], &[&at("attended.keys")], &columns);
         let query = self.regrouped(query, config.kv_heads);
         self.graph.node((ONNX, "MatMul"), &[&query, &at("attended.keys")], &[&at("attended.products")], &[]);
         let scores = self.regrouped(at("attended.products"), config.heads);
@@ -180,7 +186,7 @@ impl Writer<'_> {
         if !self.shapes.insert(name.to_owned()) {
             return Ok(name.to_owned());
         }
-        let last = config.max_positions - 1;
+        let last = config.max_positions.saturating_sub(1);
         // From the key furthest before a query to the one furthest behind it.
         let pairs = (0..last).map(|query| (last - query, 0)).chain((0..=last).map(|key| (0, key)));
         let sees = |(query, key): (usize, usize)| attention.keys(query, query.max(key) + 1).contains(&key);
