@@ -101,7 +101,7 @@ fn check<E: InferenceEngine>(
             (name.to_owned(), EncodeTask::Embed { pooling, normalise }, rows)
         })
         .collect();
-    match bundle.config().encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) {
+    match bundle.config().scoring() {
         Some(head) => {
             let scores: Vec<Vec<f32>> = match head.of {
                 Scored::Texts(_) => floats("logits").chunks_exact(head.labels).map(<[f32]>::to_vec).collect(),

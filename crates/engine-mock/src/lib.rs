@@ -238,7 +238,7 @@ impl Encode for Mock {
         texts.check(&self.config, task)?;
         self.appends += 1;
         self.misbehave()?;
-        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
+        let longest = texts.longest();
         self.filled = if self.script.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
         let work = self.script.prefill_token * self.filled as u32;
         let step = self.script.step_time(work, self.appends);

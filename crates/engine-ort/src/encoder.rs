@@ -1,18 +1,16 @@
 //! Encoders: what is asked for, from what a run gives.
 
 mod inputs;
-mod padded;
 
-use bundle::{ModelConfig, Scored};
-use engine::{Encode, EncodeTask, EngineError, Texts, pool};
+use bundle::ModelConfig;
+use engine::{Encode, EncodeTask, EngineError, Padded, Texts};
 use onnx::fused::encoder::{activation_operator, output, window_in_blocks};
 use onnx::names::SCORES;
 use ort::session::{OutputSelector, RunOptions};
 
 use crate::model::Model;
 use crate::runtime::framework;
-use inputs::{Inputs, longest};
-use padded::Padded;
+use inputs::Inputs;
 
 pub(crate) struct Encoder {
     pub(crate) model: Model,
@@ -55,25 +53,8 @@ impl Encoder {
         let laid_out = padded.as_ref().map_or(texts, Padded::texts);
         let inputs = Inputs::new(&self.model, laid_out, texts.lengths)?;
         let outputs = self.model.session.run_with_options(inputs.0, &options)?;
-        let (_, mut rest) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
-        self.numbers.clear();
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
-        if task == EncodeTask::Score && head.is_some_and(|head| head.of != Scored::Tokens) {
-            self.numbers.extend_from_slice(rest);
-            return Ok(());
-        }
-        let width = task.width(config, 1);
-        for (&rows, &length) in laid_out.lengths.iter().zip(texts.lengths) {
-            let of_text;
-            (of_text, rest) = rest.split_at(rows * width);
-            let of_tokens = &of_text[..length * width];
-            match task {
-                EncodeTask::Embed { pooling, normalise } => {
-                    pool(of_tokens, width, (pooling, normalise), &mut self.numbers);
-                }
-                EncodeTask::Score => self.numbers.extend_from_slice(of_tokens),
-            }
-        }
+        let (_, found) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
+        self.numbers = texts.numbers(laid_out.lengths, (task, config), found);
         Ok(())
     }
 }
@@ -82,7 +63,7 @@ impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
         texts.check(&self.model.config, task)?;
         self.run(texts, task).map_err(framework)?;
-        self.computed = texts.lengths.len() * longest(texts.lengths);
+        self.computed = texts.lengths.len() * texts.longest();
         Ok(&self.numbers)
     }
 

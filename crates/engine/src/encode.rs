@@ -1,6 +1,6 @@
 //! The capability to turn texts into vectors, or into scores.
 
-use bundle::{ModelConfig, Pooling, Scored};
+use bundle::{ModelConfig, Pooling};
 
 use crate::EngineError;
 
@@ -79,14 +79,9 @@ impl Texts<'_> {
 impl EncodeTask {
     /// Numbers that a text of so many tokens becomes.
     pub fn width(self, config: &ModelConfig, tokens: usize) -> usize {
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
-        match (self, head) {
-            (EncodeTask::Embed { .. }, _) => config.hidden_size,
-            (EncodeTask::Score, Some(head)) => match head.of {
-                Scored::Texts(_) => head.labels,
-                Scored::Tokens => head.labels * tokens,
-            },
-            (EncodeTask::Score, None) => 0,
+        match self {
+            EncodeTask::Embed { .. } => config.hidden_size,
+            EncodeTask::Score => config.scoring().map_or(0, |head| head.numbers(tokens)),
         }
     }
 }

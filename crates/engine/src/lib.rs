@@ -27,7 +27,7 @@ pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
 pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
-pub use padded::pool;
+pub use padded::Padded;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
 /// Where the computation runs.

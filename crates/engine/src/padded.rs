@@ -1,6 +1,6 @@
 //! Texts that are padded to the longest, and what is asked for of what a model makes of them.
 
-use bundle::{ModelConfig, Pooling, Scored};
+use bundle::{Head, ModelConfig, Pooling, Scored};
 
 use crate::{EncodeTask, Texts};
 
@@ -21,31 +21,69 @@ impl Texts<'_> {
         rows.collect()
     }
 
-    /// The numbers of `task`, from what the model made of padded texts: vectors `[texts, longest, hidden]`, or what its head
-    /// gave, `[texts, labels]` or `[texts, longest, labels]`.
-    pub fn unpadded(&self, task: EncodeTask, config: &ModelConfig, numbers: &[f32]) -> Vec<f32> {
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
-        let width = match (task, head.map(|head| (head.of, head.labels))) {
-            (EncodeTask::Score, Some((Scored::Tokens, labels))) => labels,
-            (EncodeTask::Score, _) => return numbers.to_vec(),
+    /// For each token its cell in such a matrix.
+    pub fn cells(&self) -> impl Iterator<Item = usize> {
+        let longest = self.longest();
+        self.lengths
+            .iter()
+            .enumerate()
+            .flat_map(move |(text, &length)| (0..length).map(move |at| text * longest + at))
+    }
+
+    /// The numbers of `task`, from what the model made of so many rows of each text, of which the first are its tokens:
+    /// vectors `[rows, hidden]`, or what its head gave, `[rows, labels]`, or `[texts, labels]` of a head of texts.
+    pub fn numbers(
+        &self,
+        rows: &[usize],
+        (task, config): (EncodeTask, &ModelConfig),
+        found: &[f32],
+    ) -> Vec<f32> {
+        let width = match (task, config.scoring()) {
             (EncodeTask::Embed { .. }, _) => config.hidden_size,
+            (EncodeTask::Score, Some(Head { of: Scored::Tokens, labels, .. })) => *labels,
+            (EncodeTask::Score, _) => return found.to_vec(),
         };
-        let mut unpadded = Vec::new();
-        for (text, &length) in numbers.chunks_exact(self.longest() * width).zip(self.lengths) {
-            let rows = &text[..length * width];
+        let (mut rest, mut numbers) = (found, Vec::new());
+        for (&rows, &length) in rows.iter().zip(self.lengths) {
+            let of_text;
+            (of_text, rest) = rest.split_at(rows * width);
+            let of_tokens = &of_text[..length * width];
             match task {
                 EncodeTask::Embed { pooling, normalise } => {
-                    pool(rows, width, (pooling, normalise), &mut unpadded);
+                    pool(of_tokens, width, (pooling, normalise), &mut numbers);
                 }
-                EncodeTask::Score => unpadded.extend_from_slice(rows),
+                EncodeTask::Score => numbers.extend_from_slice(of_tokens),
             }
         }
-        unpadded
+        numbers
+    }
+}
+
+/// Texts that are filled up to the longest, to be computed as texts of one length.
+#[derive(Debug)]
+pub struct Padded {
+    tokens: Vec<u32>,
+    types: Vec<u32>,
+    lengths: Vec<usize>,
+}
+
+impl Padded {
+    pub fn new(texts: Texts<'_>, pad_token: u32) -> Padded {
+        let filled = |numbers: &[u32], with| texts.padded(numbers.iter().copied(), with);
+        Padded {
+            tokens: filled(texts.tokens, pad_token),
+            types: if texts.types.is_empty() { Vec::new() } else { filled(texts.types, 0) },
+            lengths: vec![texts.longest(); texts.lengths.len()],
+        }
+    }
+
+    pub fn texts(&self) -> Texts<'_> {
+        Texts { tokens: &self.tokens, types: &self.types, lengths: &self.lengths }
     }
 }
 
 /// Appends the vector of a text to `vectors`, from those of its tokens.
-pub fn pool(rows: &[f32], width: usize, (pooling, normalise): (Pooling, bool), vectors: &mut Vec<f32>) {
+fn pool(rows: &[f32], width: usize, (pooling, normalise): (Pooling, bool), vectors: &mut Vec<f32>) {
     let start = vectors.len();
     let of_token = match pooling {
         Pooling::Last => &rows[rows.len() - width..],
@@ -93,6 +131,7 @@ mod tests {
     #[test]
     fn padding_completes_the_shorter_texts() {
         let texts = Texts { tokens: &[5, 6, 7, 8], types: &[], lengths: &[1, 3] };
-        assert_eq!(texts.padded(texts.tokens.iter().copied(), 9), [5, 9, 9, 6, 7, 8]);
+        assert_eq!(Padded::new(texts, 9).texts().tokens, [5, 9, 9, 6, 7, 8]);
+        assert_eq!(texts.cells().collect::<Vec<_>>(), [0, 3, 4, 5]);
     }
 }

@@ -164,7 +164,7 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
 
 /// The bundled texts that encoders are given where no others are named: pairs, of a model that gives each one score.
 fn texts(draft: &Draft, bundle: &Bundle, places: &Places) -> Result<Suite> {
-    let head = bundle.config().encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+    let head = bundle.config().scoring();
     let is_reranker = head.is_some_and(|head| matches!(head.of, Scored::Texts(_)) && head.labels == 1);
     let scores = match draft.request().encode.task {
         None => is_reranker,

@@ -101,11 +101,10 @@ impl Encode for Encoder {
                 self.pad_token
             ));
         }
-        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
-        let vectors = Padded::new(texts, longest, self.pad_token)
+        let vectors = Padded::new(texts, self.pad_token)
             .and_then(|padded| self.forward(&padded, texts.lengths, task)?.flatten_all()?.to_vec1());
         self.vectors = vectors.map_err(framework)?;
-        self.positions = texts.lengths.len() * longest;
+        self.positions = texts.lengths.len() * texts.longest();
         Ok(&self.vectors)
     }
 
@@ -119,22 +118,15 @@ impl Encode for Encoder {
 }
 
 impl Padded {
-    fn new(texts: Texts<'_>, longest: usize, pad_token: u32) -> Result<Padded> {
-        let shape = (texts.lengths.len(), longest);
-        let padded = |of: &dyn Fn(usize) -> u32, padding: u32| {
-            let mut rows = Vec::with_capacity(shape.0 * longest);
-            let mut start = 0;
-            for &length in texts.lengths {
-                rows.extend((start..start + length).map(of));
-                rows.resize(rows.len() + longest - length, padding);
-                start += length;
-            }
-            Tensor::from_vec(rows, shape, &Device::Cpu)
+    fn new(texts: Texts<'_>, pad_token: u32) -> Result<Padded> {
+        let shape = (texts.lengths.len(), texts.longest());
+        let padded = |numbers: &[u32], fill| {
+            Tensor::from_vec(texts.padded(numbers.iter().copied(), fill), shape, &Device::Cpu)
         };
         Ok(Padded {
-            tokens: padded(&|at| texts.tokens[at], pad_token)?,
-            types: padded(&|at| texts.types.get(at).copied().unwrap_or(0), 0)?,
-            mask: padded(&|_| 1, 0)?,
+            tokens: padded(texts.tokens, pad_token)?,
+            types: padded(texts.types, 0)?,
+            mask: padded(&vec![1; texts.tokens.len()], 0)?,
         })
     }
 }
@@ -182,7 +174,7 @@ impl Described {
     /// From what the bundle's configuration resolves to; refused where candle-transformers has no such model, or computes
     /// it otherwise.
     fn new(config: &ModelConfig) -> Refusable<Described> {
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let head = config.scoring();
         match config.architecture {
             Architecture::Bert => {
                 headless("BERT", head)?;

@@ -68,7 +68,8 @@ impl Encode for Encoder {
         let options = Some(self.loaded.run_options());
         let found = self.loaded.model.run(self.inputs(texts)?, &outputs, options);
         let found = found.map_err(|error| EngineError::Framework(error.to_string()))?;
-        self.numbers = texts.unpadded(task, &self.config, &numbers(found.into_iter().next())?);
+        let rows = vec![texts.longest(); texts.lengths.len()];
+        self.numbers = texts.numbers(&rows, (task, &self.config), &numbers(found.into_iter().next())?);
         self.computed = texts.lengths.len() * texts.longest();
         Ok(&self.numbers)
     }

@@ -53,7 +53,8 @@ impl Encoder {
         let output = place.and_then(|place| outputs.get(place));
         let output = output.ok_or_else(|| format_err!("tract gave fewer outputs than it was asked for"))?;
         let found = output.try_as_plain_ram()?.as_slice::<f32>()?;
-        self.numbers = texts.unpadded(task, &self.config, found);
+        let rows = vec![texts.longest(); texts.lengths.len()];
+        self.numbers = texts.numbers(&rows, (task, &self.config), found);
         Ok(())
     }
 

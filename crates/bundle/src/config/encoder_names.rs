@@ -128,7 +128,7 @@ impl ModelConfig {
 
     /// The head of an encoder that has one.
     pub fn head(&self) -> Option<HeadNames> {
-        let head = self.encoder.as_ref()?.head.as_ref()?;
+        let head = self.scoring()?;
         let of_texts = matches!(head.of, Scored::Texts(_));
         let [dense, scores] = match (self.architecture, of_texts) {
             (Architecture::Bert, true) => ["bert.pooler.dense", "classifier"],

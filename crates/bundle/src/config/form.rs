@@ -105,6 +105,16 @@ pub struct Head {
     pub bias: bool,
 }
 
+impl Head {
+    /// Numbers that a text of so many tokens becomes.
+    pub fn numbers(&self, tokens: usize) -> usize {
+        match self.of {
+            Scored::Texts(_) => self.labels,
+            Scored::Tokens => self.labels * tokens,
+        }
+    }
+}
+
 /// What a head gives a score to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

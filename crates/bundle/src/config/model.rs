@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::activation::Activation;
-use super::form::{Encoder, Form};
+use super::form::{Encoder, Form, Head};
 use super::position::Position;
 use crate::error::BundleError;
 
@@ -126,6 +126,11 @@ impl ModelConfig {
     /// Rows of q, and of k (as many as of v).
     pub fn qkv_rows(&self) -> (usize, usize) {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
+    }
+
+    /// What turns the vectors of an encoder's tokens into scores, where it has such a head.
+    pub fn scoring(&self) -> Option<&Head> {
+        self.encoder.as_ref()?.head.as_ref()
     }
 
     /// The same body as a decoder that goes token by token: what a masked-diffusion model is compared with.

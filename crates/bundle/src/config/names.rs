@@ -70,7 +70,7 @@ impl ModelConfig {
         if self.encoder.as_ref().is_none_or(|encoder| encoder.final_norm) {
             norm(&mut add, Some(&self.final_norm()));
         }
-        let labels = self.encoder.as_ref().and_then(|encoder| Some(encoder.head.as_ref()?.labels));
+        let labels = self.scoring().map(|head| head.labels);
         if let (Some(head), Some(labels)) = (self.head(), labels) {
             if let Some(dense) = &head.dense {
                 linear(&mut add, dense, &[hidden], hidden);

@@ -169,7 +169,7 @@ impl<'a> Asked<'a> {
         vectors: &[Vec<f32>],
         (config, precision): (&ModelConfig, &str),
     ) -> Value {
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let head = config.scoring();
         let numbers = match (self.task, head) {
             // A row for each token, or one for the whole text.
             (TaskAsked::Classify, Some(head)) => {

@@ -32,7 +32,7 @@ impl Head {
         reader: &Reader<'_>,
         config: &ModelConfig,
     ) -> std::result::Result<Option<Head>, EngineError> {
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let head = config.scoring();
         let (Some(head), Some(names)) = (head, config.head()) else { return Ok(None) };
         let dense = match (head.dense, &names.dense) {
             (Some(dense), Some(linear)) => Some(Dense {

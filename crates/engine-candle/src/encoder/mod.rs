@@ -1,12 +1,11 @@
 //! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention alone
 //! goes text by text.
 
-mod filled;
 mod head;
 
 use bundle::{Bundle, ModelConfig, Precision, Scored};
 use candle_core::{Device, Result, Tensor};
-use engine::{Encode, EncodeTask, EngineError, InEffect, Texts, pool};
+use engine::{Encode, EncodeTask, EngineError, InEffect, Padded, Texts};
 use rayon::prelude::*;
 
 use crate::attention::relative::Relative;
@@ -21,7 +20,6 @@ use crate::norm::Norm;
 use crate::reader::Reader;
 use crate::sequences::RotaryTable;
 use crate::weight::{Weight, with_f32};
-use filled::Filled;
 use head::Head;
 
 #[derive(Debug)]
@@ -97,9 +95,10 @@ impl Encoder {
         if !self.padded {
             return self.norm_last(self.layers(texts, texts.lengths)?);
         }
-        let filled = Filled::new(texts, self.config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token));
-        let x = self.layers(filled.texts(), texts.lengths)?;
-        self.norm_last(filled.tokens_of(&x, texts.lengths)?)
+        let padded = Padded::new(texts, self.config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token));
+        let x = self.layers(padded.texts(), texts.lengths)?;
+        let tokens: Vec<u32> = texts.cells().map(|cell| cell as u32).collect();
+        self.norm_last(x.index_select(&Tensor::new(tokens, &Device::Cpu)?, 0)?)
     }
 
     fn norm_last(&self, x: Tensor) -> Result<Tensor> {
@@ -130,26 +129,16 @@ impl Encoder {
     fn numbers(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Vec<f32>> {
         let x = self.forward(texts)?;
         let (lengths, width) = (texts.lengths, self.config.hidden_size);
-        let pooled = |pooling, normalise| {
-            with_f32(&x, |x| {
-                let (mut rest, mut vectors) = (x, Vec::with_capacity(lengths.len() * width));
-                for &length in lengths {
-                    let rows;
-                    (rows, rest) = rest.split_at(length * width);
-                    pool(rows, width, (pooling, normalise), &mut vectors);
-                }
-                vectors
-            })
-        };
+        let pooled = |task| with_f32(&x, |x| texts.numbers(lengths, (task, &self.config), x));
         let head = match (task, &self.head) {
-            (EncodeTask::Embed { pooling, normalise }, _) => return pooled(pooling, normalise),
+            (EncodeTask::Embed { .. }, _) => return pooled(task),
             (EncodeTask::Score, Some(head)) => head,
             (EncodeTask::Score, None) => return Ok(Vec::new()),
         };
         let scores = match head.of {
             Scored::Tokens => head.forward(&x)?,
             Scored::Texts(pooling) => head.forward(&Tensor::from_vec(
-                pooled(pooling, false)?,
+                pooled(EncodeTask::Embed { pooling, normalise: false })?,
                 (lengths.len(), width),
                 &Device::Cpu,
             )?)?,
@@ -161,9 +150,9 @@ impl Encoder {
 impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> std::result::Result<&[f32], EngineError> {
         texts.check(&self.config, task)?;
-        self.rotate_up_to(texts.lengths.iter().copied().max().unwrap_or(0));
+        let longest = texts.longest();
+        self.rotate_up_to(longest);
         self.numbers = self.numbers(texts, task).map_err(framework)?;
-        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
         self.computed = if self.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
         Ok(&self.numbers)
     }

@@ -73,7 +73,7 @@ impl Inputs {
             inputs.add(PADDED, &[count, longest], padded)?;
         }
         inputs.add_attention(model, (texts.lengths, lengths))?;
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let head = config.scoring();
         if let Some(Scored::Texts(pooling)) = head.map(|head| head.of) {
             inputs.add_pooling(pooling, (texts.lengths, lengths))?;
         }

@@ -30,7 +30,7 @@ impl Head {
         config: &ModelConfig,
         layout: Layout,
     ) -> Result<Option<Head>, EngineError> {
-        let described = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let described = config.scoring();
         let Some((head, names)) = described.zip(config.head()) else { return Ok(None) };
         // No precision has codes of a head.
         let layout = if matches!(layout, Layout::Int8 | Layout::Int4) { Layout::Plain } else { layout };

@@ -10,7 +10,7 @@ mod rows;
 
 use bundle::{Bundle, ModelConfig, Scored, Weights};
 use engine::{
-    Device as EngineDevice, Encode, EncodeTask, EngineError, InEffect, KvCachePolicy, Settings, Texts,
+    Device as EngineDevice, Encode, EncodeTask, EngineError, InEffect, KvCachePolicy, Padded, Settings, Texts,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -18,7 +18,7 @@ use attend::{RelativeBias, Seen};
 use embed::Embed;
 use head::Head;
 use layer::{Batch, Layer};
-use rows::{Padded, Rows};
+use rows::{Rows, padding};
 
 use crate::error::framework;
 use crate::layout::{self, Layout};
@@ -119,9 +119,10 @@ impl Encoder {
         let padded = Padded::new(texts, token);
         let device = self.options.1;
         // Padding is behind every text, where a causal model sees none of it.
-        let padding = (!self.config.causal).then(|| padded.padding(device)).transpose()?;
+        let padding = (!self.config.causal).then(|| padding(texts, device)).transpose()?;
         let x = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
-        let places: Vec<i64> = rows.tokens.iter().map(|&token| padded.places[token] as i64).collect();
+        let cells: Vec<usize> = texts.cells().collect();
+        let places: Vec<i64> = rows.tokens.iter().map(|&token| cells[token] as i64).collect();
         x.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(device)?)
     }
 
@@ -186,7 +187,7 @@ impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
         texts.check(&self.config, task)?;
         let _mode = InferenceMode::enter();
-        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
+        let longest = texts.longest();
         self.rotate(longest).map_err(framework)?;
         let found = self.compute(texts, task).map_err(framework)?;
         let padded = self.pad_token.is_some();

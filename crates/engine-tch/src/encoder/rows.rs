@@ -50,44 +50,10 @@ impl Rows {
     }
 }
 
-/// Texts filled with a token up to the longest.
-pub(crate) struct Padded {
-    tokens: Vec<u32>,
-    types: Vec<u32>,
-    lengths: Vec<usize>,
-    /// The place here of each token of the texts.
-    pub(crate) places: Vec<usize>,
-}
-
-impl Padded {
-    pub(crate) fn new(texts: Texts<'_>, token: u32) -> Padded {
-        let longest = texts.lengths.iter().copied().max().unwrap_or(0);
-        let lengths = vec![longest; texts.lengths.len()];
-        let starts = texts.lengths.iter().enumerate().map(|(text, &length)| (text * longest, length));
-        let places: Vec<usize> = starts.flat_map(|(start, length)| start..start + length).collect();
-        let filled = |values: &[u32], with: u32| {
-            let mut filled = vec![with; lengths.len() * longest];
-            for (&place, &value) in places.iter().zip(values) {
-                filled[place] = value;
-            }
-            filled
-        };
-        let types = if texts.types.is_empty() { Vec::new() } else { filled(texts.types, 0) };
-        Padded { tokens: filled(texts.tokens, token), types, lengths, places }
-    }
-
-    pub(crate) fn texts(&self) -> Texts<'_> {
-        Texts { tokens: &self.tokens, types: &self.types, lengths: &self.lengths }
-    }
-
-    /// Whether each token is padding, `[texts, longest]`.
-    pub(crate) fn padding(&self, device: Device) -> Result<Tensor, TchError> {
-        let mut padding = vec![true; self.tokens.len()];
-        for &place in &self.places {
-            padding[place] = false;
-        }
-        Tensor::f_from_slice(&padding)?.f_view([self.lengths.len() as i64, -1])?.f_to_device(device)
-    }
+/// Which cells of the padded texts are padding, `[texts, longest]`.
+pub(crate) fn padding(texts: Texts<'_>, device: Device) -> Result<Tensor, TchError> {
+    let padding = texts.padded(texts.tokens.iter().map(|_| false), true);
+    Tensor::f_from_slice(&padding)?.f_view([texts.lengths.len() as i64, -1])?.f_to_device(device)
 }
 
 /// The rows of `x` in the order of their places among all.

@@ -167,7 +167,7 @@ impl Writer<'_> {
         }
         let out = [tokens(), Dim::Fixed(config.hidden_size)];
         self.graph.output(&output(config), float, &out);
-        let Some(head) = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) else { return };
+        let Some(head) = config.scoring() else { return };
         let scored = match head.of {
             Scored::Tokens => tokens(),
             Scored::Texts(_) => texts(),
@@ -298,7 +298,7 @@ impl Writer<'_> {
 
     /// What the head makes of the last vectors, where there is a head.
     fn scores(&mut self) -> Result<(), BundleError> {
-        let head = self.config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let head = self.config.scoring();
         let (Some(head), Some(names)) = (head, self.config.head()) else { return Ok(()) };
         let mut rows = output(self.config);
         if let Scored::Texts(pooling) = head.of {

@@ -79,7 +79,7 @@ impl Writer<'_> {
         let [batch, sequence] = TEXTS;
         let vectors = [batch, sequence, Dim::Fixed(config.hidden_size)];
         self.graph.output(LAST_HIDDEN_STATE, DataType::Float, &vectors);
-        if let Some(head) = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref()) {
+        if let Some(head) = config.scoring() {
             let [batch, sequence] = TEXTS;
             let labels = Dim::Fixed(head.labels);
             match head.of {
@@ -234,7 +234,7 @@ impl Writer<'_> {
     /// What the head makes of the last vectors, where there is a head.
     fn scores(&mut self) -> Result<(), BundleError> {
         let config = self.config;
-        let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+        let head = config.scoring();
         let (Some(head), Some(names)) = (head, config.head()) else { return Ok(()) };
         let mut rows = match head.of {
             Scored::Texts(pooling) => self.pool(pooling)?,

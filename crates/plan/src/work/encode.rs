@@ -111,7 +111,7 @@ pub fn task(
     pooled: Option<Pooled>,
     asked: Option<TaskAsked>,
 ) -> std::result::Result<(EncodeTask, Width), String> {
-    let head = config.encoder.as_ref().and_then(|encoder| encoder.head.as_ref());
+    let head = config.scoring();
     let scores = |head: &Head| match head.of {
         Scored::Texts(_) => (EncodeTask::Score, Width::OfText(head.labels)),
         Scored::Tokens => (EncodeTask::Score, Width::OfToken(head.labels)),
