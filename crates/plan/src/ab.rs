@@ -25,10 +25,10 @@ const ENCODER: (&str, u32) = ("minilm", 32);
 const NO_JIT: &str =
     "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
 
-/// A switch: the names of both sides, and the rule whose subject it is.
+/// A switch: the names of both sides, and the rule whose subject it is, if it is one's.
 struct Switch {
     names: [&'static str; 2],
-    varied: &'static str,
+    varied: Option<&'static str>,
     set: fn(&mut [Arm; 2], &Request),
 }
 
@@ -36,17 +36,17 @@ fn switch(what: &str) -> Option<Switch> {
     Some(match what {
         "kv-cache" => Switch {
             names: ["KV cache", "none"],
-            varied: "R13",
+            varied: Some("R13"),
             set: |arms, _| (arms[0].kv_cache, arms[1].kv_cache) = (Some(KvCache::On), Some(KvCache::Off)),
         },
         "jit" => Switch {
             names: ["JIT", "none"],
-            varied: "R14",
+            varied: Some("R14"),
             set: |arms, _| (arms[0].jit, arms[1].jit) = (Some(true), Some(false)),
         },
         "half" => Switch {
             names: ["half", "f32"],
-            varied: "R2",
+            varied: Some("R2"),
             set: |arms, request| {
                 let asked = request.precisions.first().copied();
                 arms[0].precision = Some(asked.unwrap_or(request.half()));
@@ -55,12 +55,12 @@ fn switch(what: &str) -> Option<Switch> {
         },
         "fused" => Switch {
             names: ["fused", "base"],
-            varied: "R14",
+            varied: Some("R14"),
             set: |arms, _| arms[1].engine = format!("{}-base", arms[1].engine),
         },
         PADDING => Switch {
-            names: ["unpadded", "padded"],
-            varied: "R14",
+            names: ["own layout", "padded"],
+            varied: None,
             set: |arms, _| arms[1].engine = format!("{}-padded", arms[1].engine),
         },
         _ => return None,
@@ -93,6 +93,11 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         }
         if request.batch.is_empty() {
             request.batch = vec![ENCODER.1];
+        }
+        if request.batch.contains(&1) {
+            return Err(Failure::usage(
+                "a single text has no padding: `ab padding` takes a --batch of 2 or more",
+            ));
         }
         return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
     }
@@ -130,7 +135,7 @@ fn unknown(what: &str) -> Failure {
 
 /// A cell for each place on the axes and each framework.
 fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Engines) -> Result<StudyPlan> {
-    request.study.varied = vec![switch.varied.to_owned()];
+    request.study.varied = switch.varied.map(str::to_owned).into_iter().collect();
     let named = engines_of(&request, engines)?;
     let mut cells = Vec::new();
     for (settings, cell) in axes::cells(&request) {

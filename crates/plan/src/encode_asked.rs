@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 /// Settings for encoders.
@@ -57,6 +59,16 @@ pub enum LengthsAsked {
     Uniform { from: u32, to: u32 },
 }
 
+impl LengthsAsked {
+    /// The longest length that is asked for, where any is.
+    pub(crate) fn longest(self) -> Option<usize> {
+        match self {
+            LengthsAsked::Real => None,
+            LengthsAsked::Fixed(tokens) | LengthsAsked::Uniform { to: tokens, .. } => Some(tokens as usize),
+        }
+    }
+}
+
 impl FromStr for LengthsAsked {
     type Err = String;
 
@@ -82,6 +94,31 @@ impl FromStr for LengthsAsked {
     }
 }
 
+/// Draws the lengths of texts.
+pub(crate) struct Lengths {
+    asked: LengthsAsked,
+    random: ChaCha8Rng,
+}
+
+impl Lengths {
+    pub(crate) fn new(asked: LengthsAsked, seed: u64) -> Lengths {
+        Lengths { asked, random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// The places in a text of so many tokens that make a text of the length that is asked for. The last token stays the
+    /// last; a text that is too short is repeated between its first and its last.
+    pub(crate) fn places(&mut self, tokens: usize) -> Vec<usize> {
+        let wanted = match self.asked {
+            LengthsAsked::Real => tokens,
+            LengthsAsked::Fixed(length) => length as usize,
+            LengthsAsked::Uniform { from, to } => self.random.random_range(from..=to) as usize,
+        };
+        let last = tokens.saturating_sub(1);
+        let inner = (0..last).chain((1.min(last)..last).chain((last < 2).then_some(0)).cycle());
+        inner.take(wanted.saturating_sub(1)).chain([last]).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +133,27 @@ mod tests {
         for wrong in ["fixed", "fixed:0", "fixed:x", "uniform:3", "normal:1-2", ""] {
             assert!(read(wrong).unwrap_err().contains("none of real, fixed:N and uniform:A-B"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_text_is_cut_or_repeated_between_its_ends() {
+        let places = |asked, tokens| Lengths::new(asked, 1).places(tokens);
+        assert_eq!(places(LengthsAsked::Real, 4), [0, 1, 2, 3]);
+        assert_eq!(places(LengthsAsked::Fixed(3), 5), [0, 1, 4]);
+        assert_eq!(places(LengthsAsked::Fixed(7), 4), [0, 1, 2, 1, 2, 1, 3]);
+        assert_eq!(places(LengthsAsked::Fixed(3), 1), [0, 0, 0]);
+        assert_eq!(places(LengthsAsked::Fixed(4), 2), [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn drawn_lengths_are_in_the_range_and_the_same_for_a_seed() {
+        let drawn = |seed| {
+            let mut lengths = Lengths::new(LengthsAsked::Uniform { from: 3, to: 9 }, seed);
+            (0..200).map(|_| lengths.places(5).len()).collect::<Vec<_>>()
+        };
+        let lengths = drawn(1);
+        assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&3), Some(&9)));
+        assert_eq!(lengths, drawn(1));
+        assert_ne!(lengths, drawn(2));
     }
 }

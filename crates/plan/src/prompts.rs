@@ -245,6 +245,8 @@ pub fn resolve(
     chat: Option<&Chat>,
 ) -> Result<Vec<Prompt>> {
     let mut resolved = Vec::new();
+    // What an encoder is given has its length where batches are made of it: its ends stay.
+    let length = length.filter(|_| config.encoder.is_none());
     let filler = if length.is_some() { text.filler()? } else { Vec::new() };
     for (index, prompt) in prompts.iter().enumerate() {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
@@ -258,36 +260,23 @@ pub fn resolve(
             )));
         }
         let plain = |tokens| Whole { tokens, types: Vec::new() };
-        let Whole { mut tokens, mut types } =
-            match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
-                (None, Some(tokens)) => plain(tokens.clone()),
-                (Some(text_of_prompt), None) if config.encoder.is_some() => {
-                    text.encode_whole(text_of_prompt, prompt.pair.as_deref())?
-                }
-                (Some(text_of_prompt), None) => plain(text.encode(text_of_prompt)?),
-                _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
-            };
+        let Whole { mut tokens, types } = match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
+            (None, Some(tokens)) => plain(tokens.clone()),
+            (Some(text_of_prompt), None) if config.encoder.is_some() => {
+                text.encode_whole(text_of_prompt, prompt.pair.as_deref())?
+            }
+            (Some(text_of_prompt), None) => plain(text.encode(text_of_prompt)?),
+            _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
+        };
         if tokens.is_empty() && length.is_none() {
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
         if let Some(length) = length {
-            // What ends a text that is encoded whole ends it at its new length, too.
-            let end = if config.encoder.is_some() { tokens.pop() } else { None };
-            let room = length.saturating_sub(usize::from(end.is_some()));
-            tokens.extend(filler.iter().cycle().take(room.saturating_sub(tokens.len())));
-            tokens.truncate(room);
-            tokens.extend(end);
-            // What a text is extended by belongs to its last part.
-            if let Some(&last) = types.last() {
-                types.resize(tokens.len(), last);
-            }
+            tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
+            tokens.truncate(length);
         }
         check_vocabulary(&tokens, config)?;
-        let text = match &prompt.pair {
-            Some(pair) => prompt.text.as_ref().map(|text| format!("{text} — {pair}")),
-            None => prompt.text.clone(),
-        };
-        resolved.push(Prompt { name, text, chat: rendered, tokens, types });
+        resolved.push(Prompt { name, text: prompt.text.clone(), chat: rendered, tokens, types });
     }
     Ok(resolved)
 }

@@ -72,7 +72,12 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
         ("classify --framework one --tokens 1", &["has no head that gives scores, which classify needs"]),
         ("--frameworks one,two --task rerank", &["has no head that gives scores, which rerank needs"]),
         ("embed --framework one --tokens 1,2 --token-types 0", &["as many lists, each as long as its ids"]),
-        ("--frameworks one,two --lengths fixed:65", &["--lengths asks for 65 tokens", "64 positions"]),
+        (
+            "--frameworks one,two --lengths fixed:65",
+            &["texts of 65 tokens are longer than the model's 64 positions"],
+        ),
+        ("--frameworks one,two --prompt-lengths 3,4", &["--prompt-lengths is for models that continue them"]),
+        ("ab padding --frameworks one --batch 1", &["a single text has no padding"]),
         ("--frameworks one,two --lengths uniform:9-3", &["from 9 down to 3"]),
         ("--frameworks one,two --lengths fixed:9 --prompt-tokens 8", &["leave one out"]),
     ]);
@@ -139,8 +144,15 @@ fn encoders_are_swept_over_batches_and_lengths() {
         .json(0, "sweep embed --frameworks quick,slow --batch 1,4 --length 8,16 --rounds 6 --seed 7");
     let cells = array(&study["cells"]);
     assert_eq!(cells.len(), 4);
-    let text = study.to_string();
-    assert!(!text.contains("tokens a second"), "{text}");
+    for cell in cells {
+        let single = cell["settings"]["batch"] == json!(1);
+        let metric = if single { "single_text" } else { "encoding_throughput" };
+        let verdicts = array(&cell["verdicts"]);
+        let found = verdicts.iter().find(|verdict| verdict["metric"] == metric).unwrap();
+        assert_eq!((&found["a"], &found["verdict"]), (&json!("quick"), &json!("faster")), "{cell}");
+    }
+    let answer = study["summary"]["answer"].to_string();
+    assert!(answer.contains("quick is fastest in 4 of 4 cells"), "{answer}");
 }
 
 #[test]

@@ -64,11 +64,14 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     let mut ranked: Vec<(&str, usize)> = wins.into_iter().collect();
     ranked.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
     let all = counted(compared.len());
+    let is_one = |metric| compared.iter().all(|cell| of_cell(cell, metric) == metric);
+    // Cells may have several questions: batches of texts, and a single one.
+    let is_best = if is_one(metric) { metric.superlative() } else { "is fastest".to_owned() };
     let told: Vec<String> = ranked
         .iter()
         .enumerate()
         .map(|(place, (name, count))| match place {
-            0 => format!("{name} {} in {count} of {all}", metric.superlative()),
+            0 => format!("{name} {is_best} in {count} of {all}"),
             _ => format!("{name} in {count}"),
         })
         .collect();

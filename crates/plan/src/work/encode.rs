@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
+use crate::encode_asked::Lengths;
 use crate::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
 /// Sizes of batches where none is asked for: a single text, and many.
@@ -57,6 +58,7 @@ pub(super) fn resolve(
         ("--new-tokens", !request.new_tokens.is_empty()),
         ("--chat", request.chat),
         ("--steps", !request.denoise.is_default()),
+        ("--prompt-lengths", !request.prompt_lengths.is_empty()),
         ("--shards", request.shards.iter().any(|&shards| shards > 1)),
     ];
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
@@ -65,30 +67,24 @@ pub(super) fn resolve(
     let EncodeAsked { task: asked, lengths } = request.encode;
     let (task, width) =
         task(config, pooled, asked).map_err(|why| Failure::usage(format!("{model} {why}")))?;
-    if lengths != LengthsAsked::Real
-        && !(request.prompt_tokens.is_empty() && request.prompt_lengths.is_empty())
-    {
-        return refuse("--lengths and --prompt-tokens both say how long texts are: leave one out".into());
-    }
-    let longest = match lengths {
-        LengthsAsked::Real => 1,
-        LengthsAsked::Fixed(tokens) | LengthsAsked::Uniform { to: tokens, .. } => tokens as usize,
+    let lengths = match (lengths, request.prompt_tokens.first()) {
+        (LengthsAsked::Real, Some(&tokens)) => LengthsAsked::Fixed(tokens),
+        (lengths, None) => lengths,
+        _ => {
+            return refuse("--lengths and --prompt-tokens both say how long texts are: leave one out".into());
+        }
     };
-    if longest > config.max_positions {
-        let positions = config.max_positions;
+    let (longest, positions) = (lengths.longest().unwrap_or(0), config.max_positions);
+    if longest > positions {
         return refuse(format!(
-            "--lengths asks for {longest} tokens, more than the model's {positions} positions"
+            "texts of {longest} tokens are longer than the model's {positions} positions"
         ));
     }
     let texts: Vec<Prompt> = texts.into_iter().map(|text| known_types(text, config)).collect();
     for text in &texts {
-        // With lengths that are asked for, a long text is cut.
-        let tokens = if lengths == LengthsAsked::Real {
-            &text.tokens[..]
-        } else {
-            &text.tokens[..text.tokens.len().min(1)]
-        };
-        check(tokens, &text.name, config)?;
+        // Where lengths are asked for, a long text is cut.
+        let kept = if lengths == LengthsAsked::Real { text.tokens.len() } else { text.tokens.len().min(1) };
+        check(&text.tokens[..kept], &text.name, config)?;
     }
     let sizes = match request.batch.first() {
         Some(&size) => vec![size as usize],
@@ -134,31 +130,6 @@ pub fn task(
     };
     let task = EncodeTask::Embed { pooling: self::pooling(pooling), normalise };
     Ok((task, Width::OfText(config.hidden_size)))
-}
-
-/// Draws the lengths of texts.
-struct Lengths {
-    asked: LengthsAsked,
-    random: ChaCha8Rng,
-}
-
-impl Lengths {
-    fn new(asked: LengthsAsked, seed: u64) -> Lengths {
-        Lengths { asked, random: ChaCha8Rng::seed_from_u64(seed) }
-    }
-
-    /// The places in a text of so many tokens that make a text of the length that is asked for. The last token stays the
-    /// last; a text that is too short is repeated between its first and its last.
-    fn places(&mut self, tokens: usize) -> Vec<usize> {
-        let wanted = match self.asked {
-            LengthsAsked::Real => tokens,
-            LengthsAsked::Fixed(length) => length as usize,
-            LengthsAsked::Uniform { from, to } => self.random.random_range(from..=to) as usize,
-        };
-        let last = tokens.saturating_sub(1);
-        let inner = (0..last).chain((1.min(last)..last).chain((last < 2).then_some(0)).cycle());
-        inner.take(wanted.saturating_sub(1)).chain([last]).collect()
-    }
 }
 
 impl Width {
@@ -376,16 +347,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_or_repeated_between_its_ends() {
-        let places = |asked, tokens| Lengths::new(asked, 1).places(tokens);
-        assert_eq!(places(LengthsAsked::Real, 4), [0, 1, 2, 3]);
-        assert_eq!(places(LengthsAsked::Fixed(3), 5), [0, 1, 4]);
-        assert_eq!(places(LengthsAsked::Fixed(7), 4), [0, 1, 2, 1, 2, 1, 3]);
-        assert_eq!(places(LengthsAsked::Fixed(3), 1), [0, 0, 0]);
-        assert_eq!(places(LengthsAsked::Fixed(4), 2), [0, 0, 0, 1]);
-    }
-
-    #[test]
     fn each_round_has_other_texts_of_the_same_lengths() {
         let texts = vec![vec![1, 5, 6, 7, 8, 9, 2], vec![1, 2], vec![1, 10, 11, 12, 13, 2]];
         let batch = Batch { name: "3 texts".into(), texts: texts.clone(), types: Vec::new() };
@@ -403,17 +364,5 @@ mod tests {
         }
         assert_ne!(inputs[0], inputs[1]);
         assert_eq!(inputs, work.other_inputs(&[1, 2]).unwrap().0);
-    }
-
-    #[test]
-    fn drawn_lengths_are_in_the_range_and_the_same_for_a_seed() {
-        let drawn = |seed| {
-            let mut lengths = Lengths::new(LengthsAsked::Uniform { from: 3, to: 9 }, seed);
-            (0..200).map(|_| lengths.places(5).len()).collect::<Vec<_>>()
-        };
-        let lengths = drawn(1);
-        assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&3), Some(&9)));
-        assert_eq!(lengths, drawn(1));
-        assert_ne!(lengths, drawn(2));
     }
 }

@@ -49,7 +49,8 @@ pub enum Pooling {
 /// What a request that encodes texts gave.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vectors {
-    /// `[text][hidden]`, or a text's scores, those of all its tokens where tokens have scores; a number that JSON cannot say is `null`, and read as one that is not finite.
+    /// `[text][hidden]`, or a text's scores: those of all its tokens where tokens have scores. A number that JSON cannot say
+    /// is `null`, and read as one that is not finite.
     #[serde(deserialize_with = "numbers")]
     pub vectors: Vec<Vec<f32>>,
     /// Positions that were computed, padding included.

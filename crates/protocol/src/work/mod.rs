@@ -90,14 +90,6 @@ pub enum Output {
 }
 
 impl Output {
-    /// Number of numbers that it has, of vectors.
-    pub fn numbers(&self) -> usize {
-        match self {
-            Output::Vectors(output) => output.vectors.iter().map(Vec::len).sum(),
-            _ => 0,
-        }
-    }
-
     /// `[batch][new tokens]`
     pub fn tokens(&self) -> &[Vec<u32>] {
         match self {
