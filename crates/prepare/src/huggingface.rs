@@ -1,6 +1,7 @@
 //! A Hugging Face directory: config.json, safetensors in one file or several, tokenizer.json.
 
 mod files;
+mod nomic_bert;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -95,23 +96,15 @@ fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
     derived
 }
 
-/// The config.json of the bundle: the source's, or the part of it that is read.
+/// The config.json of the bundle: the source's, or what is read of it.
 fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Result<Document, PrepareError> {
     let whole = parse(file)?;
     let changed = |value: &Value, derived: &str| Document {
         bytes: serde_json::to_vec_pretty(value).expect("a value is valid JSON"),
         derived: derived.into(),
     };
-    if let Some(body) = pooled_body(&whole).filter(|_| pools) {
-        let derived =
-            "the source's config.json without its head over the vocabulary, for which it says how to pool";
-        return Ok(changed(&body, derived));
-    }
-    if let Some(renamed) = nomic_bert(&whole) {
-        return Ok(changed(
-            &renamed,
-            "the source's config.json, with the names of fields that transformers 5 reads",
-        ));
+    if let Some((read, derived)) = renamed(&whole, pools) {
+        return Ok(changed(&read, derived));
     }
     Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
         Some(text) => changed(text, "the part of the source's config.json that is about text"),
@@ -121,6 +114,16 @@ fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Resu
     })
 }
 
+/// The description as it is read, where the source has it otherwise, and how it came from that. `pools`: the directory says
+/// how vectors of tokens are pooled.
+fn renamed(config: &Value, pools: bool) -> Option<(Value, &'static str)> {
+    const BODY: &str =
+        "the source's config.json without its head over the vocabulary, for which it says how to pool";
+    const NAMES: &str = "the source's config.json, with the names of fields that transformers 5 reads";
+    let body = pooled_body(config).filter(|_| pools).map(|body| (body, BODY));
+    body.or_else(|| nomic_bert::described(config).map(|described| (described, NAMES)))
+}
+
 /// The description of a decoder that encodes: one with a head over its vocabulary becomes its body.
 fn pooled_body(config: &Value) -> Option<Value> {
     let class = config.get("architectures")?.get(0)?.as_str()?;
@@ -128,41 +131,6 @@ fn pooled_body(config: &Value) -> Option<Value> {
     let mut config = config.clone();
     config["architectures"] = serde_json::json!([body]);
     Some(config)
-}
-
-/// The description of a nomic_bert with the names of transformers 5, where it has those of the code that was published
-/// with the model.
-fn nomic_bert(config: &Value) -> Option<Value> {
-    const NAMES: [(&str, &str); 6] = [
-        ("n_embd", "hidden_size"),
-        ("n_inner", "intermediate_size"),
-        ("n_layer", "num_hidden_layers"),
-        ("n_head", "num_attention_heads"),
-        ("layer_norm_epsilon", "layer_norm_eps"),
-        ("max_trained_positions", "max_position_embeddings"),
-    ];
-    let mut fields = config.as_object().filter(|fields| fields.contains_key("n_embd"))?.clone();
-    if fields.get("model_type")? != "nomic_bert" {
-        return None;
-    }
-    for (published, name) in NAMES {
-        if let Some(value) = fields.remove(published) {
-            fields.insert(name.to_owned(), value);
-        }
-    }
-    if !fields.contains_key("max_position_embeddings")
-        && let Some(positions) = fields.remove("n_positions")
-    {
-        fields.insert("max_position_embeddings".to_owned(), positions);
-    }
-    let activation = fields.remove("activation_function");
-    let is_gelu = activation.as_ref().and_then(Value::as_str) == Some("geglu");
-    fields.insert("hidden_act".to_owned(), if is_gelu { "gelu" } else { "silu" }.into());
-    let theta = fields.remove("rotary_emb_base").unwrap_or(1000.0.into());
-    let rope = serde_json::json!({ "rope_theta": theta, "rope_type": "default" });
-    fields.insert("rope_parameters".to_owned(), rope);
-    fields.remove("auto_map");
-    Some(Value::Object(fields))
 }
 
 fn directory_name(directory: &Path) -> String {
@@ -195,9 +163,8 @@ fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareErr
         return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
     }
     let path = file.path().parent().unwrap_or(file.path()).to_path_buf();
-    let body = pooled_body(&value).filter(|_| pools);
-    ModelConfig::from_json(body.as_ref().unwrap_or(&value))
-        .map_err(|source| PrepareError::Model { path, source })
+    let read = renamed(&value, pools).map_or(value, |(read, _)| read);
+    ModelConfig::from_json(&read).map_err(|source| PrepareError::Model { path, source })
 }
 
 struct Weights {
@@ -231,7 +198,7 @@ impl Weights {
         check_layers(config, directory, held.len())?;
         let mut places = BTreeMap::new();
         if config.architecture == Architecture::NomicBert {
-            held = nomic_tensors(held);
+            held = nomic_bert::tensors(held);
         }
         for spec in config.tensors() {
             let name = source_name(&spec.name, &held).ok_or_else(|| {
@@ -361,50 +328,6 @@ fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<St
     let under = ["model.language_model."].iter().chain(&BODIES).map(|prefix| format!("{prefix}{bare}"));
     let mut names = names.into_iter().chain(under);
     names.find(|name| held.contains_key(name))
-}
-
-/// The tensors of a nomic_bert under the names of transformers 5, where they have those of the code that was published with
-/// the model: there, queries, keys and values are one tensor.
-fn nomic_tensors(held: BTreeMap<String, (usize, Entry)>) -> BTreeMap<String, (usize, Entry)> {
-    const PARTS: [(&str, &str); 7] = [
-        ("attn.out_proj.", "self_attn.o_proj."),
-        ("mlp.fc11.", "mlp.up_proj."),
-        ("mlp.fc12.", "mlp.gate_proj."),
-        ("mlp.fc2.", "mlp.down_proj."),
-        ("norm1.", "post_attention_layernorm."),
-        ("norm2.", "post_mlp_layernorm."),
-        ("emb_ln.", "embeddings.LayerNorm."),
-    ];
-    let mut renamed = BTreeMap::new();
-    for (name, (shard, entry)) in held {
-        let mut new = name.replace("encoder.layers.", "layers.");
-        let Some((layer, kind)) = new.split_once("attn.Wqkv.").filter(|(layer, _)| layer.ends_with('.'))
-        else {
-            for (published, part) in PARTS {
-                // `.` before a part, or the beginning: `norm1` is no end of another word.
-                let found = new.find(published);
-                if let Some(at) = found.filter(|&at| at == 0 || new.as_bytes()[at - 1] == b'.') {
-                    new.replace_range(at..at + published.len(), part);
-                }
-            }
-            renamed.insert(new, (shard, entry));
-            continue;
-        };
-        let rows = entry.shape.first().copied().unwrap_or(0);
-        let bytes = entry.range.len();
-        if !rows.is_multiple_of(3) || !bytes.is_multiple_of(3) {
-            renamed.insert(name, (shard, entry));
-            continue;
-        }
-        for (place, part) in ["q_proj", "k_proj", "v_proj"].into_iter().enumerate() {
-            let start = entry.range.start + place * (bytes / 3);
-            let mut shape = entry.shape.clone();
-            shape[0] = rows / 3;
-            let part_of = Entry { dtype: entry.dtype.clone(), shape, range: start..start + bytes / 3 };
-            renamed.insert(format!("{layer}self_attn.{part}.{kind}"), (shard, part_of));
-        }
-    }
-    renamed
 }
 
 /// gpt2's linear layers are `Conv1D`s, whose weights are `[in, out]`.

@@ -182,14 +182,8 @@ fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
 }
 
 /// Nomic's BERT (Nussbaum and others 2024): BERT's layers with rotations and gated MLPs, and no biases but the norms'.
-/// transformers 5 has names of its own for the fields of the published configuration.
+/// Fields that transformers 5 has no names for are those of the code that was published with the model.
 fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
-    let either = |names: [&str; 2]| match fields.optional_count(names[0])? {
-        Some(given) => Ok(given),
-        None => fields.optional_count(names[1])?.ok_or_else(|| {
-            BundleError::Config(format!("field {:?} is missing, and so is {:?}", names[0], names[1]))
-        }),
-    };
     let refused = [("prenorm", false), ("use_rms_norm", false), ("parallel_block", false), ("causal", false)]
         .into_iter()
         .chain([("rotary_emb_interleaved", false), ("qkv_proj_bias", false)])
@@ -205,38 +199,19 @@ fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
             return Err(BundleError::Config(format!("{name} is {given}; only {usual} is supported")));
         }
     }
-    let activation_name = match fields.optional_text("hidden_act")? {
-        Some(name) => name,
-        None => match fields.optional_text("activation_function")?.unwrap_or("swiglu") {
-            "swiglu" => "silu",
-            "geglu" => "gelu",
-            other => {
-                let reason = format!("activation_function is {other:?}; supported are swiglu and geglu");
-                return Err(BundleError::Config(reason));
-            }
-        },
-    };
-    let positions = match fields.optional_count("max_position_embeddings")? {
-        Some(given) => given,
-        None => {
-            let trained = fields.optional_count("max_trained_positions")?;
-            // Beyond those that it was trained on, frequencies change with the length of the text.
-            either(["n_positions", "max_trained_positions"])?.min(trained.unwrap_or(usize::MAX))
-        }
-    };
-    let epsilon = if fields.optional_number("layer_norm_eps")?.is_some() {
-        "layer_norm_eps"
-    } else {
-        "layer_norm_epsilon"
-    };
+    if let Some(other) = fields.optional_text("activation_function")? {
+        let reason = format!("activation_function is {other:?}; supported are swiglu and geglu");
+        return Err(BundleError::Config(reason));
+    }
+    let activation_name = fields.optional_text("hidden_act")?.unwrap_or("silu");
     let sizes = Sizes {
-        hidden_size: either(["hidden_size", "n_embd"])?,
-        intermediate_size: either(["intermediate_size", "n_inner"])?,
-        layers: either(["num_hidden_layers", "n_layer"])?,
-        heads: either(["num_attention_heads", "n_head"])?,
+        hidden_size: fields.count("hidden_size")?,
+        intermediate_size: fields.count("intermediate_size")?,
+        layers: fields.count("num_hidden_layers")?,
+        heads: fields.count("num_attention_heads")?,
         vocab_size: fields.count("vocab_size")?,
-        max_positions: positions,
-        norm_epsilon: fields.epsilon(epsilon, 1e-12)?,
+        max_positions: fields.optional_count("max_position_embeddings")?.unwrap_or(2048),
+        norm_epsilon: fields.epsilon("layer_norm_eps", 1e-12)?,
         activation: activation(activation_name)?,
     };
     let encoder = Encoder {
@@ -256,8 +231,7 @@ fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         config.head_dim = dim;
     }
     config.check()?;
-    let base = fields.number("rotary_emb_base", 1000.0)?;
-    config.position = Position::Rotary(rope::plain(fields, base, (config.head_dim, config.max_positions))?);
+    config.position = Position::Rotary(rope::plain(fields, 1000.0, (config.head_dim, config.max_positions))?);
     Ok(config)
 }
 

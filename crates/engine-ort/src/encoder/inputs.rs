@@ -94,7 +94,7 @@ impl Inputs {
     fn add_attention(&mut self, model: &Model, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
         let config = &model.config;
         let (count, longest) = (lengths.len(), longest(lengths));
-        // Tables for the texts at hand: they cost nothing beside the layers.
+        // For the texts at hand alone: a model may have positions for far longer ones.
         let tables = rotary::tables(config, longest).into_iter().enumerate();
         let shape = [longest, config.rotary_dim() / 2];
         for (rotation, (cos, sin)) in tables {

@@ -6,6 +6,7 @@ mod command_line;
 mod common;
 mod digests;
 mod directory;
+mod encoders;
 mod gguf;
 mod hub;
 #[cfg(target_os = "linux")]

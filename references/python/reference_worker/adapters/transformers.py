@@ -161,7 +161,7 @@ class Adapter(Base):
             typed = [row + [0] * (longest - len(row)) for row in types or [[0] * longest] * len(texts)]
             inputs["token_type_ids"] = torch.tensor(typed, device=self._device)
         if first := self._encoder["first_position"]:
-            # Else they are counted from where the padding token stands, which a text may have inside.
+            # Else they are counted by where the padding token is, which a text may have inside.
             positions = torch.arange(first, first + longest, device=self._device)
             inputs["position_ids"] = positions.expand(len(texts), -1)
         graphs = self._graphs()
