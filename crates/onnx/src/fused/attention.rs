@@ -194,8 +194,8 @@ impl Writer<'_> {
         Ok(self.join_heads(&normed))
     }
 
-    /// Positions by which queries and keys are rotated. In an encoder one number stands for that of the first: it is how
-    /// far apart two are that counts.
+    /// Positions by which queries and keys are rotated: in an encoder the first one alone, because scores depend on how far
+    /// apart two tokens are.
     fn rotary_positions(&mut self, index: usize) -> [&'static str; 2] {
         if self.config.encoder.is_none() {
             return [POSITIONS; 2];
