@@ -1,5 +1,6 @@
 //! Figures of one contender: of its row in a cell, or along an axis.
 
+use facts::text::QualityScore;
 use judge::Metric;
 use judge::memory::Parts;
 use judge::study::compiled::Compiled;
@@ -194,7 +195,10 @@ pub(crate) fn memory(row: &CellRow, part: Part) -> Outcome {
 }
 
 pub(crate) fn perplexity(row: &CellRow) -> Outcome {
-    let text = row.text.as_ref().ok_or_else(|| format!("{} was not scored on the text", row.framework))?;
+    let text = row
+        .text
+        .and_then(QualityScore::text)
+        .ok_or_else(|| format!("{} was not scored on the text", row.framework))?;
     Ok(Found::alone(text.perplexity))
 }
 

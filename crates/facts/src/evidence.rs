@@ -10,7 +10,7 @@ pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Sli
 use crate::impossible;
 use crate::noise::Noise;
 use crate::run::{Purpose, Run, RunFailure};
-use crate::text::TextScore;
+use crate::text::QualityScore;
 
 /// All measurements of one comparison, and how it ended.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Evidence {
     /// Why the answers of requests could be known without computing.
     pub own_traces: Option<String>,
     /// Score of the plan's text by each contender's label, or the reason why there is none.
-    pub texts: BTreeMap<String, Result<TextScore, String>>,
+    pub texts: BTreeMap<String, Result<QualityScore, String>>,
     /// Number of complete rounds.
     pub rounds: usize,
     /// The reason why there are no more.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::agreement::{Agreement, TokenAgreement};
 use crate::noise::Noise;
 use crate::run::{DerivedWeights, Run, RunFailure, Seen, Turn, Waited};
-use crate::text::TextScore;
+use crate::text::QualityScore;
 
 /// One fact found while measuring: a line of `samples.jsonl`. All evidence is made of these, measured just now or read
 /// back.
@@ -65,7 +65,7 @@ pub enum Fact {
     /// The round is complete: every remaining contender has run in it.
     RoundDone,
     /// Score of the plan's text by a contender, or the reason why there is none.
-    Text { framework: String, score: Result<TextScore, String> },
+    Text { framework: String, score: Result<QualityScore, String> },
     /// The reason why no more rounds were run.
     End { end: End },
 }

@@ -185,7 +185,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         cold_loads: 0,
         warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
         varied: Vec::new(),
-        text: None,
+        quality: None,
         fair_comparison: true,
         reference: None,
         seed: 1,

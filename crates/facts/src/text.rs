@@ -1,4 +1,4 @@
-//! How well a model predicts a text.
+//! How well a model predicts a text, and what an encoder finds.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,4 +17,48 @@ pub struct TextScore {
     pub mean_kl: Option<f64>,
     /// Share of positions whose most likely token is the reference's, exactly.
     pub top1: Option<f64>,
+}
+
+/// The quality of one engine at its precision.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum QualityScore {
+    Text(TextScore),
+    Retrieval(RetrievalScore),
+}
+
+impl QualityScore {
+    /// That of a model that continues texts.
+    pub fn text(self) -> Option<TextScore> {
+        match self {
+            QualityScore::Text(score) => Some(score),
+            QualityScore::Retrieval(_) => None,
+        }
+    }
+
+    /// That of an encoder.
+    pub fn retrieval(self) -> Option<RetrievalScore> {
+        match self {
+            QualityScore::Text(_) => None,
+            QualityScore::Retrieval(score) => Some(score),
+        }
+    }
+}
+
+/// The vectors or scores of one engine beside those of the reference in f32, on the bundled queries and documents.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetrievalScore {
+    /// Number of vectors that were compared. Of a reranker, a query's scores of all documents are one vector.
+    pub compared: usize,
+    /// Mean cosine of a vector with the reference's.
+    pub mean_cosine: f64,
+    /// Least cosine of a vector with the reference's.
+    pub min_cosine: f64,
+    /// Share of the ten best documents of the reference that are among the engine's ten best, mean over queries. `None`
+    /// where nothing is searched.
+    pub top10: Option<f64>,
+    /// Kendall's τ-b (Kendall 1945) between the orders of all documents, mean over queries. `None` where nothing is
+    /// searched.
+    pub kendall_tau: Option<f64>,
 }

@@ -35,7 +35,7 @@ pub(crate) fn prompts(input: &[u8]) -> Outcome {
     let vocabulary = Text::Bytes { vocabulary: config.vocab_size };
     let mut outcomes = Vec::new();
     for name in ["prompts.toml", "prompts.txt"] {
-        let suite = measure::resolve::prompts_in(Path::new(name), text(input)?).map_err(sentence);
+        let suite = measure::prompt_files::prompts_in(Path::new(name), text(input)?).map_err(sentence);
         let resolved = suite.and_then(|suite| {
             for length in [None, Some(16)] {
                 let resolved = prompts::resolve(&suite.prompts, length, &config, &vocabulary, None);

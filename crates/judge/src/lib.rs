@@ -27,6 +27,7 @@ pub mod parity;
 pub mod records;
 pub mod regression;
 pub mod report;
+pub mod retrieval;
 pub mod sanity;
 pub mod steady;
 pub mod study;

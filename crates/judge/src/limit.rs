@@ -10,8 +10,9 @@ use statistics::median;
 
 use crate::memory::{kv_cache_bytes, kv_cache_element};
 use crate::metrics::{Metric, by_round, by_round_of};
+use crate::work::encode;
 use facts::evidence::{Evidence, Probe, Process};
-use plan::work::Generate;
+use plan::work::{Encode, Generate};
 use plan::{Contender, Plan, Prompted};
 
 /// The least work of a model's computation, from its shapes and its stored weights.
@@ -86,12 +87,15 @@ pub struct Limit {
     /// Bytes of weights and of KV cache that a decode step reads.
     pub weights: f64,
     pub kv_cache: f64,
-    /// Operations of the prefill of one iteration.
+    /// Operations of the prefill of one iteration, or of the batch of texts with the most tokens, without padding.
     pub operations: f64,
     pub decode: Option<Share>,
     /// Share of the limit of arithmetic, in the precision that the probe computed in: the limits of others are not
     /// measured.
     pub prefill: Option<Share>,
+    /// The same for that batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Share>,
 }
 
 /// Share of the limit: the least time ÷ the time taken; 1 is the limit.
@@ -118,6 +122,9 @@ pub enum Bound {
 pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
+        if let plan::Work::Encode(work) = &plan.work {
+            return Some((label.to_owned(), encoding(plan, config, evidence, contender, work)?));
+        }
         // Computing the whole prefix again, or all positions in every step, is not bound by the bytes of a step.
         let asked = plan.work.generate().filter(|_| contender.kv_cache == KvCache::On)?;
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
@@ -128,11 +135,40 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
     plan.contenders.iter().filter_map(of_contender).collect()
 }
 
+/// How near an encoder comes to the limit of arithmetic in the batch with the most tokens. A small one may be bound by
+/// reading the weights, or by the time that operations take to start.
+fn encoding(
+    plan: &Plan,
+    config: &ModelConfig,
+    evidence: &Evidence,
+    contender: &Contender,
+    work: &Encode,
+) -> Option<Limit> {
+    let label = contender.label.as_str();
+    let case = (0..plan.work.cases()).max_by_key(|&case| plan.work.case_tokens(case))?;
+    let texts = &work.batches.get(case)?.texts;
+    let operations = encode::operations(config, texts.iter().map(Vec::len));
+    let times = by_round_of(Metric::Total, case..case + 1, plan, evidence, label);
+    let rates = times.into_iter().map(|ms| Some(1e3 / ms?));
+    let arithmetic: Vec<_> = beside(plan, evidence, label).map(|speeds| Some(speeds?.1)).collect();
+    let share = share(rates, &arithmetic, operations, Bound::Compute);
+    Some(Limit {
+        weights: encode::weights(config, contender.precision).ok()? as f64,
+        kv_cache: 0.0,
+        operations,
+        decode: None,
+        prefill: None,
+        encoding: share.filter(|_| is_probed(plan, evidence, contender.precision)),
+    })
+}
+
+fn is_probed(plan: &Plan, evidence: &Evidence, precision: Precision) -> bool {
+    probes(plan, evidence).all(|probe| probe.precision == precision.name())
+}
+
 fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, work: Work) -> Limit {
     let (bandwidth, arithmetic): (Vec<_>, Vec<_>) =
         beside(plan, evidence, label).map(|speeds| (speeds.map(|s| s.0), speeds.map(|s| s.1))).unzip();
-    let mut probes = probes(plan, evidence);
-    let is_probed = probes.all(|probe| probe.precision == precision.name());
     let rates = by_round(Metric::Throughput, plan, evidence, label);
     let steps = rates.into_iter().map(|rate| Some(rate? / plan.work.batch() as f64));
     let decode = share(steps, &bandwidth, work.step_bytes(), Bound::Memory);
@@ -159,7 +195,8 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
         kv_cache: work.kv_cache,
         operations: work.prefill,
         decode,
-        prefill: prefill.filter(|_| is_probed),
+        prefill: prefill.filter(|_| is_probed(plan, evidence, precision)),
+        encoding: None,
     }
 }
 

@@ -174,7 +174,14 @@ mod tests {
 
     /// One megabyte of weights.
     fn limits() -> BTreeMap<String, Limit> {
-        let limit = Limit { weights: 1e6, kv_cache: 0.0, operations: 0.0, decode: None, prefill: None };
+        let limit = Limit {
+            weights: 1e6,
+            kv_cache: 0.0,
+            operations: 0.0,
+            decode: None,
+            prefill: None,
+            encoding: None,
+        };
         BTreeMap::from([("a".to_owned(), limit)])
     }
 

@@ -21,7 +21,7 @@ impl Session<'_> {
         let traces = self.plan.work.stand_ins();
         let mut end = self.rounds(RunWork { references, traces, parity: true, begun });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
-            self.score_texts();
+            self.judge_quality();
             // The figures of the rounds are valid, but the request was not completed.
             if interrupt::requested() {
                 end = End::Interrupted;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use configs::{Engine, Layers};
-use plan::{Engines, Failure, Result};
+use plan::{Failure, Result};
 use setup::{BuildRecord, Home, Layout, Target};
 
 /// Locations of configuration and workers that were given explicitly.
@@ -170,16 +170,6 @@ pub(crate) fn checkout_of(path: &Path) -> Option<PathBuf> {
 
 fn is_checkout(directory: &Path) -> bool {
     directory.join("configs/engines").is_dir() && directory.join("xtask/Cargo.toml").is_file()
-}
-
-impl Engines for Places {
-    fn engine(&self, name: &str) -> Result<Engine> {
-        Ok(configs::engine(&self.configs, name)?)
-    }
-
-    fn selected(&self, names: &[String]) -> Result<Vec<Engine>> {
-        Ok(configs::selected(&self.configs, names)?)
-    }
 }
 
 #[cfg(test)]

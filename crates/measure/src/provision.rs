@@ -67,10 +67,7 @@ pub struct Wanted<'a> {
 /// model is prepared first. A model that does not fit into memory is refused before anything is read or fetched.
 pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle> {
     let (source, name) = source(places, wanted.model, quiet)?;
-    let config = match &source {
-        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => open(path)?.config().clone(),
-        source => config(places, &source.text(), quiet)?,
-    };
+    let config = config(places, &source, quiet)?;
     let objection = |precisions: &[Precision]| {
         let available = memory::available(wanted.device)?;
         fit::refusal(&config, (precisions, wanted.kv_precision), wanted.sequences, available)
@@ -193,9 +190,18 @@ fn prepare(
     Ok(prepared.bundle)
 }
 
-/// The configuration of a model that is not prepared yet.
-fn config(places: &Places, source: &str, quiet: bool) -> Result<ModelConfig> {
-    let json: serde_json::Value = ask_prepare(places, source, &["--config".into()], quiet)?;
+/// The configuration of a model, prepared or not. Of weights nothing is read or fetched.
+pub(crate) fn config_of(places: &Places, model: &str) -> Result<ModelConfig> {
+    config(places, &source(places, model, true)?.0, true)
+}
+
+fn config(places: &Places, source: &Source, quiet: bool) -> Result<ModelConfig> {
+    if let Source::Path(path) = source
+        && path.join(bundle::MANIFEST).is_file()
+    {
+        return Ok(open(path)?.config().clone());
+    }
+    let json: serde_json::Value = ask_prepare(places, &source.text(), &["--config".into()], quiet)?;
     ModelConfig::from_json(&json).map_err(bundle_error)
 }
 

@@ -2,7 +2,6 @@
 //! preparing anything is refused first.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Mutex;
 
 use bundle::{Bundle, Scored};
@@ -10,15 +9,16 @@ use configs::{Engine, Suite, SuitePrompt};
 use plan::ab::engines_of;
 use plan::chat::{self, Chat};
 use plan::prompts::{self, Text};
-use plan::{Draft, Failure, Given, Plan, Prompt, PromptSource, Request, Result, TaskAsked};
+use plan::{Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, Result, TaskAsked, axes};
 
 use crate::apart;
 use crate::device;
 use crate::interrupt;
 use crate::machine::{self, memory};
 use crate::places::Places;
+use crate::prompt_files::read_file;
 use crate::provision::{self, Wanted};
-use crate::text;
+use crate::quality;
 
 /// Resolves `request`, and provisions what is missing.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
@@ -39,6 +39,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     device::check(&request.device, &names)?;
     device::keep_to_oneself(request, places)?;
     let draft = drafted(request, engines, places)?;
+    check_batches(request, places)?;
     provision::workers(places, &draft.engines(), quiet)?;
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
@@ -52,7 +53,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         cpus: machine::choose(draft.threads()),
         available_memory: memory::available(&request.device),
         drawn_seed: drawn_seed(),
-        text: request.study.text.then(|| text::bundled(places, &bundle)),
+        quality: quality::bundled(request, places, &bundle, &tokenizer)?,
     };
     let plan = draft.plan(given)?;
     if !quiet {
@@ -71,7 +72,14 @@ pub fn draft(request: &Request, places: &Places) -> Result<Draft> {
     plan::check(request)?;
     let draft = drafted(request, engines_of(request, places)?, places)?;
     provision::find_model(places, request.model())?;
+    check_batches(request, places)?;
     Ok(draft)
+}
+
+/// Refuses several sizes of batches where they cannot be one comparison. The model is looked at for that alone.
+fn check_batches(request: &Request, places: &Places) -> Result<()> {
+    let encodes = request.batch.len() > 1 && places.encodes(request.model())?;
+    axes::check_batches(request, encodes)
 }
 
 fn drafted(request: &Request, engines: Vec<Engine>, places: &Places) -> Result<Draft> {
@@ -172,30 +180,6 @@ fn texts(draft: &Draft, bundle: &Bundle, places: &Places) -> Result<Suite> {
     };
     let file = if scores { "texts/pairs.jsonl" } else { "texts/encoders.txt" };
     read_file(&places.configs.base().join(file))
-}
-
-/// The prompts of a file: TOML as in `configs/suites`, a prompt a line, or a JSON value a line.
-fn read_file(path: &Path) -> Result<Suite> {
-    let text = foreign::file::read_text(path, foreign::file::INPUT)
-        .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
-    prompts_in(path, &text)
-}
-
-/// The prompts in the text of a file that is called `path`.
-pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
-    let ends_in = |end: &str| path.extension().is_some_and(|extension| extension == end);
-    let suite = if ends_in("toml") {
-        configs::parse(path, text)?
-    } else if ends_in("jsonl") {
-        prompts::from_json_lines(text).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?
-    } else {
-        let lines = text.lines().filter(|line| !line.trim().is_empty());
-        prompts::from_texts(&lines.map(str::to_owned).collect::<Vec<_>>())
-    };
-    if suite.prompts.is_empty() {
-        return Err(Failure::usage(format!("{} holds no prompts", path.display())));
-    }
-    Ok(suite)
 }
 
 /// Number of threads that this process may use.

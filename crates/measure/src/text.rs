@@ -1,16 +1,16 @@
-//! Scores the bundled text: perplexity at a contender's own precision, and the effect of that precision.
+//! The bundled text, as a model that continues texts predicts it: perplexity at a contender's own precision, and the
+//! effect of that precision.
 
 use std::path::Path;
 
-use bundle::{Bundle, Precision};
+use bundle::Bundle;
 use protocol::{Score, Task};
 use tempfile::TempPath;
 
+use crate::apart;
 use crate::logits;
 use crate::places::Places;
 use crate::session::Session;
-use crate::{apart, interrupt};
-use facts::evidence::Fact;
 use facts::run::RunFailure;
 use facts::text::TextScore;
 use judge::logits::Logits;
@@ -41,42 +41,12 @@ pub fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, String> {
 }
 
 impl Session<'_> {
-    /// Scores the plan's text, if it has one, on every contender that ran.
-    pub(crate) fn score_texts(&mut self) {
-        let Some(text) = &self.plan.text else { return };
-        let plan = self.plan;
-        let contenders = plan.contenders.iter().enumerate();
-        let ran: Vec<(usize, &Contender)> =
-            contenders.filter(|(_, contender)| !self.is_absent(contender)).collect();
-        if ran.is_empty() {
-            return;
-        }
-        let tokens = text.as_ref().map_err(Clone::clone);
-        self.progress.message("text: the reference in f32");
-        let reference = tokens.clone().and_then(|tokens| self.text_reference(tokens));
-        for (index, contender) in ran {
-            self.progress.message(&format!("text: {}", contender.label));
-            let score =
-                tokens.clone().and_then(|tokens| self.score_text(index, tokens, reference.as_ref().ok()));
-            if interrupt::requested() {
-                return;
-            }
-            self.tell(Fact::Text { framework: contender.label.clone(), score });
-        }
-    }
-
     /// The logits of `tokens` in f32, from the first contender that can compute them. `Err` says why none can.
     pub fn text_reference(&self, tokens: &[u32]) -> Result<TextReference, String> {
-        let mut reasons = Vec::new();
-        for (index, contender) in self.plan.contenders.iter().enumerate() {
-            let in_f32 = Contender { precision: Precision::F32, ..contender.clone() };
-            let windows = self.windows(tokens).map(|window| self.score_window(index, &in_f32, window));
-            match windows.collect() {
-                Ok(windows) => return Ok(TextReference { framework: contender.label.clone(), windows }),
-                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
-            }
-        }
-        Err(reasons.join("; "))
+        let (framework, windows) = self.first_in_f32(|index, contender| {
+            self.windows(tokens).map(|window| self.score_window(index, contender, window)).collect()
+        })?;
+        Ok(TextReference { framework, windows })
     }
 
     /// Scores `tokens` on contender `index` at its own precision, against `reference` if there is one. A long text is

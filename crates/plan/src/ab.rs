@@ -4,7 +4,7 @@
 use bundle::Precision;
 use protocol::KvCache;
 
-use crate::study::Engines;
+use crate::engines::Engines;
 use crate::{
     Arm, Axis, CellPlan, Failure, PromptSource, Request, Result, Setting, StudyPlan, StudyView, axes,
     optimised,
@@ -101,14 +101,16 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         }
         return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
     }
-    if !request.names_prompts() {
-        request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
+    let encodes = engines.encodes(request.model())?;
+    if encodes && is_crossed {
+        return Err(Failure::usage(format!(
+            "{} encodes texts: `ab optimised` crosses the KV cache with other switches, and is for models that continue \
+             texts; `ab half`, `ab jit` and `ab padding` take an encoder",
+            request.model()
+        )));
     }
-    if request.new_tokens.is_empty() {
-        request.new_tokens = vec![if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }];
-    }
-    if request.prompt_tokens.is_empty() && request.context.is_empty() {
-        request.prompt_tokens = vec![PROMPT_TOKENS];
+    if !encodes {
+        complete(&mut request, is_crossed);
     }
     if is_crossed {
         return optimised::plan(&request, &engines_of(&request, engines)?, engines);
@@ -124,6 +126,19 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         ));
     }
     switched(what, &switch, request, engines)
+}
+
+/// Fills in what is continued, and for how long.
+fn complete(request: &mut Request, is_crossed: bool) {
+    if !request.names_prompts() {
+        request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
+    }
+    if request.new_tokens.is_empty() {
+        request.new_tokens = vec![if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }];
+    }
+    if request.prompt_tokens.is_empty() && request.context.is_empty() {
+        request.prompt_tokens = vec![PROMPT_TOKENS];
+    }
 }
 
 fn unknown(what: &str) -> Failure {

@@ -24,7 +24,8 @@ pub struct StudySettings {
     pub varied: Vec<String>,
     /// Whether warm-up has exactly as many iterations as the measurement.
     pub equal_warmup: bool,
-    /// Whether the bundled text is scored too: perplexity and agreement with f32.
+    /// Whether quality is judged too, by the bundled text: perplexity and agreement with f32; of encoders, by what the
+    /// bundled queries find.
     pub text: bool,
     /// The analysis of the suite that named the study: what it shows, and what it does not.
     pub analysis: String,

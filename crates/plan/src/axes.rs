@@ -149,15 +149,19 @@ pub fn varied(request: &Request) -> Vec<Axis> {
     Axis::TYPED.into_iter().filter(|axis| axis.values(request).len() > 1).collect()
 }
 
-/// Refuses a list if only one comparison is possible.
+/// Refuses a list if only one comparison is possible. Batches are for [`check_batches`].
 pub fn check_single(request: &Request) -> Result<()> {
-    match varied(request).first() {
-        None => Ok(()),
-        Some(axis) => Err(Failure::usage(format!(
-            "{} takes one value here; several are a sweep: `photofinish sweep generate`",
-            axis.flag()
-        ))),
-    }
+    varied(request).into_iter().find(|&axis| axis != Axis::Batch).map_or(Ok(()), |axis| Err(several(axis)))
+}
+
+/// Refuses several sizes of batches, unless they are of an encoder: in its comparison, each is a request of its own.
+pub fn check_batches(request: &Request, encodes: bool) -> Result<()> {
+    if encodes || request.batch.len() < 2 { Ok(()) } else { Err(several(Axis::Batch)) }
+}
+
+fn several(axis: Axis) -> Failure {
+    let flag = axis.flag();
+    Failure::usage(format!("{flag} takes one value here; several are a sweep: `photofinish sweep generate`"))
 }
 
 #[cfg(test)]
@@ -182,5 +186,9 @@ mod tests {
         let error =
             check_single(&Request { threads: vec![1, 2], ..Request::default() }).unwrap_err().to_string();
         assert!(error.starts_with("--threads takes one value here; several are a sweep"), "{error}");
+        let batches = Request { batch: vec![1, 2], ..Request::default() };
+        assert!(check_batches(&batches, true).is_ok());
+        let error = check_batches(&batches, false).unwrap_err().to_string();
+        assert!(error.starts_with("--batch takes one value here"), "{error}");
     }
 }

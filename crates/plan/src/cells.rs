@@ -1,6 +1,7 @@
 //! Divides a study into its cells.
 
-use crate::study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
+use crate::engines::Engines;
+use crate::study::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 use crate::sweep::SweepKind;
 use crate::{Result, ab, axes, sweep};
 
@@ -18,7 +19,7 @@ impl StudyRequest {
     }
 
     fn sweep(&self, kind: SweepKind, engines: &dyn Engines) -> Result<StudyPlan> {
-        let mut request = sweep::completed(kind, &self.request)?;
+        let mut request = sweep::completed(kind, &self.request, engines)?;
         if kind == SweepKind::Warmup && request.jit {
             let arms = sweep::beside_no_jit(&ab::engines_of(&request, engines)?);
             // With and without a JIT is the subject.

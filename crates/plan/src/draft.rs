@@ -11,8 +11,8 @@ use protocol::Warmup;
 use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
-    Contender, Failure, Plan, Prompt, PromptSource, Request, Result, Rounds, RoundsAsked, Work, axes, chat,
-    checks, fit, prompts, schedule, work, workers,
+    Contender, Failure, Plan, Prompt, PromptSource, QualityData, Request, Result, Rounds, RoundsAsked, Work,
+    axes, chat, checks, fit, prompts, schedule, work, workers,
 };
 
 const DEFAULT_NEW_TOKENS: u32 = 32;
@@ -70,8 +70,8 @@ pub struct Given<'a> {
     pub available_memory: Option<u64>,
     /// The seed to use if the request has none.
     pub drawn_seed: u64,
-    /// Token ids of the bundled text if the request asks for it, or the reason why there are none.
-    pub text: Option<std::result::Result<Vec<u32>, String>>,
+    /// What quality is judged by if the request asks for it, or the reason why it cannot be.
+    pub quality: Option<std::result::Result<QualityData, String>>,
 }
 
 impl Draft {
@@ -177,9 +177,9 @@ impl Draft {
         self.contenders.iter().map(|contender| contender.engine.clone()).collect()
     }
 
-    /// Number of sequences that are computed together.
+    /// Largest number of sequences that are computed together.
     pub fn batch(&self) -> usize {
-        self.request.batch.first().map_or(1, |&batch| batch as usize)
+        self.request.batch.iter().max().map_or(1, |&batch| batch as usize)
     }
 
     /// Tokens in the KV cache before each prompt.
@@ -272,7 +272,7 @@ impl Draft {
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
             warmup: warmup(&request, iterations),
             varied: request.study.varied.clone(),
-            text: given.text,
+            quality: given.quality,
             fair_comparison: request.fair_comparison,
             reference: request.reference.clone(),
             seed,

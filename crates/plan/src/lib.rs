@@ -15,12 +15,14 @@ mod checks;
 mod columns;
 mod draft;
 mod encode_asked;
+mod engines;
 mod failure;
 pub mod fit;
 mod kv_precision;
 mod optimised;
 mod plan;
 pub mod prompts;
+mod quality;
 mod request;
 mod schedule;
 mod study;
@@ -34,14 +36,16 @@ pub use arms::{Arm, StudySettings};
 pub use axes::{Axis, Setting, Settings};
 pub use draft::{Draft, Given, check};
 pub use encode_asked::{EncodeAsked, LengthsAsked, TaskAsked};
+pub use engines::Engines;
 pub use failure::{Failure, Result};
 pub use kv_precision::KvPrecision;
 pub use plan::{Contender, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
+pub use quality::{QualityData, Retrieval};
 pub use request::{
     DecodeAsked, DenoiseAsked, HugePages, KernelCache, PromptSource, Request, RoundsAsked, SamplingAsked,
     ScheduleAsked, SliceAsked,
 };
-pub use study::{CellPlan, Engines, StudyKind, StudyPlan, StudyRequest, StudyView};
+pub use study::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use switch::Switch;
 pub use work::{Prompted, Work, WorkKind};

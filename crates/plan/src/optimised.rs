@@ -5,7 +5,7 @@ use bundle::Precision;
 use configs::Engine;
 use strum::VariantArray;
 
-use crate::study::Engines;
+use crate::engines::Engines;
 use crate::{Arm, Axis, CellPlan, Failure, Request, Result, Setting, StudyPlan, StudyView, Switch, axes};
 use protocol::KvCache;
 

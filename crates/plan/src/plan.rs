@@ -8,7 +8,7 @@ use protocol::{KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
-use crate::{HugePages, KernelCache, KvPrecision, Request, SliceAsked, Work};
+use crate::{HugePages, KernelCache, KvPrecision, QualityData, Request, SliceAsked, Work};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -165,9 +165,9 @@ pub struct Plan {
     pub warmup: Warmup,
     /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
-    /// Token ids of a text to score after the last round, or the reason why it cannot be scored.
+    /// What quality is judged by after the last round, or the reason why it cannot be.
     #[serde(skip)]
-    pub text: Option<std::result::Result<Vec<u32>, String>>,
+    pub quality: Option<std::result::Result<QualityData, String>>,
     pub fair_comparison: bool,
     pub reference: Option<String>,
     /// Seed of the order of the rounds, and of drawn tokens.

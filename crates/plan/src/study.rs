@@ -1,19 +1,9 @@
 //! Studies: a comparison that is repeated while settings change.
 
-use configs::Engine;
 use serde::{Deserialize, Serialize};
 
 use crate::sweep::SweepKind;
-use crate::{Request, Result, Settings};
-
-/// The known engines: files of `configs/engines`, read by the caller.
-pub trait Engines {
-    /// The engine with this name; the error lists the names that exist.
-    fn engine(&self, name: &str) -> Result<Engine>;
-
-    /// The engines that these names and sets of names ask for; the usual ones without a name.
-    fn selected(&self, names: &[String]) -> Result<Vec<Engine>>;
-}
+use crate::{Request, Settings};
 
 /// The kind of study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engines::Engines;
 use crate::{
     Arm, Axis, DenoiseAsked, Failure, LengthsAsked, PromptSource, Request, Result, RoundsAsked, Setting,
     Settings,
@@ -61,9 +62,12 @@ impl SweepKind {
     }
 
     /// Fills in the axes that were not given.
-    fn complete(self, request: &mut Request) -> Result<()> {
+    fn complete(self, request: &mut Request, encodes: bool) -> Result<()> {
         if !request.quantize.is_empty() {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
+        }
+        if encodes && self != SweepKind::Embed {
+            return self.complete_encoding(request);
         }
         // A single prompt, so that its length can be the axis.
         if !request.names_prompts() && self != SweepKind::Embed {
@@ -125,6 +129,34 @@ impl SweepKind {
                 }
                 usual(&mut request.prompt_tokens, &[16]);
                 usual(&mut request.new_tokens, &[32]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for an encoder.
+    fn complete_encoding(self, request: &mut Request) -> Result<()> {
+        match self {
+            SweepKind::Precision => {
+                usual(&mut request.precisions, &bundle::Precision::ALL);
+                request.study.text = true;
+            }
+            SweepKind::Memory => {
+                usual(&mut request.batch, &[1, 8, 32]);
+                if request.encode.lengths == LengthsAsked::Real {
+                    usual(&mut request.prompt_tokens, &[128]);
+                }
+                // Memory is the same on a noisy machine.
+                request.accept_noise = true;
+            }
+            SweepKind::Size => {}
+            _ => {
+                return Err(Failure::usage(format!(
+                    "{} encodes texts, and `sweep {}` is for models that continue them: there are `sweep embed`, \
+                     `sweep precision`, `sweep memory` and `sweep size`",
+                    request.model(),
+                    self.name()
+                )));
             }
         }
         Ok(())
@@ -223,12 +255,15 @@ fn check_tested(new_tokens: &[u32]) -> Result<()> {
 }
 
 /// The request of a sweep of this kind: `asked`, with every open setting filled in.
-pub(crate) fn completed(kind: SweepKind, asked: &Request) -> Result<Request> {
+pub(crate) fn completed(kind: SweepKind, asked: &Request, engines: &dyn Engines) -> Result<Request> {
     let mut request = asked.clone();
     let rounds = if request.quick { QUICK_ROUNDS } else { ROUNDS };
     request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);
-    kind.complete(&mut request)?;
+    // A study of its own kind of model says itself which.
+    let has_model = matches!(kind, SweepKind::Embed | SweepKind::Denoise);
+    let encodes = !has_model && engines.encodes(request.model())?;
+    kind.complete(&mut request, encodes)?;
     Ok(request)
 }

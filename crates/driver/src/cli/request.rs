@@ -154,7 +154,7 @@ pub(crate) struct RequestArgs {
     /// [default: until times settle, up to 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EXPERT, hide_short_help = true)]
     warmup: Option<u32>,
-    /// Sequences computed together [default: 1]
+    /// Sequences computed together [default: 1]; of encoders, sizes of batches of texts [default: 1,32]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK)]
     batch: Vec<u32>,
     /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]

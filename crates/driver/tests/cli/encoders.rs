@@ -59,9 +59,10 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
         ("--frameworks one,two --context 4", &["--context"]),
         ("ab kv-cache --frameworks one", &["--kv-cache is for models that continue them"]),
         (
-            "sweep precision --frameworks one --precision f32,bf16",
-            &["perplexity is for models that continue them"],
+            "sweep forward --frameworks one",
+            &["`sweep forward` is for models that continue them", "sweep embed"],
         ),
+        ("ab optimised --frameworks one", &["`ab optimised` crosses the KV cache", "ab half"]),
         (&long, &["text 1 has 65 tokens, more than the model's 64 positions"]),
         ("embed --framework one --tokens 256", &["token id 256 is outside the model's vocabulary"]),
         ("embed --framework one --tokens 1,x", &["\"x\" is no token id"]),
@@ -186,4 +187,32 @@ fn padding_is_switched_on_and_its_cost_is_told() {
     let speedup = outcome["speedup"].as_f64().unwrap();
     assert!((speedup - 72.0 / 40.0).abs() < 0.02, "{outcome}");
     assert_eq!(outcome["verdict"], json!("faster"));
+}
+
+#[test]
+fn precisions_of_an_encoder_are_judged_by_what_is_found() {
+    let installation = Installation::encoder()
+        .engine("exact", &[])
+        .engine("off", &[("perturb", "0.02"), ("perturb_from", "0")]);
+    let study = installation.json(0, "sweep precision --frameworks exact,off --precision bf16 --rounds 1");
+    let cell = &array(&study["cells"])[0];
+    let quality = |name: &str| {
+        let row = array(&cell["rows"]).iter().find(|row| row["framework"] == json!(name)).unwrap();
+        row["text"].clone()
+    };
+    let exact = quality("exact");
+    assert_eq!((&exact["top10"], &exact["kendall_tau"]), (&json!(1.0), &json!(1.0)));
+    assert!(exact["min_cosine"].as_f64().unwrap() > 1.0 - 1e-9, "{exact}");
+    let off = quality("off");
+    assert!((0.9..1.0 - 1e-7).contains(&off["min_cosine"].as_f64().unwrap()), "{off}");
+    let half = installation.json(0, "ab half --frameworks exact --rounds 1 --batch 4");
+    assert_eq!(array(&half["cells"])[0]["refused"], json!(null));
+}
+
+#[test]
+fn batches_of_several_sizes_are_requests_of_one_comparison() {
+    let installation = Installation::encoder().engine("one", &[]);
+    let report = installation.json(0, "--frameworks one --batch 4,1,4 --rounds 1");
+    let names: Vec<_> = array(&report["prompts"]).iter().map(|batch| &batch["name"]).collect();
+    assert_eq!(names, ["1 text", "4 texts"]);
 }

@@ -5,6 +5,7 @@ use super::*;
 use crate::agreement::TokenAgreement;
 use crate::run::{FailureKind, Seen, Turn, Waited};
 use crate::testing;
+use crate::text::{RetrievalScore, TextScore};
 
 fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }
@@ -62,6 +63,13 @@ fn facts() -> Vec<Fact> {
     failed.failure = Some(failure.clone());
     failed.noise = Some(Noise { seconds: 0.1 + 0.2, thermal_events: Some(u64::MAX), ..Noise::default() });
     let score = TextScore { predicted: 3, nll: 1.0 / 3.0, perplexity: 1e300, mean_kl: None, top1: Some(1.0) };
+    let found = RetrievalScore {
+        compared: 2,
+        mean_cosine: 0.9,
+        min_cosine: 0.8,
+        top10: Some(0.7),
+        kendall_tau: None,
+    };
     let run = |run: Run| Fact::Run(Box::new(run));
     vec![
         Fact::Quota { cpus: Some(1.5) },
@@ -100,7 +108,8 @@ fn facts() -> Vec<Fact> {
         Fact::Watched { noise: Noise::default() },
         Fact::Complaint { reason: "round 1: loud".into() },
         Fact::RoundDone,
-        Fact::Text { framework: "a".into(), score: Ok(score) },
+        Fact::Text { framework: "a".into(), score: Ok(QualityScore::Text(score)) },
+        Fact::Text { framework: "c".into(), score: Ok(QualityScore::Retrieval(found)) },
         Fact::Text { framework: "b".into(), score: Err("it did not run".into()) },
         Fact::End { end: End::Noisy { reason: "loud".into() } },
     ]

@@ -4,12 +4,14 @@ use super::{Hybrid, Report, Row, Spread, Summary, answer, effort, sentences};
 use crate::limit::{Bound, Limit, Share};
 use crate::metrics::Metric;
 use facts::evidence::End;
+use facts::text::RetrievalScore;
 use plan::{KernelCache, Rounds};
 
 /// The report in words.
 pub fn summary(report: &Report) -> Summary {
     let mut details = sentences::open_sentences(report);
     details.extend(quantisation(report));
+    details.extend(retrieval(report));
     details.extend(loads(report));
     details.extend(limits(report));
     details.extend(memory(report));
@@ -102,6 +104,7 @@ fn limits(report: &Report) -> Vec<String> {
     let phases = [
         of_phase("decode", |limit| limit.decode.as_ref()),
         of_phase("prefill", |limit| limit.prefill.as_ref()),
+        of_phase("the largest batch, without padding", |limit| limit.encoding.as_ref()),
     ];
     phases.into_iter().flatten().chain(machine(report)).collect()
 }
@@ -190,6 +193,19 @@ fn quantisation(report: &Report) -> Option<String> {
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     (!known.is_empty()).then(|| format!("against the unquantised model in f32: {}", known.join("; ")))
+}
+
+/// What the precisions of an encoder cost.
+fn retrieval(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let RetrievalScore { mean_cosine, min_cosine, top10, kendall_tau, .. } = row.text?.retrieval()?;
+        let top10 = top10.map(|share| format!(", {:.1} % of the ten best documents", 100.0 * share));
+        let tau = kendall_tau.map(|tau| format!(", Kendall's τ {tau:.4}"));
+        let searched = top10.into_iter().chain(tau).collect::<String>();
+        Some(format!("{} cosine {mean_cosine:.6} (least {min_cosine:.6}){searched}", row.framework))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("against f32, on the bundled texts: {}", known.join("; ")))
 }
 
 /// Who divided its weights, and what on a CPU the difference means.

@@ -17,7 +17,7 @@ use crate::threads::Threads;
 use facts::agreement::Agreement;
 use facts::evidence::Evidence;
 use facts::run::{FailureKind, Run};
-use facts::text::TextScore;
+use facts::text::QualityScore;
 use plan::{Contender, Plan};
 
 /// One contender.
@@ -50,8 +50,8 @@ pub struct Row {
     /// What the GPU was seen to do while its requests were measured; `None` on a CPU.
     #[serde(default)]
     pub gpu: Option<GpuWork>,
-    /// Its score on the bundled text, if that was scored.
-    pub text: Option<TextScore>,
+    /// Its quality, if that was judged by the bundled text or texts.
+    pub text: Option<QualityScore>,
     /// The worst of all rounds; `None` if one of them should have one and has not.
     pub agreement: Option<Agreement>,
     /// `[case][batch][new tokens]`: what it chose in its last measured iteration.

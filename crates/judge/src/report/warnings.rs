@@ -29,7 +29,8 @@ pub(super) fn warnings(
     warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
     for (label, score) in &evidence.texts {
-        warnings.extend(score.as_ref().err().map(|reason| format!("{label}: no perplexity: {reason}")));
+        warnings
+            .extend(score.as_ref().err().map(|reason| format!("{label}: its quality is unknown: {reason}")));
     }
     let note = |rule: &RuleState| {
         let id = rule.id.clone();

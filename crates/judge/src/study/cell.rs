@@ -14,7 +14,7 @@ use crate::report::{Report, Row, State};
 use crate::steady::Steadiness;
 use crate::verdicts::{Comparison, Verdict};
 use facts::agreement::Agreement;
-use facts::text::TextScore;
+use facts::text::QualityScore;
 use plan::{Axis, Setting, Settings};
 
 /// The exit code of a comparison on a machine that was too noisy.
@@ -74,7 +74,7 @@ pub struct CellRow {
     pub memory: Option<Parts>,
     pub agreement: Option<Agreement>,
     pub steadiness: Steadiness,
-    pub text: Option<TextScore>,
+    pub text: Option<QualityScore>,
     /// `[case][batch][new tokens]` of the last measured iteration.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
 }

@@ -20,6 +20,12 @@ pub enum Column {
     Perplexity,
     Kl,
     Top1,
+    /// Cosine of the vectors of texts with those in f32.
+    MeanCosine,
+    MinCosine,
+    /// Share of the ten best documents in f32 that are found at this precision.
+    Top10,
+    KendallTau,
     /// Bytes of the weights as stored.
     WeightsSize,
     /// Time of cold start and warm-up above that of the same work later.
@@ -106,6 +112,10 @@ impl Column {
             Column::Perplexity => "Perplexity".into(),
             Column::Kl => "KL from f32".into(),
             Column::Top1 => "Top-1 of f32".into(),
+            Column::MeanCosine => "Cosine with f32".into(),
+            Column::MinCosine => "Least cosine".into(),
+            Column::Top10 => "Top-10 of f32".into(),
+            Column::KendallTau => "Kendall's τ".into(),
             Column::WeightsSize => "Weights (GB)".into(),
             Column::FirstRuns => "First runs (ms)".into(),
             Column::Compiling => "Compiling (ms)".into(),
@@ -131,7 +141,13 @@ impl Column {
                 })
             }
             Column::Kl => self.value(cell, row).map_or_else(dash, |kl| format!("{kl:.1e}")),
-            Column::Top1 => self.value(cell, row).map_or_else(dash, |top1| format!("{:.1} %", 100.0 * top1)),
+            Column::Top1 | Column::Top10 => {
+                self.value(cell, row).map_or_else(dash, |share| format!("{:.1} %", 100.0 * share))
+            }
+            Column::MeanCosine | Column::MinCosine => {
+                self.value(cell, row).map_or_else(dash, |cosine| format!("{cosine:.6}"))
+            }
+            Column::KendallTau => self.value(cell, row).map_or_else(dash, |tau| format!("{tau:.4}")),
             Column::SettledAt => self.value(cell, row).map_or_else(dash, |at| format!("iteration {at}")),
             Column::ShortError => {
                 self.value(cell, row).map_or_else(dash, |error| format!("{:+.0} %", 100.0 * error))
@@ -154,9 +170,13 @@ impl Column {
         match self {
             Column::Metric(metric) => row.typical(metric),
             Column::Memory(part) => Some(part.bytes(row.memory.as_ref()?)? / 1e6),
-            Column::Perplexity => Some(row.text?.perplexity),
-            Column::Kl => row.text?.mean_kl,
-            Column::Top1 => row.text?.top1,
+            Column::Perplexity => Some(row.text?.text()?.perplexity),
+            Column::Kl => row.text?.text()?.mean_kl,
+            Column::Top1 => row.text?.text()?.top1,
+            Column::MeanCosine => Some(row.text?.retrieval()?.mean_cosine),
+            Column::MinCosine => Some(row.text?.retrieval()?.min_cosine),
+            Column::Top10 => row.text?.retrieval()?.top10,
+            Column::KendallTau => row.text?.retrieval()?.kendall_tau,
             Column::WeightsSize => Some(cell.weights_bytes? / 1e9),
             Column::FirstRuns => Some(row.steadiness.first_runs.as_ref()?.cost_ms),
             Column::Compiling => Some(Compiled::new(cell, row)?.compiling_ms),
@@ -183,6 +203,10 @@ impl Column {
             Column::Perplexity => Some("perplexity".into()),
             Column::Kl => Some("mean_kl".into()),
             Column::Top1 => Some("top1".into()),
+            Column::MeanCosine => Some("mean_cosine".into()),
+            Column::MinCosine => Some("min_cosine".into()),
+            Column::Top10 => Some("top10".into()),
+            Column::KendallTau => Some("kendall_tau".into()),
             Column::WeightsSize => Some("weights_gb".into()),
             Column::FirstRuns => Some("first_runs_cost_ms".into()),
             Column::Compiling => Some("compiling_ms".into()),
@@ -216,9 +240,29 @@ const ENCODED: [Metric; 6] = [
     Metric::PeakMemory,
 ];
 
-/// The columns of figures, after those of the axes and the framework's.
-pub fn columns(kind: SweepKind) -> Vec<Column> {
+/// The columns of a study of an encoder's precisions.
+const ENCODED_PRECISIONS: [Column; 9] = [
+    Column::Metric(Metric::EncodingThroughput),
+    Column::Metric(Metric::SingleText),
+    Column::Metric(Metric::Load),
+    Column::Metric(Metric::PeakMemory),
+    Column::Metric(Metric::Efficiency),
+    Column::MeanCosine,
+    Column::MinCosine,
+    Column::Top10,
+    Column::KendallTau,
+];
+
+/// The columns of figures, after those of the axes and the framework's. Models that continue texts have others than
+/// encoders.
+pub fn columns(kind: SweepKind, cells: &[Cell]) -> Vec<Column> {
+    let mut rows = cells.iter().flat_map(|cell| &cell.rows);
+    let encodes = rows.any(|row| row.metrics.contains_key(&Metric::EncodedTokens));
     let middle = match kind {
+        SweepKind::Precision if encodes => ENCODED_PRECISIONS.to_vec(),
+        SweepKind::Size if encodes => {
+            [Column::WeightsSize].into_iter().chain(ENCODED.map(Column::Metric)).collect()
+        }
         SweepKind::Forward => vec![
             Column::Metric(Metric::PrefillThroughput),
             Column::Metric(Metric::FirstToken),

@@ -3,7 +3,7 @@
 
 mod denoise;
 mod echo;
-mod encode;
+pub(crate) mod encode;
 mod generate;
 
 use facts::agreement::{Agreement, TokenAgreement, Tolerance, VectorAgreement};

@@ -54,7 +54,6 @@ pub(super) fn resolve(
     let of_decoders = [
         ("--context", request.context.iter().any(|&tokens| tokens > 0)),
         ("--kv-cache", request.kv_cache == KvCache::Off || arms.iter().any(|arm| arm.kv_cache.is_some())),
-        ("perplexity", request.study.text),
         ("--new-tokens", !request.new_tokens.is_empty()),
         ("--chat", request.chat),
         ("--steps", !request.denoise.is_default()),
@@ -86,10 +85,12 @@ pub(super) fn resolve(
         let kept = if lengths == LengthsAsked::Real { text.tokens.len() } else { text.tokens.len().min(1) };
         check(&text.tokens[..kept], &text.name, config)?;
     }
-    let sizes = match request.batch.first() {
-        Some(&size) => vec![size as usize],
-        None => BATCHES.to_vec(),
-    };
+    let mut sizes = BATCHES.to_vec();
+    if !request.batch.is_empty() {
+        sizes = request.batch.iter().map(|&size| size as usize).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+    }
     let mut drawn = Lengths::new(lengths, seed);
     Ok(Encode {
         batches: sizes.into_iter().map(|size| Batch::new(&texts, size, &mut drawn)).collect(),

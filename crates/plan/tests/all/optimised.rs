@@ -42,6 +42,10 @@ impl Engines for Known {
     fn selected(&self, names: &[String]) -> plan::Result<Vec<Engine>> {
         names.iter().map(|name| self.engine(name)).collect()
     }
+
+    fn encodes(&self, model: &str) -> plan::Result<bool> {
+        Ok(model == "encoder")
+    }
 }
 
 fn request(frameworks: &[&str], switches: &[Switch]) -> Request {

@@ -32,6 +32,10 @@ impl Engines for Known {
         }
         names.iter().map(|name| self.engine(name)).collect()
     }
+
+    fn encodes(&self, model: &str) -> plan::Result<bool> {
+        Ok(model == "encoder")
+    }
 }
 
 fn draft(request: &Request) -> plan::Result<Draft> {
@@ -208,10 +212,10 @@ fn weights_over_several_devices_are_columns_of_a_comparison_and_not_of_an_a_b_st
 
 #[test]
 fn a_draft_refuses_what_cannot_be_one_comparison() {
-    let several = Request { batch: vec![1, 2], ..Request::default() };
+    let several = Request { threads: vec![1, 2], ..Request::default() };
     assert_eq!(
         refused(&several),
-        ("--batch takes one value here; several are a sweep: `photofinish sweep generate`".to_owned(), 2)
+        ("--threads takes one value here; several are a sweep: `photofinish sweep generate`".to_owned(), 2)
     );
     let elsewhere = Request { reference: Some("c".into()), ..Request::default() };
     assert_eq!(
@@ -264,7 +268,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
         cpus: None,
         available_memory: Some(available_memory),
         drawn_seed: 1,
-        text: None,
+        quality: None,
     })
 }
 
@@ -313,4 +317,21 @@ fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
     let mut uncached = behind(5);
     uncached.contenders[0].kv_cache = KvCache::Off;
     assert_eq!(lead_in(&uncached), 2, "without a cache no context is computed before");
+}
+
+#[test]
+fn a_study_of_an_encoder_continues_nothing() {
+    let of = |kind: StudyKind| {
+        StudyRequest { kind, request: Request { models: vec!["encoder".into()], ..Request::default() } }
+            .plan(&Known)
+    };
+    for kind in [StudyKind::Ab(vec!["half".into()]), StudyKind::Sweep(SweepKind::Precision)] {
+        let plan = of(kind).unwrap();
+        let request = &plan.cells[0].request;
+        assert_eq!((&request.new_tokens[..], request.names_prompts()), (&[][..], false), "{}", plan.name);
+    }
+    let crossed = of(StudyKind::Ab(vec!["optimised".into()])).unwrap_err().to_string();
+    assert!(crossed.contains("encoder encodes texts") && crossed.contains("`ab half`"), "{crossed}");
+    let forward = of(StudyKind::Sweep(SweepKind::Forward)).unwrap_err().to_string();
+    assert!(forward.contains("`sweep forward` is for models that continue them"), "{forward}");
 }

@@ -42,7 +42,11 @@ fn lines(report: &Report) -> Vec<[String; 14]> {
     for row in &report.rows {
         lines.extend(row.metrics.iter().map(|figure| of_figure(row, figure, "")));
         let Some(limit) = &row.limit else { continue };
-        for (name, share) in [("decode_share", &limit.decode), ("prefill_share", &limit.prefill)] {
+        let shares = match &limit.encoding {
+            None => vec![("decode_share", &limit.decode), ("prefill_share", &limit.prefill)],
+            Some(_) => vec![("encoding_share", &limit.encoding)],
+        };
+        for (name, share) in shares {
             lines.push(line(row, name, "of limit", share.as_ref().map_or([None; 7], spread), ""));
         }
     }

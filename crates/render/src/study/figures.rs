@@ -52,7 +52,8 @@ fn lines(view: &StudyView, cell: &Cell, row: &CellRow) -> Vec<Line> {
         lines.push((metric.name().to_owned(), [figure.median, figure.min, figure.max].map(Some)));
     }
     let StudyView::Sweep(kind) = view else { return lines };
-    let own = columns::columns(*kind).into_iter().filter(|column| !matches!(column, Column::Metric(_)));
+    let own = columns::columns(*kind, std::slice::from_ref(cell)).into_iter();
+    let own = own.filter(|column| !matches!(column, Column::Metric(_)));
     lines.extend(
         own.filter_map(|column| Some((column.name()?, [Some(column.value(cell, row)?), None, None]))),
     );

@@ -19,7 +19,7 @@ pub(super) fn places(axes: &[Axis], settings: &Settings) -> Vec<table::Cell> {
 
 /// A row for each cell and framework. With `ranges`, the least and the largest of each figure are below its median.
 pub(super) fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Table {
-    let (axes, shown) = (axes(report), columns::columns(kind));
+    let (axes, shown) = (axes(report), columns::columns(kind, &report.cells));
     let titles = axes.iter().map(|axis| Column::left(axis.title())).chain([Column::left("Framework")]);
     let mut table = Table::new(titles.chain(shown.iter().map(|column| Column::right(column.title()))));
     for cell in &report.cells {

@@ -1,0 +1,203 @@
+//! What engines and precisions are worth beside their speed, by the bundled text and the bundled queries.
+
+use std::collections::BTreeSet;
+
+use bundle::{Bundle, Precision};
+use configs::SuitePrompt;
+use facts::evidence::Fact;
+use facts::run::RunFailure;
+use facts::text::QualityScore;
+use plan::prompts::{self, Text};
+use plan::work::encode::{Width, check, task};
+use plan::{Contender, Failure, Prompt, QualityData, Request, Result, Retrieval};
+use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
+
+use crate::interrupt;
+use crate::places::Places;
+use crate::prompt_files::read_file;
+use crate::session::Session;
+use crate::text::{self, TextReference};
+
+/// Texts that are encoded together.
+const BATCH: usize = 16;
+
+/// A reference's outputs in f32.
+enum Reference {
+    Text(TextReference),
+    Vectors(Vec<Vec<f32>>),
+}
+
+/// What quality is judged by, if it is: where a study asks for it, and where an encoder is measured at a reduced
+/// precision. The inner `Err` says why it cannot be.
+pub(crate) fn bundled(
+    request: &Request,
+    places: &Places,
+    bundle: &Bundle,
+    tokenizer: &Text,
+) -> Result<Option<std::result::Result<QualityData, String>>> {
+    let encodes = bundle.config().encoder.is_some();
+    let is_reduced = |precision: &Precision| *precision != Precision::F32;
+    let of_arms = request.study.arms.iter().filter_map(|arm| arm.precision.as_ref());
+    let reduced = request.precisions.iter().chain(of_arms).any(is_reduced);
+    if !request.study.text && !(encodes && reduced) {
+        return Ok(None);
+    }
+    if !encodes {
+        return Ok(Some(text::bundled(places, bundle).map(QualityData::Text)));
+    }
+    let pooled = bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
+    // A task that the model does not have is refused with the request.
+    let Ok((task, width)) = task(bundle.config(), pooled, request.encode.task) else { return Ok(None) };
+    retrieval(places, bundle, tokenizer, (task, width)).map(|data| Some(data.map(QualityData::Retrieval)))
+}
+
+/// The bundled queries and documents as the task has them. The inner `Err` says why the model cannot be given them.
+fn retrieval(
+    places: &Places,
+    bundle: &Bundle,
+    tokenizer: &Text,
+    (task, width): (EncodeTask, Width),
+) -> Result<std::result::Result<Retrieval, String>> {
+    let file = |name: &str| read_file(&places.configs.base().join("texts").join(name));
+    let (pairs, plain) = (file("pairs.jsonl")?.prompts, file("encoders.txt")?.prompts);
+    let queries = distinct(pairs.iter().filter_map(|pair| pair.text.clone()));
+    let found = pairs.iter().filter_map(|pair| pair.pair.clone());
+    let documents = distinct(found.chain(plain.iter().filter_map(|text| text.text.clone())));
+    let alone = |text: &String| SuitePrompt { text: Some(text.clone()), ..SuitePrompt::default() };
+    let (asked, queries, pairs): (Vec<SuitePrompt>, usize, bool) = match (task, width) {
+        (EncodeTask::Embed { .. }, _) => {
+            (queries.iter().chain(&documents).map(alone).collect(), queries.len(), false)
+        }
+        (EncodeTask::Score, Width::OfText(1)) => {
+            let with =
+                |query: &String, text: &String| SuitePrompt { pair: Some(text.clone()), ..alone(query) };
+            let all = queries.iter().flat_map(|query| documents.iter().map(move |text| with(query, text)));
+            (all.collect(), queries.len(), true)
+        }
+        (EncodeTask::Score, _) => (documents.iter().map(alone).collect(), 0, false),
+    };
+    let resolved = prompts::resolve(&asked, None, bundle.config(), tokenizer, None)?;
+    if let Some(why) = resolved.iter().find_map(|text| check(&text.tokens, &text.name, bundle.config()).err())
+    {
+        return Ok(Err(why.to_string()));
+    }
+    let (texts, mut types): (Vec<_>, Vec<_>) =
+        resolved.into_iter().map(|Prompt { tokens, types, .. }| (tokens, types)).unzip();
+    let kinds = bundle.config().encoder.as_ref().map_or(0, |encoder| encoder.token_types);
+    if kinds < 2 || types.iter().any(Vec::is_empty) {
+        types.clear();
+    }
+    Ok(Ok(Retrieval { texts, types, queries, pairs }))
+}
+
+/// The texts in their order, each once.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    texts.filter(|text| seen.insert(text.clone())).collect()
+}
+
+impl Session<'_> {
+    /// Judges the quality of every contender that ran, if the plan has anything to judge it by.
+    pub(crate) fn judge_quality(&mut self) {
+        let Some(data) = &self.plan.quality else { return };
+        let plan = self.plan;
+        let contenders = plan.contenders.iter().enumerate();
+        let ran: Vec<(usize, &Contender)> =
+            contenders.filter(|(_, contender)| !self.is_absent(contender)).collect();
+        if ran.is_empty() {
+            return;
+        }
+        self.progress.message("quality: the reference in f32");
+        let reference = data.as_ref().map_err(Clone::clone).and_then(|data| self.in_f32(data));
+        for (index, contender) in ran {
+            self.progress.message(&format!("quality: {}", contender.label));
+            let score = data
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|data| self.quality(index, data, reference.as_ref().map_err(Clone::clone)));
+            if interrupt::requested() {
+                return;
+            }
+            self.tell(Fact::Text { framework: contender.label.clone(), score });
+        }
+    }
+
+    fn in_f32(&self, data: &QualityData) -> std::result::Result<Reference, String> {
+        match data {
+            QualityData::Text(tokens) => self.text_reference(tokens).map(Reference::Text),
+            QualityData::Retrieval(asked) => {
+                let (_, vectors) =
+                    self.first_in_f32(|index, contender| self.vectors(index, contender, asked))?;
+                Ok(Reference::Vectors(vectors))
+            }
+        }
+    }
+
+    /// A text has a perplexity without a reference, too.
+    fn quality(
+        &self,
+        index: usize,
+        data: &QualityData,
+        reference: std::result::Result<&Reference, String>,
+    ) -> std::result::Result<QualityScore, String> {
+        match data {
+            QualityData::Text(tokens) => {
+                let reference = reference.ok().and_then(|reference| match reference {
+                    Reference::Text(reference) => Some(reference),
+                    Reference::Vectors(_) => None,
+                });
+                self.score_text(index, tokens, reference).map(QualityScore::Text)
+            }
+            QualityData::Retrieval(asked) => {
+                let Reference::Vectors(theirs) = reference? else {
+                    return Err("there is no reference".into());
+                };
+                let ours = self.vectors(index, &self.plan.contenders[index], asked)?;
+                judge::retrieval::score(asked, &ours, theirs).map(QualityScore::Retrieval)
+            }
+        }
+    }
+
+    /// What the first contender that can compute it gives in f32, with its name. `Err` says why none can.
+    pub(crate) fn first_in_f32<T>(
+        &self,
+        compute: impl Fn(usize, &Contender) -> std::result::Result<T, String>,
+    ) -> std::result::Result<(String, T), String> {
+        let mut reasons = Vec::new();
+        for (index, contender) in self.plan.contenders.iter().enumerate() {
+            match compute(index, &Contender { precision: Precision::F32, ..contender.clone() }) {
+                Ok(found) => return Ok((contender.label.clone(), found)),
+                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    /// Runs one process for the vectors of all texts, or their scores.
+    fn vectors(
+        &self,
+        index: usize,
+        contender: &Contender,
+        asked: &Retrieval,
+    ) -> std::result::Result<Vec<Vec<f32>>, String> {
+        let plan::Work::Encode(work) = &self.plan.work else { return Err("it encodes no texts".into()) };
+        let types = asked.types.chunks(BATCH).map(<[_]>::to_vec).chain(std::iter::repeat_with(Vec::new));
+        let texts = asked.texts.chunks(BATCH).map(<[_]>::to_vec);
+        let cases = texts.zip(types).map(|(texts, types)| TextBatch { texts, types }).collect();
+        let work = Work::Encode(EncodeWork { cases, task: work.task });
+        let task = Task::Answer(Answer { work, parity: None });
+        let outcome = self.run_job(index, &self.job(contender, task));
+        if let Some(failure) = RunFailure::from_ending(outcome.ending) {
+            return Err(failure.sentence());
+        }
+        let outputs = outcome.events.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs),
+            _ => None,
+        });
+        let vectors = |output| match output {
+            Output::Vectors(output) => output.vectors,
+            _ => Vec::new(),
+        };
+        Ok(outputs.unwrap_or_default().into_iter().flat_map(vectors).collect())
+    }
+}
