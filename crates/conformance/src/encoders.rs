@@ -115,6 +115,23 @@ fn check<E: InferenceEngine>(
         }
     }
     let (all_tokens, all_types) = (tokens.concat(), types.concat());
+    if settings.hidden_states {
+        let names = (0..lengths.len()).map(|text| format!("last_hidden.{text}"));
+        let last = names.clone().all(|name| reference.tensor(&name).is_ok());
+        let states: Vec<f32> = names.filter(|_| last).flat_map(|name| floats(&name)).collect();
+        let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
+        encoder
+            .encode(Texts { tokens: &all_tokens, types: &all_types, lengths: &lengths }, task)
+            .expect("encodes");
+        let layers = encoder.hidden_states().expect("asked for at load").layers;
+        assert_eq!(layers.len(), bundle.config().layers + 1, "the embeddings and each layer");
+        let numbers = all_tokens.len() * bundle.config().hidden_size;
+        assert!(layers.iter().all(|layer| layer.len() == numbers), "a row for each token");
+        if last {
+            compare(&layers[layers.len() - 1], &states, (tolerance, cosine), "the last hidden states");
+        }
+        assert!(layers.windows(2).all(|pair| pair[0] != pair[1]), "each layer changes them");
+    }
     for (name, task, expected) in cases {
         // A score of one label has no direction.
         let limits = (tolerance, if task == EncodeTask::Score { f64::NEG_INFINITY } else { cosine });

@@ -109,7 +109,11 @@ impl InferenceEngine for Candle {
                 return Err(EngineError::Unsupported(reason.into()));
             }
             return Ok(Candle::new(
-                Body::Encoder(Box::new(Encoder::read(bundle, precision, (dequantise, padded))?)),
+                Body::Encoder(Box::new(Encoder::read(
+                    bundle,
+                    precision,
+                    (dequantise, padded, settings.hidden_states),
+                )?)),
                 None,
             ));
         }
@@ -199,12 +203,7 @@ impl Decode for Candle {
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        match &self.hidden {
-            Some(layers) => Ok(HiddenStates { layers: layers.clone() }),
-            None => Err(EngineError::Unsupported(
-                "hidden states are kept only where the settings at load ask for them".into(),
-            )),
-        }
+        HiddenStates::kept(self.hidden.clone())
     }
 }
 

@@ -155,12 +155,12 @@ fn hidden_states_are_refused_unless_asked_for_at_load() {
 
 #[test]
 fn texts_of_any_lengths_have_the_vectors_of_an_independent_implementation() {
-    check_encoders::<Candle>(&at(Precision::F32));
+    check_encoders::<Candle>(&Settings { hidden_states: true, ..at(Precision::F32) });
 }
 
 #[test]
 fn texts_that_are_filled_up_have_the_same_vectors() {
-    check_encoders::<Candle>(&with_options(&[("padded", "true")]));
+    check_encoders::<Candle>(&Settings { hidden_states: true, ..with_options(&[("padded", "true")]) });
     let decoder = senseless::<Candle>(&Model::tiny("gpt2").bundle, &with_options(&[("padded", "true")]));
     assert!(decoder.contains("option padded is for encoders"), "{decoder}");
 }

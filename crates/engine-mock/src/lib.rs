@@ -244,12 +244,16 @@ impl Encode for Mock {
         let step = self.script.step_time(work, self.appends);
         self.script.wait(step);
         self.logits.clear();
+        self.latest.clear();
         let mut rest = texts.tokens;
         for &length in texts.lengths {
             let text;
             (text, rest) = rest.split_at(length);
-            let state =
-                text.iter().fold(0xcbf2_9ce4_8422_2325, |state, &token| mix(state ^ u64::from(token)));
+            let mut state = 0xcbf2_9ce4_8422_2325;
+            for &token in text {
+                state = mix(state ^ u64::from(token));
+                self.latest.push(state);
+            }
             let padding = if self.script.unmasked { longest - length } else { 0 };
             let state = mix(state ^ padding as u64);
             let component = |place: u64| {
@@ -272,6 +276,10 @@ impl Encode for Mock {
 
     fn positions(&self) -> usize {
         self.filled
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Decode::hidden_states(self)
     }
 }
 

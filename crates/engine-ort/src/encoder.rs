@@ -3,8 +3,8 @@
 mod inputs;
 
 use bundle::ModelConfig;
-use engine::{Encode, EncodeTask, EngineError, Padded, Texts};
-use onnx::fused::encoder::{activation_operator, output, window_in_blocks};
+use engine::{Encode, EncodeTask, EngineError, HiddenStates, Padded, Texts};
+use onnx::fused::encoder::{activation_operator, output, state, window_in_blocks};
 use onnx::names::SCORES;
 use ort::session::{OutputSelector, RunOptions};
 
@@ -17,6 +17,8 @@ pub(crate) struct Encoder {
     /// The numbers of the last task.
     numbers: Vec<f32>,
     computed: usize,
+    /// Hidden states of the last texts, where they are asked for.
+    hidden: Option<Vec<Vec<f32>>>,
 }
 
 /// The kernels beside the products, for people.
@@ -38,7 +40,8 @@ pub(crate) fn kernels(model: &Model) -> Vec<&'static str> {
 
 impl Encoder {
     pub(crate) fn new(model: Model) -> Encoder {
-        Encoder { model, numbers: Vec::new(), computed: 0 }
+        let hidden = model.hidden_states.then(Vec::new);
+        Encoder { model, numbers: Vec::new(), computed: 0, hidden }
     }
 
     fn run(&mut self, texts: Texts<'_>, task: EncodeTask) -> ort::Result<()> {
@@ -47,7 +50,12 @@ impl Encoder {
             EncodeTask::Embed { .. } => output(config),
             EncodeTask::Score => SCORES.to_owned(),
         };
-        let options = RunOptions::new()?.with_outputs(OutputSelector::no_default().with(&name));
+        let states = 0..if self.hidden.is_some() { config.layers + 1 } else { 0 };
+        let states: Vec<String> = states.map(|layers| state(config, layers)).collect();
+        // The last state may be what is asked for.
+        let others = states.iter().filter(|state| **state != name);
+        let selected = others.fold(OutputSelector::no_default().with(&name), OutputSelector::with);
+        let options = RunOptions::new()?.with_outputs(selected);
         let encoder = config.encoder.as_ref().filter(|_| self.model.options.padded);
         let padded = encoder.map(|encoder| Padded::new(texts, encoder.pad_token));
         let laid_out = padded.as_ref().map_or(texts, Padded::texts);
@@ -55,6 +63,17 @@ impl Encoder {
         let outputs = self.model.session.run_with_options(inputs.0, &options)?;
         let (_, found) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
         self.numbers = texts.numbers(laid_out.lengths, (task, config), found);
+        if self.hidden.is_some() {
+            let width = config.hidden_size;
+            let tokens = |rows: &[f32]| -> Vec<f32> {
+                if padded.is_none() {
+                    return rows.to_vec();
+                }
+                texts.cells().flat_map(|cell| &rows[cell * width..(cell + 1) * width]).copied().collect()
+            };
+            let extracted = |name: &String| Ok(tokens(outputs[name.as_str()].try_extract_tensor::<f32>()?.1));
+            self.hidden = Some(states.iter().map(extracted).collect::<ort::Result<_>>()?);
+        }
         Ok(())
     }
 }
@@ -75,5 +94,9 @@ impl Encode for Encoder {
     /// texts are padded.
     fn positions(&self) -> usize {
         self.computed
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        HiddenStates::kept(self.hidden.clone())
     }
 }

@@ -67,7 +67,10 @@ impl Model {
         };
         let plan = (attention, products);
         let graph = match config.encoder {
-            Some(_) => encoder::build(&config, plan, &weights, storage, options.padded)?,
+            Some(_) => {
+                let outputs = (options.padded, settings.hidden_states);
+                encoder::build(&config, plan, &weights, storage, outputs)?
+            }
             None => fused::build(&config, plan, &weights, storage, settings.hidden_states)?,
         };
         touch_mapped(&config, products, &weights)?;

@@ -43,13 +43,17 @@ fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
 
 #[test]
 fn encoders_give_the_vectors_of_the_reference_with_the_graph_as_written_and_optimised() {
-    let refused = check_encoders_in_f32::<Ort>(&["off", "all"].map(at_level));
+    let with_states = |level| Settings { hidden_states: true, ..at_level(level) };
+    let refused = check_encoders_in_f32::<Ort>(&["off", "all"].map(with_states));
     assert_eq!(refused, Default::default());
 }
 
 #[test]
 fn encoders_of_padded_texts_give_the_vectors_of_the_reference() {
-    let padded = ["off", "all"].map(|level| with_options(&[("padded", "true"), ("optimization", level)]));
+    let padded = ["off", "all"].map(|level| Settings {
+        hidden_states: true,
+        ..with_options(&[("padded", "true"), ("optimization", level)])
+    });
     assert_eq!(check_encoders_in_f32::<Ort>(&padded), Default::default());
     let refused = senseless::<Ort>(&Model::tiny("gpt2").bundle, &padded[0]);
     assert!(refused.contains("is for encoders"), "{refused}");

@@ -64,6 +64,16 @@ impl Body {
     }
 }
 
+impl Body {
+    /// Marks the parts for libtorch's profiler, or no longer, and says whether they were marked.
+    fn set_marked(&mut self, marked: bool) -> bool {
+        match self {
+            Body::Decoder(model) => model.set_marked(marked),
+            Body::Encoder(encoder) => encoder.set_marked(marked),
+        }
+    }
+}
+
 impl InferenceEngine for Tch {
     const FRAMEWORK: &'static str = "tch";
 
@@ -122,12 +132,12 @@ impl InferenceEngine for Tch {
 
     fn begin_profile(&mut self) -> Result<(), EngineError> {
         profile::begin()?;
-        self.body.decoder()?.set_marked(true);
+        self.body.set_marked(true);
         Ok(())
     }
 
     fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        if !self.body.decoder()?.set_marked(false) {
+        if !self.body.set_marked(false) {
             return Err(EngineError::Input(
                 "end_profile without begin_profile, or for the second time".into(),
             ));

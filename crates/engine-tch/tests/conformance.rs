@@ -164,7 +164,7 @@ fn a_traced_run_tells_the_layer_of_every_operation() {
 
 #[test]
 fn texts_of_any_lengths_have_the_vectors_of_an_independent_implementation() {
-    check_encoders::<Tch>(&at(Precision::F32));
+    check_encoders::<Tch>(&Settings { hidden_states: true, ..at(Precision::F32) });
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn texts_have_these_vectors_in_every_layout() {
 
 #[test]
 fn texts_have_these_vectors_padded_to_the_longest() {
-    check_encoders::<Tch>(&with_options(&[PADDED]));
+    check_encoders::<Tch>(&Settings { hidden_states: true, ..with_options(&[PADDED]) });
 }
 
 #[test]

@@ -11,13 +11,21 @@ pub enum Want {
     All,
 }
 
-/// Hidden states of the last `append`.
+/// Hidden states of the last `append`, or of the last texts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HiddenStates {
     /// `layers[0]` are the embeddings, `layers[i]` the residual stream after layer i; the last one
     /// is taken after the final norm, as Hugging Face transformers has it. Each `[batch, positions,
-    /// hidden]`, row-major f32.
+    /// hidden]`, of texts `[tokens, hidden]`, row-major f32.
     pub layers: Vec<Vec<f32>>,
+}
+
+impl HiddenStates {
+    /// What was kept, or why nothing was.
+    pub fn kept(layers: Option<Vec<Vec<f32>>>) -> Result<HiddenStates, EngineError> {
+        let why = "hidden states are kept only where the settings at load ask for them";
+        layers.map(|layers| HiddenStates { layers }).ok_or_else(|| EngineError::Unsupported(why.into()))
+    }
 }
 
 /// What a hand-over did.

@@ -2,7 +2,7 @@
 
 use bundle::{ModelConfig, Pooling};
 
-use crate::EngineError;
+use crate::{EngineError, HiddenStates};
 
 /// Texts of different lengths, one behind the other.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +37,12 @@ pub trait Encode {
 
     /// Positions that the last call computed, padding included.
     fn positions(&self) -> usize;
+
+    /// Hidden states of the last call, `[tokens, hidden]` each, text by text without padding, if
+    /// [`Settings::hidden_states`](crate::Settings::hidden_states) was set at load.
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
+    }
 }
 
 impl Texts<'_> {

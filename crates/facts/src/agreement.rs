@@ -238,7 +238,8 @@ impl VectorAgreement {
         self.longest = self.longest.max(other.longest);
     }
 
-    fn objection(&self, tolerance: &Tolerance) -> Option<String> {
+    /// What is beyond the tolerance, in words.
+    pub fn objection(&self, tolerance: &Tolerance) -> Option<String> {
         let VectorAgreement { compared, unlike, not_finite, max_abs, largest, cosine, distance, longest } =
             *self;
         if compared == 0 || unlike > 0 {

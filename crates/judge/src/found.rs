@@ -5,6 +5,7 @@ use protocol::InEffect;
 use crate::continuation::Continuation;
 use crate::layers::LayerDifference;
 use crate::parity::Reference;
+use facts::agreement::VectorAgreement;
 use facts::run::RunFailure;
 use facts::text::TextScore;
 
@@ -29,7 +30,10 @@ pub struct Found {
     /// The reason why there are no layers between prompt and logits.
     pub no_layers: Option<String>,
     pub continuation: Option<Continuation>,
-    /// Whether two processes generated the same tokens, and otherwise where they first differ.
+    /// How far an encoder's vectors are from the reference's.
+    pub vectors: Option<VectorAgreement>,
+    /// Whether two processes generated the same tokens, and otherwise where they first differ. Of an encoder: whether they
+    /// gave the same vectors, to the last bit.
     pub repeated: Option<Repeated>,
     pub text: Option<std::result::Result<TextScore, String>>,
 }

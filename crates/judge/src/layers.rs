@@ -120,11 +120,11 @@ impl LayerSums {
     }
 }
 
-/// The layers' names for `count` hidden states. The last state is taken after the final norm.
-pub fn name(layer: usize, count: usize) -> String {
+/// The layers' names for `count` hidden states. The last state is taken after the final norm, if there is one.
+pub fn name(layer: usize, count: usize, has_final_norm: bool) -> String {
     match layer {
         0 => "embeddings".into(),
-        last if last + 1 == count => "final norm".into(),
+        last if last + 1 == count && has_final_norm => "final norm".into(),
         layer => format!("layer {layer}"),
     }
 }

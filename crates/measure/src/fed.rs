@@ -237,7 +237,8 @@ impl Session<'_> {
         sequences.iter_mut().for_each(|sequence| sequence.resize(longest, 0));
         let shape = self.score_shape(&sequences);
         let file = self.scratch.path().join("along.safetensors");
-        let task = Task::Score(Score { sequences, piece: 0, file: file.display().to_string() });
+        let task =
+            Task::Score(Score { sequences, types: Vec::new(), piece: 0, file: file.display().to_string() });
         let done = self.reference_job(index, precision, task);
         let logits = done.and_then(|_| logits::read_score(&file, shape));
         // No contender may find it.

@@ -11,46 +11,58 @@ use crate::results::Results;
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
 use crate::{interrupt, machine};
+use facts::agreement::VectorAgreement;
 use facts::evidence::{End, Evidence, Fact};
 use facts::run::{FailureKind, RunFailure};
 use judge::continuation::{self, Continuation};
 use judge::found::{Findings, Found, Repeated};
 use judge::layers::{self, LayerDifference, LayerSums};
+use judge::logits::Logits;
 use judge::parity::{Reference, Tolerance};
-use plan::{Contender, Prompted, Result};
+use plan::work::encode::Batch;
+use plan::{Contender, Prompted, Result, Work};
 
 /// Tokens by `[prompt][batch][new tokens]`.
 type Tokens = Vec<Vec<Vec<u32>>>;
 type Tried<T> = std::result::Result<T, RunFailure>;
+/// Token ids of each sequence, and types of an encoder's tokens.
+type Sequences = (Vec<Vec<u32>>, Vec<Vec<u32>>);
+/// The shapes of logits, if there are any, and of hidden states.
+type Shapes = (Option<logits::Shape>, Vec<logits::Shape>);
+type Checked = std::result::Result<(), String>;
 
-/// Hidden states and logits of every prompt with its continuation, in files of the scratch directory.
+/// Hidden states and logits of every prompt with its continuation, or of every batch of texts, in files of the scratch
+/// directory.
 struct States {
     files: Vec<TempPath>,
-    /// The shapes of each file's logits, and of every hidden state that it may hold.
-    shapes: Vec<(logits::Shape, Vec<logits::Shape>)>,
+    /// The shapes of each file's logits, which an encoder has none of, and of every hidden state that it may hold.
+    shapes: Vec<(Option<logits::Shape>, Vec<logits::Shape>)>,
     in_effect: Option<InEffect>,
     no_layers: Option<String>,
 }
 
 impl Session<'_> {
-    /// Runs every job. Whatever happens, the findings so far are returned.
+    /// Runs every job. Whatever happens, the findings so far are returned. `prose`: the text whose perplexity is told.
     pub fn parity(
         mut self,
-        prose: std::result::Result<Vec<u32>, String>,
+        prose: Option<std::result::Result<Vec<u32>, String>>,
     ) -> Result<(Findings, Evidence, Results)> {
         self.tell(Fact::Quota { cpus: machine::quota() });
         self.greet()?;
         let mut findings = Findings::default();
         let states = self.parity_reference(&mut findings);
-        let text = self.text_for_all(prose, &mut findings);
+        let text = prose.and_then(|prose| self.text_for_all(prose, &mut findings));
         for index in 0..self.plan.contenders.len() {
             let found = self.found(index, states.as_ref(), text.as_ref(), &findings);
             findings.contenders.push(found);
         }
         let traces = findings.reference.as_ref().map(|reference| reference.outputs.clone());
         let traces = traces.unwrap_or_else(|| self.plan.work.stand_ins());
-        // Outputs were compared above; the rounds only measure how much speeds vary.
-        let end = self.rounds(RunWork { references: None, traces, parity: false, begun: now() });
+        // Outputs were compared above; the rounds only measure how much the speed of decoding varies.
+        let end = match self.plan.work.generate() {
+            Some(_) => self.rounds(RunWork { references: None, traces, parity: false, begun: now() }),
+            None => End::default(),
+        };
         let end = if interrupt::requested() { End::Interrupted } else { end };
         self.tell(Fact::End { end });
         for (found, contender) in findings.contenders.iter_mut().zip(&self.plan.contenders) {
@@ -74,7 +86,8 @@ impl Session<'_> {
         if let Some(failure) = self.evidence.absent.get(&label) {
             found.failure = Some(failure.clone());
         } else if !interrupt::requested() {
-            self.progress.message(&format!("{label}: layers, continuations, text"));
+            let what = if self.plan.work.generate().is_some() { "continuations, text" } else { "vectors" };
+            self.progress.message(&format!("{label}: layers, {what}"));
             let reference = findings.reference.as_ref().zip(states);
             if let Err(failure) = self.hold(index, reference, text, &mut found) {
                 if failure.kind != FailureKind::Interrupted {
@@ -151,7 +164,11 @@ impl Session<'_> {
             let ours = self.states(index, contender, false, &reference.outputs)?;
             found.in_effect.clone_from(&ours.in_effect);
             found.no_layers.clone_from(&ours.no_layers);
-            found.layers = compare(theirs, &ours, layers::limit(contender)).map_err(failed)?;
+            found.layers =
+                compare(theirs, &ours, (layers::limit(contender), self.has_final_norm())).map_err(failed)?;
+        }
+        if let Work::Encode(_) = &self.plan.work {
+            return self.hold_vectors(index, reference.map(|(reference, _)| reference), &names, found);
         }
         let first = self.continued(index)?;
         let second = self.continued(index)?;
@@ -169,8 +186,88 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Runs a process for each prompt, teacher-forced along `traces`. A framework without hidden states returns only
-    /// its logits.
+    /// The vectors of two processes, beside each other and beside the reference's.
+    fn hold_vectors(
+        &self,
+        index: usize,
+        reference: Option<&Reference>,
+        names: &[&str],
+        found: &mut Found,
+    ) -> Tried<()> {
+        let [first, second] = [self.encoded(index)?, self.encoded(index)?];
+        let differs = |(ours, again): (&Vec<Vec<f32>>, &Vec<Vec<f32>>)| {
+            let is_other = |(a, b): (&Vec<f32>, &Vec<f32>)| {
+                a.iter().map(|x| x.to_bits()).ne(b.iter().map(|x| x.to_bits()))
+            };
+            ours.iter().zip(again).position(is_other)
+        };
+        let other =
+            first.iter().zip(&second).enumerate().find_map(|(case, pair)| Some((case, differs(pair)?)));
+        found.repeated = Some(match other {
+            None => Repeated::Same,
+            Some((case, text)) => Repeated::Differs { prompt: names[case].to_owned(), token: text + 1 },
+        });
+        if let Some(reference) = reference {
+            let mut vectors = VectorAgreement::default();
+            for (ours, theirs) in first.iter().zip(&reference.outputs) {
+                let Output::Vectors(theirs) = theirs else { continue };
+                ours.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| vectors.add(ours, theirs));
+            }
+            found.vectors = Some(vectors);
+        }
+        Ok(())
+    }
+
+    fn has_final_norm(&self) -> bool {
+        self.bundle.config().encoder.as_ref().is_none_or(|encoder| encoder.final_norm)
+    }
+
+    /// The contender's vectors of every batch, from a process of its own.
+    fn encoded(&self, index: usize) -> Tried<Vec<Vec<Vec<f32>>>> {
+        let task = Task::Answer(Answer { work: self.plan.work.of_reference(), parity: None });
+        let events = self.done(index, &self.job(&self.plan.contenders[index], task))?;
+        let outputs = events.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs),
+            _ => None,
+        });
+        let outputs = outputs.unwrap_or_default();
+        let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
+        if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
+            return Err(failed("it did not give the vectors asked for".into()));
+        }
+        let vectors = |output| match output {
+            Output::Vectors(output) => output.vectors,
+            _ => Vec::new(),
+        };
+        Ok(outputs.into_iter().map(vectors).collect())
+    }
+
+    /// The inputs of a process that computes states, for each case.
+    fn to_score(&self, traces: &[Output]) -> Vec<(Sequences, Shapes)> {
+        let config = self.bundle.config();
+        if let Work::Encode(work) = &self.plan.work {
+            let of_batch = |batch: &Batch| {
+                let tokens = batch.texts.iter().map(Vec::len).sum();
+                let hidden = vec![[1, tokens, config.hidden_size]; config.layers + 1];
+                ((batch.texts.clone(), batch.types.clone()), (None, hidden))
+            };
+            return work.batches.iter().map(of_batch).collect();
+        }
+        let of_prompt = |(prompts, traces): (Vec<Vec<u32>>, &Output)| {
+            let sequences: Vec<Vec<u32>> = prompts
+                .iter()
+                .zip(traces.tokens())
+                .map(|(prompt, trace)| [&prompt[..], trace].concat())
+                .collect();
+            let shape @ [batch, positions, _] = self.score_shape(&sequences);
+            let hidden = vec![[batch, positions, config.hidden_size]; config.layers + 1];
+            ((sequences, Vec::new()), (Some(shape), hidden))
+        };
+        self.prompts().into_iter().zip(traces).map(of_prompt).collect()
+    }
+
+    /// Runs a process for each prompt, teacher-forced along `traces`, or for each batch of texts. A framework without hidden
+    /// states returns only its logits.
     fn states(
         &self,
         index: usize,
@@ -179,23 +276,21 @@ impl Session<'_> {
         traces: &[Output],
     ) -> Tried<States> {
         let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
-        for (prompts, traces) in self.prompts().into_iter().zip(traces) {
-            let sequences: Vec<Vec<u32>> = prompts
-                .iter()
-                .zip(traces.tokens())
-                .map(|(prompt, trace)| [&prompt[..], trace].concat())
-                .collect();
+        for ((sequences, types), shapes) in self.to_score(traces) {
             let file = scratch_file(self.scratch.path()).map_err(failed)?;
-            let shape @ [batch, positions, _] = self.score_shape(&sequences);
-            let config = self.bundle.config();
-            let hidden = vec![[batch, positions, config.hidden_size]; config.layers + 1];
-            states.shapes.push((shape, hidden));
+            let has_logits = shapes.0.is_some();
+            states.shapes.push(shapes);
             let path = file.display().to_string();
-            let task = Task::Score(Score { sequences, piece: 0, file: path });
+            let task = Task::Score(Score { sequences, types, piece: 0, file: path });
             let mut job = self.job(contender, task);
             (job.settings.dequantised, job.settings.hidden_states) =
                 (dequantised, states.no_layers.is_none());
             let events = match self.done(index, &job) {
+                Err(failure) if failure.kind == FailureKind::Unsupported && !has_logits => {
+                    // Whether it can encode at all shows where its vectors are asked for.
+                    states.no_layers = Some(failure.sentence());
+                    return Ok(states);
+                }
                 Err(failure) if failure.kind == FailureKind::Unsupported && job.settings.hidden_states => {
                     job.settings.hidden_states = false;
                     let events = self.done(index, &job)?;
@@ -248,18 +343,28 @@ impl Session<'_> {
 }
 
 /// Compares the logits, and every layer that both sides return.
-fn compare(theirs: &States, ours: &States, limit: f64) -> std::result::Result<Vec<LayerDifference>, String> {
+fn compare(
+    theirs: &States,
+    ours: &States,
+    (limit, has_final_norm): (f64, bool),
+) -> std::result::Result<Vec<LayerDifference>, String> {
     let mut sums: Vec<LayerSums> = Vec::new();
     let mut of_logits = LayerSums::default();
     let files = theirs.files.iter().zip(&ours.files);
-    for ((theirs, ours), (shape, hidden)) in files.zip(&ours.shapes) {
+    let read = |path: &TempPath, (shape, hidden): &Shapes, each: &mut dyn FnMut(usize, Logits) -> Checked| {
+        match shape {
+            Some(shape) => logits::read_states(path, *shape, hidden, each).map(Some),
+            None => logits::read_texts(path, hidden, each).map(|()| None),
+        }
+    };
+    for ((theirs, ours), shapes) in files.zip(&ours.shapes) {
         let mut reference = Vec::new();
-        let reference_logits = logits::read_states(theirs, *shape, hidden, |_, states| {
+        let reference_logits = read(theirs, shapes, &mut |_, states| {
             reference.push(states);
             Ok(())
         })?;
         let mut count = 0;
-        let our_logits = logits::read_states(ours, *shape, hidden, |layer, states| {
+        let our_logits = read(ours, shapes, &mut |layer, states| {
             count += 1;
             let Some(reference) = reference.get(layer) else { return Ok(()) };
             if sums.len() == layer {
@@ -271,15 +376,19 @@ fn compare(theirs: &States, ours: &States, limit: f64) -> std::result::Result<Ve
             let theirs = reference.len();
             return Err(format!("it gives {count} hidden states, the reference {theirs}"));
         }
-        of_logits.add(&reference_logits, &our_logits)?;
+        if let (Some(theirs), Some(ours)) = (reference_logits, our_logits) {
+            of_logits.add(&theirs, &ours)?;
+        }
     }
     let count = sums.len();
     let mut layers: Vec<LayerDifference> = sums
         .iter()
         .enumerate()
-        .map(|(layer, sums)| sums.difference(layers::name(layer, count), limit))
+        .map(|(layer, sums)| sums.difference(layers::name(layer, count, has_final_norm), limit))
         .collect();
-    layers.push(of_logits.difference("logits".into(), limit));
+    if ours.shapes.iter().any(|(logits, _)| logits.is_some()) {
+        layers.push(of_logits.difference("logits".into(), limit));
+    }
     Ok(layers)
 }
 

@@ -39,16 +39,34 @@ pub fn read_states(
     path: &Path,
     shape: Shape,
     hidden: &[Shape],
-    mut each: impl FnMut(usize, Logits) -> Result<(), String>,
+    each: impl FnMut(usize, Logits) -> Result<(), String>,
 ) -> Result<Logits, String> {
     let bytes = read(path, &[shape], hidden)?;
     let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
+    each_state(&file, each)?;
+    logits(&file.tensor("logits").map_err(malformed)?)
+}
+
+/// The same of an encoder, which has no logits.
+pub fn read_texts(
+    path: &Path,
+    hidden: &[Shape],
+    each: impl FnMut(usize, Logits) -> Result<(), String>,
+) -> Result<(), String> {
+    let bytes = read(path, hidden, &[])?;
+    each_state(&SafeTensors::deserialize(&bytes).map_err(malformed)?, each)
+}
+
+fn each_state(
+    file: &SafeTensors<'_>,
+    mut each: impl FnMut(usize, Logits) -> Result<(), String>,
+) -> Result<(), String> {
     let mut layer = 0;
     while let Ok(tensor) = file.tensor(&format!("hidden.{layer}")) {
         each(layer, logits(&tensor)?)?;
         layer += 1;
     }
-    logits(&file.tensor("logits").map_err(malformed)?)
+    Ok(())
 }
 
 /// Reads a file that holds f32 tensors of these shapes, and perhaps the others as well. Whatever a worker may have put

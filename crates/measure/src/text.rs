@@ -80,6 +80,7 @@ impl Session<'_> {
         let file = scratch_file(self.scratch.path())?;
         let task = Task::Score(Score {
             sequences: vec![window.to_vec()],
+            types: Vec::new(),
             piece: PIECE,
             file: file.display().to_string(),
         });

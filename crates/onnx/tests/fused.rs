@@ -44,7 +44,8 @@ fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
         let (config, weights) = (bundle.config(), bundle.weights(Precision::F32).expect("weights"));
         let products = Products { precision: Precision::F32, dequantised: false, folds_constants: true };
         let storage = Storage::File(Precision::F32.file_name());
-        let written = encoder::build(config, (Attention::plan(config), products), &weights, storage, false);
+        let written =
+            encoder::build(config, (Attention::plan(config), products), &weights, storage, (false, false));
         let hash = sha256(&written.expect("writes").model);
         writeln!(found, "{source} {} {hash}", Precision::F32).expect("written");
     }

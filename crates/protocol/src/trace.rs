@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
+use crate::Work;
+
 /// Load, cold start, one request of warm-up and one request, all noted with the clock's readings, and the framework's
-/// own profiler where it has one. Tokens are continued greedily.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// own profiler where it has one. Requests are those of the first case, which is not fed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
-    /// `[batch][prompt tokens]`, of equal length.
-    pub prompts: Vec<Vec<u32>>,
-    pub new_tokens: usize,
+    pub work: Work,
     /// Where the profiler's events go: a JSON list of [`ProfileEvent`]s. It is not written without a profiler. Its
     /// directory is the worker's to put files into that a profiler leaves behind.
     pub file: String,

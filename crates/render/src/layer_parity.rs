@@ -2,6 +2,7 @@
 
 use judge::layers;
 use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
+use plan::Work;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
@@ -58,6 +59,13 @@ fn grid(report: &ParityReport) -> Table {
         let cells = report.rows.iter().map(|row| words::or_dash(figure(row), |text| text));
         table.add([title.to_owned(), String::new()].into_iter().chain(cells));
     };
+    if matches!(report.plan.work, Work::Encode(_)) {
+        summary("Least cosine", &|row| Some(format!("{:.6}", row.vectors?.cosine)));
+        summary("Largest difference", &|row| Some(difference(row.vectors?.max_abs)));
+        summary("Same bits again", &|row| row.repeatable.map(|same| if same { "yes" } else { "no" }.into()));
+        summary("Parity", &|row| Some(state(row.state).into()));
+        return table;
+    }
     summary("Greedy tokens", &|row| {
         row.continuation.as_ref().map(|found| format!("{} of {}", found.common, found.tokens))
     });
@@ -81,6 +89,10 @@ fn cell(row: &ParityRow, layer: &str) -> String {
             format!("{:.6} {relative:>7}{mark}", found.cosine)
         }
     }
+}
+
+fn difference(max_abs: f64) -> String {
+    if max_abs == 0.0 { "0".into() } else { format!("{max_abs:.0e}") }
 }
 
 /// A number with three significant digits.
@@ -112,9 +124,7 @@ fn lines(report: &ParityReport) -> Vec<String> {
         lines.push(format!("no reference: {reason}"));
     }
     if let Some(reason) = &report.reference_without_layers {
-        lines.push(format!(
-            "only logits are compared, because the reference gives no hidden states: {reason}"
-        ));
+        lines.push(format!("no layers are compared, because the reference gives no hidden states: {reason}"));
     }
     lines.extend(report.rows.iter().flat_map(lines_of_row));
     if let Some(reason) = &report.no_text {
@@ -181,6 +191,7 @@ mod tests {
             no_layers: None,
             first_beyond: None,
             continuation: None,
+            vectors: None,
             repeatable: None,
             variation: None,
             text: None,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bundle::ModelConfig;
-use engine::{InferenceEngine, Want};
+use bundle::{ModelConfig, Pooling};
+use engine::{EncodeTask, InferenceEngine, Texts, Want};
 use protocol::{Score, Scored};
 use safetensors::{Dtype, tensor::TensorView};
 
@@ -42,6 +42,9 @@ pub(crate) fn score<E: InferenceEngine>(
     config: &ModelConfig,
     hidden_states: bool,
 ) -> Result<Scored, ServeError> {
+    if config.encoder.is_some() {
+        return texts(engine, task, config, hidden_states);
+    }
     let (batch, positions) = (task.sequences.len(), task.sequences.first().map_or(0, Vec::len));
     let piece = if task.piece == 0 { positions } else { task.piece };
     let mut logits = Rows::new(batch, positions, config.vocab_size);
@@ -68,6 +71,32 @@ pub(crate) fn score<E: InferenceEngine>(
     tensors.add("logits".into(), &[batch, positions, config.vocab_size], &logits.values);
     for (layer, rows) in hidden.iter().enumerate() {
         tensors.add(format!("hidden.{layer}"), &[batch, positions, config.hidden_size], &rows.values);
+    }
+    tensors.write(&task.file)?;
+    Ok(Scored { file: task.file.as_str().into() })
+}
+
+/// Hidden states of texts, one behind the other.
+fn texts<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Score,
+    config: &ModelConfig,
+    hidden_states: bool,
+) -> Result<Scored, ServeError> {
+    if !hidden_states {
+        return Err(ServeError::Job(
+            "an encoder has no logits, and its hidden states are not asked for".into(),
+        ));
+    }
+    let lengths: Vec<usize> = task.sequences.iter().map(Vec::len).collect();
+    let (tokens, types) = (task.sequences.concat(), task.types.concat());
+    let encoder = engine.encode()?;
+    // Hidden states are the same whatever is made of the last.
+    let pooled = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
+    encoder.encode(Texts { tokens: &tokens, types: &types, lengths: &lengths }, pooled)?;
+    let mut tensors = Tensors::default();
+    for (layer, values) in encoder.hidden_states()?.layers.iter().enumerate() {
+        tensors.add(format!("hidden.{layer}"), &[1, tokens.len(), config.hidden_size], values);
     }
     tensors.write(&task.file)?;
     Ok(Scored { file: task.file.as_str().into() })

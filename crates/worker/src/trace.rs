@@ -3,10 +3,7 @@
 use std::path::Path;
 
 use engine::{EngineError, InferenceEngine, Profile, ProfileClock, Settings};
-use protocol::{
-    Alignment, Case, Decode, GenerateWork, Interval, KvCache, ProfileEvent, Profiler, Task, Trace, Traced,
-    TracedRequest, Work,
-};
+use protocol::{Alignment, Interval, ProfileEvent, Profiler, Task, Trace, Traced, TracedRequest};
 
 use crate::clock::{self, Beside};
 use crate::error::ServeError;
@@ -31,13 +28,10 @@ pub(crate) fn trace<E: InferenceEngine>(
     (model, pace): (Model, Pace),
     mut phases: Vec<Interval>,
 ) -> Result<Traced, ServeError> {
-    let work = Work::Generate(GenerateWork {
-        cases: vec![Case { prompts: task.prompts.clone(), ..Case::default() }],
-        new_tokens: task.new_tokens,
-        decode: Decode::Greedy,
-        kv_cache: KvCache::On,
-    });
-    let mut workload = work::workload::<E>(&work, (model, pace), false)?;
+    let mut workload = work::workload::<E>(&task.work, (model, pace), false)?;
+    if workload.cases() == 0 {
+        return Err(ServeError::Job("there is no request to look at".into()));
+    }
     let before = Beside::read();
     let start_ns = clock::now_ns();
     let profiled = match engine.begin_profile() {
@@ -50,9 +44,10 @@ pub(crate) fn trace<E: InferenceEngine>(
         Err(error) => return Err(error.into()),
     };
     let mut requests = Vec::new();
-    for (phase, new_tokens) in [("cold start", 1), ("warm-up", task.new_tokens), ("request", task.new_tokens)]
-    {
-        let (start_ns, sample) = workload.request(engine, 0, (None, new_tokens))?;
+    let whole = workload.marks();
+    for (phase, marks) in [("cold start", 1), ("warm-up", whole), ("request", whole)] {
+        workload.prepare(engine, 0)?;
+        let (start_ns, sample) = workload.request(engine, 0, (None, marks))?;
         let tokens_ns: Vec<u64> = sample.marks_ns.0.iter().map(|mark| start_ns + mark).collect();
         let end_ns = start_ns + sample.marks_ns.end();
         phases.push(Interval { name: phase.into(), start_ns, end_ns });

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 from . import clock, work
-from .bundle import WorkerError
+from .bundle import WorkerError, bad_input
 
 # Readings of two clocks beside each other, of which the quickest counts.
 TRIES = 32
@@ -14,11 +14,9 @@ TRIES = 32
 
 def trace(adapter, task, context, phases):
     """`phases` are those up to the load. The fields of the event `traced`."""
-    generate = {
-        "kind": "generate", "cases": [{"prompts": task["prompts"]}], "new_tokens": task["new_tokens"],
-        "decode": "greedy", "kv_cache": "on",
-    }
-    workload = work.of(adapter, generate, context, is_fed=False)
+    workload = work.of(adapter, task["work"], context, is_fed=False)
+    if not workload.cases:
+        raise bad_input("there is no request to look at")
     before, start, reason = beside(), clock.now_ns(), None
     try:
         adapter.begin_profile(Path(task["file"]).parent)
@@ -28,11 +26,13 @@ def trace(adapter, task, context, phases):
             raise
         reason = str(error).removeprefix("unsupported: ")
     requests = []
-    for phase, new_tokens in (("cold start", 1), ("warm-up", task["new_tokens"]), ("request", task["new_tokens"])):
-        request = workload.request(0, marks=new_tokens)
+    for phase, marks in (("cold start", 1), ("warm-up", workload.marks), ("request", workload.marks)):
+        workload.prepare(0)
+        request = workload.request(0, marks=marks)
         start, ends = request.start, [request.start + mark for mark in request.marks]
         phases.append({"name": phase, "start_ns": start, "end_ns": ends[-1]})
-        tokens = workload.output(request)["tokens"]
+        # Of texts that are encoded there are none.
+        tokens = workload.output(request).get("tokens", [])
         requests.append({"phase": phase, "start_ns": start, "tokens_ns": ends, "tokens": tokens})
     if reason is not None:
         return {"phases": phases, "requests": requests, "profiler": None, "notes": [reason]}

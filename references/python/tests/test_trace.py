@@ -29,7 +29,10 @@ class Traces(unittest.TestCase):
         self.file = self.directory / "profile.json"
 
     def trace(self, options, prompts=((1, 2, 3), (4, 5, 6)), new_tokens=3):
-        task = {"kind": "trace", "prompts": prompts, "new_tokens": new_tokens, "file": str(self.file)}
+        work = {
+            "kind": "generate", "cases": [{"prompts": prompts}], "new_tokens": new_tokens, "decode": "greedy", "kv_cache": "on",
+        }
+        task = {"kind": "trace", "work": work, "file": str(self.file)}
         settings = {"precision": "f32", "device": "cpu", "threads": 1, "jit": True, "options": options}
         job = {"protocol": serve.VERSION, "bundle": str(self.directory), "settings": settings, "task": task}
         output = io.StringIO()

@@ -144,7 +144,7 @@ fn job(command: &Command) -> Result<Option<(Planned, Format)>> {
         Command::Trace(args) => {
             let work = (
                 vec![PlannedPrompt::new("prompt", Some(args.prompt_tokens as usize))],
-                args.new_tokens as usize,
+                args.new_tokens() as usize,
             );
             (one("trace", &args.framework, &args.model, &args.here, work)?, Format::Table)
         }

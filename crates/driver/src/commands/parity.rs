@@ -23,12 +23,12 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let started = OffsetDateTime::now_utc();
     let places = args.here.places.find()?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
-    if plan.work.generate().is_none() {
-        let checked = match bundle.config().encoder {
-            Some(_) => "of a model that encodes texts `photofinish compare` checks every vector",
-            None => "of a model of masked diffusion `photofinish compare` checks the logits of every step",
-        };
-        return Err(Failure::usage(format!("parity follows a continuation token by token: {checked}")));
+    let encodes = bundle.config().encoder.is_some();
+    if plan.work.generate().is_none() && !encodes {
+        return Err(Failure::usage(
+            "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks the \
+             logits of every step",
+        ));
     }
     let parent = results_dir(args.results_dir.as_ref(), &places);
     let environment = environment::read(&places, started.format(&Rfc3339).unwrap_or_default());
@@ -60,7 +60,7 @@ fn measured(
     facts: impl FnOnce(facts::Evidence, String) -> Facts,
 ) -> Result<(ParityReport, Option<String>)> {
     let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
-    let prose = text::bundled(places, bundle);
+    let prose = bundle.config().encoder.is_none().then(|| text::bundled(places, bundle));
     let (found, evidence, mut results) = session.parity(prose)?;
     let directory = results.directory().display().to_string();
     let report = ParityReport::new(&facts(evidence, directory), found);

@@ -21,7 +21,12 @@ pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
         |e: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {e}", args.out.display()));
     let directory = tempfile::Builder::new().prefix(".score-").tempdir_in(parent).map_err(|e| cannot(&e))?;
     let file = directory.path().join("logits.safetensors");
-    let task = Task::Score(Score { sequences, piece: args.piece, file: file.display().to_string() });
+    let task = Task::Score(Score {
+        sequences,
+        types: Vec::new(),
+        piece: args.piece,
+        file: file.display().to_string(),
+    });
     single.run(args.hidden_states, task)?;
     std::fs::rename(&file, &args.out).map_err(|e| cannot(&e))?;
     measure::results::readable_by_all(&args.out);

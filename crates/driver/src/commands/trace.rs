@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use configs::SuitePrompt;
 use facts::Outcome;
-use plan::prompts;
+use plan::prompts::{self, Text};
+use plan::work::encode;
 use plan::{Failure, Result};
-use protocol::{Event, Hello, Loaded, ProfileEvent, Task, Trace, Traced};
-use render::trace::{Checked, TraceFile, check};
+use protocol::{
+    Case, Decode, EncodeWork, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, TextBatch,
+    Trace, Traced, Work,
+};
+use render::trace::{Steps, TraceFile, check};
 
 use super::single::Single;
 use crate::cli::TraceArgs;
@@ -18,25 +22,17 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.framework).into());
     // Before anything is run, so that nothing is run in vain.
     let scratch = Scratch::beside(&output)?;
-    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens as usize);
-    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
-    if single.bundle.config().mask_token.is_some() {
-        return Err(Failure::usage(format!(
-            "{} generates by masked diffusion: a trace is of a request that goes token by token",
-            single.bundle.manifest().name
-        )));
-    }
-    let (config, text) = (single.bundle.config(), measure::apart::text(&single.bundle)?);
-    prompts::check_context(prompt, new_tokens, config)?;
-    // Which tokens are computed makes no difference to the work.
-    let filled = SuitePrompt { tokens: Some(Vec::new()), ..SuitePrompt::default() };
-    let prompts = prompts::resolve(&[filled], Some(prompt), config, &text, None)?;
-    let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
+    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
+    let single = Single::resolve(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
+    let text = measure::apart::text(&single.bundle)?;
+    let encodes = single.bundle.config().encoder.is_some();
+    let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
     let file = scratch.file("profile.json").display().to_string();
-    let outcome = single.run(false, Task::Trace(Trace { prompts, new_tokens, file: file.clone() }))?;
+    let outcome = single.run(false, Task::Trace(Trace { work, file: file.clone() }))?;
     let told = Told::read(&args.framework, &outcome)?;
     let trace = TraceFile {
         framework: &args.framework,
+        steps: if encodes { Steps::BATCH } else { Steps::TOKENS },
         traced: told.traced,
         profile: told.profile(Path::new(&file))?,
         about: told.about(args, &single),
@@ -45,13 +41,59 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     let wrong =
         |what: String| Failure::failed(format!("the trace of {} is not valid: {what}", args.framework));
     let checked = check(&json).map_err(|broken| wrong(broken.0))?;
-    let expected = 2 * new_tokens + 1;
+    let expected = if encodes { 3 } else { 2 * new_tokens + 1 };
     if checked.tokens != expected {
-        return Err(wrong(format!("it has {} tokens where {expected} were computed", checked.tokens)));
+        return Err(wrong(format!("it has {} steps where {expected} were computed", checked.tokens)));
     }
     scratch.write(&json, &output)?;
-    print(&told.summary(&output, &checked))?;
+    let what = if encodes { "batches" } else { "tokens" };
+    print(&told.summary(&output, &format!("{} {what}", checked.tokens)))?;
     Ok(0)
+}
+
+/// A prompt that is continued.
+fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
+    let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
+    if config.mask_token.is_some() {
+        return Err(Failure::usage(format!(
+            "{name} generates by masked diffusion: a trace is of a request that goes token by token"
+        )));
+    }
+    if args.batch.is_some() {
+        return Err(Failure::usage(format!("{name} continues texts: --batch of a trace is for encoders")));
+    }
+    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
+    prompts::check_context(prompt, new_tokens, config)?;
+    // Which tokens are computed makes no difference to the work.
+    let filled = SuitePrompt { tokens: Some(Vec::new()), ..SuitePrompt::default() };
+    let prompts = prompts::resolve(&[filled], Some(prompt), config, text, None)?;
+    let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
+    let cases = vec![Case { prompts, ..Case::default() }];
+    let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
+    Ok(Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache }))
+}
+
+/// A batch of texts that are encoded, all of one length.
+fn texts(args: &TraceArgs, single: &Single) -> Result<Work> {
+    let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
+    if args.new_tokens.is_some() {
+        return Err(Failure::usage(format!(
+            "{name} encodes texts: --new-tokens is for models that continue them"
+        )));
+    }
+    let (length, positions) = (args.prompt_tokens as usize, config.max_positions);
+    if length > positions {
+        return Err(Failure::usage(format!(
+            "texts of {length} tokens are longer than the model's {positions} positions"
+        )));
+    }
+    let pooled = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
+    let (task, _) =
+        encode::task(config, pooled, None).map_err(|why| Failure::usage(format!("{name} {why}")))?;
+    // Which tokens are computed makes no difference to the work.
+    let token = |place: usize| (place % config.vocab_size) as u32;
+    let texts = vec![(0..length).map(token).collect(); args.batch.unwrap_or(1) as usize];
+    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task }))
 }
 
 /// A directory beside the file that is to be written. The worker's files go there, and the trace until it is complete.
@@ -137,7 +179,10 @@ impl<'a> Told<'a> {
         about.insert("threads", self.loaded.in_effect.threads.to_string());
         about.insert("jit", self.loaded.in_effect.jit.to_string());
         about.insert("prompt tokens", args.prompt_tokens.to_string());
-        about.insert("new tokens", args.new_tokens.to_string());
+        match single.bundle.config().encoder {
+            Some(_) => about.insert("texts", args.batch.unwrap_or(1).to_string()),
+            None => about.insert("new tokens", args.new_tokens().to_string()),
+        };
         about.insert("not a measurement", NO_MEASUREMENT.into());
         about.insert(
             "times",
@@ -160,15 +205,15 @@ impl<'a> Told<'a> {
         }
     }
 
-    fn summary(&self, output: &Path, checked: &Checked) -> String {
+    /// `steps`: how many tokens it has, or batches.
+    fn summary(&self, output: &Path, steps: &str) -> String {
         let beside = match &self.traced.profiler {
             Some(profiler) => format!("{} events of {} beside them", profiler.events, profiler.name),
             None => "without a profiler's events".into(),
         };
         let mut text = format!(
-            "{}: {} tokens of {}, {beside}.\nOpen it in https://ui.perfetto.dev or chrome://tracing. {NO_MEASUREMENT}\n",
+            "{}: {steps} of {}, {beside}.\nOpen it in https://ui.perfetto.dev or chrome://tracing. {NO_MEASUREMENT}\n",
             output.display(),
-            checked.tokens,
             self.hello.framework,
         );
         if let Some(profiler) = &self.traced.profiler {

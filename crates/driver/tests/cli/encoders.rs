@@ -68,7 +68,6 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
         ("embed --framework one --tokens 1,x", &["\"x\" is no token id"]),
         ("embed --framework one --tokens 1 --format csv", &["embed prints a table"]),
         ("generate --framework one --tokens 1", &["encodes texts", "photofinish embed"]),
-        ("parity --frameworks one", &["encodes texts"]),
         ("rerank --framework one --tokens 1", &["has no head that gives scores, which rerank needs"]),
         ("classify --framework one --tokens 1", &["has no head that gives scores, which classify needs"]),
         ("--frameworks one,two --task rerank", &["has no head that gives scores, which rerank needs"]),
@@ -215,4 +214,33 @@ fn batches_of_several_sizes_are_requests_of_one_comparison() {
     let report = installation.json(0, "--frameworks one --batch 4,1,4 --rounds 1");
     let names: Vec<_> = array(&report["prompts"]).iter().map(|batch| &batch["name"]).collect();
     assert_eq!(names, ["1 text", "4 texts"]);
+}
+
+#[test]
+fn encoders_are_compared_layer_by_layer() {
+    let layers = ("layers", "true");
+    let installation = Installation::encoder()
+        .engine("right", &[layers])
+        .engine("wrong", &[layers, ("perturb", "0.5"), ("perturb_from", "1")])
+        .engine("plain", &[]);
+    let report = installation.json(1, "parity --frameworks right,wrong,plain");
+    let found = |name: &str| row(&report, name).clone();
+    let names: Vec<_> = array(&found("right")["layers"]).iter().map(|layer| layer["layer"].clone()).collect();
+    assert_eq!(names.first(), Some(&json!("embeddings")));
+    assert!(!names.contains(&json!("logits")), "{names:?}");
+    assert_eq!((&found("right")["state"], &found("right")["repeatable"]), (&json!("agrees"), &json!(true)));
+    // An embedding, and its one layer with the norm behind it.
+    assert_eq!((&found("wrong")["state"], &found("wrong")["first_beyond"]), (&json!("diverges"), &names[1]));
+    assert_eq!((&found("plain")["state"], &found("plain")["layers"]), (&json!("agrees"), &json!([])));
+}
+
+#[test]
+fn a_trace_of_an_encoder_has_its_batches() {
+    let installation = Installation::encoder().engine("one", &[]);
+    let file = installation.path("trace.json");
+    let line = format!("trace --framework one --prompt-tokens 8 --batch 4 --output {}", file.display());
+    let said = installation.run(&line).exits(0).stdout;
+    assert!(said.contains("3 batches of mock"), "{said}");
+    let trace = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(render::trace::check(&trace).unwrap().tokens, 3);
 }

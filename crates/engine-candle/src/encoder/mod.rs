@@ -5,7 +5,7 @@ mod head;
 
 use bundle::{Bundle, ModelConfig, Precision, Scored};
 use candle_core::{Device, Result, Tensor};
-use engine::{Encode, EncodeTask, EngineError, InEffect, Padded, Texts};
+use engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Padded, Texts};
 use rayon::prelude::*;
 
 use crate::attention::relative::Relative;
@@ -39,15 +39,17 @@ pub(crate) struct Encoder {
     rotated: usize,
     numbers: Vec<f32>,
     computed: usize,
+    /// Hidden states of the last texts, where they are asked for.
+    hidden: Option<Vec<Vec<f32>>>,
 }
 
 impl Encoder {
     /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so. `padded`: texts are filled up to the
-    /// longest.
+    /// longest. `hidden`: hidden states are kept.
     pub(crate) fn read(
         bundle: &Bundle,
         precision: Precision,
-        (dequantise, padded): (bool, bool),
+        (dequantise, padded, hidden): (bool, bool, bool),
     ) -> std::result::Result<Encoder, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
@@ -68,6 +70,7 @@ impl Encoder {
             rotated: 0,
             numbers: Vec::new(),
             computed: 0,
+            hidden: hidden.then(Vec::new),
         })
     }
 
@@ -90,26 +93,38 @@ impl Encoder {
         }
     }
 
-    /// The vectors of all tokens: `[tokens, hidden]`.
-    fn forward(&self, texts: Texts<'_>) -> Result<Tensor> {
-        if !self.padded {
-            return self.norm_last(self.layers(texts, texts.lengths)?);
+    /// The vectors of all tokens: `[tokens, hidden]`. `kept` gets every hidden state.
+    fn forward(&self, texts: Texts<'_>, mut kept: Option<&mut Vec<Tensor>>) -> Result<Tensor> {
+        let mut x;
+        if self.padded {
+            let pad_token = self.config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token);
+            let padded = Padded::new(texts, pad_token);
+            x = self.layers(padded.texts(), texts.lengths, kept.as_deref_mut())?;
+            let tokens: Vec<u32> = texts.cells().map(|cell| cell as u32).collect();
+            let tokens = Tensor::new(tokens, &Device::Cpu)?;
+            x = x.index_select(&tokens, 0)?;
+            for state in kept.iter_mut().flat_map(|kept| kept.iter_mut()) {
+                *state = state.index_select(&tokens, 0)?;
+            }
+        } else {
+            x = self.layers(texts, texts.lengths, kept.as_deref_mut())?;
         }
-        let padded = Padded::new(texts, self.config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token));
-        let x = self.layers(padded.texts(), texts.lengths)?;
-        let tokens: Vec<u32> = texts.cells().map(|cell| cell as u32).collect();
-        self.norm_last(x.index_select(&Tensor::new(tokens, &Device::Cpu)?, 0)?)
-    }
-
-    fn norm_last(&self, x: Tensor) -> Result<Tensor> {
         if let Some(norm) = &self.final_norm {
             norm.change(&x)?;
+        }
+        if let Some(last) = kept.and_then(|kept| kept.last_mut()) {
+            *last = x.clone();
         }
         Ok(x)
     }
 
     /// The vectors of all rows behind the last layer. Of each text so many are tokens, and the rest padding.
-    fn layers(&self, texts: Texts<'_>, tokens: &[usize]) -> Result<Tensor> {
+    fn layers(
+        &self,
+        texts: Texts<'_>,
+        tokens: &[usize],
+        mut kept: Option<&mut Vec<Tensor>>,
+    ) -> Result<Tensor> {
         let lengths = texts.lengths;
         let positions: Vec<usize> = lengths.iter().flat_map(|&length| 0..length).collect();
         let x = self.embedding.forward(texts.tokens, positions.iter().copied(), texts.types)?;
@@ -120,14 +135,28 @@ impl Encoder {
             rotary: &self.rotary,
             relative: self.relative.as_ref(),
         };
+        // Layers change the rows in place.
+        let mut keep = |x: &Tensor| -> Result<()> {
+            if let Some(kept) = &mut kept {
+                kept.push(x.copy()?);
+            }
+            Ok(())
+        };
+        keep(&x)?;
         for layer in &self.layers {
             layer.forward(&x, |attention, qkv| attention.of_texts(qkv, &rows))?;
+            keep(&x)?;
         }
         Ok(x)
     }
 
-    fn numbers(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Vec<f32>> {
-        let x = self.forward(texts)?;
+    fn numbers(
+        &self,
+        texts: Texts<'_>,
+        task: EncodeTask,
+        kept: Option<&mut Vec<Tensor>>,
+    ) -> Result<Vec<f32>> {
+        let x = self.forward(texts, kept)?;
         let (lengths, width) = (texts.lengths, self.config.hidden_size);
         let pooled = |task| with_f32(&x, |x| texts.numbers(lengths, (task, &self.config), x));
         let head = match (task, &self.head) {
@@ -152,7 +181,12 @@ impl Encode for Encoder {
         texts.check(&self.config, task)?;
         let longest = texts.longest();
         self.rotate_up_to(longest);
-        self.numbers = self.numbers(texts, task).map_err(framework)?;
+        let mut kept = self.hidden.is_some().then(Vec::new);
+        self.numbers = self.numbers(texts, task, kept.as_mut()).map_err(framework)?;
+        if let Some(kept) = kept {
+            let states = kept.iter().map(|state| with_f32(state, <[f32]>::to_vec));
+            self.hidden = Some(states.collect::<Result<_>>().map_err(framework)?);
+        }
         self.computed = if self.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
         Ok(&self.numbers)
     }
@@ -163,5 +197,9 @@ impl Encode for Encoder {
 
     fn positions(&self) -> usize {
         self.computed
+    }
+
+    fn hidden_states(&mut self) -> std::result::Result<HiddenStates, EngineError> {
+        HiddenStates::kept(self.hidden.clone())
     }
 }

@@ -125,8 +125,12 @@ fn scores_in_pieces_are_those_in_one() {
     let directory = tempfile::tempdir().unwrap();
     let score = |piece: usize| {
         let file = directory.path().join(format!("{piece}.safetensors")).display().to_string();
-        let task =
-            Task::Score(Score { sequences: vec![vec![1, 2, 3], vec![3, 2, 1]], piece, file: file.clone() });
+        let task = Task::Score(Score {
+            sequences: vec![vec![1, 2, 3], vec![3, 2, 1]],
+            types: Vec::new(),
+            piece,
+            file: file.clone(),
+        });
         serve(settings(&[]), task);
         std::fs::read(file).unwrap()
     };

@@ -1,6 +1,6 @@
 //! A profiler's events on the worker's clock: the mock's are of the time since 1970.
 
-use protocol::{Event, ProfileEvent, Task, Trace, Traced};
+use protocol::{Case, Decode, Event, GenerateWork, KvCache, ProfileEvent, Task, Trace, Traced, Work};
 
 use crate::{bundle, events_of, job, settings};
 
@@ -8,7 +8,10 @@ use crate::{bundle, events_of, job, settings};
 fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Traced, String> {
     let bundle = bundle(2);
     let file = directory.join("profile.json").display().to_string();
-    let task = Task::Trace(Trace { prompts: vec![vec![1, 2, 3]], new_tokens: 3, file });
+    let cases = vec![Case { prompts: vec![vec![1, 2, 3]], ..Case::default() }];
+    let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
+    let work = Work::Generate(GenerateWork { cases, new_tokens: 3, decode, kv_cache });
+    let task = Task::Trace(Trace { work, file });
     let events = events_of(&job(bundle.path(), settings(options), task), "");
     let told = events.into_iter().find_map(|event| match event {
         Event::Traced(traced) => Some(Ok(traced)),

@@ -10,7 +10,8 @@ mod rows;
 
 use bundle::{Bundle, ModelConfig, Scored, Weights};
 use engine::{
-    Device as EngineDevice, Encode, EncodeTask, EngineError, InEffect, KvCachePolicy, Padded, Settings, Texts,
+    Device as EngineDevice, Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Padded,
+    Settings, Texts,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -23,6 +24,7 @@ use rows::{Rows, padding};
 use crate::error::framework;
 use crate::layout::{self, Layout};
 use crate::norm::{Norm, RmsNorm};
+use crate::profile::Mark;
 use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
@@ -50,6 +52,10 @@ pub(crate) struct Encoder {
     /// What the last call computed, f32, on the host.
     numbers: Option<Tensor>,
     computed: usize,
+    /// Hidden states of the last texts, where they are asked for.
+    hidden: Option<Vec<Vec<f32>>>,
+    /// Whether the parts are marked for libtorch's profiler.
+    marked: bool,
     /// The tensors above may be in this mapping: it is the last field, and so dropped last.
     weights: Weights,
 }
@@ -83,6 +89,8 @@ impl Encoder {
             options: (reader.kind(), device),
             numbers: None,
             computed: 0,
+            hidden: settings.hidden_states.then(Vec::new),
+            marked: false,
             config,
             weights: reader.into_weights(),
         })
@@ -111,8 +119,17 @@ impl Encoder {
         }
     }
 
-    /// The vectors of all tokens, `[rows, hidden]`.
-    fn vectors(&self, texts: Texts<'_>, rows: &Rows) -> Result<Tensor, TchError> {
+    /// Marks the parts from now on, or no longer, and says whether they were marked.
+    pub(crate) fn set_marked(&mut self, marked: bool) -> bool {
+        std::mem::replace(&mut self.marked, marked)
+    }
+
+    fn mark(&self, part: &str) -> Option<Mark> {
+        self.marked.then(|| Mark::begin(part))
+    }
+
+    /// The vectors of all tokens, `[rows, hidden]`, behind every layer that is kept and behind the last.
+    fn vectors(&self, texts: Texts<'_>, rows: &Rows) -> Result<Vec<Tensor>, TchError> {
         let Some(token) = self.pad_token.filter(|_| rows.groups.len() > 1) else {
             return self.forward(texts, rows, None);
         };
@@ -120,14 +137,20 @@ impl Encoder {
         let device = self.options.1;
         // Padding is behind every text, where a causal model sees none of it.
         let padding = (!self.config.causal).then(|| padding(texts, device)).transpose()?;
-        let x = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
+        let states = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
         let cells: Vec<usize> = texts.cells().collect();
         let places: Vec<i64> = rows.tokens.iter().map(|&token| cells[token] as i64).collect();
-        x.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(device)?)
+        let places = Tensor::f_from_slice(&places)?.f_to_device(device)?;
+        states.iter().map(|x| x.f_index_select(0, &places)).collect()
     }
 
     /// The same as the texts are. `padding`, `[texts, length]`: which tokens attention hides.
-    fn forward(&self, texts: Texts<'_>, rows: &Rows, padding: Option<&Tensor>) -> Result<Tensor, TchError> {
+    fn forward(
+        &self,
+        texts: Texts<'_>,
+        rows: &Rows,
+        padding: Option<&Tensor>,
+    ) -> Result<Vec<Tensor>, TchError> {
         let (kind, device) = self.options;
         let positions: Vec<i64> = rows.positions().collect();
         let positions = Tensor::f_from_slice(&positions)?.f_to_device(device)?;
@@ -142,14 +165,22 @@ impl Encoder {
                 .collect::<Result<_, _>>()?,
             kind,
         };
-        let mut x = self.embed.forward(texts, rows, &positions)?;
-        for layer in &self.layers {
-            x = layer.forward(&x, &batch)?;
+        let mark = self.mark("embedding");
+        let mut states = vec![self.embed.forward(texts, rows, &positions)?];
+        drop(mark);
+        for (index, layer) in self.layers.iter().enumerate() {
+            let _mark = self.mark(&format!("layer {index}"));
+            let x = layer.forward(&states[states.len() - 1], &batch)?;
+            if self.hidden.is_none() {
+                states.clear();
+            }
+            states.push(x);
         }
-        match &self.final_norm {
-            Some(norm) => norm.normed(&x),
-            None => Ok(x),
+        if let (Some(norm), Some(last)) = (&self.final_norm, states.last_mut()) {
+            let _mark = self.mark("final norm");
+            *last = norm.normed(last)?;
         }
+        Ok(states)
     }
 
     /// Makes tables for texts of so many tokens. Many models have positions for texts far longer than those that they get.
@@ -161,26 +192,37 @@ impl Encoder {
         Ok(())
     }
 
-    fn compute(&self, texts: Texts<'_>, task: EncodeTask) -> Result<Tensor, TchError> {
+    fn compute(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<Tensor, TchError> {
         let rows = Rows::new(texts);
-        let x = self.vectors(texts, &rows)?;
+        let states = self.vectors(texts, &rows)?;
+        if self.hidden.is_some() {
+            let on_host =
+                |state: &Tensor| Ok(numbers(&on_host(&rows::in_order(state, &rows.tokens)?)?).to_vec());
+            self.hidden = Some(states.iter().map(on_host).collect::<Result<_, TchError>>()?);
+        }
+        let x = &states[states.len() - 1];
+        let _mark = self.mark("head");
         let (found, places) = match (task, &self.head) {
             (EncodeTask::Embed { pooling, normalise }, _) => {
-                let pooled = head::pool(&x, &rows, pooling)?;
+                let pooled = head::pool(x, &rows, pooling)?;
                 (if normalise { head::normalised(&pooled)? } else { pooled }, &rows.texts)
             }
             (EncodeTask::Score, Some(head)) => match head.of {
                 Scored::Texts(pooling) => {
-                    let pooled = head::pool(&x, &rows, pooling)?.f_to_kind(x.kind())?;
+                    let pooled = head::pool(x, &rows, pooling)?.f_to_kind(x.kind())?;
                     (head.forward(&pooled)?, &rows.texts)
                 }
-                Scored::Tokens => (head.forward(&x)?, &rows.tokens),
+                Scored::Tokens => (head.forward(x)?, &rows.tokens),
             },
             (EncodeTask::Score, None) => unreachable!("texts are checked against the model"),
         };
-        let found = rows::in_order(&found, places)?;
-        found.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
+        on_host(&rows::in_order(&found, places)?)
     }
+}
+
+/// In f32.
+fn on_host(found: &Tensor) -> Result<Tensor, TchError> {
+    found.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
 }
 
 impl Encode for Encoder {
@@ -201,5 +243,9 @@ impl Encode for Encoder {
 
     fn positions(&self) -> usize {
         self.computed
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        HiddenStates::kept(self.hidden.clone())
     }
 }

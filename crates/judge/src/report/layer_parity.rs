@@ -11,7 +11,7 @@ use crate::continuation::Continuation;
 use crate::found::{Findings, Found, Repeated};
 use crate::layers::{self, LayerDifference};
 use crate::variation::Variation;
-use facts::agreement::Tolerance;
+use facts::agreement::{Tolerance, VectorAgreement};
 use facts::environment::Environment;
 use facts::evidence::{End, Evidence, Probe};
 use facts::reading;
@@ -83,7 +83,10 @@ pub struct ParityRow {
     /// The first layer beyond the limit.
     pub first_beyond: Option<String>,
     pub continuation: Option<Continuation>,
-    /// Whether two processes generated the same tokens.
+    /// How far an encoder's vectors are from the reference's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors: Option<VectorAgreement>,
+    /// Whether two processes generated the same tokens, or gave the same vectors to the last bit.
     pub repeatable: Option<bool>,
     pub variation: Option<Variation>,
     pub text: Option<TextScore>,
@@ -159,7 +162,10 @@ impl ParityRow {
         if let Some(continuation) = found.continuation.as_ref().filter(|c| c.diverges(tolerance.top1)) {
             reasons.push(continuation.sentence());
         }
-        if let Some(Repeated::Differs { prompt, token }) = &found.repeated {
+        reasons.extend(found.vectors.and_then(|vectors| vectors.objection(&tolerance)));
+        // Vectors differ in their last bits where threads add up in another order.
+        let chooses = found.vectors.is_none();
+        if let Some(Repeated::Differs { prompt, token }) = found.repeated.as_ref().filter(|_| chooses) {
             reasons.push(format!("two processes generated different tokens: {prompt} from token {token}"));
         }
         let state = match &found.failure {
@@ -174,7 +180,7 @@ impl ParityRow {
                 }
             }
             None if !reasons.is_empty() => ParityState::Diverges,
-            None if found.continuation.is_some() => ParityState::Agrees,
+            None if found.continuation.is_some() || found.vectors.is_some() => ParityState::Agrees,
             None if found.repeated.is_some() => ParityState::NotCompared,
             None => ParityState::NotRun,
         };
@@ -195,6 +201,7 @@ impl ParityRow {
             no_layers: found.no_layers,
             first_beyond,
             continuation: found.continuation,
+            vectors: found.vectors,
             repeatable: found.repeated.map(|repeated| matches!(repeated, Repeated::Same)),
             variation,
             text,

@@ -72,9 +72,14 @@ pub fn window_in_blocks(config: &ModelConfig) -> Option<usize> {
 
 /// Name of the output: the vectors of all tokens, `[tokens, hidden]`, behind the last layer and its norm.
 pub fn output(config: &ModelConfig) -> String {
+    state(config, config.layers)
+}
+
+/// Name of the vectors of all tokens behind so many layers; those behind the last are normed.
+pub fn state(config: &ModelConfig, layers: usize) -> String {
     match config.form.norms {
-        NormPlacement::OfSum => behind_layers(config.layers),
-        _ => hidden_state(config.layers),
+        NormPlacement::OfSum => behind_layers(layers),
+        _ => hidden_state(layers),
     }
 }
 
@@ -91,17 +96,22 @@ pub fn activation_operator(config: &ModelConfig) -> &'static str {
 
 /// The graph of `config` over the weights in `weights`, ready for a session. [`TOKENS`] and [`POSITIONS`] are of one
 /// dimension here; positions are rows of the table, where there is one. With `padded` the rows are all cells of the padded
-/// layout, text by text.
+/// layout, text by text. With `hidden_states` what is behind every layer is an output, too: see [`state`].
 pub fn build(
     config: &ModelConfig,
     (attention, products): (Attention, Products),
     weights: &Weights,
     storage: Storage,
-    padded: bool,
+    (padded, hidden_states): (bool, bool),
 ) -> Result<Written, BundleError> {
     let graph = GraphBuilder::new("encoder", storage);
     let mut writer = Writer { config, attention, products, weights, graph, padded };
     writer.declare_texts();
+    if hidden_states {
+        let dims = || [Dim::Named("tokens"), Dim::Fixed(config.hidden_size)];
+        let names = (0..config.layers).map(|layers| state(config, layers));
+        names.for_each(|name| writer.graph.output(&name, products.float(), &dims()));
+    }
     writer.embed_texts()?;
     for layer in 0..config.layers {
         match config.form.norms {

@@ -25,11 +25,28 @@ const FRAMEWORK: u32 = 2;
 pub struct TraceFile<'a> {
     /// A name from configs/engines.
     pub framework: &'a str,
+    pub steps: Steps,
     pub traced: &'a Traced,
     /// The framework's own events.
     pub profile: Vec<ProfileEvent>,
     /// What the file says of itself, by name.
     pub about: BTreeMap<String, String>,
+}
+
+/// Names of what a request's marks end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    track: &'static str,
+    first: &'static str,
+    /// Others have a number behind it.
+    next: &'static str,
+}
+
+impl Steps {
+    /// A prompt, and each token that is decoded.
+    pub const TOKENS: Steps = Steps { track: "tokens", first: "prefill", next: "decode" };
+    /// A batch of texts.
+    pub const BATCH: Steps = Steps { track: "batches", first: "batch", next: "batch" };
 }
 
 #[derive(Serialize)]
@@ -62,7 +79,7 @@ impl TraceFile<'_> {
             named("process_name", (WORKER, 0), format!("worker of {}", self.framework)),
             named("thread_name", (WORKER, PHASES), "phases"),
             named("thread_name", (WORKER, REQUESTS), "requests"),
-            named("thread_name", (WORKER, TOKENS), "tokens"),
+            named("thread_name", (WORKER, TOKENS), self.steps.track),
         ];
         let zero = self.traced.phases.iter().map(|phase| phase.start_ns).min().unwrap_or_default();
         for phase in &self.traced.phases {
@@ -94,17 +111,18 @@ impl TraceFile<'_> {
         events.push(whole);
         let mut start = request.start_ns;
         for (step, &end) in request.tokens_ns.iter().enumerate() {
-            let name = if step == 0 { "prefill".to_owned() } else { format!("decode {step}") };
+            let Steps { first, next, .. } = self.steps;
+            let name = if step == 0 { first.to_owned() } else { format!("{next} {step}") };
             let mut token = lasting((WORKER, TOKENS, "token"), name, (start, end), zero);
             let chosen: Vec<u32> = request.tokens.iter().filter_map(|row| row.get(step).copied()).collect();
             let texts: Option<Vec<String>> = chosen.iter().map(|&id| text_of(id)).collect();
             token.args.insert("phase".into(), request.phase.as_str().into());
             token.args.insert("token".into(), (step + 1).to_string().into());
-            token.args.insert(
-                "ids".into(),
-                chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into(),
-            );
-            if let Some(texts) = texts {
+            let ids: Vec<String> = chosen.iter().map(u32::to_string).collect();
+            if !ids.is_empty() {
+                token.args.insert("ids".into(), ids.join(", ").into());
+            }
+            if let Some(texts) = texts.filter(|texts| !texts.is_empty()) {
                 token.args.insert("text".into(), texts.join(" | ").into());
             }
             events.push(token);

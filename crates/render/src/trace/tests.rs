@@ -39,7 +39,8 @@ fn traced() -> Traced {
 
 fn written(profile: Vec<ProfileEvent>) -> String {
     let about = BTreeMap::from([("framework".to_owned(), "mock".to_owned())]);
-    TraceFile { framework: "mock", traced: &traced(), profile, about }.json(|id| Some(format!("word {id}")))
+    TraceFile { framework: "mock", steps: Steps::TOKENS, traced: &traced(), profile, about }
+        .json(|id| Some(format!("word {id}")))
 }
 
 fn found<'a>(trace: &'a Value, name: &str) -> &'a Value {

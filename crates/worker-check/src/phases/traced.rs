@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use protocol::{KvCache, ProfileEvent, Profiler, Task, Trace, Traced};
+use protocol::{Case, Decode, GenerateWork, KvCache, ProfileEvent, Profiler, Task, Trace, Traced, Work};
 
 use super::{Need, Ran, begin, conversation, finish, ids, untimed};
 use crate::problem::Problem;
@@ -18,7 +18,13 @@ pub(super) fn trace(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     conversation(subject, &[], (order, Need::May), |talk| {
         let scratch = untimed::in_scratch(talk)?;
         let file = scratch.path().join("profile.json").display().to_string();
-        let task = Trace { prompts: vec![ids(subject, 4, 3)], new_tokens: NEW_TOKENS, file };
+        let work = Work::Generate(GenerateWork {
+            cases: vec![Case { prompts: vec![ids(subject, 4, 3)], ..Case::default() }],
+            new_tokens: NEW_TOKENS,
+            decode: Decode::Greedy,
+            kv_cache: KvCache::On,
+        });
+        let task = Trace { work, file };
         begin(talk, &subject.job(Task::Trace(task)), KvCache::On)?;
         let traced = talk.event::<Traced>("traced")?;
         let mut told = String::new();

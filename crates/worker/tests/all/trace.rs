@@ -1,12 +1,15 @@
 //! A run to look at, in memory: a job in, `traced` out.
 
-use protocol::{Event, FailureKind, Task, Trace, Traced};
+use protocol::{Case, Decode, Event, FailureKind, GenerateWork, KvCache, Task, Trace, Traced, Work};
 
 use crate::support::fixture::{bundle, job};
 use crate::support::{VOCABULARY, serve};
 
 fn trace(prompts: Vec<Vec<u32>>, new_tokens: usize, file: &str) -> Task {
-    Task::Trace(Trace { prompts, new_tokens, file: file.into() })
+    let cases = vec![Case { prompts, ..Case::default() }];
+    let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
+    let work = Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache });
+    Task::Trace(Trace { work, file: file.into() })
 }
 
 fn traced(events: &[Event]) -> &Traced {
