@@ -20,6 +20,26 @@ const ONE: &[&str] = &["llama-gqa-tied"];
 const EACH: &[&str] = &["llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "qwen3-qknorm", "gpt2"];
 /// A fixture that attends both ways: `crates/engine/fixtures/diffusion`.
 const DIFFUSION: &[&str] = &["dream"];
+/// Every fixture of `crates/engine/fixtures/encoders`.
+const ENCODERS: &[&str] = &[
+    "bert",
+    "bert-rank",
+    "bert-tokens",
+    "distilbert",
+    "distilbert-rank",
+    "modernbert",
+    "modernbert-rank",
+    "modernbert-tokens",
+    "mpnet",
+    "mpnet-tokens",
+    "nomic-bert",
+    "nomic-bert-rank",
+    "qwen3-embed",
+    "qwen3-rank",
+    "roberta",
+    "roberta-tokens",
+    "xlm-roberta-rank",
+];
 
 /// Name of the test, reference, arguments of `conformance.py`, and the models.
 type Case = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
@@ -32,6 +52,7 @@ const CASES: &[Case] = &[
     ("jax_on_four_devices", "jax", &["--threads", "2", "--shards", "4"], &["qwen2-bias"]),
     ("jax_without_jit", "jax", &["--threads", "2", "--no-jit"], ONE),
     ("openvino_denoising", "openvino", &["--threads", "2"], DIFFUSION),
+    ("openvino_encoding", "openvino", &["--threads", "2"], ENCODERS),
     ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
     ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
     ("jax_denoising_without_jit", "jax", &["--threads", "2", "--no-jit"], DIFFUSION),
@@ -86,7 +107,11 @@ fn python(reference: &str) -> Option<PathBuf> {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    let kind = if DIFFUSION.contains(&name) { "diffusion" } else { "tiny" };
+    let kind = match name {
+        _ if DIFFUSION.contains(&name) => "diffusion",
+        _ if ENCODERS.contains(&name) => "encoders",
+        _ => "tiny",
+    };
     root().join("crates/engine/fixtures").join(kind).join(name)
 }
 

@@ -6,9 +6,10 @@ from .bundle import unsupported
 def check_features(bundle, adapter_class):
     """Refuses a model that has what the adapter does not compute, rather than leave it out. Within a window all is
     as without one."""
-    if adapter_class.FEATURES is None:
+    features = adapter_class.ENCODER_FEATURES if bundle.encoder else adapter_class.FEATURES
+    if features is None:
         return
-    known = {"window", *adapter_class.FEATURES}
+    known = {"window", *features}
     beyond = [words for name, words in bundle.features.items() if name not in known]
     if beyond:
         raise unsupported(f"the model has {', '.join(beyond)}, which {adapter_class.FRAMEWORK} does not compute here")

@@ -139,12 +139,24 @@ mod tests {
 
     #[test]
     fn a_description_names_every_tensor_and_frequency() {
-        let config = ModelConfig::from_json(&llama()).unwrap();
-        let described = config.described();
-        assert_eq!(described["hidden_size"], 64);
-        assert_eq!(described["inverse_frequencies"].as_array().unwrap().len(), config.head_dim / 2);
-        let text = described["tensors"].to_string();
-        assert!(config.tensors().iter().all(|tensor| text.contains(&format!("{:?}", tensor.name))), "{text}");
+        let encoder = |architecture: &str, class: &str| {
+            json!({"model_type": architecture, "architectures": [class], "hidden_size": 64, "intermediate_size": 96,
+                "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 320})
+        };
+        let bert = encoder("bert", "BertForSequenceClassification");
+        let (mpnet, modernbert) =
+            (encoder("mpnet", "MPNetModel"), encoder("modernbert", "ModernBertForTokenClassification"));
+        for (json, rotations) in [(llama(), 1), (bert, 0), (mpnet, 0), (modernbert, 2)] {
+            let config = ModelConfig::from_json(&json).unwrap();
+            let described = config.described();
+            assert_eq!(described["hidden_size"], 64);
+            let frequencies = ["inverse_frequencies", "sliding_inverse_frequencies"].map(|name| &described[name]);
+            let counts = frequencies.iter().filter_map(|list| list.as_array()).map(Vec::len);
+            assert_eq!(counts.collect::<Vec<_>>(), vec![config.head_dim / 2; rotations]);
+            let text = described["tensors"].to_string();
+            let is_named = |name: &str| text.contains(&format!("{name:?}"));
+            assert!(config.tensors().iter().all(|tensor| is_named(&tensor.name)), "{text}");
+        }
     }
 
     #[test]

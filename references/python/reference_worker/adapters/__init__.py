@@ -23,6 +23,8 @@ class Base:
     #: Names of what it computes beyond a plain layer (`features` of a model's description); None where the framework
     #: has models of its own and reads the configuration itself.
     FEATURES: tuple | None = ()
+    #: The same of an encoder.
+    ENCODER_FEATURES: tuple | None = ()
     #: Whether it computes on GPUs of NVIDIA's, too.
     GPU = False
     #: Whether it divides the weights over as many devices as `shards` of the settings says.

@@ -1,10 +1,13 @@
 """OpenVINO on its plug-in for CPUs: a stateful graph of its own operations, made from the model's description and
-compiled by `compile_model`, driven by one inference request. Of a model that attends both ways it has no state."""
+compiled by `compile_model`, driven by one inference request. Of a model that attends both ways it has no state.
+
+An encoder is such a graph, too, whose texts are padded to the longest of their batch, with a mask, as optimum drives
+them."""
 
 import numpy
 import openvino
 
-from .. import openvino_graph
+from .. import openvino_encoder, openvino_graph
 from ..bundle import WorkerError, unsupported
 from ..openvino_profile import Profile
 from ..weights import Weights
@@ -24,6 +27,8 @@ class Adapter(Base):
     FRAMEWORK = "openvino"
     HIDDEN_STATES = True
     BOTH_WAYS = True
+    ENCODES = True
+    ENCODER_FEATURES = ("encoder", "relative_positions", "two_rotations", "fused_gate_up")
 
     @staticmethod
     def runtime():
@@ -60,15 +65,19 @@ class Adapter(Base):
             wanted["PERF_COUNT"] = "YES"
         # The graph's constants lie in the mapped file.
         self._weights = Weights(weights_file)
-        hidden_states = settings.get("hidden_states", False)
-        graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
+        self._encoder = bundle.encoder
+        hidden_states = settings.get("hidden_states", False) and not self._encoder
+        if self._encoder:
+            graph = openvino_encoder.built(bundle.model, self._weights, self._precision, profiled)
+        else:
+            graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
         self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
         self._effective = read_back(self._compiled, wanted)
         self._nodes = observed(self._compiled)
-        require_weights(self._nodes, self._precision)
+        require_weights(self._nodes, self._precision, self._encoder)
         self._request = self._compiled.create_infer_request()
         self._profile = None
-        self._causal = bundle.causal
+        self._cached = bundle.causal and not self._encoder
         self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
 
     def in_effect(self):
@@ -76,16 +85,19 @@ class Adapter(Base):
         pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
         return {
             "precision": self._precision, "activations": computes,
-            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing" if self._causal else "none",
+            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing" if self._cached else "none",
             "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
             "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
             "jit": "graph compiled by OpenVINO, which has no other way", "optimised": True,
             "weight_storage": "constants in the mapped file; copied where a kernel wants another layout",
-            "kernels": [*(f"{count} {name}" for name, count in sorted(self._nodes.items())), f"CPU pinning {'on' if pinned else 'off'}"],
+            "kernels": [
+                *(f"{count} {name}" for name, count in sorted(self._nodes.items())), f"CPU pinning {'on' if pinned else 'off'}",
+                *(["texts padded to the longest of a batch"] if self._encoder else []),
+            ],
         }
 
     def begin(self, batch, capacity):
-        if self._causal:
+        if self._cached:
             self._request.reset_state()
         self._filled = 0
         # What a step of one token reads, filled in place.
@@ -94,7 +106,7 @@ class Adapter(Base):
     def _inputs(self, batch, count, wanted):
         shapes = {"ids": (batch, count), "positions": (count,), "wanted": (len(wanted),)}
         inputs = {name: numpy.zeros(shape, numpy.int32) for name, shape in shapes.items()}
-        if self._causal:
+        if self._cached:
             inputs["beam_idx"] = numpy.arange(batch, dtype=numpy.int32)
         inputs["wanted"][:] = wanted
         return inputs, {name: openvino.Tensor(array, shared_memory=True) for name, array in inputs.items()}
@@ -108,10 +120,31 @@ class Adapter(Base):
         arrays["ids"][:] = tokens
         arrays["positions"][:] = range(self._filled, self._filled + count)
         self._filled += count
-        self._request.infer(tensors, share_inputs=True, share_outputs=True)
+        self._infer(tensors)
+        return self._request.get_output_tensor(0).data
+
+    def _infer(self, inputs):
+        self._request.infer(inputs, share_inputs=True, share_outputs=True)
         if self._profile is not None:
             self._profile.note()
-        return self._request.get_output_tensor(0).data
+
+    def encode(self, texts, types, embed):
+        # How a head pools is the model's, where it scores texts.
+        of = self._encoder["head"]["of"] if embed is None else None
+        pooling = embed["pooling"] if embed else "mean" if of == "tokens" else of["texts"]
+        inputs = openvino_encoder.inputs(texts, types, self._encoder, pooling)
+        self._infer(inputs)
+        name = "scores" if embed is None else "largest" if pooling == "max" else "vectors"
+        # The request's own memory, which the next one computes into.
+        vectors = numpy.array(self._request.get_tensor(name).data)
+        if embed and embed["normalise"]:
+            vectors /= numpy.maximum(numpy.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        if of == "tokens":
+            vectors = [scores[: len(text)].ravel() for scores, text in zip(vectors, texts)]
+        return vectors, inputs["ids"].size
+
+    def rows(self, vectors):
+        return [vector.tolist() for vector in vectors]
 
     def argmax(self, logits):
         return logits[:, -1].argmax(axis=-1).tolist()
@@ -165,9 +198,13 @@ def observed(compiled):
     return counts
 
 
-def require_weights(nodes, precision):
-    """OpenVINO may unpack codes, or compute in another precision than the hint's, where it has no kernel."""
+def require_weights(nodes, precision, encoder):
+    """OpenVINO may unpack codes, or compute in another precision than the hint's, where it has no kernel. The weights of an
+    encoder's head are no codes."""
     others = [name for name in nodes if name.startswith("FullyConnected ") and name.split()[1] != WEIGHTS[precision]]
-    if others:
+    plain = 0
+    if (head := (encoder or {}).get("head")) and precision not in CAPABILITIES:
+        plain = 2 if head.get("dense") else 1
+    if others and not (plain and others == ["FullyConnected f32"] and nodes[others[0]] == plain):
         kinds = ", ".join(f"{nodes[name]} with {name.split()[1]}" for name in others)
         raise unsupported(f"OpenVINO computes matrix products of this {precision} model with other weights: {kinds}")

@@ -34,7 +34,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 class Adapter(Base):
     FRAMEWORK = "transformers"
-    FEATURES = None
+    FEATURES = ENCODER_FEATURES = None
     OPTIONS = ("compile",)
     BOTH_WAYS = True
     ENCODES = True
