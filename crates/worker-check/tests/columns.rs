@@ -74,6 +74,8 @@ fn main() {
         trials
             .push(Trial::test(format!("{}_conforms", case.0), || conforms(case)).with_ignored_flag(!is_here));
     }
+    let openvino = python("openvino").is_some();
+    trials.push(Trial::test("openvino_keeps_its_rules", keeps_its_rules).with_ignored_flag(!openvino));
     for reference in ["openvino", "jax", "tinygrad"] {
         let is_here = python(reference).is_some();
         let test = move || holds(reference);
@@ -147,6 +149,14 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
     command.env("PHOTOFINISH_REFERENCES", descriptions.path());
     let (succeeded, told) = told(&mut command)?;
     if succeeded { Ok(()) } else { Err(told.into()) }
+}
+
+/// What needs OpenVINO to be tested, and no model.
+fn keeps_its_rules() -> Result<(), Failed> {
+    let mut tests = Command::new(python("openvino").ok_or("it is not set up")?);
+    tests.args(["-B", "-m", "unittest", "discover", "-p", "test_openvino.py", "-s"]);
+    let (succeeded, told) = told(tests.arg(root().join("references/python/tests")))?;
+    if succeeded && !told.contains("skipped") { Ok(()) } else { Err(told.into()) }
 }
 
 /// Whether a program succeeded, and all that it said.

@@ -1,9 +1,9 @@
 """An encoder as a graph of OpenVINO's own operations, without state: texts are padded to the longest of their batch.
 
-Inputs, each [batch, n]: `ids` i32; `tokens` i32, 1 for a token and 0 for padding; `meant` i32, 1 for each token that the
-vector of its text is the mean of; `types` i32, where the model has a table of them. Outputs: `vectors` f32 [batch,
-hidden], those means; `largest` f32 [batch, hidden], of each component over a text's tokens; of a model with a head
-`scores` f32, [batch, labels] of `vectors`, or [batch, n, labels] of tokens.
+Inputs, each i32 [batch, n]: `ids`; `tokens`, 1 for a token and 0 for padding; `meant`, 1 for each token that the vector
+of its text is the mean of; `types`, where the model has a table of them. Outputs: `vectors` f32 [batch, hidden], those
+means; `largest` f32 [batch, hidden], of each component over the tokens; of a model with a head `scores` f32, [batch,
+labels] of `vectors`, or [batch, n, labels] of tokens.
 """
 
 import math
@@ -19,9 +19,17 @@ from .openvino_graph import ACTIVATIONS, Graph, integer, integers, parameter, re
 UNSEEN = -3e4
 
 
-def built(model, weights, precision, named=False):
-    """As `openvino_graph.built` has it."""
-    return _Encoder(model, weights, precision, named).graph()
+def built(model, weights, precision):
+    """As `openvino_graph.built` has it; no pass of an encoder is profiled."""
+    return _Encoder(model, weights, precision).graph()
+
+
+def asked(encoder, embed):
+    """How texts are pooled, and the output to read. Heads of texts have their own way; those of tokens have none."""
+    if embed:
+        return embed["pooling"], "largest" if embed["pooling"] == "max" else "vectors"
+    of = encoder["head"]["of"]
+    return "mean" if of == "tokens" else of["texts"], "scores"
 
 
 def inputs(texts, types, encoder, pooling):
@@ -44,8 +52,8 @@ def inputs(texts, types, encoder, pooling):
 
 
 class _Encoder(Graph):
-    def __init__(self, model, weights, precision, named):
-        super().__init__(model, weights, precision, named)
+    def __init__(self, model, weights, precision):
+        super().__init__(model, weights, precision)
         self._encoder, self._names = model["encoder"], model["tensors"]
         form = model.get("form", {})
         self._window, sliding = form.get("window"), form.get("sliding") or [True] * model["layers"]
@@ -59,20 +67,18 @@ class _Encoder(Graph):
         frequencies = [model["inverse_frequencies"], model.get("sliding_inverse_frequencies")]
         main, own = (self._cos_and_sin(each, self._positions) if each else None for each in frequencies)
         self._rotations = {False: main, True: own or main}
-        for shared in (*self._masks.values(), *(main or ()), *(own or ())):
-            self._part(None, shared)
 
     def graph(self):
-        names, state = self._names, self._part("embedding", self._embedded())
+        names, state = self._names, self._embedded()
         for index, layer in enumerate(names["layers"]):
             state = self._layer(index, layer, state)
         if self._encoder["final_norm"]:
-            state = self._part("final norm", self._norm(names["final_norm"], state))
+            state = self._norm(names["final_norm"], state)
         vectors = self._mean(state)
         outputs = {"vectors": vectors, "largest": self._largest(state)}
         if head := self._encoder.get("head"):
             outputs["scores"] = self._scores(head, state if head["of"] == "tokens" else vectors)
-        results = [ops.result(self._part("head", value), name) for name, value in outputs.items()]
+        results = [ops.result(value) for value in outputs.values()]
         for result, name in zip(results, outputs):
             result.get_output_tensor(0).set_names({name})
         return openvino.Model(results, list(self._inputs.values()), "encoder")
@@ -87,6 +93,15 @@ class _Encoder(Graph):
             state = ops.add(state, ops.gather(self._vector([table]), rows, integer(0)))
         norm = names["encoder"]["embedding_norm"]
         return self._norm(norm, state) if norm else state
+
+    def _projected(self, names, state):
+        """By a product each, where the model has them so: a batch is large enough for each, and nothing is copied out of
+        one result."""
+        if len(names["weights"]) == 1:
+            return super()._projected(names, state)
+        biases = [[name] for name in names["biases"]] or [[]] * len(names["weights"])
+        each = zip(names["weights"], biases)
+        return [self._linear({"weights": [weight], "biases": bias}, state) for weight, bias in each]
 
     def _rotation(self, index):
         return self._rotations[self._slides[index]]

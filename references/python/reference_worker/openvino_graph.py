@@ -29,7 +29,7 @@ def built(model, weights, precision, hidden_states, named=False):
 class Graph:
     """A transformer's layers. Its subclasses say in `_rotation`, `_mask` and `_kept` what attention sees."""
 
-    def __init__(self, model, weights, precision, named):
+    def __init__(self, model, weights, precision, named=False):
         self._named = set() if named else None
         self._model, self._weights, self._precision = model, weights, precision
 
@@ -57,13 +57,10 @@ class Graph:
         return self._linear(names["down"], inner)
 
     def _attention(self, index, names, state):
-        model = self._model
-        heads, kv_heads, size = model["heads"], model["kv_heads"], model["head_dim"]
-        lengths = integers([heads * size, kv_heads * size, kv_heads * size])
-        parts = ops.variadic_split(self._linear(names["qkv"], state), integer(2), lengths).outputs()
+        heads, kv_heads, size = (self._model[key] for key in ("heads", "kv_heads", "head_dim"))
         q, k, v = (
             ops.reshape(part, integers([0, 0, count, size]), True)
-            for part, count in zip(parts, (heads, kv_heads, kv_heads))
+            for part, count in zip(self._projected(names["qkv"], state), (heads, kv_heads, kv_heads))
         )
         if names["q_norm"]:
             q, k = self._rms(names["q_norm"], q), self._rms(names["k_norm"], k)
@@ -74,6 +71,12 @@ class Graph:
         visible = [] if (mask := self._mask(index)) is None else [mask]
         mixed = ops.scaled_dot_product_attention(q, self._for_each_query(k), self._for_each_query(v), *visible)
         return ops.reshape(ops.transpose(mixed, integers([0, 2, 1, 3])), integers([0, 0, heads * size]), True)
+
+    def _projected(self, names, state):
+        """Queries, keys and values, by one product."""
+        heads, kv_heads, size = (self._model[key] for key in ("heads", "kv_heads", "head_dim"))
+        lengths = integers([heads * size, kv_heads * size, kv_heads * size])
+        return ops.variadic_split(self._linear(names, state), integer(2), lengths).outputs()
 
     def _for_each_query(self, every):
         """Keys or values, as often as query heads share them."""

@@ -13,16 +13,16 @@ from reference_worker.bundle import WorkerError
 
 class Adapter:
     FRAMEWORK = "fake"
-    FEATURES = ("norms_behind",)
+    FEATURES, ENCODER_FEATURES = ("norms_behind",), ("encoder", "relative_positions")
 
     def begin(self, batch, capacity):
         self.begun = batch, capacity
 
 
-def bundle(window=None, **features):
+def bundle(window=None, encoder=None, **features):
     if window:
         features["window"] = "a sliding window of attention"
-    return types.SimpleNamespace(features=features, window=window)
+    return types.SimpleNamespace(features=features, window=window, encoder=encoder)
 
 
 class Features(unittest.TestCase):
@@ -32,6 +32,12 @@ class Features(unittest.TestCase):
             features.check_features(bundle(logits_cap="soft-capped logits"), Adapter)
         self.assertEqual(refused.exception.kind, "unsupported")
         self.assertIn("the model has soft-capped logits, which fake does not compute here", str(refused.exception))
+
+    def test_an_encoder_may_have_what_a_decoder_may_not(self):
+        features.check_features(bundle(encoder={"token_types": 2}, relative_positions="distances"), Adapter)
+        for more in ({"relative_positions": "distances"}, {"norms_behind": "norms", "encoder": {"token_types": 2}}):
+            with self.assertRaisesRegex(WorkerError, "which fake does not compute here"):
+                features.check_features(bundle(**more), Adapter)
 
     def test_a_framework_with_models_of_its_own_is_left_to_them(self):
         own = types.SimpleNamespace(FRAMEWORK="own", FEATURES=None)

@@ -150,7 +150,8 @@ mod tests {
             let config = ModelConfig::from_json(&json).unwrap();
             let described = config.described();
             assert_eq!(described["hidden_size"], 64);
-            let frequencies = ["inverse_frequencies", "sliding_inverse_frequencies"].map(|name| &described[name]);
+            let frequencies =
+                ["inverse_frequencies", "sliding_inverse_frequencies"].map(|name| &described[name]);
             let counts = frequencies.iter().filter_map(|list| list.as_array()).map(Vec::len);
             assert_eq!(counts.collect::<Vec<_>>(), vec![config.head_dim / 2; rotations]);
             let text = described["tensors"].to_string();

@@ -1,8 +1,8 @@
 """OpenVINO on its plug-in for CPUs: a stateful graph of its own operations, made from the model's description and
 compiled by `compile_model`, driven by one inference request. Of a model that attends both ways it has no state.
 
-An encoder is such a graph, too, whose texts are padded to the longest of their batch, with a mask, as optimum drives
-them."""
+An encoder is such a graph, too. Its texts are padded to the longest of their batch, with a mask, as users of exported
+models pad them."""
 
 import numpy
 import openvino
@@ -68,7 +68,7 @@ class Adapter(Base):
         self._encoder = bundle.encoder
         hidden_states = settings.get("hidden_states", False) and not self._encoder
         if self._encoder:
-            graph = openvino_encoder.built(bundle.model, self._weights, self._precision, profiled)
+            graph = openvino_encoder.built(bundle.model, self._weights, self._precision)
         else:
             graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
         self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
@@ -85,13 +85,15 @@ class Adapter(Base):
         pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
         return {
             "precision": self._precision, "activations": computes,
-            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"], "kv_cache": "growing" if self._cached else "none",
+            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"],
+            "kv_cache": "growing" if self._cached else "none",
             "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
             "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
             "jit": "graph compiled by OpenVINO, which has no other way", "optimised": True,
             "weight_storage": "constants in the mapped file; copied where a kernel wants another layout",
             "kernels": [
-                *(f"{count} {name}" for name, count in sorted(self._nodes.items())), f"CPU pinning {'on' if pinned else 'off'}",
+                *(f"{count} {name}" for name, count in sorted(self._nodes.items())),
+                f"CPU pinning {'on' if pinned else 'off'}",
                 *(["texts padded to the longest of a batch"] if self._encoder else []),
             ],
         }
@@ -129,17 +131,14 @@ class Adapter(Base):
             self._profile.note()
 
     def encode(self, texts, types, embed):
-        # How a head pools is the model's, where it scores texts.
-        of = self._encoder["head"]["of"] if embed is None else None
-        pooling = embed["pooling"] if embed else "mean" if of == "tokens" else of["texts"]
+        pooling, output = openvino_encoder.asked(self._encoder, embed)
         inputs = openvino_encoder.inputs(texts, types, self._encoder, pooling)
         self._infer(inputs)
-        name = "scores" if embed is None else "largest" if pooling == "max" else "vectors"
-        # The request's own memory, which the next one computes into.
-        vectors = numpy.array(self._request.get_tensor(name).data)
+        # A copy: the next request computes into the same memory.
+        vectors = numpy.array(self._request.get_tensor(output).data)
         if embed and embed["normalise"]:
             vectors /= numpy.maximum(numpy.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        if of == "tokens":
+        if vectors.ndim == 3:
             vectors = [scores[: len(text)].ravel() for scores, text in zip(vectors, texts)]
         return vectors, inputs["ids"].size
 
@@ -199,12 +198,13 @@ def observed(compiled):
 
 
 def require_weights(nodes, precision, encoder):
-    """OpenVINO may unpack codes, or compute in another precision than the hint's, where it has no kernel. The weights of an
-    encoder's head are no codes."""
-    others = [name for name in nodes if name.startswith("FullyConnected ") and name.split()[1] != WEIGHTS[precision]]
-    plain = 0
-    if (head := (encoder or {}).get("head")) and precision not in CAPABILITIES:
-        plain = 2 if head.get("dense") else 1
-    if others and not (plain and others == ["FullyConnected f32"] and nodes[others[0]] == plain):
-        kinds = ", ".join(f"{nodes[name]} with {name.split()[1]}" for name in others)
+    """OpenVINO may unpack codes, or compute in another precision than the hint's, where it has no kernel."""
+    others = {name.split()[1]: count for name, count in nodes.items() if name.startswith("FullyConnected ")}
+    others.pop(WEIGHTS[precision], None)
+    head = encoder and encoder.get("head")
+    if head and precision not in CAPABILITIES and others.get("f32", 0) <= (2 if head.get("dense") else 1):
+        # Those of a head are codes in no file.
+        others.pop("f32", None)
+    if others:
+        kinds = ", ".join(f"{count} with {kind}" for kind, count in sorted(others.items()))
         raise unsupported(f"OpenVINO computes matrix products of this {precision} model with other weights: {kinds}")
