@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use bundle::{Bundle, Pooling, Scored};
-use engine::{EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
-use safetensors::SafeTensors;
+use engine::{Encode, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
+use safetensors::{SafeTensorError, SafeTensors};
 
 use crate::logits::max_abs_difference;
 use crate::models::{bundle_at, directories, fixtures};
@@ -83,10 +83,7 @@ fn check<E: InferenceEngine>(
         let data = reference.tensor(name).expect("present").data().to_vec();
         data.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
-    let floats = |name: &str| -> Vec<f32> {
-        let data = reference.tensor(name).expect("present").data().to_vec();
-        data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-    };
+    let floats = |name: &str| floats(reference, name).expect("present");
     let lengths: Vec<usize> = ids("lengths").into_iter().map(|length| length as usize).collect();
     let padded = reference.tensor("input_ids").expect("present").shape()[1];
     let rows = |name: &str| -> Vec<Vec<u32>> {
@@ -116,21 +113,8 @@ fn check<E: InferenceEngine>(
     }
     let (all_tokens, all_types) = (tokens.concat(), types.concat());
     if settings.hidden_states {
-        let names = (0..lengths.len()).map(|text| format!("last_hidden.{text}"));
-        let last = names.clone().all(|name| reference.tensor(&name).is_ok());
-        let states: Vec<f32> = names.filter(|_| last).flat_map(|name| floats(&name)).collect();
-        let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
-        encoder
-            .encode(Texts { tokens: &all_tokens, types: &all_types, lengths: &lengths }, task)
-            .expect("encodes");
-        let layers = encoder.hidden_states().expect("asked for at load").layers;
-        assert_eq!(layers.len(), bundle.config().layers + 1, "the embeddings and each layer");
-        let numbers = all_tokens.len() * bundle.config().hidden_size;
-        assert!(layers.iter().all(|layer| layer.len() == numbers), "a row for each token");
-        if last {
-            compare(&layers[layers.len() - 1], &states, (tolerance, cosine), "the last hidden states");
-        }
-        assert!(layers.windows(2).all(|pair| pair[0] != pair[1]), "each layer changes them");
+        let texts = Texts { tokens: &all_tokens, types: &all_types, lengths: &lengths };
+        check_states(encoder, texts, reference, (tolerance, cosine));
     }
     for (name, task, expected) in cases {
         // A score of one label has no direction.
@@ -155,6 +139,26 @@ fn check<E: InferenceEngine>(
     let outside = Texts { tokens: &[bundle.config().vocab_size as u32], types: &[], lengths: &[1] };
     assert!(encoder.encode(outside, mean).is_err(), "outside the vocabulary");
     Ok(())
+}
+
+/// Hidden states have a row for each token, and the last are the reference's where it has them.
+fn check_states(encoder: &mut dyn Encode, texts: Texts<'_>, reference: &SafeTensors<'_>, limits: (f32, f64)) {
+    let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
+    encoder.encode(texts, task).expect("encodes");
+    let layers = encoder.hidden_states().expect("asked for at load").layers;
+    let (count, numbers) = (encoder.config().layers + 1, texts.tokens.len() * encoder.config().hidden_size);
+    assert_eq!(layers.len(), count, "the embeddings and each layer");
+    assert!(layers.iter().all(|layer| layer.len() == numbers), "a row for each token");
+    assert!(layers.windows(2).all(|pair| pair[0] != pair[1]), "each layer changes them");
+    let names = (0..texts.lengths.len()).map(|text| format!("last_hidden.{text}"));
+    if let Ok(last) = names.map(|name| floats(reference, &name)).collect::<Result<Vec<_>, _>>() {
+        compare(&layers[count - 1], &last.concat(), limits, "the last hidden states");
+    }
+}
+
+fn floats(reference: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>, SafeTensorError> {
+    let data = reference.tensor(name)?.data().to_vec();
+    Ok(data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
 fn compare(found: &[f32], expected: &[f32], (tolerance, least): (f32, f64), what: &str) {
