@@ -85,7 +85,7 @@ pub fn check_hidden_states_are_asked_for<E: InferenceEngine + Decode>() {
 }
 
 /// Why an engine cannot do what is asked.
-pub fn unsupported<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settings) -> String {
+pub fn unsupported<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> String {
     match E::load(bundle, settings).err() {
         Some(EngineError::Unsupported(reason)) => reason,
         other => panic!("{settings:?}: {other:?}"),

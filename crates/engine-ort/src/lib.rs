@@ -20,12 +20,20 @@ use engine::{
     Precision, Profile, Runtime, Settings, Want,
 };
 use onnx::{Attention, DataType};
+use ort::environment::Environment;
 
 use crate::encoder::Encoder;
 use crate::model::Model;
+pub use crate::model::location;
 use crate::options::Optimization;
 use crate::runtime::framework;
 use crate::sequences::Sequences;
+
+/// The environment of the library that this engine loads: a process has but one. For what drives ONNX Runtime in another
+/// way than this engine does.
+pub fn environment() -> Result<Environment, EngineError> {
+    Ok(runtime::library()?.environment.clone())
+}
 
 /// A model in a session of ONNX Runtime.
 pub struct Ort {

@@ -167,7 +167,7 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
 }
 
 /// Folder and name of the weights file itself: ONNX Runtime follows no link out of the folder.
-pub(crate) fn location(weights: &Path) -> Result<(String, String), EngineError> {
+pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
     let path = weights.canonicalize().map_err(BundleError::io(weights))?;
     let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).map(str::to_owned);
     match (text(path.parent().map(Path::as_os_str)), text(path.file_name())) {

@@ -23,6 +23,7 @@ use environment::{Environment, Requirements, require_clang, require_cxx};
 pub enum Reference {
     Burn,
     CandleTransformers,
+    Fastembed,
     Rten,
     Tract,
     Transformers,
@@ -40,9 +41,10 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Burn,
         Self::CandleTransformers,
+        Self::Fastembed,
         Self::Rten,
         Self::Tract,
         Self::Transformers,
@@ -58,6 +60,7 @@ impl Reference {
         match self {
             Self::Burn => Some("reference-burn"),
             Self::CandleTransformers => Some("reference-candle-transformers"),
+            Self::Fastembed => Some("reference-fastembed"),
             Self::Rten => Some("reference-rten"),
             Self::Tract => Some("reference-tract"),
             _ => None,
@@ -76,7 +79,7 @@ impl Reference {
     /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
     fn environment(self, target: Target) -> Option<&'static str> {
         match (self, target) {
-            (Self::Burn | Self::CandleTransformers | Self::Rten | Self::Tract, _) => None,
+            (Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract, _) => None,
             (Self::Transformers | Self::Genai | Self::Llamacpp, _) => Some("venv"),
             (Self::Openvino, _) => Some("venv-openvino"),
             (Self::Jax, Target::Cpu) => Some("venv-jax"),

@@ -74,6 +74,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &["foreign"]),
     ("reference-burn", &["bundle", "engine", "worker"]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
+    // It has the library loaded that `engine-ort` loads, so that only what drives it differs.
+    ("reference-fastembed", &["bundle", "engine", "engine-ort", "onnx", "worker"]),
     ("reference-gguf", &["bundle"]),
     ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
     ("reference-tract", &["bundle", "engine", "onnx", "worker"]),
@@ -113,10 +115,11 @@ pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ),
     ("candle-nn", &["engine-candle", "engine-hybrid", "reference-candle-transformers"]),
     ("candle-transformers", &["reference-candle-transformers"]),
+    ("fastembed", &["reference-fastembed"]),
     ("tch", &["engine-hybrid", "engine-tch"]),
     ("torch-sys", &["engine-hybrid", "engine-tch"]),
-    ("ort", &["engine-hybrid", "engine-ort"]),
-    ("ort-sys", &["engine-hybrid", "engine-ort"]),
+    ("ort", &["engine-hybrid", "engine-ort", "reference-fastembed"]),
+    ("ort-sys", &["engine-hybrid", "engine-ort", "reference-fastembed"]),
     ("rten", &["reference-rten"]),
     ("tract-onnx", &["reference-tract"]),
 ];

@@ -4,7 +4,8 @@
 //! tables of relative positions) is looked up once for all layers.
 
 use bundle::{
-    Bundle, BundleError, Feature, HeadActivation, LayerAttention, LayerNames, Pooling, Precision, Scored,
+    Bundle, BundleError, Feature, HeadActivation, LayerAttention, LayerNames, ModelConfig, Pooling,
+    Precision, Scored, rotary,
 };
 
 use super::attention::Projected;
@@ -44,10 +45,35 @@ const TEXTS: [Dim; 2] = [Dim::Named("batch"), Dim::Named("sequence")];
 /// The graph of `bundle`, whose features are among [`FEATURES`], in f32. Rotary models take the tables of
 /// [`rotary_names`], too: `[sequence, head_dim / 2]`.
 pub fn build(bundle: &Bundle, form: Form, storage: Storage) -> Result<Written, BundleError> {
+    build_with(bundle, form, storage, Inputs::Tables)
+}
+
+/// As [`build`], with the inputs that the usual exports have and no other, for programs that give those alone: rotary
+/// tables are in the graph, for as many positions as the model has, and [`TOKEN_TYPE_IDS`] is there only if
+/// [`takes_several_types`].
+pub fn build_usual(bundle: &Bundle, form: Form, storage: Storage) -> Result<Written, BundleError> {
+    build_with(bundle, form, storage, Inputs::Usual)
+}
+
+/// Whether tokens of the model have different types: a table of one row is added to all alike.
+pub fn takes_several_types(config: &ModelConfig) -> bool {
+    config.encoder.as_ref().is_some_and(|encoder| encoder.token_types > 1)
+}
+
+/// What a graph is given beside tokens and mask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inputs {
+    /// Rotary tables as long as the texts, and the types of models that have a table of them.
+    Tables,
+    /// Types, where there are several.
+    Usual,
+}
+
+fn build_with(bundle: &Bundle, form: Form, storage: Storage, inputs: Inputs) -> Result<Written, BundleError> {
     let (config, weights) = (bundle.config(), bundle.weights(Precision::F32)?);
     let mut writer = Writer::new(config, form, &weights, GraphBuilder::new("encoder", storage));
-    writer.declare_texts();
-    writer.embed_texts()?;
+    writer.declare_texts(inputs);
+    writer.embed_texts(inputs)?;
     for layer in 0..config.layers {
         writer.layer(layer)?;
     }
@@ -58,21 +84,36 @@ pub fn build(bundle: &Bundle, form: Form, storage: Storage) -> Result<Written, B
 }
 
 impl Writer<'_> {
-    fn declare_texts(&mut self) {
+    fn declare_texts(&mut self, inputs: Inputs) {
         let config = self.config;
-        let types = config.token_type_embedding().map(|_| TOKEN_TYPE_IDS);
+        let has_types = config.token_type_embedding().is_some();
+        let types = (has_types && (inputs == Inputs::Tables || takes_several_types(config)))
+            .then_some(TOKEN_TYPE_IDS);
         for name in [INPUT_IDS, ATTENTION_MASK].into_iter().chain(types) {
             self.graph.input(name, DataType::Int64, &TEXTS);
         }
-        for rotation in 0..config.rotations().len() {
-            for table in rotary_names(rotation) {
-                let dims = [Dim::Named("sequence"), Dim::Fixed(config.head_dim / 2)];
-                self.graph.input(&table, DataType::Float, &dims);
+        self.graph.node((ONNX, "Shape"), &[INPUT_IDS], &["tokens.shape"], &[]);
+        self.graph.integers("flat", &[-1]);
+        self.graph.integers("zero", &[0]);
+        self.graph.integers("one", &[1]);
+        self.graph.node((ONNX, "Gather"), &["tokens.shape", "one"], &["sequence"], &[]);
+        let (count, half) = (config.max_positions, config.head_dim / 2);
+        let tables = rotary::tables(config, if inputs == Inputs::Usual { count } else { 0 });
+        for (rotation, (cos, sin)) in tables.into_iter().enumerate() {
+            for (table, values) in rotary_names(rotation).into_iter().zip([cos, sin]) {
+                if inputs == Inputs::Usual {
+                    let all = format!("{table}.all");
+                    self.graph.floats(&all, &[count, half], values);
+                    let rows = [all.as_str(), "zero", "sequence", "zero"];
+                    self.graph.node((ONNX, "Slice"), &rows, &[&table], &[]);
+                } else {
+                    let dims = [Dim::Named("sequence"), Dim::Fixed(half)];
+                    self.graph.input(&table, DataType::Float, &dims);
+                }
                 let halves = [table.as_str(), table.as_str()];
                 let (whole, rows) = (format!("{table}.whole"), format!("{table}.rows"));
                 self.graph.node((ONNX, "Concat"), &halves, &[&whole], &[Attribute::Int("axis", -1)]);
                 // For all heads: `[sequence, 1, head_dim]`.
-                self.graph.integers("one", &[1]);
                 self.graph.node((ONNX, "Unsqueeze"), &[&whole, "one"], &[&rows], &[]);
             }
         }
@@ -87,11 +128,6 @@ impl Writer<'_> {
                 Scored::Tokens => self.graph.output(SCORES, DataType::Float, &[batch, sequence, labels]),
             }
         }
-        self.graph.node((ONNX, "Shape"), &[INPUT_IDS], &["tokens.shape"], &[]);
-        self.graph.integers("flat", &[-1]);
-        self.graph.integers("zero", &[0]);
-        self.graph.integers("one", &[1]);
-        self.graph.node((ONNX, "Gather"), &["tokens.shape", "one"], &["sequence"], &[]);
         self.declare_mask();
     }
 
@@ -107,14 +143,16 @@ impl Writer<'_> {
     }
 
     /// The sums of the embeddings of tokens, types and positions, `[tokens, hidden]`, normed where the model norms them.
-    fn embed_texts(&mut self) -> Result<(), BundleError> {
+    fn embed_texts(&mut self, inputs: Inputs) -> Result<(), BundleError> {
         let config = self.config;
         let table = self.weight(&config.embedding())?;
         self.graph.node((ONNX, "Gather"), &[&table, INPUT_IDS], &["embed.token"], &[]);
         let mut sum = "embed.token";
         if let Some(table) = config.token_type_embedding() {
             let table = self.weight(&table)?;
-            self.graph.node((ONNX, "Gather"), &[&table, TOKEN_TYPE_IDS], &["embed.type"], &[]);
+            let types =
+                if inputs == Inputs::Tables || takes_several_types(config) { TOKEN_TYPE_IDS } else { "zero" };
+            self.graph.node((ONNX, "Gather"), &[&table, types], &["embed.type"], &[]);
             self.graph.node((ONNX, "Add"), &[sum, "embed.type"], &["embed.typed"], &[]);
             sum = "embed.typed";
         }

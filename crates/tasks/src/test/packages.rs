@@ -93,6 +93,7 @@ pub(super) const PACKAGES: &[Package] = &[
     usual("engine-hybrid", &["prepare"]),
     reference("reference-burn"),
     reference("reference-candle-transformers"),
+    reference("reference-fastembed"),
     reference("reference-rten"),
     reference("reference-tract"),
 ];
