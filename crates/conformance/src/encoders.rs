@@ -81,7 +81,6 @@ fn check<E: InferenceEngine>(
         let data = reference.tensor(name).expect("present").data().to_vec();
         data.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
-    let floats = |name: &str| floats(reference, name).expect("present");
     let lengths: Vec<usize> = ids("lengths").into_iter().map(|length| length as usize).collect();
     let padded = reference.tensor("input_ids").expect("present").shape()[1];
     let rows = |name: &str| -> Vec<Vec<u32>> {
@@ -89,32 +88,16 @@ fn check<E: InferenceEngine>(
         all.chunks_exact(padded).zip(&lengths).map(|(row, &length)| row[..length].to_vec()).collect()
     };
     let (tokens, types) = (rows("input_ids"), rows("token_type_ids"));
-    let mut cases: Vec<(String, EncodeTask, Vec<Vec<f32>>)> = POOLED
-        .iter()
-        .map(|&(name, pooling, normalise)| {
-            let rows = floats(name).chunks_exact(bundle.config().hidden_size).map(<[f32]>::to_vec).collect();
-            (name.to_owned(), EncodeTask::Embed { pooling, normalise }, rows)
-        })
-        .collect();
-    match bundle.config().scoring() {
-        Some(head) => {
-            let scores: Vec<Vec<f32>> = match head.of {
-                Scored::Texts(_) => floats("logits").chunks_exact(head.labels).map(<[f32]>::to_vec).collect(),
-                Scored::Tokens => (0..lengths.len()).map(|i| floats(&format!("token_logits.{i}"))).collect(),
-            };
-            cases.push(("scores".to_owned(), EncodeTask::Score, scores));
-        }
-        None => {
-            let texts = Texts { tokens: &tokens[0], types: &[], lengths: &lengths[..1] };
-            assert!(encoder.encode(texts, EncodeTask::Score).is_err(), "there is no head");
-        }
+    if bundle.config().scoring().is_none() {
+        let texts = Texts { tokens: &tokens[0], types: &[], lengths: &lengths[..1] };
+        assert!(encoder.encode(texts, EncodeTask::Score).is_err(), "there is no head");
     }
     let (all_tokens, all_types) = (tokens.concat(), types.concat());
     if settings.hidden_states {
         let texts = Texts { tokens: &all_tokens, types: &all_types, lengths: &lengths };
         check_states(encoder, texts, reference, (tolerance, cosine));
     }
-    for (name, task, expected) in cases {
+    for (name, task, expected) in cases(bundle, reference, lengths.len()) {
         // A score of one label has no direction.
         let limits = (tolerance, if task == EncodeTask::Score { f64::NEG_INFINITY } else { cosine });
         let mut encode = |texts: Texts<'_>| match encoder.encode(texts, task) {
@@ -168,6 +151,28 @@ fn check_states(encoder: &mut dyn Encode, texts: Texts<'_>, reference: &SafeTens
 fn floats(reference: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>, SafeTensorError> {
     let data = reference.tensor(name)?.data().to_vec();
     Ok(data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
+
+/// What is asked of so many texts, with the numbers that the reference has for each.
+fn cases(
+    bundle: &Bundle,
+    reference: &SafeTensors<'_>,
+    texts: usize,
+) -> Vec<(&'static str, EncodeTask, Vec<Vec<f32>>)> {
+    let floats = |name: &str| floats(reference, name).expect("present");
+    let rows = |name: &str, width| floats(name).chunks_exact(width).map(<[f32]>::to_vec).collect();
+    let hidden = bundle.config().hidden_size;
+    let pooled = POOLED.iter().map(|&(name, pooling, normalise)| {
+        (name, EncodeTask::Embed { pooling, normalise }, rows(name, hidden))
+    });
+    let scores = bundle.config().scoring().map(|head| {
+        let scores = match head.of {
+            Scored::Texts(_) => rows("logits", head.labels),
+            Scored::Tokens => (0..texts).map(|text| floats(&format!("token_logits.{text}"))).collect(),
+        };
+        ("scores", EncodeTask::Score, scores)
+    });
+    pooled.chain(scores).collect()
 }
 
 fn compare(found: &[f32], expected: &[f32], (tolerance, least): (f32, f64), what: &str) {
