@@ -78,6 +78,8 @@ pub(crate) struct Mlp {
     pub(crate) down: Linear,
     pub(crate) activation: Activation,
     pub(crate) gated: bool,
+    /// Whether `gate_up` activates its outputs itself.
+    activated: bool,
 }
 
 impl Mlp {
@@ -87,12 +89,37 @@ impl Mlp {
         index: usize,
         layout: Layout,
     ) -> Result<Mlp, EngineError> {
-        let names = config.layer(index);
+        let gate_up = Linear::fused(reader, &config.layer(index).gate_up, layout)?;
+        Mlp::behind((gate_up, false), reader, config, index, layout)
+    }
+
+    /// The same with the activation in the product, where an operator does both.
+    pub(crate) fn activated(
+        reader: &Reader,
+        config: &ModelConfig,
+        index: usize,
+        layout: Layout,
+    ) -> Result<Mlp, EngineError> {
+        if config.gated_mlp || layout != Layout::Onednn {
+            return Mlp::read(reader, config, index, layout);
+        }
+        let up = Linear::activated(reader, &config.layer(index).gate_up, config.activation)?;
+        Mlp::behind((up, true), reader, config, index, layout)
+    }
+
+    fn behind(
+        (gate_up, activated): (Linear, bool),
+        reader: &Reader,
+        config: &ModelConfig,
+        index: usize,
+        layout: Layout,
+    ) -> Result<Mlp, EngineError> {
         Ok(Mlp {
-            gate_up: Linear::fused(reader, &names.gate_up, layout)?,
-            down: Linear::fused(reader, &names.down, layout)?,
+            gate_up,
+            down: Linear::fused(reader, &config.layer(index).down, layout)?,
             activation: config.activation,
             gated: config.gated_mlp,
+            activated,
         })
     }
 
@@ -102,6 +129,8 @@ impl Mlp {
             let width = projected.size2()?.1 / 2;
             let mut gate = layer::activate(&projected.f_narrow(1, 0, width)?, self.activation)?;
             gate.f_multiply_(&projected.f_narrow(1, width, width)?)?
+        } else if self.activated {
+            projected
         } else {
             layer::activate(&projected, self.activation)?
         };

@@ -121,7 +121,7 @@ fn onednn(device: Device, kind: Kind) -> Result<(), EngineError> {
         return Err(EngineError::Unsupported("packed weights exist on the CPU alone".into()));
     }
     let small = Tensor::f_zeros([16, 16], (kind, device)).map_err(framework)?;
-    match shim::NativeLinear::onednn(&small, None) {
+    match shim::NativeLinear::onednn(&small, None, None) {
         Ok(_) => Ok(()),
         Err(error) => Err(EngineError::Unsupported(format!("packed weights: {}", framework(error)))),
     }

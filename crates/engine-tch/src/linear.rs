@@ -1,6 +1,6 @@
 //! Linear layers, and how their weights are held.
 
-use bundle::LinearNames;
+use bundle::{Activation, LinearNames};
 use engine::EngineError;
 use tch::{Kind, TchError, Tensor};
 
@@ -31,16 +31,38 @@ enum Weight {
 impl Linear {
     /// One layer of all of `names`, stacked.
     pub(crate) fn fused(reader: &Reader, names: &LinearNames, layout: Layout) -> Result<Linear, EngineError> {
+        Linear::read(reader, names, layout, None)
+    }
+
+    /// The same by oneDNN, which activates the outputs as well.
+    pub(crate) fn activated(
+        reader: &Reader,
+        names: &LinearNames,
+        activation: Activation,
+    ) -> Result<Linear, EngineError> {
+        Linear::read(reader, names, Layout::Onednn, Some(activation))
+    }
+
+    fn read(
+        reader: &Reader,
+        names: &LinearNames,
+        layout: Layout,
+        activation: Option<Activation>,
+    ) -> Result<Linear, EngineError> {
         let mut bias = (!names.biases.is_empty()).then(|| reader.vectors(&names.biases)).transpose()?;
         let weights = &names.weights;
         let weight = match layout {
             Layout::Plain => Weight::Plain(reader.stacked(weights)?),
             Layout::Widened => Weight::Widened(reader.stacked(weights)?),
-            Layout::Onednn | Layout::Xnnpack => {
+            Layout::Onednn => {
                 let bias = bias.take();
-                let pack =
-                    if layout == Layout::Onednn { NativeLinear::onednn } else { NativeLinear::xnnpack };
-                Weight::Packed(reader.converted(weights, |weight| pack(weight, bias.as_ref()))?)
+                let pack = |weight: &Tensor| NativeLinear::onednn(weight, bias.as_ref(), activation);
+                Weight::Packed(reader.converted(weights, pack)?)
+            }
+            Layout::Xnnpack => {
+                let bias = bias.take();
+                let pack = |weight: &Tensor| NativeLinear::xnnpack(weight, bias.as_ref());
+                Weight::Packed(reader.converted(weights, pack)?)
             }
             Layout::Int8 => Weight::Int8(Int8::read(reader, weights)?),
             Layout::Int4 => Weight::Int4(Int4::read(reader, weights)?),

@@ -52,12 +52,17 @@ struct PlainLinear : Linear {
     at::Tensor multiply(const at::Tensor& input) const override { return at::linear(input, weight, bias); }
 };
 
-// The weight in the blocked layout that oneDNN prefers, whatever the number of rows to multiply.
+// The weight in the blocked layout that oneDNN prefers, whatever the number of rows to multiply. What activates its
+// outputs is a part of the product: the names that the operator takes.
 struct OnednnLinear : Linear {
     at::Tensor weight;
     std::optional<at::Tensor> bias;
+    std::string activation;
+    std::string algorithm;
 
-    OnednnLinear(const at::Tensor& unpacked, std::optional<at::Tensor> bias) : bias(std::move(bias)) {
+    OnednnLinear(const at::Tensor& unpacked, std::optional<at::Tensor> bias, std::string activation,
+                 std::string algorithm)
+        : bias(std::move(bias)), activation(std::move(activation)), algorithm(std::move(algorithm)) {
         static const auto pack =
             find<at::Tensor(const at::Tensor&, std::optional<int64_t>)>("mkldnn::_reorder_linear_weight");
         weight = pack.call(unpacked, std::nullopt);
@@ -70,7 +75,7 @@ struct OnednnLinear : Linear {
                             std::string_view, Scalars, std::optional<std::string_view>)>(
                 "mkldnn::_linear_pointwise");
         static const Scalars none;
-        return linear.call(input, weight, bias, "none", none, "");
+        return linear.call(input, weight, bias, activation, none, algorithm);
     }
 };
 
@@ -166,8 +171,11 @@ LinearPointer* engine_tch_linear_plain(const at::Tensor* weight, const at::Tenso
     return guarded([&]() -> LinearPointer { return c10::make_intrusive<PlainLinear>(*weight, optional(bias)); });
 }
 
-LinearPointer* engine_tch_linear_onednn(const at::Tensor* weight, const at::Tensor* bias) {
-    return guarded([&]() -> LinearPointer { return c10::make_intrusive<OnednnLinear>(*weight, optional(bias)); });
+LinearPointer* engine_tch_linear_onednn(const at::Tensor* weight, const at::Tensor* bias, const char* activation,
+                                        const char* algorithm) {
+    return guarded([&]() -> LinearPointer {
+        return c10::make_intrusive<OnednnLinear>(*weight, optional(bias), activation, algorithm);
+    });
 }
 
 LinearPointer* engine_tch_linear_xnnpack(const at::Tensor* weight, const at::Tensor* bias) {

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use bundle::Activation;
 use tch::{TchError, Tensor};
 use torch_sys::C_tensor;
 
@@ -15,7 +16,12 @@ unsafe extern "C" {
     safe fn engine_tch_last_error() -> *const c_char;
     safe fn engine_tch_has_xnnpack() -> bool;
     fn engine_tch_linear_plain(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
-    fn engine_tch_linear_onednn(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
+    fn engine_tch_linear_onednn(
+        weight: *const C_tensor,
+        bias: *const C_tensor,
+        activation: *const c_char,
+        algorithm: *const c_char,
+    ) -> *mut c_void;
     fn engine_tch_linear_xnnpack(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
     fn engine_tch_linear_multiply(linear: *const c_void, input: *const C_tensor) -> *mut C_tensor;
     fn engine_tch_linear_free(linear: *mut c_void);
@@ -91,9 +97,26 @@ impl NativeLinear {
         NativeLinear::hold(engine_tch_linear_plain, weight, bias)
     }
 
-    /// A copy of the weight in oneDNN's blocked layout.
-    pub(crate) fn onednn(weight: &Tensor, bias: Option<&Tensor>) -> Result<NativeLinear, TchError> {
-        NativeLinear::hold(engine_tch_linear_onednn, weight, bias)
+    /// A copy of the weight in oneDNN's blocked layout. With an activation, the product's outputs are activated.
+    pub(crate) fn onednn(
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        activation: Option<Activation>,
+    ) -> Result<NativeLinear, TchError> {
+        let (activation, algorithm) = match activation {
+            None => (c"none", c""),
+            Some(Activation::Relu) => (c"relu", c""),
+            Some(Activation::Silu) => (c"swish", c""),
+            Some(Activation::GeluErf) => (c"gelu", c"none"),
+            Some(Activation::GeluTanh) => (c"gelu", c"tanh"),
+        };
+        let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
+        // SAFETY: the pointers are those of live tensors and of texts, or null where that is allowed, and are only read.
+        #[allow(unsafe_code)]
+        let linear = unsafe {
+            engine_tch_linear_onednn(weight.as_ptr(), bias, activation.as_ptr(), algorithm.as_ptr())
+        };
+        NonNull::new(linear).map(NativeLinear).ok_or_else(last_error)
     }
 
     /// A copy of weight and bias, f32, as XNNPACK packs them.

@@ -36,6 +36,8 @@ pub struct Evidence {
     /// Why the answers of requests could be known without computing.
     pub own_traces: Option<String>,
     /// Score of the plan's text by each contender's label, or the reason why there is none.
+    /// How long the texts of each case take to become token ids, in nanoseconds, by round.
+    pub tokenised: Vec<Vec<u64>>,
     pub texts: BTreeMap<String, Result<QualityScore, String>>,
     /// Number of complete rounds.
     pub rounds: usize,
@@ -91,6 +93,7 @@ impl Evidence {
                 self.repeated.extend(self.runs.extract_if(.., is_it));
             }
             Fact::RoundDone => self.rounds += 1,
+            Fact::Tokenised { ns } => self.tokenised.push(ns),
             Fact::Text { framework, score } => {
                 self.texts.insert(framework, score);
             }

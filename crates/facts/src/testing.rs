@@ -185,6 +185,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         cold_loads: 0,
         warmup: Warmup { min_iterations: 1, max_iterations: 10, max_ns: 1, settled_within: 0.05 },
         varied: Vec::new(),
+        tokenised: None,
         quality: None,
         fair_comparison: true,
         reference: None,
@@ -201,6 +202,7 @@ pub fn generate(prompt_tokens: usize) -> Work {
     let prompt = Prompt {
         name: "p".into(),
         text: None,
+        pair: None,
         chat: None,
         tokens: vec![1; prompt_tokens],
         types: Vec::new(),

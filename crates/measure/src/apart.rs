@@ -20,6 +20,8 @@ use crate::protest::describe;
 pub const COMMAND: &str = "text-process";
 /// Most memory of such a process, in bytes.
 const MEMORY: u64 = 950_000_000;
+/// The variable by which the tokenizer library takes a number of threads.
+const THREADS: &str = "RAYON_NUM_THREADS";
 /// Longest time for an answer, and the bytes of a tokenizer for which there is another second: large ones take a second
 /// to read.
 const TIME: Duration = Duration::from_secs(2);
@@ -30,21 +32,27 @@ pub fn text(bundle: &Bundle) -> Result<Text> {
     match bundle.tokenizer() {
         // Without one, each byte is a token.
         None => Text::open(bundle),
-        Some(_) => Ok(Text::Apart(asked(bundle))),
+        Some(_) => Ok(Text::Apart(asked(bundle, Client::default()))),
     }
 }
 
 /// A model's chat template.
 pub fn chat(bundle: &Bundle) -> Result<Chat> {
-    chat::file(bundle).map(|_| Chat::Apart(asked(bundle)))
+    chat::file(bundle).map(|_| Chat::Apart(asked(bundle, Client::default())))
 }
 
-fn asked(bundle: &Bundle) -> Asked {
+/// A model's tokenizer on so many threads, and on these CPUs.
+pub(crate) fn on_threads(bundle: &Bundle, threads: usize, cpus: Option<Vec<usize>>) -> Text {
+    let environment = BTreeMap::from([(THREADS.to_owned(), threads.to_string())]);
+    Text::Apart(asked(bundle, Client { environment, cpus, ..Client::default() }))
+}
+
+fn asked(bundle: &Bundle, client: Client) -> Asked {
     let bytes =
         bundle.tokenizer().and_then(|path| std::fs::metadata(path).ok()).map_or(0, |found| found.len());
     let limit = TIME + Duration::from_secs(bytes / BYTES_EACH_S);
     let (directory, model) = (bundle.directory().to_path_buf(), bundle.manifest().name.clone());
-    Asked(Arc::new(Client { directory, model, limit, process: Mutex::new(None) }))
+    Asked(Arc::new(Client { directory, model, limit, ..client }))
 }
 
 /// Answers questions on stdin, within the limits. For the hidden command.
@@ -52,7 +60,7 @@ pub fn serve(directory: &Path) -> Result<()> {
     limit();
     let bundle = Bundle::open(directory).map_err(|error| Failure::usage(error.to_string()))?;
     let (input, output) = (BufReader::new(std::io::stdin().lock()), std::io::stdout().lock());
-    plan::apart::serve(&bundle, input, output).map_err(|error| Failure::failed(error.to_string()))
+    plan::apart::serve(&bundle, input, output, now).map_err(|error| Failure::failed(error.to_string()))
 }
 
 /// Bounds this process's memory. Its end leaves no core file.
@@ -66,10 +74,13 @@ fn limit() {
     }
 }
 
+#[derive(Default)]
 struct Client {
     directory: PathBuf,
     model: String,
     limit: Duration,
+    environment: BTreeMap<String, String>,
+    cpus: Option<Vec<usize>>,
     /// Once it was asked, and as long as it lives.
     process: Mutex<Option<Process>>,
 }
@@ -100,7 +111,8 @@ impl Client {
         };
         let program = std::env::current_exe().map_err(failed)?;
         let directory = self.directory.display().to_string();
-        Process::spawn(&program, &[COMMAND, &directory], &BTreeMap::new(), None).map_err(failed)
+        Process::spawn(&program, &[COMMAND, &directory], &self.environment, self.cpus.as_deref())
+            .map_err(failed)
     }
 
     /// The sentence about a process that gave no answer.

@@ -7,16 +7,18 @@ use configs::SuitePrompt;
 use facts::evidence::Fact;
 use facts::run::RunFailure;
 use facts::text::QualityScore;
+use plan::asked::Written;
 use plan::prompts::{self, Text};
 use plan::work::encode::{Width, check, task};
 use plan::{Contender, Failure, Prompt, QualityData, Request, Result, Retrieval};
 use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
 
-use crate::interrupt;
+use crate::clock::now;
 use crate::places::Places;
 use crate::prompt_files::read_file;
 use crate::session::Session;
 use crate::text::{self, TextReference};
+use crate::{apart, interrupt};
 
 /// Texts that are encoded together.
 const BATCH: usize = 16;
@@ -96,7 +98,27 @@ fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
+/// Times that texts are turned into token ids in a round, after one that is not counted.
+const TOKENISED: usize = 5;
+
 impl Session<'_> {
+    /// Times the tokenizer, if the plan asks for it. No other process of a round is alive.
+    pub(crate) fn tokenise(&mut self) {
+        let Some(cases) = &self.plan.tokenised else { return };
+        let (bundle, plan) = (self.bundle, self.plan);
+        let tokenizer =
+            self.tokenizer.get_or_insert_with(|| apart::on_threads(bundle, plan.threads, plan.cpus.clone()));
+        let timed = |texts: &Vec<Written>| {
+            let mut ns = tokenizer.time(texts, 1 + TOKENISED, now)?.split_off(1);
+            ns.sort_unstable();
+            Ok(ns[ns.len() / 2])
+        };
+        match cases.iter().map(timed).collect::<Result<Vec<u64>>>() {
+            Ok(ns) => self.tell(Fact::Tokenised { ns }),
+            Err(failure) => self.progress.say(&failure.to_string()),
+        }
+    }
+
     /// Judges the quality of every contender that ran, if the plan has anything to judge it by.
     pub(crate) fn judge_quality(&mut self) {
         let Some(data) = &self.plan.quality else { return };

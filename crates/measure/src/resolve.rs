@@ -43,6 +43,12 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     provision::workers(places, &draft.engines(), quiet)?;
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
+    if request.encode.include_tokenizer && bundle.tokenizer().is_none() {
+        let model = request.model();
+        return Err(Failure::usage(format!(
+            "{model} has no tokenizer, which --include-tokenizer is to time"
+        )));
+    }
     let tokenizer = apart::text(&bundle)?;
     let chat = request.chat.then(|| apart::chat(&bundle)).transpose()?;
     let given = Given {

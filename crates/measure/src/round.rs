@@ -60,6 +60,7 @@ impl Session<'_> {
             self.tell(Fact::PutAside { round: round.number, framework: None });
             self.await_quiet();
         }
+        self.tokenise();
         self.progress.step();
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bundle::Bundle;
 use facts::evidence::{Evidence, Fact, Stage, Stages};
 use facts::run::{Ending, FailureKind, RunFailure};
+use plan::prompts::Text;
 use plan::{Contender, Failure, Plan, Result};
 use protocol::{FileIdentity, Hello, Job, Measure, Output, Task};
 use statistics::BalancedOrder;
@@ -37,6 +38,8 @@ pub struct Session<'a> {
     pub(crate) progress: Progress,
     pub(crate) guard: Guard,
     pub(crate) prober: Prober,
+    /// The tokenizer that is timed, once it was asked.
+    pub(crate) tokenizer: Option<Text>,
     pub(crate) results: Results,
     pub(crate) evidence: Evidence,
     /// The orders of turns within blocks.
@@ -83,6 +86,7 @@ impl<'a> Session<'a> {
             progress: Progress::new(plan.rounds.max(), quiet),
             guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
             prober: Prober::new(plan, bundle),
+            tokenizer: None,
             results,
             evidence: Evidence::default(),
             // Not the seed of the rounds' own orders.

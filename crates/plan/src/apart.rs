@@ -1,6 +1,7 @@
 //! The answers of a process that a model's tokenizer and chat template run in.
 
 use std::io::{BufRead, Result as IoResult, Write};
+use std::time::Instant;
 
 use bundle::Bundle;
 
@@ -9,16 +10,21 @@ use crate::chat::Chat;
 use crate::prompts::Text;
 use crate::{Failure, Result};
 
-/// Answers every question about a model until there are no more.
+/// Answers every question about a model until there are no more. `now`: the clock.
 ///
 /// # Errors
 /// A line that cannot be read or written.
-pub fn serve(bundle: &Bundle, input: impl BufRead, mut output: impl Write) -> IoResult<()> {
+pub fn serve(
+    bundle: &Bundle,
+    input: impl BufRead,
+    mut output: impl Write,
+    now: fn() -> Instant,
+) -> IoResult<()> {
     let (mut text, mut chat) = (None, None);
     for line in input.lines() {
         let question: Question = serde_json::from_str(&line?)?;
         let answer =
-            answer(bundle, &mut text, &mut chat, &question).unwrap_or_else(|failure| match failure {
+            answer(bundle, (&mut text, &mut chat), &question, now).unwrap_or_else(|failure| match failure {
                 Failure::Usage(reason) => Answer::Refused(reason),
                 failure => Answer::Failed(failure.to_string()),
             });
@@ -30,9 +36,9 @@ pub fn serve(bundle: &Bundle, input: impl BufRead, mut output: impl Write) -> Io
 
 fn answer(
     bundle: &Bundle,
-    text: &mut Option<Text>,
-    chat: &mut Option<Chat>,
+    (text, chat): (&mut Option<Text>, &mut Option<Chat>),
     question: &Question,
+    now: fn() -> Instant,
 ) -> Result<Answer> {
     if let Question::Render { prompt } = question {
         if chat.is_none() {
@@ -51,6 +57,7 @@ fn answer(
             text.encode_whole(asked, pair.as_deref()).map(Answer::Whole)
         }
         Question::Decode { tokens } => text.decode(tokens).map(Answer::Text),
+        Question::Time { texts, repeats } => text.time(texts, *repeats, now).map(Answer::Times),
         Question::Render { .. } => unreachable!("it was answered above"),
     }
 }

@@ -18,8 +18,17 @@ pub enum Question {
     EncodeWhole { text: String, pair: Option<String> },
     /// The text of ids.
     Decode { tokens: Vec<u32> },
+    /// How long the ids of all these texts take, so many times, in nanoseconds.
+    Time { texts: Vec<Written>, repeats: usize },
     /// The text that the model is fed for a prompt.
     Render { prompt: String },
+}
+
+/// A text, or a pair of texts, as a person writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    pub text: String,
+    pub pair: Option<String>,
 }
 
 /// Ids of a text, or of a pair of texts, with the special tokens that a model wants around it.
@@ -37,6 +46,7 @@ pub enum Answer {
     Tokens(Vec<u32>),
     Whole(Whole),
     Text(Option<String>),
+    Times(Vec<u64>),
     /// Why there is none: a mistake in what was given.
     Refused(String),
     /// The same: something failed.
@@ -80,6 +90,13 @@ impl Asked {
         match self.answer(question)? {
             Answer::Whole(whole) => Ok(whole),
             _ => Err(Failure::failed("something else in the place of tokens and their types")),
+        }
+    }
+
+    pub(crate) fn times(&self, question: &Question) -> Result<Vec<u64>> {
+        match self.answer(question)? {
+            Answer::Times(times) => Ok(times),
+            _ => Err(Failure::failed("something else in the place of times")),
         }
     }
 

@@ -8,6 +8,7 @@ use bundle::{ModelConfig, Pooled, Precision};
 use configs::{Engine, Suite};
 use protocol::Warmup;
 
+use crate::asked::Written;
 use crate::columns::contenders;
 use crate::plan::threads;
 use crate::{
@@ -224,6 +225,18 @@ impl Draft {
         }
     }
 
+    /// The texts of each case, where turning them into token ids is timed.
+    fn tokenised(&self, work: &Work, texts: &[Prompt]) -> Result<Option<Vec<Vec<Written>>>> {
+        let model = self.request.model();
+        match work {
+            _ if !self.request.encode.include_tokenizer => Ok(None),
+            Work::Encode(work) => work.written(&self.request, texts).map(Some),
+            _ => Err(Failure::usage(format!(
+                "{model} encodes no texts: --include-tokenizer is for encoders, such as minilm"
+            ))),
+        }
+    }
+
     /// What each worker is expected to take at its peak, in bytes. Of a GPU nothing is known.
     fn expected_memory(&self, config: &ModelConfig, sequences: (usize, usize)) -> BTreeMap<String, u64> {
         if self.request.is_on_gpu() {
@@ -237,6 +250,7 @@ impl Draft {
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
         let prompts = (given.prompts.clone(), self.new_tokens, given.pooled);
         let work = work::resolve(&self.request, given.config, prompts, seed)?;
+        let tokenised = self.tokenised(&work, &given.prompts)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);
         self.check_fits(&given, &work)?;
         let (schedule, groups, schedule_reason) =
@@ -272,6 +286,7 @@ impl Draft {
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
             warmup: warmup(&request, iterations),
             varied: request.study.varied.clone(),
+            tokenised,
             quality: given.quality,
             fair_comparison: request.fair_comparison,
             reference: request.reference.clone(),

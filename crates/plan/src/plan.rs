@@ -8,6 +8,7 @@ use protocol::{KvCache, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
+use crate::asked::Written;
 use crate::{HugePages, KernelCache, KvPrecision, QualityData, Request, SliceAsked, Work};
 
 /// One column of the table: an engine, under a label of its own.
@@ -165,6 +166,9 @@ pub struct Plan {
     pub warmup: Warmup,
     /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
+    /// The texts of each case, where turning them into token ids is timed.
+    #[serde(skip)]
+    pub tokenised: Option<Vec<Vec<Written>>>,
     /// What quality is judged by after the last round, or the reason why it cannot be.
     #[serde(skip)]
     pub quality: Option<std::result::Result<QualityData, String>>,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Once;
+use std::time::Instant;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bundle::{Bundle, ModelConfig};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::asked::Whole;
-use crate::asked::{Asked, Question};
+use crate::asked::{Asked, Question, Written};
 use crate::chat::Chat;
 use crate::survived::survived;
 use crate::{Failure, Result};
@@ -33,6 +34,9 @@ pub struct Prompt {
     pub name: String,
     /// The prompt's text; `None` if ids were given.
     pub text: Option<String>,
+    /// The second text of a pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
     /// That text as the model's chat template has it, if it was put through it. Its tokens are `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<String>,
@@ -162,6 +166,26 @@ impl Text {
         }
     }
 
+    /// How long the ids of all `texts` take, `repeats` times, in nanoseconds: those of several on as many threads as the
+    /// tokenizer library takes. Empty without a tokenizer.
+    pub fn time(&self, texts: &[Written], repeats: usize, now: fn() -> Instant) -> Result<Vec<u64>> {
+        let tokenizer = match self {
+            Text::Tokens(tokenizer) => tokenizer,
+            Text::Apart(process) => return process.times(&Question::Time { texts: texts.to_vec(), repeats }),
+            Text::Bytes { .. } => return Ok(Vec::new()),
+        };
+        let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
+        let mut times = Vec::with_capacity(repeats);
+        for _ in 0..repeats {
+            let inputs: Vec<EncodeInput> = texts.iter().map(input).collect();
+            let begun = now();
+            let ids = survived(|| tokenizer.encode_batch(inputs, true)).map_err(|why| refused(&why))?;
+            times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            ids.map_err(|why| refused(&why))?;
+        }
+        Ok(times)
+    }
+
     /// The text of `tokens`; `None` without a tokenizer.
     pub fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
         let tokenizer = match self {
@@ -185,6 +209,13 @@ impl Text {
                 Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
             }
         }
+    }
+}
+
+fn input(written: &Written) -> EncodeInput<'_> {
+    match &written.pair {
+        Some(pair) => (written.text.as_str(), pair.as_str()).into(),
+        None => written.text.as_str().into(),
     }
 }
 
@@ -276,7 +307,8 @@ pub fn resolve(
             tokens.truncate(length);
         }
         check_vocabulary(&tokens, config)?;
-        resolved.push(Prompt { name, text: prompt.text.clone(), chat: rendered, tokens, types });
+        let (text, pair) = (prompt.text.clone(), prompt.pair.clone());
+        resolved.push(Prompt { name, text, pair, chat: rendered, tokens, types });
     }
     Ok(resolved)
 }

@@ -130,6 +130,7 @@ fn facts() -> Report {
         time: Default::default(),
         end: End::Planned,
         prompts: Vec::new(),
+        from_text: Vec::new(),
         dependences: Vec::new(),
         floor: Vec::new(),
         rules: Vec::new(),

@@ -50,7 +50,7 @@ impl Layer {
             output: Linear::fused(reader, &names.output, layout)?,
             manner: Manner::from_config(config, index),
             mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.mlp_norm_behind])?,
-            mlp: Mlp::read(reader, config, index, layout)?,
+            mlp: Mlp::activated(reader, config, index, layout)?,
         })
     }
 

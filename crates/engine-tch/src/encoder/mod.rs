@@ -101,7 +101,10 @@ impl Encoder {
         let (linear, norm) = (crate::linear_kernel(self.layout), crate::norm_kernel(&self.config));
         let fused = if self.config.gated_mlp { "fused q/k/v and gate/up" } else { "fused q/k/v" };
         let texts = if self.pad_token.is_some() { "texts padded to the longest" } else { "texts unpadded" };
-        let kernels = [linear, texts, fused, "scaled_dot_product_attention", norm];
+        let activated = self.layout == Layout::Onednn && !self.config.gated_mlp;
+        let activation = activated.then_some("activation in the product of the MLP's first layer");
+        let kernels =
+            [linear, texts, fused, "scaled_dot_product_attention", norm].into_iter().chain(activation);
         InEffect {
             weights: self.weights.precision(),
             activations: crate::activations(self.layout, kind),
@@ -115,7 +118,7 @@ impl Encoder {
             jit: "eager".into(),
             optimised: None,
             weight_storage: crate::weight_storage(self.layout, device, self.emulated),
-            kernels: kernels.into_iter().map(str::to_owned).collect(),
+            kernels: kernels.map(str::to_owned).collect(),
         }
     }
 

@@ -107,6 +107,7 @@ fn facts() -> Vec<Fact> {
         Fact::NoProbe { reason: Some("too old".into()) },
         Fact::Watched { noise: Noise::default() },
         Fact::Complaint { reason: "round 1: loud".into() },
+        Fact::Tokenised { ns: vec![1, 2] },
         Fact::RoundDone,
         Fact::Text { framework: "a".into(), score: Ok(QualityScore::Text(score)) },
         Fact::Text { framework: "c".into(), score: Ok(QualityScore::Retrieval(found)) },

@@ -13,6 +13,7 @@ pub mod layer_parity;
 pub mod prompts;
 mod row;
 mod sentences;
+pub mod tokenisation;
 mod warnings;
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,7 @@ pub use input::{Facts, Prepared};
 pub use row::{Energy, Kind, Loads, Requested, Row, State, titled};
 
 use prompts::PromptFigures;
+use tokenisation::FromText;
 
 /// Version of the JSON, and of the other files of a results directory.
 pub const SCHEMA: u32 = 5;
@@ -80,6 +82,9 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// The figures of each prompt by itself.
     pub prompts: Vec<PromptFigures>,
+    /// Batches of texts from text to vector, where the tokenizer was timed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub from_text: Vec<FromText>,
     pub comparisons: Vec<Comparison>,
     /// What crossed switches are worth, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,6 +248,7 @@ impl Report {
             hybrids: hybrid::hybrids(plan, evidence, &rows, noise.as_deref()),
             rows,
             prompts: prompts::prompts(plan, evidence),
+            from_text: tokenisation::from_text(plan, evidence),
             comparisons,
             crossed,
             rules,

@@ -53,7 +53,14 @@ mod tests {
     use plan::Prompt;
 
     fn prompt(name: &str, tokens: usize) -> Prompt {
-        Prompt { name: name.into(), text: None, chat: None, tokens: vec![1; tokens], types: Vec::new() }
+        Prompt {
+            name: name.into(),
+            text: None,
+            pair: None,
+            chat: None,
+            tokens: vec![1; tokens],
+            types: Vec::new(),
+        }
     }
 
     /// A process of two iterations over two cases: gaps of 10 and of 20 ms.

@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
+use crate::asked::Written;
 use crate::encode_asked::Lengths;
 use crate::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
@@ -63,7 +64,7 @@ pub(super) fn resolve(
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
         return refuse(format!("{flag} is for models that continue them"));
     }
-    let EncodeAsked { task: asked, lengths } = request.encode;
+    let EncodeAsked { task: asked, lengths, .. } = request.encode;
     let (task, width) =
         task(config, pooled, asked).map_err(|why| Failure::usage(format!("{model} {why}")))?;
     let lengths = match (lengths, request.prompt_tokens.first()) {
@@ -182,16 +183,19 @@ pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     Ok(())
 }
 
+/// So many of the texts, each in its turn. A single one is that of median length.
+fn chosen(texts: &[Prompt], size: usize) -> Vec<&Prompt> {
+    if size != 1 {
+        return texts.iter().cycle().take(size).collect();
+    }
+    let mut sorted: Vec<&Prompt> = texts.iter().collect();
+    sorted.sort_by_key(|text| text.tokens.len());
+    sorted.get(sorted.len() / 2).into_iter().copied().collect()
+}
+
 impl Batch {
-    /// So many of the texts, each in its turn. A single one is that of median length.
     fn new(texts: &[Prompt], size: usize, lengths: &mut Lengths) -> Batch {
-        let chosen: Vec<&Prompt> = if size == 1 {
-            let mut sorted: Vec<&Prompt> = texts.iter().collect();
-            sorted.sort_by_key(|text| text.tokens.len());
-            sorted.get(sorted.len() / 2).into_iter().copied().collect()
-        } else {
-            texts.iter().cycle().take(size).collect()
-        };
+        let chosen = chosen(texts, size);
         let name = if size == 1 { "1 text".to_owned() } else { format!("{size} texts") };
         let (mut tokens, mut types) = (Vec::new(), Vec::new());
         for text in chosen {
@@ -212,6 +216,25 @@ impl Batch {
 }
 
 impl Encode {
+    /// The texts of each batch as they are written, of the same `texts` that its ids are of.
+    pub(crate) fn written(&self, request: &Request, texts: &[Prompt]) -> Result<Vec<Vec<Written>>> {
+        if request.encode.lengths != LengthsAsked::Real || !request.prompt_tokens.is_empty() {
+            return Err(Failure::usage(
+                "--include-tokenizer times the texts as they are written, and they were to be cut to a length: leave out \
+                 --lengths and --prompt-tokens",
+            ));
+        }
+        let written = |text: &Prompt| match &text.text {
+            Some(written) => Ok(Written { text: written.clone(), pair: text.pair.clone() }),
+            None => Err(Failure::usage(format!(
+                "{} is given as token ids: --include-tokenizer times texts",
+                text.name
+            ))),
+        };
+        let of_batch = |batch: &Batch| chosen(texts, batch.texts.len()).into_iter().map(written).collect();
+        self.batches.iter().map(of_batch).collect()
+    }
+
     /// The batches with other tokens between the first and the last of each text, which mark where it begins and ends:
     /// drawn from those of all texts.
     fn changed(&self, seed: u64) -> Vec<Batch> {
@@ -365,5 +388,35 @@ mod tests {
         }
         assert_ne!(inputs[0], inputs[1]);
         assert_eq!(inputs, work.other_inputs(&[1, 2]).unwrap().0);
+    }
+
+    #[test]
+    fn a_batch_is_timed_from_the_texts_that_its_ids_are_of() {
+        let text = |text: &str, tokens: usize| Prompt {
+            name: text.into(),
+            text: Some(text.into()),
+            pair: None,
+            chat: None,
+            tokens: vec![1; tokens],
+            types: Vec::new(),
+        };
+        let texts = [text("long", 9), text("short", 2), text("middle", 5)];
+        let mut lengths = Lengths::new(LengthsAsked::Real, 1);
+        let batches = [1, 4].map(|size| Batch::new(&texts, size, &mut lengths)).to_vec();
+        let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
+        let work = Encode { batches, task, width: Width::OfText(8) };
+        let written = work.written(&Request::default(), &texts).unwrap();
+        let words: Vec<Vec<&str>> =
+            written.iter().map(|batch| batch.iter().map(|text| text.text.as_str()).collect()).collect();
+        assert_eq!(words, [vec!["middle"], vec!["long", "short", "middle", "long"]]);
+        for (batch, words) in work.batches.iter().zip(&words) {
+            let lengths = batch.texts.iter().map(Vec::len);
+            let of_words =
+                words.iter().map(|word| texts.iter().find(|text| text.name == **word).unwrap().tokens.len());
+            assert!(lengths.eq(of_words));
+        }
+        let ids = [Prompt { text: None, ..text("ids", 5) }];
+        let why = work.written(&Request::default(), &ids).unwrap_err().to_string();
+        assert!(why.contains("ids is given as token ids"), "{why}");
     }
 }

@@ -261,6 +261,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
         prompts: vec![Prompt {
             name: "p".into(),
             text: None,
+            pair: None,
             chat: None,
             tokens: vec![1, 2],
             types: Vec::new(),

@@ -28,6 +28,9 @@ pub fn table(report: &Report, screen: &Screen) -> String {
     text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &report.summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
     text += &screen.paragraph(Tone::Faint, &kinds(report));
+    if let Some(table) = from_text(report) {
+        text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
+    }
     text += &verdicts(&report.summary, screen);
     let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
     for warning in report.warnings.iter().take(shown) {
@@ -95,6 +98,9 @@ fn rest(report: &Report, screen: &Screen) -> String {
 /// The comparison as Markdown, for README files and pull requests.
 pub fn markdown(report: &Report) -> String {
     let mut text = short_markdown(report) + "\n";
+    if let Some(table) = from_text(report) {
+        text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
+    }
     let summary = &report.summary;
     for line in summary.verdicts.iter().chain(&summary.open) {
         text += &format!("- {}\n", plain(line));
@@ -225,6 +231,22 @@ fn figure(row: &Row, metric: Metric) -> String {
         None => "not available".into(),
         Some(value) => number(value),
     }
+}
+
+/// A line for each batch of texts and each framework: the tokenizer's time, the framework's, and both. `None` where the
+/// tokenizer was not timed.
+pub(crate) fn from_text(report: &Report) -> Option<Table> {
+    let titles = ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"].map(Column::right);
+    let mut table = Table::new([Column::left("Batch"), Column::left("Framework")].into_iter().chain(titles));
+    for batch in &report.from_text {
+        for row in &batch.rows {
+            let figures =
+                [batch.tokenising_ms, row.request_ms, row.total_ms, row.texts_per_second].map(number);
+            table.add([batch.batch.clone(), row.framework.clone()].into_iter().chain(figures));
+        }
+    }
+    (!table.rows.is_empty())
+        .then(|| table.captioned("From text to vector: the tokenizer is the same for all"))
 }
 
 /// One line for each prompt and each measured framework. `None` if a single prompt would repeat the main table.

@@ -26,6 +26,9 @@ pub(super) fn prompts(report: &Report) -> Markup {
         @if let Some(table) = comparison::by_prompt(report) {
             (html::details(&format!("Figures of each {noun}"), &html! { (table) }))
         }
+        @if let Some(table) = comparison::from_text(report) {
+            (html::details("From text to vector", &html! { (table) }))
+        }
         @if prompts.is_some_and(|prompts| !prompts.is_empty()) {
             (html::details("The prompts", &html! { (texts.captioned("What was asked")) }))
         }

@@ -55,6 +55,7 @@ fn evil() -> Report {
     ::facts::testing::prompted(&mut report.plan).prompts = vec![Prompt {
         name: evil(),
         text: Some(evil()),
+        pair: None,
         chat: Some(evil()),
         tokens: vec![1],
         types: Vec::new(),
