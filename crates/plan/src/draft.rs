@@ -227,13 +227,11 @@ impl Draft {
 
     /// The texts of each case, where turning them into token ids is timed.
     fn tokenised(&self, work: &Work, texts: &[Prompt]) -> Result<Option<Vec<Vec<Written>>>> {
-        let model = self.request.model();
         match work {
-            _ if !self.request.encode.include_tokenizer => Ok(None),
-            Work::Encode(work) => work.written(&self.request, texts).map(Some),
-            _ => Err(Failure::usage(format!(
-                "{model} encodes no texts: --include-tokenizer is for encoders, such as minilm"
-            ))),
+            Work::Encode(work) if self.request.encode.include_tokenizer => {
+                work.written(&self.request, texts).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 

@@ -13,6 +13,9 @@ pub struct EncodeAsked {
     /// The task; `None` is the one that the model's files are for.
     pub task: Option<TaskAsked>,
     pub lengths: LengthsAsked,
+    /// Whether texts that are longer than the model takes are cut.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncate: bool,
     /// Whether turning the texts into token ids is timed, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub include_tokenizer: bool,

@@ -23,7 +23,9 @@ impl Demand {
         (batch, capacity): (usize, usize),
     ) -> Option<Demand> {
         let stored = config.stored(precision).ok()?;
-        let cached = 2 * config.layers as u128 * config.qkv_rows().1 as u128;
+        // Texts that are encoded leave nothing behind.
+        let layers = if config.encoder.is_some() { 0 } else { config.layers as u128 };
+        let cached = 2 * layers * config.qkv_rows().1 as u128;
         let sequences = batch as u128 * capacity as u128;
         Some(Demand {
             precision,

@@ -23,6 +23,9 @@ pub(crate) struct EncoderArgs {
     /// The type of each token of a text, separated by commas; give it for each --tokens, or for none [default: 0]
     #[arg(long, value_name = "TYPES", action = ArgAction::Append, requires = "tokens")]
     pub(crate) token_types: Vec<Ids>,
+    /// Cut texts that are longer than the model takes: its max_seq_length, or its positions
+    #[arg(long)]
+    pub(crate) truncate: bool,
     /// Format of the output: table prints a line for each text, json one object with every number
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,

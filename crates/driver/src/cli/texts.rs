@@ -16,6 +16,9 @@ pub(crate) struct EncodeFlags {
     /// Lengths of an encoder's texts in tokens: real, fixed:N, or uniform:A-B, drawn for each text [default: real]
     #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = WORK, hide_short_help = true)]
     lengths: Option<LengthsAsked>,
+    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
+    #[arg(long, help_heading = WORK, hide_short_help = true)]
+    truncate: bool,
     /// Time an encoder's tokenizer, too: from text to vector, with the crate tokenizers for all frameworks
     #[arg(long, help_heading = WORK, hide_short_help = true)]
     include_tokenizer: bool,
@@ -25,6 +28,7 @@ impl EncodeFlags {
     pub(crate) fn lay_upon(&self, request: &mut Request) {
         request.encode.task = self.task.or(request.encode.task);
         set(&mut request.encode.lengths, self.lengths.as_ref());
+        request.encode.truncate |= self.truncate;
         request.encode.include_tokenizer |= self.include_tokenizer;
     }
 }

@@ -78,7 +78,13 @@ impl<'a> Asked<'a> {
                 self.task.name()
             )));
         }
-        let texts = self.tokens(&single)?;
+        let of_files = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
+        let most = self.args.truncate.then(|| encode::longest_taken(config, of_files));
+        let fitting = |Whole { tokens, types }| {
+            let (tokens, types) = encode::cut((tokens, types), most);
+            Whole { tokens, types }
+        };
+        let texts: Vec<Whole> = self.tokens(&single)?.into_iter().map(fitting).collect();
         for (number, text) in texts.iter().enumerate() {
             prompts::check_vocabulary(&text.tokens, config)?;
             encode::check(&text.tokens, &format!("text {}", number + 1), config)?;

@@ -213,6 +213,25 @@ fn precisions_of_an_encoder_are_judged_by_what_is_found() {
 }
 
 #[test]
+fn long_texts_are_cut_where_that_is_asked_for() {
+    let installation = Installation::encoder().engine("one", &[]);
+    let long = vec!["1"; 70].join(",");
+    let cut = installation.json(0, &format!("embed --framework one --tokens {long},2 --truncate"));
+    let ids = array(&cut["token_ids"][0]);
+    assert_eq!((ids.len(), &ids[63]), (64, &json!(2)), "the last token ends the text");
+    std::fs::write(installation.path("long.txt"), "a".repeat(80)).unwrap();
+    let line =
+        format!("--frameworks one --batch 1 --rounds 1 --texts {}", installation.path("long.txt").display());
+    installation
+        .run(&line)
+        .refused(&["has 80 tokens, more than the model's 64 positions; --truncate cuts it"]);
+    let report = installation.json(0, &format!("{line} --truncate"));
+    assert_eq!(report["prompts"][0]["tokens"], json!(64));
+    let decoder = Installation::new().engine("one", &[]);
+    decoder.run("--frameworks one --lengths fixed:8").refused(&["continues texts", "are for encoders"]);
+}
+
+#[test]
 fn batches_of_several_sizes_are_requests_of_one_comparison() {
     let installation = Installation::encoder().engine("one", &[]);
     let report = installation.json(0, "--frameworks one --batch 4,1,4 --rounds 1");

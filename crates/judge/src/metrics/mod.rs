@@ -17,7 +17,7 @@ use strum::EnumMessage;
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::{Plan, WorkKind};
-use protocol::Sample;
+use protocol::{Output, Sample};
 
 pub use crate::metric::Metric;
 use crate::work::Selection;
@@ -63,7 +63,7 @@ enum Source {
     /// The mean of its requests' figures: of each prompt the trimmed mean over turns ([`statistics::of_turns`]), then
     /// the geometric mean over prompts. Zeros, which have no logarithm, give the arithmetic mean.
     Mean(OfRequest),
-    /// This quantile of the gaps of all its measured requests (type 7 of Hyndman & Fan 1996, *Sample Quantiles in
+    /// This quantile of the latencies of all its measured requests (type 7 of Hyndman & Fan 1996, *Sample Quantiles in
     /// Statistical Packages*).
     Percentile(f64),
     /// The highest figure of its requests.
@@ -84,6 +84,20 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// The gaps between tokens, in nanoseconds; of a single text that is encoded, the time of the request.
+    fn latencies_ns(&self) -> Vec<u64> {
+        match &self.sample.output {
+            Output::Vectors(_) if self.size.batch == 1 => vec![self.sample.marks_ns.end()],
+            Output::Vectors(_) => Vec::new(),
+            _ => self.sample.timed_gaps().collect(),
+        }
+    }
+
+    fn mean_latency_ns(&self) -> Option<f64> {
+        let latencies = self.latencies_ns();
+        (!latencies.is_empty()).then(|| latencies.iter().sum::<u64>() as f64 / latencies.len() as f64)
+    }
+
     /// Mean gap in nanoseconds; `None` without gaps.
     fn mean_gap_ns(&self) -> Option<f64> {
         let (sum, count) = self.sample.timed_gaps().fold((0, 0), |(sum, count), ns| (sum + ns, count + 1));

@@ -33,9 +33,10 @@ pub(super) fn figure(
         }
         Source::Percentile(share) => {
             let requests = run.requests().filter(|(case, _)| cases.contains(case));
-            let gaps: Vec<f64> =
-                requests.flat_map(|(_, sample)| sample.timed_gaps()).map(|ns| ns as f64 / 1e6).collect();
-            Some(quantile(&gaps, share)? * round(|request| request.mean_gap_ns())?.shift())
+            let of_request =
+                |(case, sample)| Request { sample, size: Size::request(plan, case) }.latencies_ns();
+            let latencies: Vec<f64> = requests.flat_map(of_request).map(|ns| ns as f64 / 1e6).collect();
+            Some(quantile(&latencies, share)? * round(|request| request.mean_latency_ns())?.shift())
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::metric::Metric;
 
 /// Kinds of work whose requests go token by token.
 const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
+/// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts.
+const LATENCIES: &[WorkKind] =
+    &[WorkKind::TokenByToken, WorkKind::OneToken, WorkKind::Encoding, WorkKind::SingleText];
 const STEPS: &[WorkKind] = &[WorkKind::Denoising];
 const TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText];
 const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
@@ -205,28 +208,28 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "latency_p50",
-        kinds: TOKENS,
+        kinds: LATENCIES,
         title: "Latency p50 (ms)",
         words: "latency p50",
         ..entry(Metric::LatencyP50, Source::Percentile(0.5))
     },
     Entry {
         key: "latency_p90",
-        kinds: TOKENS,
+        kinds: LATENCIES,
         title: "Latency p90 (ms)",
         words: "latency p90",
         ..entry(Metric::LatencyP90, Source::Percentile(0.9))
     },
     Entry {
         key: "latency_p95",
-        kinds: TOKENS,
+        kinds: LATENCIES,
         title: "Latency p95 (ms)",
         words: "latency p95",
         ..entry(Metric::LatencyP95, Source::Percentile(0.95))
     },
     Entry {
         key: "latency_p99",
-        kinds: TOKENS,
+        kinds: LATENCIES,
         title: "Latency p99 (ms)",
         words: "latency p99",
         ..entry(Metric::LatencyP99, Source::Percentile(0.99))

@@ -64,7 +64,7 @@ pub(super) fn resolve(
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
         return refuse(format!("{flag} is for models that continue them"));
     }
-    let EncodeAsked { task: asked, lengths, .. } = request.encode;
+    let EncodeAsked { task: asked, lengths, truncate, .. } = request.encode;
     let (task, width) =
         task(config, pooled, asked).map_err(|why| Failure::usage(format!("{model} {why}")))?;
     let lengths = match (lengths, request.prompt_tokens.first()) {
@@ -80,7 +80,13 @@ pub(super) fn resolve(
             "texts of {longest} tokens are longer than the model's {positions} positions"
         ));
     }
-    let texts: Vec<Prompt> = texts.into_iter().map(|text| known_types(text, config)).collect();
+    let most = truncate.then(|| longest_taken(config, pooled));
+    let fitting = |text: Prompt| {
+        let Prompt { tokens, types, .. } = text;
+        let (tokens, types) = cut((tokens, types), most);
+        known_types(Prompt { tokens, types, ..text }, config)
+    };
+    let texts: Vec<Prompt> = texts.into_iter().map(fitting).collect();
     for text in &texts {
         // Where lengths are asked for, a long text is cut.
         let kept = if lengths == LengthsAsked::Real { text.tokens.len() } else { text.tokens.len().min(1) };
@@ -169,6 +175,24 @@ fn known_types(text: Prompt, config: &ModelConfig) -> Prompt {
     if types > 1 { text } else { Prompt { types: Vec::new(), ..text } }
 }
 
+/// The longest text in tokens that a model takes: as its files say, or as many as it has positions.
+pub fn longest_taken(config: &ModelConfig, pooled: Option<Pooled>) -> usize {
+    let said = pooled.and_then(|pooled| pooled.max_tokens);
+    said.unwrap_or(config.max_positions).min(config.max_positions)
+}
+
+/// A text's ids and types, cut to `most` tokens. The last, which marks where the text ends, stays the last.
+pub fn cut((mut tokens, mut types): (Vec<u32>, Vec<u32>), most: Option<usize>) -> (Vec<u32>, Vec<u32>) {
+    let Some(most) = most.filter(|&most| tokens.len() > most) else { return (tokens, types) };
+    for row in [&mut tokens, &mut types] {
+        if let Some(last) = row.pop() {
+            row.truncate(most.saturating_sub(1));
+            row.push(last);
+        }
+    }
+    (tokens, types)
+}
+
 /// Refuses a text that the model cannot encode.
 pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     if tokens.is_empty() {
@@ -177,7 +201,7 @@ pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     let (length, positions) = (tokens.len(), config.max_positions);
     if length > positions {
         return Err(Failure::usage(format!(
-            "{name} has {length} tokens, more than the model's {positions} positions; --prompt-tokens {positions} cuts it"
+            "{name} has {length} tokens, more than the model's {positions} positions; --truncate cuts it"
         )));
     }
     Ok(())
@@ -388,6 +412,15 @@ mod tests {
         }
         assert_ne!(inputs[0], inputs[1]);
         assert_eq!(inputs, work.other_inputs(&[1, 2]).unwrap().0);
+    }
+
+    #[test]
+    fn a_text_is_cut_before_the_token_that_ends_it() {
+        let text = || (vec![1, 5, 6, 7, 2], vec![0, 0, 0, 1, 1]);
+        assert_eq!(cut(text(), Some(3)), (vec![1, 5, 2], vec![0, 0, 1]));
+        assert_eq!(cut(text(), Some(5)), text());
+        assert_eq!(cut(text(), None), text());
+        assert_eq!(cut((vec![1, 5, 2], Vec::new()), Some(1)), (vec![2], Vec::new()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use bundle::{ModelConfig, Pooled};
 use protocol::{Input, KvCache, Output, Sample};
 use serde::{Deserialize, Serialize};
 
-use crate::{Prompt, Request, Result};
+use crate::{Failure, Prompt, Request, Result};
 
 pub use denoise::Denoise;
 pub use echo::Echo;
@@ -222,6 +222,12 @@ pub(crate) fn resolve(
     }
     if config.encoder.is_some() {
         return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled), seed)?));
+    }
+    if !request.encode.is_default() {
+        return Err(Failure::usage(format!(
+            "{} continues texts: --task, --lengths, --truncate and --include-tokenizer are for encoders, such as minilm",
+            request.model()
+        )));
     }
     let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
     Ok(match denoise::resolve(request, config, &prompted, seed)? {
