@@ -41,7 +41,7 @@ pub use hashed::{FileIdentity, hexadecimal, sha256_of};
 pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source};
 pub use pooling::{POOLING, Pooled, Pooling};
 pub use precision::{Element, Precision};
-pub use quantised::Quantised;
+pub use quantised::{Quantised, scale_name};
 pub use tensor::TensorView;
 pub use weights::Weights;
 

@@ -138,6 +138,9 @@ pub struct Model {
     pub source: String,
     #[serde(default)]
     pub native: Vec<String>,
+    /// Whether it encodes texts and continues none. Where it is left out, the source is looked at.
+    #[serde(default)]
+    pub encodes: Option<bool>,
 }
 
 /// Prompts and settings that belong together, with what they are for.

@@ -35,9 +35,10 @@ pub struct Evidence {
     pub no_reference: Option<String>,
     /// Why the answers of requests could be known without computing.
     pub own_traces: Option<String>,
+    /// How long the texts of each case take to become token ids, in nanoseconds, by round, or the reason why it is not
+    /// known.
+    pub tokenised: Vec<Result<Vec<u64>, String>>,
     /// Score of the plan's text by each contender's label, or the reason why there is none.
-    /// How long the texts of each case take to become token ids, in nanoseconds, by round.
-    pub tokenised: Vec<Vec<u64>>,
     pub texts: BTreeMap<String, Result<QualityScore, String>>,
     /// Number of complete rounds.
     pub rounds: usize,

@@ -22,28 +22,16 @@ pub enum Fact {
         cpus: Option<f64>,
     },
     /// A weights file of the bundle that this program has hashed before the run.
-    Hashed {
-        identity: FileIdentity,
-        sha256: String,
-    },
+    Hashed { identity: FileIdentity, sha256: String },
     /// The machine before the first round.
-    Before {
-        noise: Noise,
-    },
+    Before { noise: Noise },
     /// A contender that cannot run, or cannot continue.
-    Absent {
-        framework: String,
-        failure: RunFailure,
-    },
+    Absent { framework: String, failure: RunFailure },
     /// The reason why no contender can give the reference.
-    NoReference {
-        reason: String,
-    },
+    NoReference { reason: String },
     /// Why requests are fed the reference's own continuation, traces of earlier rounds, or their own tokens, so that their
     /// answers could be known without computing.
-    OwnTraces {
-        reason: String,
-    },
+    OwnTraces { reason: String },
     /// A process of a worker that has ended.
     Run(Box<Run>),
     /// A measuring process that is warm, and waits for its turns. Until its end is told it counts as interrupted.
@@ -55,31 +43,19 @@ pub enum Fact {
     /// The number of blocks of this round and those after it, and what it was chosen from.
     Blocks(BlocksChosen),
     /// How the turns of every block are dealt.
-    Slices {
-        slices: Slices,
-    },
+    Slices { slices: Slices },
     /// Where the wall time went so far, in seconds by stage. The latest one counts.
-    Time {
-        stages: Stages,
-    },
+    Time { stages: Stages },
     /// The machine's own speed at one moment.
     Probe(Probe),
     /// The latest probe also stands right before this process.
-    ProbedBefore {
-        process: Process,
-    },
+    ProbedBefore { process: Process },
     /// Whether the machine can be probed: the reason why not, or `null` if a worker can.
-    NoProbe {
-        reason: Option<String>,
-    },
+    NoProbe { reason: Option<String> },
     /// Other activity during a round, from its first process to its last.
-    Watched {
-        noise: Noise,
-    },
+    Watched { noise: Noise },
     /// The guard's complaints.
-    Complaint {
-        reason: String,
-    },
+    Complaint { reason: String },
     /// The round is repeated, or one process of it if that is named: its figures so far are put aside.
     PutAside {
         round: usize,
@@ -88,19 +64,13 @@ pub enum Fact {
     },
     /// The round is complete: every remaining contender has run in it.
     RoundDone,
+    /// How long turning the texts of each case into token ids takes, in nanoseconds: the median of a round, or the reason
+    /// why it is not known.
+    Tokenised { ns: Result<Vec<u64>, String> },
     /// Score of the plan's text by a contender, or the reason why there is none.
-    /// How long turning the texts of each case into token ids takes, in nanoseconds: the median of a round.
-    Tokenised {
-        ns: Vec<u64>,
-    },
-    Text {
-        framework: String,
-        score: Result<QualityScore, String>,
-    },
+    Text { framework: String, score: Result<QualityScore, String> },
     /// The reason why no more rounds were run.
-    End {
-        end: End,
-    },
+    End { end: End },
 }
 
 impl Fact {

@@ -41,5 +41,10 @@ pub struct Found {
 /// Whether two processes generated the same tokens.
 pub enum Repeated {
     Same,
-    Differs { prompt: String, token: usize },
+    Differs {
+        prompt: String,
+        token: usize,
+    },
+    /// An encoder's vectors are not the same to the last bit.
+    OtherBits,
 }

@@ -16,6 +16,6 @@ impl Engines for Places {
     }
 
     fn encodes(&self, model: &str) -> Result<bool> {
-        Ok(provision::config_of(self, model)?.encoder.is_some())
+        provision::encodes(self, model)
     }
 }

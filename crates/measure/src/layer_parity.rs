@@ -168,7 +168,7 @@ impl Session<'_> {
                 compare(theirs, &ours, (layers::limit(contender), self.has_final_norm())).map_err(failed)?;
         }
         if let Work::Encode(_) = &self.plan.work {
-            return self.hold_vectors(index, reference.map(|(reference, _)| reference), &names, found);
+            return self.hold_vectors(index, reference.map(|(reference, _)| reference), found);
         }
         let first = self.continued(index)?;
         let second = self.continued(index)?;
@@ -187,26 +187,13 @@ impl Session<'_> {
     }
 
     /// The vectors of two processes, beside each other and beside the reference's.
-    fn hold_vectors(
-        &self,
-        index: usize,
-        reference: Option<&Reference>,
-        names: &[&str],
-        found: &mut Found,
-    ) -> Tried<()> {
+    fn hold_vectors(&self, index: usize, reference: Option<&Reference>, found: &mut Found) -> Tried<()> {
         let [first, second] = [self.encoded(index)?, self.encoded(index)?];
-        let differs = |(ours, again): (&Vec<Vec<f32>>, &Vec<Vec<f32>>)| {
-            let is_other = |(a, b): (&Vec<f32>, &Vec<f32>)| {
-                a.iter().map(|x| x.to_bits()).ne(b.iter().map(|x| x.to_bits()))
-            };
-            ours.iter().zip(again).position(is_other)
+        let bits = |cases: &[Vec<Vec<f32>>]| -> Vec<u32> {
+            cases.iter().flatten().flatten().map(|number| number.to_bits()).collect()
         };
-        let other =
-            first.iter().zip(&second).enumerate().find_map(|(case, pair)| Some((case, differs(pair)?)));
-        found.repeated = Some(match other {
-            None => Repeated::Same,
-            Some((case, text)) => Repeated::Differs { prompt: names[case].to_owned(), token: text + 1 },
-        });
+        let is_same = bits(&first) == bits(&second);
+        found.repeated = Some(if is_same { Repeated::Same } else { Repeated::OtherBits });
         if let Some(reference) = reference {
             let mut vectors = VectorAgreement::default();
             for (ours, theirs) in first.iter().zip(&reference.outputs) {

@@ -190,9 +190,18 @@ fn prepare(
     Ok(prepared.bundle)
 }
 
-/// The configuration of a model, prepared or not. Of weights nothing is read or fetched.
-pub(crate) fn config_of(places: &Places, model: &str) -> Result<ModelConfig> {
-    config(places, &source(places, model, true)?.0, true)
+/// Whether a model encodes texts, as far as that is known before anything is built and any weights are fetched.
+pub(crate) fn encodes(places: &Places, model: &str) -> Result<bool> {
+    let (source, config) = located(places, model)?;
+    if let Some(known) = config.and_then(|config| config.encodes) {
+        return Ok(known);
+    }
+    let is_there = match &source {
+        Source::Path(path) if path.join(bundle::MANIFEST).is_file() => true,
+        Source::Path(path) => path.exists() && places.binary("prepare").is_file(),
+        Source::Named(_) => places.binary("prepare").is_file(),
+    };
+    Ok(is_there && self::config(places, &source, true)?.encoder.is_some())
 }
 
 fn config(places: &Places, source: &Source, quiet: bool) -> Result<ModelConfig> {

@@ -101,7 +101,11 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         }
         return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
     }
-    let encodes = engines.encodes(request.model())?;
+    let is_known = is_crossed || what.len() == 2 || what.first().is_some_and(|name| switch(name).is_some());
+    if !is_known {
+        return Err(unknown(what.first().map_or("", String::as_str)));
+    }
+    let encodes = request.encodes(engines)?;
     if encodes && is_crossed {
         return Err(Failure::usage(format!(
             "{} encodes texts: `ab optimised` crosses the KV cache with other switches, and is for models that continue \

@@ -25,6 +25,11 @@ impl EncodeAsked {
     pub fn is_default(&self) -> bool {
         *self == EncodeAsked::default()
     }
+
+    /// Whether a study may choose the lengths of texts: none are asked for, and texts are not timed as they are written.
+    pub(crate) fn has_real_lengths(&self) -> bool {
+        self.lengths == LengthsAsked::Real && !self.include_tokenizer
+    }
 }
 
 /// What texts become.

@@ -2,7 +2,7 @@
 
 use configs::Engine;
 
-use crate::Result;
+use crate::{Failure, Request, Result};
 
 /// The known engines, files of `configs/engines`, and models, read by the caller.
 pub trait Engines {
@@ -14,4 +14,25 @@ pub trait Engines {
 
     /// Whether the model of this name encodes texts, and continues none.
     fn encodes(&self, model: &str) -> Result<bool>;
+}
+
+impl Request {
+    /// Whether its models encode texts and continue none. A study has one kind.
+    pub(crate) fn encodes(&self, engines: &dyn Engines) -> Result<bool> {
+        let mut first = None;
+        for model in &self.models {
+            let encodes = engines.encodes(model)?;
+            match first {
+                None => first = Some((model, encodes)),
+                Some((other, kind)) if kind != encodes => {
+                    let (encoder, decoder) = if kind { (other, model) } else { (model, other) };
+                    return Err(Failure::usage(format!(
+                        "{encoder} encodes texts and {decoder} continues them: a study takes models of one kind"
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(first.is_some_and(|(_, encodes)| encodes))
+    }
 }

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engines::Engines;
 use crate::{
-    Arm, Axis, DenoiseAsked, Failure, LengthsAsked, PromptSource, Request, Result, RoundsAsked, Setting,
-    Settings,
+    Arm, Axis, DenoiseAsked, Failure, PromptSource, Request, Result, RoundsAsked, Setting, Settings,
 };
 
 /// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
@@ -119,7 +118,7 @@ impl SweepKind {
                     request.models = vec![ENCODER.to_owned()];
                 }
                 usual(&mut request.batch, &[1, 8, 32]);
-                if request.encode.lengths == LengthsAsked::Real {
+                if request.encode.has_real_lengths() {
                     usual(&mut request.prompt_tokens, &[32, 128]);
                 }
             }
@@ -143,11 +142,17 @@ impl SweepKind {
             }
             SweepKind::Memory => {
                 usual(&mut request.batch, &[1, 8, 32]);
-                if request.encode.lengths == LengthsAsked::Real {
+                if request.encode.has_real_lengths() {
                     usual(&mut request.prompt_tokens, &[128]);
                 }
                 // Memory is the same on a noisy machine.
                 request.accept_noise = true;
+            }
+            SweepKind::Size if request.models.len() < 2 => {
+                return Err(Failure::usage(format!(
+                    "{} encodes texts: a sweep over sizes of encoders takes --model several times",
+                    request.model()
+                )));
             }
             SweepKind::Size => {}
             _ => {
@@ -263,7 +268,7 @@ pub(crate) fn completed(kind: SweepKind, asked: &Request, engines: &dyn Engines)
     request.cold_load.get_or_insert(false);
     // A study of its own kind of model says itself which.
     let has_model = matches!(kind, SweepKind::Embed | SweepKind::Denoise);
-    let encodes = !has_model && engines.encodes(request.model())?;
+    let encodes = !has_model && request.encodes(engines)?;
     kind.complete(&mut request, encodes)?;
     Ok(request)
 }

@@ -47,9 +47,10 @@ pub struct TracedRequest {
     /// The phase's name.
     pub phase: Foreign,
     pub start_ns: u64,
-    /// When each token was there.
+    /// When each token was there, or a batch of texts was encoded.
     pub tokens_ns: Vec<u64>,
-    /// `[batch][tokens]`
+    /// `[batch][tokens]`; none of texts that are encoded.
+    #[serde(default)]
     pub tokens: Vec<Vec<u32>>,
 }
 

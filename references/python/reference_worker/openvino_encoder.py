@@ -19,9 +19,9 @@ from .openvino_graph import ACTIVATIONS, Graph, integer, integers, parameter, re
 UNSEEN = -3e4
 
 
-def built(model, weights, precision):
-    """As `openvino_graph.built` has it; no pass of an encoder is profiled."""
-    return _Encoder(model, weights, precision).graph()
+def built(model, weights, precision, named=False):
+    """As `openvino_graph.built` has it."""
+    return _Encoder(model, weights, precision, named).graph()
 
 
 def asked(encoder, embed):
@@ -52,8 +52,8 @@ def inputs(texts, types, encoder, pooling):
 
 
 class _Encoder(Graph):
-    def __init__(self, model, weights, precision):
-        super().__init__(model, weights, precision)
+    def __init__(self, model, weights, precision, named):
+        super().__init__(model, weights, precision, named)
         self._encoder, self._names = model["encoder"], model["tensors"]
         form = model.get("form", {})
         self._window, sliding = form.get("window"), form.get("sliding") or [True] * model["layers"]
@@ -67,17 +67,21 @@ class _Encoder(Graph):
         frequencies = [model["inverse_frequencies"], model.get("sliding_inverse_frequencies")]
         main, own = (self._cos_and_sin(each, self._positions) if each else None for each in frequencies)
         self._rotations = {False: main, True: own or main}
+        # What all layers share is no part of one.
+        for shared in (*self._masks.values(), *(main or ()), *(own or ())):
+            self._part(None, shared)
 
     def graph(self):
-        names, state = self._names, self._embedded()
+        names, state = self._names, self._part("embedding", self._embedded())
         for index, layer in enumerate(names["layers"]):
             state = self._layer(index, layer, state)
         if self._encoder["final_norm"]:
-            state = self._norm(names["final_norm"], state)
-        vectors = self._mean(state)
-        outputs = {"vectors": vectors, "largest": self._largest(state)}
+            state = self._part("final norm", self._norm(names["final_norm"], state))
+        vectors = self._part("head", self._mean(state))
+        outputs = {"vectors": vectors, "largest": self._part("head", self._largest(state))}
         if head := self._encoder.get("head"):
-            outputs["scores"] = self._scores(head, state if head["of"] == "tokens" else vectors)
+            scores = self._scores(head, state if head["of"] == "tokens" else vectors)
+            outputs["scores"] = self._part("head", scores)
         results = [ops.result(value) for value in outputs.values()]
         for result, name in zip(results, outputs):
             result.get_output_tensor(0).set_names({name})

@@ -3,7 +3,7 @@
 import json
 import struct
 
-from .bundle import WorkerError, unsupported
+from .bundle import WorkerError
 
 
 class Rows:
@@ -31,8 +31,6 @@ class Rows:
 
 
 def score(adapter, task, bundle, hidden_states):
-    if bundle.encoder:
-        raise unsupported(f"{adapter.FRAMEWORK} gives no access to the hidden states of texts here")
     sequences = task["sequences"]
     batch, positions = len(sequences), len(sequences[0])
     piece = task.get("piece") or positions

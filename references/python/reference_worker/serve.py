@@ -89,7 +89,7 @@ def _check_settings(settings, adapter_class):
 
 def _check_sequences(task, bundle, context):
     if bundle.encoder:
-        raise bad_input("the model encodes texts, and has no logits of its vocabulary")
+        raise unsupported("this reference gives no access to the hidden states of texts, which have no logits of a vocabulary")
     lengths = {len(row) for row in task["sequences"]}
     if len(lengths) != 1 or 0 in lengths:
         raise bad_input("sequences of a batch are of one length, of one token at least")

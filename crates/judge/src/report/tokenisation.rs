@@ -34,8 +34,8 @@ pub struct FromTextRow {
 /// Every batch, where the tokenizer was timed.
 pub fn from_text(plan: &Plan, evidence: &Evidence) -> Vec<FromText> {
     let of_case = |case: usize| {
-        let rounds: Vec<f64> =
-            evidence.tokenised.iter().filter_map(|round| Some(*round.get(case)? as f64 / 1e6)).collect();
+        let rounds = evidence.tokenised.iter().flatten();
+        let rounds: Vec<f64> = rounds.filter_map(|round| Some(*round.get(case)? as f64 / 1e6)).collect();
         let tokenising_ms = statistics::geometric_mean(&rounds)?;
         let (texts, _) = plan.work.size(case);
         let row = |label: &str| {
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(from_text(&plan, &evidence), [], "the tokenizer was not timed");
         for (round, ns) in [1_000_000, 4_000_000].into_iter().enumerate() {
             evidence.runs.push(testing::measured("a", round, Vec::new(), vec![vec![sample.clone()]]));
-            evidence.tokenised.push(vec![ns]);
+            evidence.tokenised.push(Ok(vec![ns]));
         }
         let [batch] = &from_text(&plan, &evidence)[..] else { panic!("one case") };
         assert!((batch.tokenising_ms - 2.0).abs() < 1e-9, "{batch:?}");

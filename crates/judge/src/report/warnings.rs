@@ -32,6 +32,8 @@ pub(super) fn warnings(
         warnings
             .extend(score.as_ref().err().map(|reason| format!("{label}: its quality is unknown: {reason}")));
     }
+    let untimed = evidence.tokenised.iter().find_map(|round| round.as_ref().err());
+    warnings.extend(untimed.map(|reason| format!("the tokenizer was not timed in every round: {reason}")));
     let note = |rule: &RuleState| {
         let id = rule.id.clone();
         let of = move |breach: &Breach| format!("{}: {} ({id})", breach.framework, breach.finding);

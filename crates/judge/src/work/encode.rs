@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bundle::{BundleError, ModelConfig, Precision, StoredTensor, TensorSpec};
+use bundle::{BundleError, ModelConfig, Precision, StoredTensor, TensorSpec, scale_name};
 use facts::agreement::{Agreement, Tolerance, VectorAgreement};
 use facts::run::Run;
 use history::Case;
@@ -106,7 +106,8 @@ pub(crate) fn operations(config: &ModelConfig, lengths: impl Iterator<Item = usi
 
 /// Bytes of the layers' products, as stored, which every batch reads.
 pub(crate) fn weights(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
-    let names: BTreeSet<String> = matrices(config).into_iter().map(|tensor| tensor.name).collect();
+    let names = matrices(config).into_iter().map(|tensor| tensor.name);
+    let names: BTreeSet<String> = names.flat_map(|name| [scale_name(&name), name]).collect();
     let stored = config.stored(precision)?;
     Ok(stored.iter().filter(|tensor| names.contains(&tensor.name)).map(StoredTensor::bytes).sum())
 }
@@ -158,5 +159,9 @@ mod tests {
         config.causal = false;
         assert_eq!(of(&config), products + f64::from(4 * 2 * 2 * 4 * (9 + 1)));
         assert_eq!(weights(&config, Precision::F32).unwrap(), 4 * 2 * layer as u64, "no table, no head");
+        (config.hidden_size, config.intermediate_size, config.head_dim) = (64, 64, 32);
+        // q, o, gate, up and down of 64 rows, k and v of 32; a scale for each.
+        let rows = 2 * (5 * 64 + 2 * 32);
+        assert_eq!(weights(&config, Precision::Int8).unwrap(), rows * 64 + 4 * rows);
     }
 }

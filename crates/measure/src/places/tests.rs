@@ -1,5 +1,7 @@
 use std::fs;
 
+use plan::Engines;
+
 use super::*;
 
 /// A directory in which everything is made up: checkouts, installations, a user's home.

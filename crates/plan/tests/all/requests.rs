@@ -4,8 +4,8 @@ use bundle::Precision;
 use configs::{Engine, Suite, SuitePrompt};
 use plan::sweep::SweepKind;
 use plan::{
-    Arm, DecodeAsked, Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, RoundsAsked,
-    Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView, Work,
+    Arm, DecodeAsked, Draft, EncodeAsked, Engines, Failure, Given, Plan, Prompt, PromptSource, Request,
+    RoundsAsked, Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView, Work,
 };
 use protocol::KvCache;
 use serde_json::json;
@@ -333,6 +333,16 @@ fn a_study_of_an_encoder_continues_nothing() {
     }
     let crossed = of(StudyKind::Ab(vec!["optimised".into()])).unwrap_err().to_string();
     assert!(crossed.contains("encoder encodes texts") && crossed.contains("`ab half`"), "{crossed}");
+    let both = Request { models: vec!["encoder".into(), "decoder".into()], ..Request::default() };
+    let mixed = StudyRequest { kind: StudyKind::Sweep(SweepKind::Size), request: both }.plan(&Known);
+    let mixed = mixed.unwrap_err().to_string();
+    assert_eq!(mixed, "encoder encodes texts and decoder continues them: a study takes models of one kind");
+    let alone = of(StudyKind::Sweep(SweepKind::Size)).unwrap_err().to_string();
+    assert!(alone.contains("takes --model several times"), "{alone}");
+    let timed = EncodeAsked { include_tokenizer: true, ..EncodeAsked::default() };
+    let request = Request { models: vec!["encoder".into()], encode: timed, ..Request::default() };
+    let embed = StudyRequest { kind: StudyKind::Sweep(SweepKind::Embed), request }.plan(&Known).unwrap();
+    assert_eq!(embed.cells[0].request.prompt_tokens, [0; 0], "texts are timed as they are written");
     let forward = of(StudyKind::Sweep(SweepKind::Forward)).unwrap_err().to_string();
     assert!(forward.contains("`sweep forward` is for models that continue them"), "{forward}");
 }

@@ -68,7 +68,7 @@ class Adapter(Base):
         self._encoder = bundle.encoder
         hidden_states = settings.get("hidden_states", False) and not self._encoder
         if self._encoder:
-            graph = openvino_encoder.built(bundle.model, self._weights, self._precision)
+            graph = openvino_encoder.built(bundle.model, self._weights, self._precision, profiled)
         else:
             graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
         self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
