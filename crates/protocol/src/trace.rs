@@ -50,7 +50,6 @@ pub struct TracedRequest {
     /// When each token was there, or a batch of texts was encoded.
     pub tokens_ns: Vec<u64>,
     /// `[batch][tokens]`; none of texts that are encoded.
-    #[serde(default)]
     pub tokens: Vec<Vec<u32>>,
 }
 
