@@ -26,8 +26,8 @@ pub(crate) fn kernels(model: &Model) -> Vec<&'static str> {
     let config = &model.config;
     let norms = match (config.rms_norm, config.form.norm_without_bias) {
         (true, _) => "SkipSimplifiedLayerNormalization",
-        (false, true) => "SkipLayerNormalization without biases",
-        (false, false) => "SkipLayerNormalization with biases",
+        (false, true) => "Add and LayerNormalization without biases",
+        (false, false) => "Add and LayerNormalization with biases",
     };
     let layout = match model.options.padded {
         true => "texts padded to the longest, fused q/k/v",

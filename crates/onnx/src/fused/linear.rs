@@ -9,6 +9,7 @@ use crate::products::{WITH_INT8, quantised_product, quantised_rows};
 use crate::proto::DataType;
 
 /// A linear layer's output, and the bias that is still to be added to it.
+#[derive(Clone)]
 pub(super) struct Unbiased {
     pub(super) value: String,
     pub(super) bias: Option<String>,

@@ -225,6 +225,9 @@ impl Writer<'_> {
     }
 
     /// `sum` = input + its bias + residual; `out` = norm(sum). `sum` may be empty: not wanted.
+    ///
+    /// In f32 a layer norm is an operator of its own. ONNX Runtime's SkipLayerNormalization sums up with a division for each
+    /// number (1.31, on a CPU): of 4,096 rows of 384 it takes 4.0 ms where Add and LayerNormalization take 0.6.
     fn add_and_norm(
         &mut self,
         input: &Unbiased,
@@ -233,9 +236,15 @@ impl Writer<'_> {
         out: &str,
         sum: &str,
     ) -> Result<(), BundleError> {
+        let rms_norm = self.config.rms_norm;
+        if !rms_norm && self.products.float() == DataType::Float {
+            let sum = if sum.is_empty() { format!("{out}.sum") } else { sum.to_owned() };
+            let biased = self.with_bias(input.clone());
+            self.graph.node((ONNX, "Add"), &[&biased, residual], &[&sum], &[]);
+            return self.norm(&sum, names, out);
+        }
         let weight = self.norm_weight(&names.weight)?;
         let norm_bias = names.bias.as_ref().map(|bias| self.weight(bias)).transpose()?;
-        let rms_norm = self.config.rms_norm;
         let op = if rms_norm { "SkipSimplifiedLayerNormalization" } else { "SkipLayerNormalization" };
         let mut inputs = vec![input.value.as_str(), residual, &weight];
         match (&norm_bias, &input.bias) {
