@@ -87,8 +87,8 @@ impl Model {
                 .with_thread_manager(threads)?
                 .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
             // It would put the slower operator back: see `onnx::fused`.
-            builder =
-                builder.with_config_entry("optimization.disable_specified_optimizers", "SkipLayerNormFusion")?;
+            builder = builder
+                .with_config_entry("optimization.disable_specified_optimizers", "SkipLayerNormFusion")?;
             if options.spins_within_runs_alone {
                 builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
             }

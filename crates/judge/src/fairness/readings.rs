@@ -26,6 +26,9 @@ const START: (f64, f64) = (0.2, 1e8);
 /// runs; with these, in none of 24 runs, half of them beside such processes.
 const QUIET: (f64, f64) = (0.5, 0.0);
 const DISTURBED: (f64, f64) = (0.0, 2e7);
+/// Fewest requests of a process that are judged apart. Fewer are judged together with those of the other rounds: a single
+/// one may have waited for a CPU, and whoever hides time in less than half of the rounds gets no verdict by it.
+const FEW: usize = 4;
 /// Nanoseconds by which the sum of all requests may be longer than the driver's.
 const LONGER: f64 = 5e6;
 /// Share of the CPU time that the driver saw, less that of waits and of all threads in the untimed part of turns, which the
@@ -42,12 +45,14 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
         return None;
     }
     let weather = if judged.evidence.complaints.is_empty() { QUIET } else { DISTURBED };
-    judged.runs_of(label).find_map(|run| {
+    let of_runs = judged.runs_of(label).find_map(|run| {
         let found = requests(judged.plan, contender, run, weather);
         let found = found.or_else(|| start(judged.plan, run));
         let found = found.or_else(|| cpu_time(contender, run)).or_else(|| memory(run))?;
         Some(format!("{found} (round {})", run.round + 1))
-    })
+    });
+    let runs: Vec<&Run> = judged.runs_of(label).collect();
+    of_runs.or_else(|| few_requests(judged.plan, contender, &runs, weather))
 }
 
 /// What is unusual of a worker and strikes no row: a clock that shows scripted times agrees with no other.
@@ -96,8 +101,29 @@ fn requests(
     if told > saw + LONGER {
         return Some(differ("its requests took", told, saw));
     }
+    if seen.len() < FEW {
+        return None;
+    }
     let hidden: Vec<f64> = seen.iter().filter_map(|turn| hidden(plan, contender, turn, late_ns)).collect();
-    let share = statistics::quantile(&hidden, quantile).filter(|share| *share > 0.0)?;
+    too_much(&hidden, quantile)
+}
+
+/// The requests of all processes that have few.
+fn few_requests(
+    plan: &Plan,
+    contender: &Contender,
+    runs: &[&Run],
+    (quantile, late_ns): (f64, f64),
+) -> Option<String> {
+    let seen = |run: &&Run| run.turns.iter().filter(|turn| !turn.seen_ns.is_empty()).count();
+    let turns = runs.iter().filter(|run| seen(run) < FEW).flat_map(|run| &run.turns);
+    let hidden: Vec<f64> = turns.filter_map(|turn| hidden(plan, contender, turn, late_ns)).collect();
+    too_much(&hidden, quantile)
+}
+
+/// The sentence about hidden time, where this quantile of the requests' shares has any.
+fn too_much(hidden: &[f64], quantile: f64) -> Option<String> {
+    let share = statistics::quantile(hidden, quantile).filter(|share| *share > 0.0)?;
     Some(format!(
         "{:.0} % of the time that the driver waited for its requests is in none of its readings",
         100.0 * share
@@ -212,7 +238,23 @@ mod tests {
     fn found(turns: Vec<Turn>) -> Option<String> {
         let plan = plan();
         let run = Run { turns, ..testing::run("a", 0, Vec::new()) };
-        requests(&plan, &plan.contenders[0], &run, QUIET)
+        let alone = requests(&plan, &plan.contenders[0], &run, QUIET);
+        alone.or_else(|| few_requests(&plan, &plan.contenders[0], &[&run], QUIET))
+    }
+
+    #[test]
+    fn few_requests_of_a_process_are_judged_with_those_of_the_others() {
+        let plan = plan();
+        let judged = |each: &[u64]| {
+            let run = |ms: &u64| Run { turns: vec![turn(&[*ms])], ..testing::run("a", 0, Vec::new()) };
+            let runs: Vec<Run> = each.iter().map(run).collect();
+            let runs: Vec<&Run> = runs.iter().collect();
+            let apart = runs.iter().find_map(|run| requests(&plan, &plan.contenders[0], run, QUIET));
+            apart.or_else(|| few_requests(&plan, &plan.contenders[0], &runs, QUIET))
+        };
+        assert_eq!(judged(&[80, 80, 300, 80]), None, "one round was late");
+        assert!(judged(&[300, 80, 300, 300]).is_some());
+        assert!(found(vec![turn(&[180]); 4]).is_some(), "many of one process are judged apart");
     }
 
     #[test]
@@ -239,7 +281,7 @@ mod tests {
             let sample = Sample { marks_ns: Marks::new(50 * MS, []), ..Sample::default() };
             let turn = Turn { seen_ns: vec![163 * MS], ..Turn::alone(0, sample) };
             let run = Run { turns: vec![turn], ..testing::run("a", 0, Vec::new()) };
-            requests(&plan, &plan.contenders[0], &run, QUIET)
+            few_requests(&plan, &plan.contenders[0], &[&run], QUIET)
         };
         assert!(found(1_000).is_some_and(|text| text.contains("in none of its readings")));
         assert_eq!(found(20_000), None);
