@@ -12,8 +12,16 @@ use crate::screen::Screen;
 use crate::table::{Cell, Column, Table};
 use crate::words::{self, or_dash};
 
-/// Two metrics leave room for the rest in a terminal of 80 columns; the other formats have all.
-const METRICS: [Metric; 2] = [Metric::Throughput, Metric::PeakMemory];
+/// Speeds, of which a record has the first that its kind of work has.
+pub(super) const SPEEDS: [Metric; 4] =
+    [Metric::Throughput, Metric::DenoisingThroughput, Metric::EncodingThroughput, Metric::SingleText];
+
+/// The speed of these records. With the peak of memory it leaves room for the rest in a terminal of 80 columns; the other
+/// formats have all.
+pub(super) fn speed<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Metric {
+    let has = |metric: &Metric| records.clone().any(|record| record.metrics.contains_key(metric.name()));
+    SPEEDS.into_iter().find(has).unwrap_or(Metric::Throughput)
+}
 
 /// The records, one by one. Tables show these `metrics` with their intervals, or the default ones without. The other
 /// formats show all. `apart` are the records that match too, but are kept apart.
@@ -84,8 +92,9 @@ pub(super) fn place(record: &Record, several: bool) -> String {
     format!("{}{machine}", case::in_full(&record.case))
 }
 
-fn table<'a>(records: impl Iterator<Item = &'a Record>, asked: &[Metric]) -> Table {
-    let metrics = if asked.is_empty() { &METRICS[..] } else { asked };
+fn table<'a>(records: impl Iterator<Item = &'a Record> + Clone, asked: &[Metric]) -> Table {
+    let usual = [speed(records.clone()), Metric::PeakMemory];
+    let metrics = if asked.is_empty() { &usual[..] } else { asked };
     let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
     let title = |metric: &Metric| {
         let short = metric.short_title();

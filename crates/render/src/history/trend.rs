@@ -13,7 +13,7 @@ use crate::table::{Column, Table};
 use crate::trends::{Change, FEWEST_RUNS, Point, Trend, trends};
 use crate::words::{self, or_dash};
 
-/// The trends of the given metrics, or of throughput if there are none. `apart` are the records that match too, but are
+/// The trends of the given metrics, or of the speeds that records have if there are none. `apart` are the records that match too, but are
 /// kept apart.
 pub fn trend(
     records: &[Record],
@@ -22,7 +22,7 @@ pub fn trend(
     format: Format,
     screen: &Screen,
 ) -> String {
-    let metrics = if metrics.is_empty() { &[Metric::Throughput] } else { metrics };
+    let metrics = if metrics.is_empty() { &list::SPEEDS } else { metrics };
     let records: Vec<&Record> = records.iter().collect();
     let trends = trends(&records, metrics);
     match format {
