@@ -26,9 +26,12 @@ const START: (f64, f64) = (0.2, 1e8);
 /// runs; with these, in none of 24 runs, half of them beside such processes.
 const QUIET: (f64, f64) = (0.5, 0.0);
 const DISTURBED: (f64, f64) = (0.0, 2e7);
-/// Fewest requests of a process that are judged apart. Fewer are judged together with those of the other rounds: a single
-/// one may have waited for a CPU, and whoever hides time in less than half of the rounds gets no verdict by it.
+/// Fewest requests of a process that are judged apart. Fewer are judged together with those of the other rounds, because a
+/// single one may have waited for a CPU: one process of 48 did, in a study with a request of 2 ms each.
 const FEW: usize = 4;
+/// Of these, one in so many may be late, and one in any case. If time is hidden in k rounds and the others are alike, a
+/// sign-flip test gives p = 2^(1 − k) at best: so few rounds make no verdict.
+const LATE: usize = 8;
 /// Nanoseconds by which the sum of all requests may be longer than the driver's.
 const LONGER: f64 = 5e6;
 /// Share of the CPU time that the driver saw, less that of waits and of all threads in the untimed part of turns, which the
@@ -118,7 +121,11 @@ fn few_requests(
     let seen = |run: &&Run| run.turns.iter().filter(|turn| !turn.seen_ns.is_empty()).count();
     let turns = runs.iter().filter(|run| seen(run) < FEW).flat_map(|run| &run.turns);
     let hidden: Vec<f64> = turns.filter_map(|turn| hidden(plan, contender, turn, late_ns)).collect();
-    too_much(&hidden, quantile)
+    let late: Vec<f64> = hidden.iter().copied().filter(|share| *share > 0.0).collect();
+    let is_usual = late.len() <= (hidden.len() / LATE).max(1);
+    // On a disturbed machine every request may be late.
+    let judged = if quantile > 0.0 { &late } else { &hidden };
+    (!is_usual).then(|| too_much(judged, quantile)).flatten()
 }
 
 /// The sentence about hidden time, where this quantile of the requests' shares has any.
@@ -253,14 +260,17 @@ mod tests {
             apart.or_else(|| few_requests(&plan, &plan.contenders[0], &runs, QUIET))
         };
         assert_eq!(judged(&[80, 80, 300, 80]), None, "one round was late");
-        assert!(judged(&[300, 80, 300, 300]).is_some());
+        assert!(judged(&[80, 80, 300, 80, 300, 80]).is_some(), "two of six");
+        let of_thirty = |late: usize| [vec![300; late], vec![80; 30 - late]].concat();
+        assert_eq!(judged(&of_thirty(3)), None);
+        assert!(judged(&of_thirty(4)).is_some(), "a sign-flip test could find them");
         assert!(found(vec![turn(&[180]); 4]).is_some(), "many of one process are judged apart");
     }
 
     #[test]
     fn slices_of_honest_and_of_shortened_requests() {
         assert_eq!(found(vec![turn(&[40, 21, 21])]), None);
-        assert!(found(vec![turn(&[40, 40, 40])]).is_some_and(|text| text.starts_with("42 % of the time")));
+        assert!(found(vec![turn(&[40, 40, 40]); 2]).is_some_and(|text| text.starts_with("42 % of the time")));
         assert!(found(vec![turn(&[10, 10, 10])]).is_some_and(|text| text.contains("0.050 s by its own")));
         let late = [turn(&[40, 21, 21]), turn(&[40, 21, 60]), turn(&[40, 21, 21])];
         assert_eq!(found(late.to_vec()), None, "one turn was late");
@@ -280,7 +290,7 @@ mod tests {
             let plan = Plan { work, ..plan() };
             let sample = Sample { marks_ns: Marks::new(50 * MS, []), ..Sample::default() };
             let turn = Turn { seen_ns: vec![163 * MS], ..Turn::alone(0, sample) };
-            let run = Run { turns: vec![turn], ..testing::run("a", 0, Vec::new()) };
+            let run = Run { turns: vec![turn; 2], ..testing::run("a", 0, Vec::new()) };
             few_requests(&plan, &plan.contenders[0], &[&run], QUIET)
         };
         assert!(found(1_000).is_some_and(|text| text.contains("in none of its readings")));
@@ -290,7 +300,7 @@ mod tests {
     #[test]
     fn a_whole_request_has_room_for_what_comes_before_it() {
         assert_eq!(found(vec![turn(&[80])]), None);
-        assert!(found(vec![turn(&[180])]).is_some());
+        assert!(found(vec![turn(&[180]); 2]).is_some());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use judge::limit::Share;
 use judge::report::{Figure, Report, Row};
+use plan::Work;
 
 use crate::table::Table;
 use crate::words;
@@ -42,9 +43,9 @@ fn lines(report: &Report) -> Vec<[String; 14]> {
     for row in &report.rows {
         lines.extend(row.metrics.iter().map(|figure| of_figure(row, figure, "")));
         let Some(limit) = &row.limit else { continue };
-        let shares = match &limit.encoding {
-            None => vec![("decode_share", &limit.decode), ("prefill_share", &limit.prefill)],
-            Some(_) => vec![("encoding_share", &limit.encoding)],
+        let shares = match &report.plan.work {
+            Work::Encode(_) => vec![("encoding_share", &limit.encoding)],
+            _ => vec![("decode_share", &limit.decode), ("prefill_share", &limit.prefill)],
         };
         for (name, share) in shares {
             lines.push(line(row, name, "of limit", share.as_ref().map_or([None; 7], spread), ""));
