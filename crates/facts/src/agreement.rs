@@ -201,6 +201,14 @@ impl Default for VectorAgreement {
     }
 }
 
+/// Cosine of the angle between two vectors of one length; of a zero vector 1 with another and 0 with any else.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let product =
+        |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
+    let squares = product(a, a) * product(b, b);
+    if squares > 0.0 { product(a, b) / squares.sqrt() } else { f64::from(a == b) }
+}
+
 impl VectorAgreement {
     /// Adds a vector and the reference's.
     pub fn add(&mut self, ours: &[f32], theirs: &[f32]) {
@@ -210,19 +218,17 @@ impl VectorAgreement {
         }
         self.compared += 1;
         self.not_finite += ours.iter().filter(|x| !x.is_finite()).count();
-        let (mut product, mut own, mut other, mut apart) = (0.0, 0.0, 0.0, 0.0);
+        let (mut other, mut apart) = (0.0, 0.0);
         for (x, y) in ours.iter().zip(theirs) {
             let (x, y) = (f64::from(*x), f64::from(*y));
-            (product, own, other) = (product + x * y, own + x * x, other + y * y);
+            other += y * y;
             apart += (x - y).powi(2);
             self.max_abs = self.max_abs.max((x - y).abs());
             self.largest = self.largest.max(y.abs());
         }
         (self.distance, self.longest) = (self.distance.max(apart.sqrt()), self.longest.max(other.sqrt()));
         if ours.len() >= DIRECTED {
-            let cosine =
-                if own * other > 0.0 { product / (own * other).sqrt() } else { f64::from(own == other) };
-            self.cosine = self.cosine.min(cosine);
+            self.cosine = self.cosine.min(cosine(ours, theirs));
         }
     }
 

@@ -1,5 +1,6 @@
 //! What an encoder finds at its own precision, beside what the reference finds in f32.
 
+use facts::agreement::cosine;
 use facts::text::RetrievalScore;
 use plan::Retrieval;
 
@@ -54,13 +55,6 @@ impl Found {
         let fits = |query: &Vec<f32>| documents.iter().map(|document| cosine(query, document)).collect();
         Found { by_query: queries.iter().map(fits).collect(), vectors: vectors.to_vec() }
     }
-}
-
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let product =
-        |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
-    let lengths = (product(a, a) * product(b, b)).sqrt();
-    if lengths > 0.0 { product(a, b) / lengths } else { f64::from(a == b) }
 }
 
 /// Share of the reference's best documents that are among one's own best.

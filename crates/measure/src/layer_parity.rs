@@ -7,6 +7,7 @@ use tempfile::TempPath;
 use crate::clock::now;
 use crate::fed::RunWork;
 use crate::logits;
+use crate::reference::answers;
 use crate::results::Results;
 use crate::session::Session;
 use crate::text::{TextReference, scratch_file};
@@ -42,7 +43,7 @@ struct States {
 }
 
 impl Session<'_> {
-    /// Runs every job. Whatever happens, the findings so far are returned. `prose`: the text whose perplexity is told.
+    /// Runs every job. Whatever happens, the findings so far are returned. `prose`: the text of the perplexity.
     pub fn parity(
         mut self,
         prose: Option<std::result::Result<Vec<u32>, String>>,
@@ -213,20 +214,12 @@ impl Session<'_> {
     fn encoded(&self, index: usize) -> Tried<Vec<Vec<Vec<f32>>>> {
         let task = Task::Answer(Answer { work: self.plan.work.of_reference(), parity: None });
         let events = self.done(index, &self.job(&self.plan.contenders[index], task))?;
-        let outputs = events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        let outputs = outputs.unwrap_or_default();
+        let outputs = answers(events).unwrap_or_default();
         let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
         if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
             return Err(failed("it did not give the vectors asked for".into()));
         }
-        let vectors = |output| match output {
-            Output::Vectors(output) => output.vectors,
-            _ => Vec::new(),
-        };
-        Ok(outputs.into_iter().map(vectors).collect())
+        Ok(outputs.into_iter().map(Output::into_vectors).collect())
     }
 
     /// The inputs of a process that computes states, for each case.
@@ -308,12 +301,8 @@ impl Session<'_> {
         let (new_tokens, prompts) = (work.prompted.new_tokens, work.prompted.case_prompts());
         let task = Task::Answer(Answer { work: work.greedy(prompts.clone()), parity: None });
         let events = self.done(index, &self.job(contender, task))?;
-        let tokens = events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        let tokens =
-            tokens.map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect::<Tokens>());
+        let tokens = answers(events)
+            .map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect::<Tokens>());
         let whole = |tokens: &Tokens| {
             let rows = |(case, prompts): (&Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
                 case.len() == prompts.len() && case.iter().all(|row| row.len() == new_tokens)

@@ -11,11 +11,12 @@ use plan::asked::Written;
 use plan::prompts::{self, Text};
 use plan::work::encode::{Width, check, task};
 use plan::{Contender, Failure, Prompt, QualityData, Request, Result, Retrieval};
-use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
+use protocol::{Answer, EncodeTask, EncodeWork, Output, Task, TextBatch, Work};
 
 use crate::clock::now;
 use crate::places::Places;
 use crate::prompt_files::read_file;
+use crate::reference::answers;
 use crate::session::Session;
 use crate::text::{self, TextReference};
 use crate::{apart, interrupt};
@@ -112,8 +113,9 @@ impl Session<'_> {
             let mut ns = Vec::with_capacity(TOKENISED);
             for repeat in 0..=TOKENISED {
                 // One question each: an answer has a limit on its time.
-                let took = tokenizer.time(texts, 1, now)?.first().copied();
-                let took = took.ok_or_else(|| Failure::failed("the model's tokenizer is gone"))?;
+                let took = tokenizer
+                    .time(texts, now)?
+                    .ok_or_else(|| Failure::failed("the model's tokenizer is gone"))?;
                 ns.extend((repeat > 0).then_some(took));
             }
             ns.sort_unstable();
@@ -217,15 +219,8 @@ impl Session<'_> {
         if let Some(failure) = RunFailure::from_ending(outcome.ending) {
             return Err(failure.sentence());
         }
-        let outputs = outcome.events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        let vectors = |output| match output {
-            Output::Vectors(output) => output.vectors,
-            _ => Vec::new(),
-        };
-        let vectors: Vec<Vec<f32>> = outputs.unwrap_or_default().into_iter().flat_map(vectors).collect();
+        let vectors: Vec<Vec<f32>> =
+            answers(outcome.events).unwrap_or_default().into_iter().flat_map(Output::into_vectors).collect();
         let is_whole = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
             vector.len() == width.numbers(text.len()) && vector.iter().all(|number| number.is_finite())
         };

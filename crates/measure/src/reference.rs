@@ -14,6 +14,14 @@ use judge::logits::Logits;
 use judge::parity::Reference;
 use plan::{Contender, KvPrecision};
 
+/// The outputs of a job that answers; `None` if it did not.
+pub(crate) fn answers(events: Vec<Event>) -> Option<Vec<Output>> {
+    events.into_iter().find_map(|event| match event {
+        Event::Answered(answered) => Some(answered.outputs),
+        _ => None,
+    })
+}
+
 impl Session<'_> {
     /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves or, at a
     /// quantised precision, with the numbers that their codes and scales stand for.
@@ -77,11 +85,7 @@ impl Session<'_> {
         precision: Precision,
         task: Task,
     ) -> std::result::Result<Vec<Output>, String> {
-        let outputs = self.reference_job(index, precision, task)?.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        outputs.ok_or_else(|| "it answered nothing".into())
+        answers(self.reference_job(index, precision, task)?).ok_or_else(|| "it answered nothing".into())
     }
 
     /// The precision whose numbers the reference computes with: f32, or dequantised codes.

@@ -101,10 +101,9 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         }
         return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
     }
-    let is_known = is_crossed || what.len() == 2 || what.first().is_some_and(|name| switch(name).is_some());
-    if !is_known {
-        return Err(unknown(what.first().map_or("", String::as_str)));
-    }
+    let name = what.first().map_or("", String::as_str);
+    let has_switch = !is_crossed && what.len() != 2;
+    let switch = has_switch.then(|| switch(name).ok_or_else(|| unknown(name))).transpose()?;
     let encodes = request.encodes(engines)?;
     if encodes && is_crossed {
         return Err(Failure::usage(format!(
@@ -116,20 +115,18 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     if !encodes {
         complete(&mut request, is_crossed);
     }
-    if is_crossed {
-        return optimised::plan(&request, &engines_of(&request, engines)?, engines);
-    }
-    if let [a, b] = what {
-        return variants(a, b, request, engines);
-    }
-    let what = what.first().map_or("", String::as_str);
-    let switch = switch(what).ok_or_else(|| unknown(what))?;
-    if what == "half" && request.precisions.first() == Some(&Precision::F32) {
+    let Some(switch) = switch else {
+        return match what {
+            [a, b] => variants(a, b, request, engines),
+            _ => optimised::plan(&request, &engines_of(&request, engines)?, engines),
+        };
+    };
+    if name == "half" && request.precisions.first() == Some(&Precision::F32) {
         return Err(Failure::usage(
             "`ab half` holds a half precision against f32: name it with --precision, without --no-half",
         ));
     }
-    switched(what, &switch, request, engines)
+    switched(name, &switch, request, engines)
 }
 
 /// Fills in what is continued, and for how long.

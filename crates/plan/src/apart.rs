@@ -57,7 +57,7 @@ fn answer(
             text.encode_whole(asked, pair.as_deref()).map(Answer::Whole)
         }
         Question::Decode { tokens } => text.decode(tokens).map(Answer::Text),
-        Question::Time { texts, repeats } => text.time(texts, *repeats, now).map(Answer::Times),
+        Question::Time { texts } => text.time(texts, now).map(Answer::Time),
         Question::Render { .. } => unreachable!("it was answered above"),
     }
 }

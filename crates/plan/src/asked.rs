@@ -18,8 +18,8 @@ pub enum Question {
     EncodeWhole { text: String, pair: Option<String> },
     /// The text of ids.
     Decode { tokens: Vec<u32> },
-    /// How long the ids of all these texts take, so many times, in nanoseconds.
-    Time { texts: Vec<Written>, repeats: usize },
+    /// How long the ids of all these texts take, in nanoseconds.
+    Time { texts: Vec<Written> },
     /// The text that the model is fed for a prompt.
     Render { prompt: String },
 }
@@ -46,7 +46,7 @@ pub enum Answer {
     Tokens(Vec<u32>),
     Whole(Whole),
     Text(Option<String>),
-    Times(Vec<u64>),
+    Time(Option<u64>),
     /// Why there is none: a mistake in what was given.
     Refused(String),
     /// The same: something failed.
@@ -93,10 +93,10 @@ impl Asked {
         }
     }
 
-    pub(crate) fn times(&self, question: &Question) -> Result<Vec<u64>> {
+    pub(crate) fn time(&self, question: &Question) -> Result<Option<u64>> {
         match self.answer(question)? {
-            Answer::Times(times) => Ok(times),
-            _ => Err(Failure::failed("something else in the place of times")),
+            Answer::Time(time) => Ok(time),
+            _ => Err(Failure::failed("something else in the place of a time")),
         }
     }
 

@@ -166,24 +166,21 @@ impl Text {
         }
     }
 
-    /// How long the ids of all `texts` take, `repeats` times, in nanoseconds: those of several on as many threads as the
-    /// tokenizer library takes. Empty without a tokenizer.
-    pub fn time(&self, texts: &[Written], repeats: usize, now: fn() -> Instant) -> Result<Vec<u64>> {
+    /// How long the ids of all `texts` take, in nanoseconds: those of several on as many threads as the tokenizer library
+    /// takes. `None` without a tokenizer.
+    pub fn time(&self, texts: &[Written], now: fn() -> Instant) -> Result<Option<u64>> {
         let tokenizer = match self {
             Text::Tokens(tokenizer) => tokenizer,
-            Text::Apart(process) => return process.times(&Question::Time { texts: texts.to_vec(), repeats }),
-            Text::Bytes { .. } => return Ok(Vec::new()),
+            Text::Apart(process) => return process.time(&Question::Time { texts: texts.to_vec() }),
+            Text::Bytes { .. } => return Ok(None),
         };
         let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
-        let mut times = Vec::with_capacity(repeats);
-        for _ in 0..repeats {
-            let inputs: Vec<EncodeInput> = texts.iter().map(input).collect();
-            let begun = now();
-            let ids = survived(|| tokenizer.encode_batch(inputs, true)).map_err(|why| refused(&why))?;
-            times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            ids.map_err(|why| refused(&why))?;
-        }
-        Ok(times)
+        let inputs: Vec<EncodeInput> = texts.iter().map(input).collect();
+        let begun = now();
+        let ids = survived(|| tokenizer.encode_batch(inputs, true)).map_err(|why| refused(&why))?;
+        let took = begun.elapsed();
+        ids.map_err(|why| refused(&why))?;
+        Ok(Some(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// The text of `tokens`; `None` without a tokenizer.

@@ -227,7 +227,8 @@ impl Writer<'_> {
     /// `sum` = input + its bias + residual; `out` = norm(sum). `sum` may be empty: not wanted.
     ///
     /// In f32 a layer norm is an operator of its own. ONNX Runtime's SkipLayerNormalization sums up with a division for each
-    /// number (1.31, on a CPU): of 4,096 rows of 384 it takes 4.0 ms where Add and LayerNormalization take 0.6.
+    /// number (1.31, on a CPU): `photofinish trace --framework ort --model minilm --batch 32 --prompt-tokens 128` had 4.0 ms
+    /// for 4,096 rows of 384, and has 1.0 to 1.5 for the operators in its place.
     fn add_and_norm(
         &mut self,
         input: &Unbiased,

@@ -99,6 +99,14 @@ impl Output {
         }
     }
 
+    /// A vector for each text that was encoded, or its scores; empty of other work.
+    pub fn into_vectors(self) -> Vec<Vec<f32>> {
+        match self {
+            Output::Vectors(output) => output.vectors,
+            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) => Vec::new(),
+        }
+    }
+
     /// The step that unmasks each token, `[batch][new tokens]`; empty where nothing is masked.
     pub fn unmasked(&self) -> &[Vec<u32>] {
         match self {
