@@ -29,7 +29,7 @@ const DISTURBED: (f64, f64) = (0.0, 2e7);
 /// Fewest requests of a process that are judged apart. Fewer are judged together with those of the other rounds, because a
 /// single one may have waited for a CPU: one process of 48 did, in a study with a request of 2 ms each.
 const FEW: usize = 4;
-/// Of these, one in so many may be late, and one in any case. If time is hidden in k rounds and the others are alike, a
+/// Share of these that may be late: one in so many, and one in any case. If time is hidden in k rounds and the others are alike, a
 /// sign-flip test gives p = 2^(1 − k) at best: so few rounds make no verdict.
 const LATE: usize = 8;
 /// Nanoseconds by which the sum of all requests may be longer than the driver's.
