@@ -160,7 +160,8 @@ pub fn first_request_cost_ms(runs: &[&Run]) -> Option<f64> {
 }
 
 /// Figures of a short warm-up. The warm-up computes the first 5 gaps of the first request after loading, so that the
-/// test's first 5 gaps are a second request's: what they compile for was compiled. Its other 10 are the first request's.
+/// test's first 5 gaps are those of the second request of that prompt: what they compile for was compiled. Its other 10
+/// are the first request's.
 /// `batch` is the number of sequences that each step continues. `None` for requests of fewer than 16 tokens, because
 /// prefill computes the first.
 pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
@@ -168,7 +169,12 @@ pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
     let sum =
         |marks: &Marks, from: usize, to: usize| Some(marks.0.get(to)?.saturating_sub(*marks.0.get(from)?));
     let speeds = |run: &&Run| {
-        let second = &run.warmup()?.iterations.first()?.cases.first()?.marks_ns;
+        let warmup = run.warmup()?;
+        let mut warm = warmup.iterations.iter().skip(usize::from(warmup.from_cold));
+        let second = match warm.next() {
+            Some(iteration) => &iteration.cases.first()?.marks_ns,
+            None => &run.requests().find(|(case, _)| *case == 0)?.1.marks_ns,
+        };
         let first =
             sum(second, 0, WARMUP_TOKENS)? + sum(&run.cold_start()?.marks_ns, WARMUP_TOKENS, TEST_TOKENS)?;
         let measured = run.requests().filter(|(case, _)| *case == 0);
@@ -213,7 +219,7 @@ mod tests {
             let Sample { marks_ns, .. } = iteration.cases[0].clone();
             Event::ColdStart(ColdStart { marks_ns, ..ColdStart::default() })
         });
-        let done = WarmupDone { iterations: warmup.to_vec(), settled: true, memory: Default::default() };
+        let done = WarmupDone { iterations: warmup.to_vec(), settled: true, ..WarmupDone::default() };
         let measured = measured.iter().map(|iteration| iteration.cases.clone()).collect();
         testing::measured("a", 0, cold.into_iter().chain([Event::Warmup(done)]).collect(), measured)
     }

@@ -2,7 +2,7 @@
 //! where a framework compiles, compiling. `docs/measures.md` defines each figure.
 
 use plan::Plan;
-use protocol::{ColdStart, Iteration};
+use protocol::{ColdStart, Iteration, WarmupDone};
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -66,7 +66,7 @@ pub fn first_runs(runs: &[&Run], plan: &Plan) -> Option<FirstRuns> {
 /// The requests of a process: the cold start's, those of warm-up, and the measured ones. Times are in nanoseconds.
 struct Process {
     cold: ColdStart,
-    warmup: Vec<Iteration>,
+    warmup: WarmupDone,
     measured: Vec<Iteration>,
 }
 
@@ -75,7 +75,7 @@ impl Process {
         let measured = run.iterations();
         Some(Process {
             cold: run.cold_start()?.clone(),
-            warmup: run.warmup()?.iterations.clone(),
+            warmup: run.warmup()?.clone(),
             measured: Some(measured).filter(|measured| !measured.is_empty())?,
         })
     }
@@ -96,7 +96,7 @@ impl Process {
 
     /// Time to first token of the first request of a case. The cold start computes the first case alone.
     fn first_of(&self, case: usize) -> Option<f64> {
-        let first = self.warmup.first().and_then(|iteration| iteration.cases.get(case));
+        let first = self.warmup.iterations.first().and_then(|iteration| iteration.cases.get(case));
         if case == 0 {
             Some(self.cold.marks_ns.first() as f64)
         } else {
@@ -106,15 +106,19 @@ impl Process {
 
     fn cost(&self) -> Option<f64> {
         let steady = median(&self.measured.iter().map(whole).collect::<Vec<_>>())?;
-        let warmup: f64 = self.warmup.iter().map(|iteration| whole(iteration) - steady).sum();
+        let warmup: f64 = self.warmup.iterations.iter().map(|iteration| whole(iteration) - steady).sum();
+        if self.warmup.from_cold {
+            return Some(warmup);
+        }
         Some(self.cold.marks_ns.end() as f64 - self.steady_request()? + warmup)
     }
 
     /// New tokens and nanoseconds since loading, after the cold start and after each iteration.
     fn elapsed(&self) -> Vec<(usize, f64)> {
         let cold = (self.cold.marks_ns.len(), self.cold.marks_ns.end() as f64);
-        let mut at = cold;
-        let after = self.warmup.iter().chain(&self.measured).map(|iteration| {
+        // The first iteration may have the cold start in it.
+        let mut at = if self.warmup.from_cold { (0, 0.0) } else { cold };
+        let after = self.warmup.iterations.iter().chain(&self.measured).map(|iteration| {
             let tokens: usize = iteration.cases.iter().map(|case| case.marks_ns.len()).sum();
             at = (at.0 + tokens, at.1 + whole(iteration));
             at
@@ -129,7 +133,7 @@ fn whole(iteration: &Iteration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{ColdStart, Event, Marks, Sample, WarmupDone};
+    use protocol::{ColdStart, Event, Marks, Sample};
 
     use super::*;
     use facts::testing;
@@ -143,25 +147,45 @@ mod tests {
         Iteration { index: 0, cases: first.map(case).to_vec() }
     }
 
-    #[test]
-    fn compiling_is_what_the_first_runs_took_longer_than_later_ones() {
-        let cold = ColdStart { marks_ns: Marks(vec![500_000_000]), ..ColdStart::default() };
-        let warmup = vec![iteration([20, 400], 100), iteration([20, 30], 10)];
+    fn found(cold: ColdStart, warmup: Vec<Iteration>, from_cold: bool) -> FirstRuns {
         let events = vec![
             Event::ColdStart(cold),
-            Event::Warmup(WarmupDone { iterations: warmup, settled: true, memory: Default::default() }),
+            Event::Warmup(WarmupDone {
+                iterations: warmup,
+                settled: true,
+                from_cold,
+                ..WarmupDone::default()
+            }),
         ];
         let run = testing::measured("a", 0, events, vec![iteration([20, 30], 10).cases]);
         let mut plan = testing::plan(&["a"]);
         let prompts = &mut testing::prompted(&mut plan).prompts;
         *prompts = vec![prompts[0].clone(); 2];
-        let found = first_runs(&[&run], &plan).unwrap();
+        first_runs(&[&run], &plan).unwrap()
+    }
+
+    fn elapsed(found: &FirstRuns) -> Vec<(usize, f64)> {
+        found.elapsed.iter().map(|point| (point.tokens, point.ms)).collect()
+    }
+
+    #[test]
+    fn compiling_is_what_the_first_runs_took_longer_than_later_ones() {
+        let cold = ColdStart { marks_ns: Marks(vec![500_000_000]), ..ColdStart::default() };
+        let found = found(cold, vec![iteration([20, 400], 100), iteration([20, 30], 10)], false);
         // 480 ms in the cold start, 370 in the second prompt's prefill, 360 in the four gaps.
         assert_eq!(found.cost_ms, 480.0 + 370.0 + 360.0);
         let prompts: Vec<_> =
             found.prompts.iter().map(|prompt| (prompt.first_ms, prompt.steady_ms)).collect();
         assert_eq!(prompts, [(500.0, 20.0), (400.0, 30.0)]);
-        let elapsed: Vec<_> = found.elapsed.iter().map(|point| (point.tokens, point.ms)).collect();
-        assert_eq!(elapsed, [(1, 500.0), (7, 1320.0), (13, 1410.0), (19, 1500.0)]);
+        assert_eq!(elapsed(&found), [(1, 500.0), (7, 1320.0), (13, 1410.0), (19, 1500.0)]);
+    }
+
+    #[test]
+    fn a_cold_start_that_warm_up_begins_with_counts_once() {
+        let warmup = iteration([500, 400], 10);
+        let cold = ColdStart { marks_ns: warmup.cases[0].marks_ns.clone(), ..ColdStart::default() };
+        let found = found(cold, vec![warmup], true);
+        assert_eq!(found.cost_ms, 480.0 + 370.0);
+        assert_eq!(elapsed(&found), [(3, 520.0), (6, 940.0), (12, 1030.0)]);
     }
 }

@@ -194,6 +194,7 @@ mod tests {
                 Event::Warmup(WarmupDone {
                     iterations: Vec::new(),
                     settled: true,
+                    from_cold: false,
                     memory: memory(warm, warm),
                 }),
                 Event::Usage(Usage {

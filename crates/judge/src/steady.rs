@@ -135,7 +135,7 @@ mod tests {
         let of = |factors: &[f64]| -> Vec<Iteration> {
             factors.iter().enumerate().map(|(index, &factor)| iteration(index, factor)).collect()
         };
-        let done = WarmupDone { iterations: of(warmup), settled: true, memory: Default::default() };
+        let done = WarmupDone { iterations: of(warmup), settled: true, ..WarmupDone::default() };
         let measured = of(measured).into_iter().map(|iteration| iteration.cases).collect();
         testing::measured("a", 0, vec![Event::Warmup(done)], measured)
     }

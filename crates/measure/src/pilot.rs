@@ -9,6 +9,7 @@ use facts::noise::Noise;
 use facts::run::{Run, Turn};
 use judge::components;
 use plan::Rounds;
+use protocol::Event;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 
 use crate::clock::now;
@@ -28,7 +29,8 @@ const PRIOR: Prior = Prior { components: Components { within: 0.03, between: 0.0
 
 impl Session<'_> {
     /// Deals the pilot's blocks and tells the number of all others. `begun`: when the processes were started. Returns
-    /// the round with that number.
+    /// the round with that number. Where there is only time for the fewest blocks, nothing is left to choose and no pilot
+    /// is dealt.
     pub(crate) fn pilot(
         &mut self,
         round: Round,
@@ -39,6 +41,12 @@ impl Session<'_> {
         let process_s = begun.elapsed().as_secs_f64();
         let dealing = now();
         let cases = self.plan.work.cases();
+        let expected = Costs { process_s, block_s: warm_block_s(members).max(1e-6) };
+        let most = self.most(expected, work);
+        if most == fewest(cases) {
+            let blocks = self.choose(round.number, expected, &[], most);
+            return Ok(Round { blocks, has_pilot: false, ..round });
+        }
         let count = ITERATIONS * cases;
         let mut blocks = Vec::new();
         let mut spent_s = Vec::new();
@@ -62,18 +70,24 @@ impl Session<'_> {
             block.turns.iter_mut().for_each(|(_, turn)| turn.stands = false);
             self.tell(Fact::Block(block));
         }
+        let blocks = self.choose(round.number, costs, &pairs, self.most(costs, work));
+        self.spend(Stage::Pilot, dealing);
+        Ok(Round { blocks, has_pilot: false, ..round })
+    }
+
+    /// The most blocks of a round by which the time that is left has room for the fewest rounds.
+    fn most(&self, costs: Costs, work: &RoundWork<'_>) -> usize {
+        let Costs { process_s, block_s } = costs;
         let left = match self.plan.rounds {
             Rounds::Auto { budget_s, .. } => budget_s - work.begun.elapsed().as_secs_f64() + process_s,
             Rounds::Fixed(_) => f64::INFINITY,
         };
         let groups = self.plan.groups.len().max(1);
-        let room = (left / (MIN_ROUNDS * groups) as f64 - costs.process_s) / costs.block_s;
+        let cases = self.plan.work.cases();
+        let room = (left / (MIN_ROUNDS * groups) as f64 - process_s) / block_s;
         // To the nearest: the first round's start is slower than those of the others.
         let most = (room.clamp(0.0, BLOCKS.1 as f64) / cases as f64).round() as usize * cases;
-        let most = whole(most.min(BLOCKS.1), cases).max(BLOCKS.0.next_multiple_of(cases));
-        let blocks = self.choose(round.number, costs, &pairs, most);
-        self.spend(Stage::Pilot, dealing);
-        Ok(Round { blocks, has_pilot: false, ..round })
+        whole(most.min(BLOCKS.1), cases).max(fewest(cases))
     }
 
     /// Chooses the number of blocks of the rounds to come from all rounds so far, where a pilot chose that of the first.
@@ -99,14 +113,31 @@ impl Session<'_> {
     fn choose(&mut self, from_round: usize, costs: Costs, pairs: &[Vec<Vec<f64>>], most: usize) -> usize {
         let cases = self.plan.work.cases();
         let found = statistics::pooled(pairs, cases.saturating_sub(1), &PRIOR);
-        let fewest = BLOCKS.0.next_multiple_of(cases);
-        let best = statistics::blocks(&costs, &found, fewest..=most);
+        let best = statistics::blocks(&costs, &found, fewest(cases)..=most);
         let blocks = whole(best.next_multiple_of(cases).min(most), cases);
         let (Costs { process_s, block_s }, Components { within, between }) = (costs, found);
         let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most };
         self.tell(Fact::Blocks(chosen));
         blocks
     }
+}
+
+/// The fewest blocks that have all cases equally often.
+fn fewest(cases: usize) -> usize {
+    BLOCKS.0.next_multiple_of(cases)
+}
+
+/// What a block takes by the last requests of warm-up, in seconds.
+fn warm_block_s(members: &[Member]) -> f64 {
+    let last = |member: &Member| {
+        let warm = member.live.events().iter().find_map(|event| match event {
+            Event::Warmup(warm) => warm.iterations.last(),
+            _ => None,
+        })?;
+        let ends: Vec<f64> = warm.cases.iter().map(|case| case.marks_ns.end() as f64 / 1e9).collect();
+        Some(ends.iter().sum::<f64>() / ends.len().max(1) as f64)
+    };
+    members.iter().filter_map(last).sum()
 }
 
 /// The most blocks up to `count` that have all cases equally often.

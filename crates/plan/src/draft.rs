@@ -315,5 +315,11 @@ fn warmup(request: &Request, measured: u32) -> Warmup {
     let (min_iterations, max_iterations) = fixed.map_or((1, 10), |count| (count, count));
     // An explicit number is used as it is; only the process's time limit can end it.
     let max_s = if request.warmup.is_some() { request.timeout_s } else { 30 };
-    Warmup { min_iterations, max_iterations, max_ns: max_s * 1_000_000_000, settled_within: SETTLED_WITHIN }
+    Warmup {
+        min_iterations,
+        max_iterations,
+        max_ns: max_s * 1_000_000_000,
+        settled_within: SETTLED_WITHIN,
+        from_cold: fixed.is_none(),
+    }
 }

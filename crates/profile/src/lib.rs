@@ -199,6 +199,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
                 max_iterations: 2,
                 max_ns: 30_000_000_000,
                 settled_within: 0.05,
+                from_cold: false,
             },
             lead_in: 0,
         }),

@@ -186,12 +186,15 @@ pub struct ColdStart {
     pub memory: Memory,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WarmupDone {
     /// Every warm-up iteration's samples; `index` counts from 0.
     pub iterations: Vec<Iteration>,
     /// Whether the last had settled; if not, the limit was hit.
     pub settled: bool,
+    /// Whether the first request of the first iteration is that of the cold start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_cold: bool,
     pub memory: Memory,
 }
 

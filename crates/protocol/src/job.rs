@@ -177,6 +177,9 @@ pub struct Probe {
 /// Warm-up repeats whole iterations, of the exact shapes of the measurement, until the latest has
 /// settled or a limit is hit. One iteration is always run.
 ///
+/// With `from_cold` the request of the cold start is the first of the first iteration, and is not run again, unless there
+/// is only one case.
+///
 /// An iteration has settled if one of these holds. The second can hold even where each gap is longer than the one before
 /// it:
 /// - the gaps between marks of its first and its second half have medians that differ by less than `settled_within`
@@ -190,6 +193,8 @@ pub struct Warmup {
     /// No iteration is begun after this time, not even for `min_iterations`.
     pub max_ns: u64,
     pub settled_within: f64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_cold: bool,
 }
 
 /// Logits of every position of a batch of sequences of equal length, written to a safetensors file:

@@ -24,7 +24,7 @@ fn events() -> Vec<Event> {
             page_cache: None,
         }),
         Event::ColdStart(ColdStart { marks_ns: Marks(vec![1]), memory: memory(), ..ColdStart::default() }),
-        Event::Warmup(WarmupDone { iterations: Vec::new(), settled: true, memory: memory() }),
+        Event::Warmup(WarmupDone { settled: true, memory: memory(), ..WarmupDone::default() }),
         Event::Parity(Parity { file: "a".into() }),
         Event::Usage(usage(memory())),
         Event::Scored(Scored { file: "a".into() }),

@@ -134,7 +134,13 @@ fn served(bundle: &Path) -> f64 {
     };
     let task = Task::Measure(Measure {
         work: Work::Generate(work),
-        warmup: Warmup { min_iterations: 1, max_iterations: 1, max_ns: u64::MAX, settled_within: 0.05 },
+        warmup: Warmup {
+            min_iterations: 1,
+            max_iterations: 1,
+            max_ns: u64::MAX,
+            settled_within: 0.05,
+            from_cold: false,
+        },
         lead_in: 0,
     });
     let job = serde_json::to_string(&fixture::job(bundle, task)).expect("a job has string keys");

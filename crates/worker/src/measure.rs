@@ -56,7 +56,7 @@ pub(crate) fn measure<E: InferenceEngine>(
     events.send(Event::ColdStart(cold))?;
 
     let phase = Phase::begin(context.gpu);
-    let mut warm = warm_up(workload, engine, &task.warmup)?;
+    let mut warm = warm_up(workload, engine, &task.warmup, sample)?;
     warm.memory = phase.end();
     peak = peak.max(warm.memory.peak_bytes);
     events.send(Event::Warmup(warm))?;
@@ -92,7 +92,8 @@ pub(crate) fn answer<E: InferenceEngine>(
     (model, pace): (Model, Pace),
     events: &mut Events<'_>,
 ) -> Result<(), ServeError> {
-    let iteration = work::workload::<E>(&task.work, (model, pace), false)?.iteration(engine, 0)?;
+    let iteration =
+        work::workload::<E>(&task.work, (model, pace), false)?.iteration(engine, 0, Vec::new())?;
     let outputs: Vec<_> = iteration.cases.into_iter().map(|sample| sample.output).collect();
     if let Some(parity) = &task.parity {
         let along = task.work.clone().along(&outputs);

@@ -1,7 +1,7 @@
 //! Warm-up: whole iterations, thrown away as samples but reported, until the latest has settled.
 
 use engine::InferenceEngine;
-use protocol::{Iteration, Warmup, WarmupDone};
+use protocol::{Iteration, Sample, Warmup, WarmupDone};
 
 use crate::clock;
 use crate::error::ServeError;
@@ -10,20 +10,23 @@ use crate::work::Workload;
 /// Below this, medians of the halves of an iteration say more of chance than of a trend.
 const GAPS_FOR_HALVES: usize = 8;
 
-/// Warms up as `limits` say: see [`Warmup`]. The memory is the caller's to read.
+/// Warms up as `limits` say: see [`Warmup`]. `cold`: the request of the cold start. The memory is the caller's to read.
 pub(crate) fn warm_up<E: InferenceEngine>(
     workload: &mut dyn Workload<E>,
     engine: &mut E,
     limits: &Warmup,
+    cold: Sample,
 ) -> Result<WarmupDone, ServeError> {
     let start = clock::now_ns();
+    let from_cold = limits.from_cold && workload.cases() > 1;
+    let mut before: Vec<Sample> = from_cold.then_some(cold).into_iter().collect();
     let mut iterations = Vec::with_capacity(limits.max_iterations.min(1024));
     let mut settled = false;
     while goes_on(limits, iterations.len(), settled, clock::now_ns() - start) {
-        iterations.push(workload.iteration(engine, iterations.len())?);
+        iterations.push(workload.iteration(engine, iterations.len(), std::mem::take(&mut before))?);
         settled = has_settled(&iterations, limits.settled_within);
     }
-    Ok(WarmupDone { iterations, settled, memory: Default::default() })
+    Ok(WarmupDone { iterations, settled, from_cold, ..WarmupDone::default() })
 }
 
 /// Whether another iteration is begun after `done` ones.
@@ -77,7 +80,7 @@ fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{Marks, Sample};
+    use protocol::Marks;
 
     fn iteration(gaps: &[u64]) -> Iteration {
         let sample = Sample { marks_ns: Marks::new(9, gaps.iter().copied()), ..Sample::default() };
@@ -126,7 +129,13 @@ mod tests {
 
     #[test]
     fn warm_up_ends_when_settled_or_at_a_limit() {
-        let limits = Warmup { min_iterations: 2, max_iterations: 5, max_ns: 100, settled_within: 0.05 };
+        let limits = Warmup {
+            min_iterations: 2,
+            max_iterations: 5,
+            max_ns: 100,
+            settled_within: 0.05,
+            from_cold: false,
+        };
         assert!(goes_on(&limits, 1, true, 0), "the least number of iterations is run even if settled");
         assert!(!goes_on(&limits, 2, true, 0));
         assert!(goes_on(&limits, 4, false, 0));

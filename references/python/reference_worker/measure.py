@@ -25,12 +25,13 @@ def measure(adapter, task, context, stream, send):
     }
     send("cold_start", **cold, memory=memory)
     peaks = [context["earlier_peak"], memory["peak_bytes"]]
+    first = workload.sample(request)
 
     phase = Phase()
-    iterations, settled = warm_up(workload, task["warmup"])
+    done = warm_up(workload, task["warmup"], first)
     memory = phase.end()
     peaks.append(memory["peak_bytes"])
-    send("warmup", iterations=iterations, settled=settled, memory=memory)
+    send("warmup", **done, memory=memory)
 
     usage, finish = turns.take(workload, task.get("lead_in", 0), stream, send)
     peaks.append(usage["memory"]["peak_bytes"])
@@ -49,7 +50,7 @@ def measure(adapter, task, context, stream, send):
 def answer(adapter, task, context, send):
     """Each case's request once, untimed, and the logits along the answers where they are asked for."""
     workload = work.of(adapter, task["work"], context, is_fed=False)
-    outputs = [sample["output"] for sample in workload.iteration(0)["cases"]]
+    outputs = [sample["output"] for sample in workload.iteration(0, [])["cases"]]
     parity = task.get("parity")
     if parity:
         along = {**task["work"], "cases": workload.along(outputs)}

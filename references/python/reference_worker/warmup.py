@@ -6,12 +6,15 @@ from . import clock
 GAPS_FOR_HALVES = 8
 
 
-def warm_up(workload, limits):
+def warm_up(workload, limits, cold):
+    """`cold`: the sample of the cold start's request."""
     start, iterations, settled = clock.now_ns(), [], False
+    from_cold = limits.get("from_cold", False) and len(workload.cases) > 1
+    before = [cold] if from_cold else []
     while goes_on(limits, len(iterations), settled, clock.now_ns() - start):
-        iterations.append(workload.iteration(len(iterations)))
-        settled = has_settled(iterations, limits["settled_within"])
-    return iterations, settled
+        iterations.append(workload.iteration(len(iterations), before))
+        settled, before = has_settled(iterations, limits["settled_within"]), []
+    return {"iterations": iterations, "settled": settled, "from_cold": from_cold}
 
 
 def goes_on(limits, done, settled, elapsed_ns):

@@ -28,7 +28,13 @@ fn generate() -> GenerateWork {
 }
 
 fn measure_of(work: GenerateWork) -> Measure {
-    let warmup = Warmup { min_iterations: 1, max_iterations: 2, max_ns: u64::MAX, settled_within: 0.5 };
+    let warmup = Warmup {
+        min_iterations: 1,
+        max_iterations: 2,
+        max_ns: u64::MAX,
+        settled_within: 0.5,
+        from_cold: false,
+    };
     Measure { work: Work::Generate(work), warmup, lead_in: 0 }
 }
 

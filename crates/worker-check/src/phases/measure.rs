@@ -66,6 +66,7 @@ fn task(work: GenerateWork) -> Task {
             max_iterations: MAX_ITERATIONS,
             max_ns: 1_000_000_000,
             settled_within: 0.05,
+            from_cold: false,
         },
         lead_in: 2,
     })

@@ -93,10 +93,15 @@ pub(crate) trait Workload<E: InferenceEngine> {
         Ok(())
     }
 
-    /// One pass over all cases.
-    fn iteration(&mut self, engine: &mut E, index: usize) -> Result<Iteration, ServeError> {
-        let mut cases = Vec::with_capacity(self.cases());
-        for case in 0..self.cases() {
+    /// One pass over all cases. `before`: requests of the first cases that have been computed already.
+    fn iteration(
+        &mut self,
+        engine: &mut E,
+        index: usize,
+        before: Vec<Sample>,
+    ) -> Result<Iteration, ServeError> {
+        let mut cases = before;
+        for case in cases.len()..self.cases() {
             self.prepare(engine, case)?;
             cases.push(self.request(engine, case, (None, self.marks()))?.1);
         }

@@ -61,10 +61,10 @@ class Workload:
             self.prepare(case)
             self.request(case, marks=min(marks, self.marks))
 
-    def iteration(self, index):
-        """One pass over all cases."""
-        cases = []
-        for case in range(len(self.cases)):
+    def iteration(self, index, before):
+        """One pass over all cases. `before`: samples of the first cases, which have been computed already."""
+        cases = list(before)
+        for case in range(len(cases), len(self.cases)):
             self.prepare(case)
             cases.append(self.sample(self.request(case)))
         return {"index": index, "cases": cases}
