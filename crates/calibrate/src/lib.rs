@@ -9,6 +9,7 @@ pub mod machine;
 pub mod outcomes;
 pub mod page;
 pub mod processes;
+pub mod recorded;
 pub mod steady;
 pub mod studies;
 pub mod study;

@@ -5,6 +5,7 @@ use statistics::{SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
 
 use crate::figures::Figures;
 use crate::processes::{Order, Processes};
+use crate::recorded::{Estimator, Half, Replay};
 use crate::turns::{Schedule, Turns};
 use crate::weather::Climate;
 
@@ -17,12 +18,15 @@ pub enum Machine {
     /// between processes. `last_depends`: how much the last contender's requests depend on bandwidth, as a power of the
     /// state's speed; those of the others do so fully.
     Changing { climate: Climate, last_depends: f64, process: f64, schedule: Schedule },
+    /// One that was measured: its rounds are played again. There is no clock.
+    Recorded { estimator: Estimator, half: Half },
 }
 
 /// A machine in the course of one comparison.
 pub(crate) enum Running<'a> {
     Even(Box<Processes<'a>>),
     Changing(Box<Turns<'a>>),
+    Recorded(Box<Replay<'a>>),
 }
 
 impl Machine {
@@ -49,6 +53,9 @@ impl Machine {
             Machine::Changing { climate, last_depends, process, schedule } => Running::Changing(Box::new(
                 Turns::new(decode, (climate, last_depends), process, schedule, seed),
             )),
+            Machine::Recorded { estimator, half } => {
+                Running::Recorded(Box::new(Replay::new(decode, estimator, half, seed)))
+            }
         }
     }
 }
@@ -59,6 +66,7 @@ impl Running<'_> {
         match self {
             Running::Even(processes) => processes.round(order),
             Running::Changing(turns) => turns.round(order),
+            Running::Recorded(replay) => replay.round(),
         }
     }
 
@@ -66,7 +74,7 @@ impl Running<'_> {
     /// `None` where there is no weather.
     pub(crate) fn truth(&self, a: usize, b: usize, rounds: usize) -> Option<f64> {
         match self {
-            Running::Even(_) => None,
+            Running::Even(_) | Running::Recorded(_) => None,
             Running::Changing(turns) => Some(turns.truth(a, b, rounds)),
         }
     }
@@ -74,7 +82,7 @@ impl Running<'_> {
     /// Simulated seconds so far; 0 without a clock.
     pub(crate) fn seconds(&self) -> f64 {
         match self {
-            Running::Even(_) => 0.0,
+            Running::Even(_) | Running::Recorded(_) => 0.0,
             Running::Changing(turns) => turns.seconds(),
         }
     }

@@ -1,8 +1,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use calibrate::page::{self, Table};
+use calibrate::recorded::{self, Recording};
 use calibrate::studies;
 use calibrate::study::Options;
 use clap::Parser;
@@ -22,6 +23,10 @@ struct Cli {
     /// The page
     #[arg(long, value_name = "FILE", default_value = "docs/calibration.md")]
     output: PathBuf,
+    /// Record the comparisons in these results directories in place of those of the repository, and stop: another build
+    /// plays them
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    record: Vec<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -32,6 +37,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
+    if !cli.record.is_empty() {
+        return record(&cli.record);
+    }
     let options = Options { comparisons: cli.comparisons as usize, seed: cli.seed };
     let tables = studies::all(&options);
     let page = page::render(&options, &tables);
@@ -39,4 +47,27 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     page::write(&cli.output, &page)?;
     let failed: usize = tables.iter().map(Table::failed).sum();
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where the recordings of the repository are.
+const RECORDED: &str = "crates/calibrate/recorded.jsonl.gz";
+
+fn record(directories: &[PathBuf]) -> Result<ExitCode> {
+    let mut recordings = Vec::new();
+    for directory in directories {
+        let journal = directory.join("samples.jsonl");
+        let recording = std::fs::read_to_string(&journal)
+            .map_err(Into::into)
+            .and_then(|text| Recording::of_journal(&text))
+            .with_context(|| format!("cannot record {}", journal.display()))?;
+        println!(
+            "{}: {} rounds of {}",
+            directory.display(),
+            recording.rounds.len(),
+            recording.contenders.join(", ")
+        );
+        recordings.push(recording);
+    }
+    page::write(RECORDED.as_ref(), &recorded::write(&recordings)?)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@ use statistics::{Decision, Outcome, quantile};
 
 use crate::comparison::{Comparison, Effort, Scenario};
 use crate::figures::METRICS;
+use crate::page::percent;
 use crate::study::{Options, Share, mean, repeat};
 
 impl Options {
@@ -55,6 +56,14 @@ pub fn coverage_of(
         decision.interval.0 <= *truth && *truth <= decision.interval.1
     });
     (mean(&errors), held)
+}
+
+/// Half of the length of a pair's interval of throughput on the log scale, the median over comparisons.
+pub(crate) fn half_width(outcomes: &[Comparison], pair: usize) -> String {
+    let decisions = outcomes.iter().filter_map(|outcome| outcome.deciding()[pair].as_ref());
+    let halves: Vec<f64> =
+        decisions.map(|decision| 0.5 * (decision.interval.1 / decision.interval.0).ln()).collect();
+    percent(statistics::median(&halves).unwrap_or(f64::NAN), 1)
 }
 
 /// Contenders and hypotheses.

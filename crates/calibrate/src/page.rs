@@ -155,12 +155,12 @@ fn wrapped(line: &str) -> String {
     text
 }
 
-/// Writes the page whole or not at all.
-pub fn write(path: &Path, page: &str) -> Result<()> {
+/// Writes a file whole or not at all.
+pub fn write(path: &Path, page: impl AsRef<[u8]>) -> Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let save = || -> Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(page.as_bytes())?;
+        file.write_all(page.as_ref())?;
         file.persist(path)?;
         Ok(())
     };

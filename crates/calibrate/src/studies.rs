@@ -3,6 +3,7 @@
 pub mod bandwidth;
 pub mod noise;
 mod played;
+mod recorded;
 
 use crate::page::Table;
 use crate::steady;
@@ -23,6 +24,9 @@ pub fn all(options: &Options) -> Vec<Table> {
         played::intervals,
         played::at_state,
         played::power,
+        recorded::estimators,
+        recorded::false_positives,
+        recorded::power,
     ];
     (0..).zip(studies).map(|(index, study)| study(&options.fork(index))).collect()
 }

@@ -19,7 +19,7 @@ pub struct Evidence {
     pub runs: Vec<Run>,
     /// Processes that were started again, and those of noisy rounds that were repeated.
     pub repeated: Vec<Run>,
-    /// The numbers of blocks, where a pilot chose the first.
+    /// The numbers of blocks, where they were left open.
     pub blocks: Vec<BlocksChosen>,
     /// How turns were dealt.
     pub slices: Option<Slices>,

@@ -94,9 +94,6 @@ impl Fact {
 pub struct Block {
     /// Number of the round, from 0.
     pub round: usize,
-    /// Whether it only serves to choose the number of blocks.
-    #[serde(default)]
-    pub is_pilot: bool,
     /// The turns, each with the label of its contender, in the order they were taken.
     pub turns: Vec<(String, Turn)>,
     /// Other activity during the block.
@@ -128,8 +125,8 @@ pub struct Ended {
     pub unused_caches: Vec<String>,
 }
 
-/// The number of blocks of a round, chosen from costs and variances (Kalibera & Jones 2013): by a pilot, and again after
-/// each round.
+/// The number of blocks of a round, chosen from costs and variances (Kalibera & Jones 2013): before the first block, and
+/// again after each round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BlocksChosen {
     /// The first round that has so many.
@@ -174,7 +171,7 @@ pub enum Stage {
     Reference,
     /// Loads from a cold page cache.
     ColdLoads,
-    /// The blocks that choose their number.
+    /// Blocks that only chose their number: in journals of before November 2026.
     Pilot,
     /// Starting processes: load, cold start, warm-up.
     Starts,

@@ -138,7 +138,7 @@ pub struct Turn {
     pub repeat: usize,
     /// Place within the block's order, from 0.
     pub position: usize,
-    /// Whether its figures count. Those of a block that was done again, or of the pilot, do not.
+    /// Whether its figures count. Those of a block that was done again do not.
     pub stands: bool,
     pub sample: Sample,
     /// From the driver's line to the answer, of each slice of the request, in nanoseconds.

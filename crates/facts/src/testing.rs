@@ -176,7 +176,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         expected_memory: Default::default(),
         slice: plan::SliceAsked::Auto,
         iterations: 2,
-        has_pilot: false,
+        chooses_blocks: false,
         huge_pages: HugePages::On,
         kernel_cache: KernelCache::Keep,
         margin: 0.02,

@@ -3,6 +3,7 @@
 //! Nothing is judged here; crate `judge` does that.
 
 pub mod apart;
+mod block_count;
 pub mod bundles;
 pub mod clock;
 pub mod collection;
@@ -23,7 +24,6 @@ pub mod logits;
 pub mod machine;
 mod member;
 pub mod native;
-mod pilot;
 mod pipes;
 pub mod places;
 mod prober;

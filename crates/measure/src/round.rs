@@ -92,7 +92,7 @@ impl Session<'_> {
     }
 
     /// Starts processes, given as (place in the order, contender), deals them their turns, and lets them finish. The
-    /// anchor may be alive already, and be kept. Returns the round as a pilot may have changed it, and the anchor.
+    /// anchor may be alive already, and be kept. Returns the round with its number of blocks, and the anchor.
     pub(crate) fn group(
         &mut self,
         round: Round,
@@ -120,7 +120,7 @@ impl Session<'_> {
         });
         self.spend(Stage::Starts, begun);
         let dealt = started.and_then(|()| {
-            let round = if round.has_pilot { self.pilot(round, &mut members, begun, work)? } else { round };
+            let round = self.choose_blocks(round, &members, begun, work);
             self.blocks(round, &mut members, work)?;
             self.probe_beside(&members);
             Ok(round)
@@ -280,7 +280,7 @@ impl Session<'_> {
         let mut dealt = Vec::new();
         for number in first..round.blocks {
             let turns = self.block(round, members, (round.first + number, repeat), work)?;
-            dealt.push(Block { round: round.number, is_pilot: false, turns, noise: Noise::default() });
+            dealt.push(Block { round: round.number, turns, noise: Noise::default() });
             // What is left must be long enough to be watched, too.
             let each = begun.elapsed() / dealt.len() as u32;
             let left = (round.blocks - number - 1) as u32;

@@ -29,8 +29,7 @@ impl Session<'_> {
             let begun = now();
             let order = orders.next().expect("orders have no end");
             let blocks = self.evidence.iterations(self.plan, number) * self.plan.work.cases();
-            let has_pilot = self.plan.has_pilot && self.evidence.blocks.is_empty();
-            let round = Round { number, blocks, first: 0, has_pilot };
+            let round = Round { number, blocks, first: 0 };
             self.feed_round(&mut all, number);
             let reference = all.references.as_ref().map(References::of_jobs);
             let work = &RoundWork {

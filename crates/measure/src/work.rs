@@ -43,8 +43,6 @@ pub(crate) struct Round {
     pub(crate) blocks: usize,
     /// Number of the first block of the group that is measured.
     pub(crate) first: usize,
-    /// Whether its first blocks choose how many there are.
-    pub(crate) has_pilot: bool,
 }
 
 /// The user interrupted, and the round was broken off.

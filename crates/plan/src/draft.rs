@@ -157,7 +157,7 @@ impl Draft {
         self.rounds
     }
 
-    /// Measured iterations in each process, unless a pilot may choose them.
+    /// Measured iterations in each process, unless their number is left open.
     pub fn iterations(&self) -> Option<u32> {
         let is_open = self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         (!is_open).then_some(self.iterations)
@@ -254,7 +254,7 @@ impl Draft {
         let (schedule, groups, schedule_reason) =
             schedule::choose(&self.request, &self.contenders, given.config, sequences, available)?;
         let expected_memory = self.expected_memory(given.config, sequences);
-        let has_pilot =
+        let chooses_blocks =
             schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, .. } = self;
         // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
@@ -275,7 +275,7 @@ impl Draft {
             expected_memory,
             slice: request.slice,
             iterations: iterations as usize,
-            has_pilot,
+            chooses_blocks,
             huge_pages: request.huge_pages,
             kernel_cache: request.kernel_cache,
             margin: request.margin_percent / 100.0,

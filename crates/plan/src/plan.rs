@@ -147,11 +147,11 @@ pub struct Plan {
     pub schedule_reason: Option<String>,
     #[serde(default)]
     pub slice: SliceAsked,
-    /// Measured iterations in each process; those of the pilot where that chooses how many there are.
+    /// Measured iterations in each process, where their number is not left open.
     pub iterations: usize,
-    /// Whether a pilot chooses the number of iterations.
-    #[serde(default)]
-    pub has_pilot: bool,
+    /// Whether the number of blocks of a round is chosen from costs and variances. Older files say that a pilot chose it.
+    #[serde(default, alias = "has_pilot")]
+    pub chooses_blocks: bool,
     /// Memory policy of all workers.
     pub huge_pages: HugePages,
     #[serde(default)]

@@ -59,7 +59,7 @@ pub struct Request {
     pub patience_s: f64,
     /// Whether models are also loaded from a cold page cache.
     pub cold_load: Option<bool>,
-    /// Number of measured iterations in each process; `None` lets a pilot choose it where rounds are automatic.
+    /// Number of measured iterations in each process; `None` leaves it open where rounds are automatic.
     pub iterations: Option<u32>,
     pub schedule: ScheduleAsked,
     #[serde(skip_serializing_if = "SliceAsked::is_auto")]

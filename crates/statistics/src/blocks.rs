@@ -158,8 +158,8 @@ mod tests {
             assert!(is_close(found.within, within) && is_close(found.between, between), "{found:?}");
         };
         // One round of two pairs: squares 2 and 8 with a degree of freedom each.
-        let pilot = [vec![vec![1.0, 3.0]], vec![vec![1.0, 5.0]]];
-        close(pooled(&pilot, 0, &prior), (2.0 + 8.0 + 2.0 * 9.0) / 4.0, 25.0);
+        let round = [vec![vec![1.0, 3.0]], vec![vec![1.0, 5.0]]];
+        close(pooled(&round, 0, &prior), (2.0 + 8.0 + 2.0 * 9.0) / 4.0, 25.0);
         // Two rounds: 2 + 2 within with 2 degrees of freedom, of which one is lost; 7 between with one.
         let rounds = [vec![vec![1.0, 3.0], vec![5.0, 7.0]]];
         close(pooled(&rounds, 0, &prior), (4.0 + 18.0) / 4.0, (7.0 + 75.0) / 4.0);

@@ -52,5 +52,5 @@ pub use power::detectable_shift;
 pub use sequential::{Boundaries, Looks};
 pub use slope::{Slope, slope};
 pub use state::state;
-pub use turns::of_turns;
+pub use turns::{TRIMMED, of_turns, of_turns_trimmed};
 pub use unpaired::{mann_whitney, welch};

@@ -4,7 +4,7 @@ use crate::descriptive::median;
 use crate::mean::mean;
 
 /// Share of the blocks that is left out at either end: of 8 blocks the middle two count, of 4 the middle two.
-const TRIMMED: f64 = 0.375;
+pub const TRIMMED: f64 = 0.375;
 
 /// Logarithms of the contenders' figures in a round, from those of their turns: `[block][contender]`.
 ///
@@ -20,12 +20,17 @@ const TRIMMED: f64 = 0.375;
 ///
 /// Empty without a block. Every block has all contenders.
 pub fn of_turns(blocks: &[Vec<f64>]) -> Vec<f64> {
+    of_turns_trimmed(blocks, TRIMMED)
+}
+
+/// The same with another share left out at either end, below a half: to choose it.
+pub fn of_turns_trimmed(blocks: &[Vec<f64>], trimmed: f64) -> Vec<f64> {
     let Some(first) = blocks.first() else { return Vec::new() };
     let levels: Vec<f64> = blocks.iter().filter_map(|block| median(block)).collect();
     let level = mean(&levels);
     let effect = |contender: usize| {
         let distances = blocks.iter().zip(&levels).map(|(block, level)| block[contender] - level);
-        trimmed_mean(&distances.collect::<Vec<_>>(), TRIMMED)
+        trimmed_mean(&distances.collect::<Vec<_>>(), trimmed)
     };
     let within = |contender: usize| {
         let own = blocks.iter().map(|block| block[contender]);

@@ -3,15 +3,15 @@
 use statistics::geometric_mean;
 
 use super::bandwidth::{BUDGET_S, setting, states, taken};
-use crate::comparison::{Comparison, Rounds, Scenario};
+use crate::comparison::{Rounds, Scenario};
 use crate::machine::Machine;
-use crate::outcomes::{any_different, coverage, coverage_of, last_is_slower, size};
+use crate::outcomes::{any_different, coverage, coverage_of, half_width, last_is_slower, size};
 use crate::page::{Limit, Table, percent};
 use crate::study::{Options, Share};
 use crate::turns::Schedule;
 use crate::weather::PLAYED;
 
-/// Slices in as few blocks as the pilot chooses at the costs of that machine.
+/// Slices, in as many blocks as are chosen at the costs of that machine.
 const SLICED: Schedule = Schedule::Interleaved { blocks: 4, slices: 4 };
 /// σ between processes: that of either of two whose ratio varied by 2.2 to 4 % from round to round.
 const PROCESSES: [f64; 2] = [0.02, 0.03];
@@ -141,14 +141,6 @@ pub(super) fn at_state(options: &Options) -> Table {
         }
     }
     table
-}
-
-/// Half of the interval's length on the log scale, the median over comparisons.
-fn half_width(outcomes: &[Comparison], pair: usize) -> String {
-    let decisions = outcomes.iter().filter_map(|outcome| outcome.deciding()[pair].as_ref());
-    let halves: Vec<f64> =
-        decisions.map(|decision| 0.5 * (decision.interval.1 / decision.interval.0).ln()).collect();
-    percent(statistics::median(&halves).unwrap_or(f64::NAN), 1)
 }
 
 /// The ratio that this weather gives to contenders that only differ in how much they depend on it.

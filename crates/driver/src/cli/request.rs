@@ -123,7 +123,7 @@ pub(crate) struct RequestArgs {
     /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     cold_load: Option<OnOff>,
-    /// Measured iterations in each process [default: chosen by a pilot; 2 if rounds are fixed, or if frameworks take no
+    /// Measured iterations in each process [default: chosen from costs and variances; 2 if rounds are fixed, or if frameworks take no
     /// turns]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EVIDENCE, hide_short_help = true)]
     iterations: Option<u32>,

@@ -90,24 +90,22 @@ fn one_after_another_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_pilot_chooses_the_number_of_blocks_and_takes_no_part_in_verdicts() {
+fn the_number_of_blocks_is_chosen_from_costs_and_variances() {
     let installation = Installation::new().timed("a", &[]).timed("b", &[]);
     let suite = "new_tokens = 6\n[[prompts]]\ntokens = [1, 2, 3, 4]\n";
     std::fs::write(installation.path("configs/suites/open.toml"), suite).unwrap();
     let report = installation.json(0, "--suite open --frameworks a,b --rounds auto");
     let facts = installation.all_samples();
     let chosen: Vec<&Value> = facts.iter().filter(|fact| fact["fact"] == "blocks").collect();
-    assert!(chosen.iter().all(|chosen| (4..=32).contains(&chosen["blocks"].as_u64().unwrap())), "{chosen:?}");
-    let (pilot, measured): (Vec<_>, Vec<_>) =
-        facts.iter().filter(|fact| fact["fact"] == "block").partition(|block| block["is_pilot"] == true);
+    assert!(chosen.iter().all(|chosen| (2..=32).contains(&chosen["blocks"].as_u64().unwrap())), "{chosen:?}");
+    let blocks: Vec<&Value> = facts.iter().filter(|fact| fact["fact"] == "block").collect();
     for round in 0..report["rounds"].as_u64().unwrap() {
         let of_round = chosen.iter().rfind(|chosen| chosen["from_round"].as_u64().unwrap() <= round).unwrap();
-        let count = measured.iter().filter(|block| block["round"] == round).count() as u64;
+        let count = blocks.iter().filter(|block| block["round"] == round).count() as u64;
         assert_eq!(of_round["blocks"], count, "after each round the number is chosen again");
     }
-    assert!(!pilot.is_empty());
     let stands = |block: &&Value| array(&block["turns"]).iter().all(|turn| turn[1]["stands"] == true);
-    assert!(!pilot.iter().any(stands) && measured.iter().all(stands));
+    assert!(blocks.iter().all(stands));
     assert_eq!(row(&report, "a")["rounds"], report["rounds"]);
 }
 

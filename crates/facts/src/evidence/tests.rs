@@ -22,7 +22,7 @@ fn sample(ns: u64) -> Sample {
 fn block(number: usize, stands: bool) -> Fact {
     let turn = Turn { stands, ..Turn::alone(number, sample(HALF_A_DAY)) };
     let turns = vec![("a".to_owned(), turn)];
-    Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
+    Fact::Block(Block { round: 0, turns, noise: Noise::default() })
 }
 
 /// What a process says after its last turn.
@@ -146,7 +146,7 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
     let late = |ns| {
         let turn = Turn { seen_ns: vec![1, 2], ..Turn::alone(0, sample(ns)) };
         let turns = vec![("a".to_owned(), turn)];
-        Fact::Block(Block { round: 0, is_pilot: false, turns, noise: Noise::default() })
+        Fact::Block(Block { round: 0, turns, noise: Noise::default() })
     };
     let warm = Fact::Warm(Box::new(testing::run("a", 0, Vec::new())));
     let ended = || Fact::Ended(Box::new(ended()));
@@ -172,8 +172,7 @@ fn a_process_keeps_its_fields_at_the_top_of_its_line() {
 #[test]
 fn a_line_that_is_no_fact_is_refused_with_the_reason() {
     let read = |line: &str| Fact::read(line).unwrap_err();
-    let of_before =
-        r#"{"fact":"block","round":0,"is_pilot":false,"noise":{},"turns":[["a",{"first_token_ns":1}]]}"#;
+    let of_before = r#"{"fact":"block","round":0,"noise":{},"turns":[["a",{"first_token_ns":1}]]}"#;
     assert!(read(of_before).ends_with("(it is of a worker before protocol 8: measure again)"));
     assert_eq!(read(r#"{"fact":"end"}"#), "not a fact of a run: missing field `end`");
     assert!(read(r#"{"fact":"rumour"}"#).starts_with("not a fact of a run: unknown variant `rumour`"));

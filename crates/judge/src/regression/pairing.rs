@@ -122,7 +122,7 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
         note("case", case::in_full(&a.case), case::in_full(&b.case));
         note("weights", hash(&a.case), hash(&b.case));
     }
-    if !(chosen_by_pilot(a) && chosen_by_pilot(b)) {
+    if !(is_left_open(a) && is_left_open(b)) {
         note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
     }
     let schedule = |record: &Record| record.settings.schedule.clone().unwrap_or("sequential".to_owned());
@@ -151,7 +151,7 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
 }
 
 /// Whether the number of iterations was left open. It then depends on the machine's variance of the day.
-fn chosen_by_pilot(record: &Record) -> bool {
+fn is_left_open(record: &Record) -> bool {
     let asked = record.request.as_ref().and_then(|request| request.get("iterations"));
     matches!(record.settings.schedule.as_deref(), Some("interleaved" | "grouped"))
         && asked.is_some_and(serde_json::Value::is_null)
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn iterations_that_a_pilot_chose_are_no_difference_and_another_schedule_is_one() {
+    fn iterations_that_were_left_open_are_no_difference_and_another_schedule_is_one() {
         let interleaved = |iterations, asked: serde_json::Value| {
             let mut record = record("a", 1.0);
             record.settings.iterations = iterations;

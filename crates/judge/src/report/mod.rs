@@ -69,7 +69,7 @@ pub struct Report {
     pub model: Prepared,
     /// Rounds that were done and stand, and why there are no more.
     pub rounds: usize,
-    /// The number of blocks of the last rounds, where a pilot chose the first, and what it was chosen from.
+    /// The number of blocks of the last rounds, where it was left open, and what it was chosen from.
     #[serde(default)]
     pub blocks: Option<BlocksChosen>,
     /// How contenders took turns within requests.

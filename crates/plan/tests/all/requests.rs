@@ -292,12 +292,12 @@ fn requests_are_interleaved_where_all_workers_fit_into_memory_together() {
 }
 
 #[test]
-fn a_pilot_chooses_only_what_nobody_asked_for() {
-    let has_pilot = |request: &Request| planned(request, 10_000_000_000).unwrap().has_pilot;
-    assert!(has_pilot(&Request::default()));
-    assert!(!has_pilot(&Request { iterations: Some(3), ..Request::default() }));
-    assert!(!has_pilot(&Request { rounds: Some(RoundsAsked::Fixed(6)), ..Request::default() }));
-    assert!(!has_pilot(&Request { schedule: ScheduleAsked::Sequential, ..Request::default() }));
+fn the_number_of_blocks_is_chosen_only_where_nobody_asked_for_one() {
+    let chooses_blocks = |request: &Request| planned(request, 10_000_000_000).unwrap().chooses_blocks;
+    assert!(chooses_blocks(&Request::default()));
+    assert!(!chooses_blocks(&Request { iterations: Some(3), ..Request::default() }));
+    assert!(!chooses_blocks(&Request { rounds: Some(RoundsAsked::Fixed(6)), ..Request::default() }));
+    assert!(!chooses_blocks(&Request { schedule: ScheduleAsked::Sequential, ..Request::default() }));
 }
 
 #[test]

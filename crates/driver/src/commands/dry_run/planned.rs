@@ -47,7 +47,7 @@ pub(super) struct Resolved {
     new_tokens: usize,
     /// None for a job that is done once.
     rounds: Option<Rounds>,
-    /// None where a pilot may choose.
+    /// None where it is left open.
     iterations: Option<u32>,
     /// Whether the precision follows from the device.
     #[serde(skip)]
@@ -144,7 +144,8 @@ impl Resolved {
                 lines.push(("rounds", rounds));
             }
         }
-        let iterations = self.iterations.map_or("chosen by a pilot".to_owned(), |count| count.to_string());
+        let iterations =
+            self.iterations.map_or("chosen from costs and variances".to_owned(), |count| count.to_string());
         lines.push(("iterations", iterations));
         lines
     }

@@ -1,26 +1,22 @@
-//! The number of blocks of a round. A pilot, the first blocks of the first round, measures costs and variances; after each
-//! round all that is known by then chooses again. Only costs and variances count, never the difference that is looked
-//! for; the pilot's figures take no part in any verdict.
+//! The number of blocks of a round. Before the first block of a run it is chosen from what the starts of its processes took,
+//! what their warm-up took, and variances that are assumed; after each round from all costs and variances so far. Only these
+//! count, never the difference that is looked for.
 
 use std::time::Instant;
 
-use facts::evidence::{Block, BlocksChosen, Fact, Stage};
-use facts::noise::Noise;
+use facts::evidence::{BlocksChosen, Fact, Stage};
 use facts::run::{Run, Turn};
 use judge::components;
 use plan::Rounds;
 use protocol::Event;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 
-use crate::clock::now;
 use crate::member::Member;
 use crate::session::Session;
-use crate::work::{Interrupted, Round, RoundWork};
+use crate::work::{Round, RoundWork};
 
-/// Requests of each case in the pilot.
-const ITERATIONS: usize = 2;
 /// Fewest and most blocks of a round.
-const BLOCKS: (usize, usize) = (4, 32);
+const BLOCKS: (usize, usize) = (2, 32);
 /// Standard deviations of a pair's log ratio that are assumed before anything is measured, and the degrees of freedom
 /// that each is worth, for two blocks or two rounds may resemble each other by luck. Found on two-core virtual machines:
 /// 31 tokens of each contender in slices of 8 differed by 2.3 to 3.3 %; processes differed by 2.6 %, so that a pair does
@@ -28,51 +24,22 @@ const BLOCKS: (usize, usize) = (4, 32);
 const PRIOR: Prior = Prior { components: Components { within: 0.03, between: 0.037 }, worth: (4, 4) };
 
 impl Session<'_> {
-    /// Deals the pilot's blocks and tells the number of all others. `begun`: when the processes were started. Returns
-    /// the round with that number. Where there is only time for the fewest blocks, nothing is left to choose and no pilot
-    /// is dealt.
-    pub(crate) fn pilot(
+    /// The first round with the number of its blocks and of those to come, where that is left open. `begun`: when its
+    /// processes were started.
+    pub(crate) fn choose_blocks(
         &mut self,
         round: Round,
-        members: &mut Vec<Member>,
+        members: &[Member],
         begun: Instant,
         work: &RoundWork<'_>,
-    ) -> Result<Round, Interrupted> {
+    ) -> Round {
+        if !self.plan.chooses_blocks || !self.evidence.blocks.is_empty() {
+            return round;
+        }
         let process_s = begun.elapsed().as_secs_f64();
-        let dealing = now();
-        let cases = self.plan.work.cases();
-        let expected = Costs { process_s, block_s: warm_block_s(members).max(1e-6) };
-        let most = self.most(expected, work);
-        if most == fewest(cases) {
-            let blocks = self.choose(round.number, expected, &[], most);
-            return Ok(Round { blocks, has_pilot: false, ..round });
-        }
-        let count = ITERATIONS * cases;
-        let mut blocks = Vec::new();
-        let mut spent_s = Vec::new();
-        for number in 0..count {
-            let (begun, alive) = (now(), members.len());
-            let turns = self.block(Round { blocks: count, ..round }, members, (number, 0), work)?;
-            self.end_failed(members);
-            // What a process took that hung is not what a block costs.
-            if members.len() == alive {
-                spent_s.push(begun.elapsed().as_secs_f64());
-            }
-            blocks.push(Block { round: round.number, is_pilot: true, turns, noise: Noise::default() });
-        }
-        let block_s = spent_s.iter().sum::<f64>() / spent_s.len().max(1) as f64;
-        let costs = Costs { process_s, block_s: block_s.max(1e-6) };
-        let turns = blocks
-            .iter()
-            .flat_map(|block| block.turns.iter().map(|(label, turn)| (block.round, label.as_str(), turn)));
-        let pairs = components::of_pairs(self.plan, turns);
-        for mut block in blocks {
-            block.turns.iter_mut().for_each(|(_, turn)| turn.stands = false);
-            self.tell(Fact::Block(block));
-        }
-        let blocks = self.choose(round.number, costs, &pairs, self.most(costs, work));
-        self.spend(Stage::Pilot, dealing);
-        Ok(Round { blocks, has_pilot: false, ..round })
+        let costs = Costs { process_s, block_s: warm_block_s(members).max(1e-6) };
+        let blocks = self.choose(round.number, costs, &[], self.most(costs, work));
+        Round { blocks, ..round }
     }
 
     /// The most blocks of a round by which the time that is left has room for the fewest rounds.
@@ -90,7 +57,7 @@ impl Session<'_> {
         whole(most.min(BLOCKS.1), cases).max(fewest(cases))
     }
 
-    /// Chooses the number of blocks of the rounds to come from all rounds so far, where a pilot chose that of the first.
+    /// Chooses the number of blocks of the rounds to come from all rounds so far, where that is left open.
     pub(crate) fn choose_again(&mut self) {
         let Some(before) = self.evidence.blocks.last().copied() else { return };
         let seconds = |stages: &[Stage]| stages.iter().filter_map(|stage| self.time.get(stage)).sum::<f64>();

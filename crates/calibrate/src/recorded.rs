@@ -1,0 +1,27 @@
+//! Comparisons that were measured, request by request and gap by gap, to be played again: what the statistics say of the
+//! noise of real machines.
+//!
+//! Of one contender under two names it is known that they do not differ. Whichever of the two a figure belongs to is
+//! chance, so the two change places at random in every round that is played.
+
+mod estimator;
+mod file;
+mod replay;
+
+pub use estimator::{Estimator, Part};
+pub use file::{Process, Recording, Request, read, recorded, write};
+pub(crate) use replay::Replay;
+
+/// The recordings, some of them. What was chosen on the first half is reported on the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    First,
+    Second,
+}
+
+impl Half {
+    /// Of recordings that one after another were made on the same machine, every other one.
+    fn has(self, index: usize) -> bool {
+        (index.is_multiple_of(2)) == (self == Half::First)
+    }
+}
