@@ -80,8 +80,7 @@ impl Session<'_> {
     fn choose(&mut self, from_round: usize, costs: Costs, pairs: &[Vec<Vec<f64>>], most: usize) -> usize {
         let cases = self.plan.work.cases();
         let found = statistics::pooled(pairs, cases.saturating_sub(1), &PRIOR);
-        let best = statistics::blocks(&costs, &found, fewest(cases)..=most);
-        let blocks = whole(best.next_multiple_of(cases).min(most), cases);
+        let blocks = statistics::blocks(&costs, &found, fewest(cases)..=most, cases);
         let (Costs { process_s, block_s }, Components { within, between }) = (costs, found);
         let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most };
         self.tell(Fact::Blocks(chosen));

@@ -50,7 +50,7 @@ impl Session<'_> {
             longest = longest.max(begun.elapsed());
             let judging = now();
             self.choose_again();
-            let end = self.enough(all.begun.elapsed() + longest);
+            let end = self.enough(all.begun.elapsed() + self.next_round().unwrap_or(longest));
             self.spend(Stage::Judging, judging);
             self.tell_time();
             if let Some(end) = end {
@@ -84,6 +84,13 @@ impl Session<'_> {
             self.tell(Fact::OwnTraces { reason });
         }
         self.spend(Stage::Reference, begun);
+    }
+
+    /// What a round takes by the costs of those so far, where these choose the number of its blocks: the first round had more
+    /// to do.
+    fn next_round(&self) -> Option<Duration> {
+        let chosen = self.evidence.blocks.last()?;
+        Duration::try_from_secs_f64(chosen.process_s + chosen.blocks as f64 * chosen.block_s).ok()
     }
 
     /// Whether automatic rounds may end. `next` is when another round would end, measured from the start.
