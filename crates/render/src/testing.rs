@@ -6,9 +6,8 @@ use bundle::Precision;
 use facts::{End, Environment, testing};
 use judge::Metric;
 use judge::crossed::{Contribution, Crossed, Effect};
-use judge::report::{Figure, Kind, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State, Summary};
+use judge::report::{Figure, Kind, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State};
 use judge::steady::Steadiness;
-use judge::study::report::summary;
 use judge::study::{Cell, StudyReport, ab, scaling};
 use judge::verdicts::{Comparison, Verdict};
 use plan::{Axis, Plan, Setting, Settings, StudyView};
@@ -100,12 +99,6 @@ fn comparison(metric: Metric, verdict: Verdict, sentence: &str) -> Comparison {
 
 /// Two frameworks with figures, one that failed and one that cannot.
 pub(crate) fn report() -> Report {
-    let report = facts();
-    let heading = report.summary.heading.clone();
-    Report { summary: Summary { heading, ..judge::report::summary(&report) }, ..report }
-}
-
-fn facts() -> Report {
     let plan = Plan { cold_loads: 3, ..testing::plan(&["candle", "ort", "tch", "odd"]) };
     Report {
         schema: SCHEMA,
@@ -140,18 +133,12 @@ fn facts() -> Report {
         warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".into()],
         interrupted: false,
         results: "results/x".into(),
-        summary: Summary {
-            heading:
-                "a-model on A Processor with 2 threads: prompts of 16 tokens, 32 new tokens each, 6 rounds"
-                    .into(),
-            ..Summary::default()
-        },
     }
 }
 
 /// A study of these cells, with everything that is derived from them.
 pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyReport {
-    let mut report = StudyReport {
+    StudyReport {
         schema: SCHEMA,
         study: name.into(),
         command: vec!["photofinish".into()],
@@ -167,10 +154,7 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         interrupted: false,
         results: "results/study".into(),
         view,
-        summary: Summary::default(),
-    };
-    report.summary = summary(&report);
-    report
+    }
 }
 
 /// A cell of two frameworks that decode so many tokens a second.

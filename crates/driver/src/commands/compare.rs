@@ -178,7 +178,7 @@ fn rendered(report: &Report, args: &CompareArgs) -> String {
     match args.format {
         Format::Markdown if args.short => render::comparison::short_markdown(report),
         Format::Table => render::comparison::table(report, &screen()),
-        Format::Json => report.json() + "\n",
+        Format::Json => render::comparison::json(report) + "\n",
         Format::Markdown => render::comparison::markdown(report),
         Format::Csv => render::comparison::csv(report),
     }

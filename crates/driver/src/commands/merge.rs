@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use judge::study::{Cell, StudyReport};
 use measure::saved::pretty;
@@ -83,15 +83,31 @@ struct Machine {
 }
 
 /// The measurements of one machine, as one study.
-#[derive(Serialize)]
 struct Merged {
     machine: Option<String>,
     fingerprint: String,
     processor: String,
     /// Shards with missing cells.
     missing: Vec<usize>,
-    #[serde(flatten)]
     document: StudyReport,
+}
+
+/// The same with its words, as files have it.
+impl Serialize for Merged {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Told<'a, D> {
+            machine: &'a Option<String>,
+            fingerprint: &'a str,
+            processor: &'a str,
+            missing: &'a [usize],
+            #[serde(flatten)]
+            document: D,
+        }
+        let Merged { machine, fingerprint, processor, missing, document } = self;
+        Told { machine, fingerprint, processor, missing, document: render::study::told(document) }
+            .serialize(serializer)
+    }
 }
 
 impl Machine {

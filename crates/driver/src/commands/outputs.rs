@@ -9,7 +9,7 @@ use judge::gaps::gaps_ms;
 use judge::records::{self, HISTORY};
 use judge::study::StudyReport;
 use measure::Results;
-use measure::saved::{self, REPORT};
+use measure::saved::REPORT;
 
 /// The name and the content of a file to write.
 pub(super) type Output = (String, Vec<u8>);
@@ -37,7 +37,7 @@ impl Outputs {
 /// Every file of a comparison.
 pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
     let files = vec![
-        (REPORT.to_owned(), report.json().into_bytes()),
+        (REPORT.to_owned(), render::comparison::json(report).into_bytes()),
         ("report.md".to_owned(), render::comparison::markdown(report).into_bytes()),
         ("summary.md".to_owned(), render::comparison::short_markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
@@ -48,7 +48,7 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
 /// Every file of a study, whose cells' directories are in `directory`.
 pub(super) fn study_outputs(report: &StudyReport, directory: &Path) -> Outputs {
     let files = vec![
-        (REPORT.to_owned(), saved::pretty(report).into_bytes()),
+        (REPORT.to_owned(), render::study::json(report).into_bytes()),
         ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
     ];

@@ -4,12 +4,11 @@ mod store;
 
 use std::path::PathBuf;
 
-use judge::report::{SCHEMA, Summary};
+use judge::report::SCHEMA;
 use judge::study::cell;
 use judge::study::report::{self, varied};
 use judge::study::{Cell, StudyReport};
 use measure::interrupt;
-use measure::saved;
 use plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
 
 use super::history::{export_runs, prepare_export};
@@ -184,7 +183,6 @@ pub(crate) fn study_report(
         interrupted,
         results,
         view: plan.view.clone(),
-        summary: Summary::default(),
     })
 }
 
@@ -192,7 +190,7 @@ pub(crate) fn study_report(
 pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
     match format {
         Format::Table => render::study::table(report, &screen()),
-        Format::Json => saved::pretty(report) + "\n",
+        Format::Json => render::study::json(report) + "\n",
         Format::Markdown => render::study::markdown(report),
         Format::Csv => render::study::csv(report),
     }

@@ -4,9 +4,9 @@ use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use super::{Row, number};
+use super::Row;
 use crate::metrics::Metric;
-use crate::verdicts::{self, Comparison, Verdict};
+use crate::verdicts::{self, Comparison};
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::{Contender, Plan};
@@ -138,69 +138,6 @@ impl Hybrid {
             });
         }
         Some(hybrid)
-    }
-
-    /// For people: prediction and measurement, hand-over, memory, and whether it pays.
-    pub fn sentences(&self) -> Vec<String> {
-        let name = &self.framework;
-        if let Some(alone) = &self.alone {
-            return vec![format!("{name} {alone}")];
-        }
-        let mut sentences: Vec<String> = self.prediction().into_iter().collect();
-        sentences.extend(self.handed_over());
-        sentences.extend(self.weights());
-        sentences.extend(self.pays());
-        sentences.iter().map(|sentence| format!("{name}: {sentence}")).collect()
-    }
-
-    /// "predicted from tch's prompt, candle's gaps and the hand-over, and measured: total time 489 and 501 ms (+2.4 %)".
-    fn prediction(&self) -> Option<String> {
-        let (Some(prefill), Some(decode)) = (&self.prefill, &self.decode) else {
-            return Some(
-                "nothing is predicted of it: compare its parts as well, each under its own name".to_owned(),
-            );
-        };
-        let one = |figure: &Predicted| {
-            let Predicted { metric, predicted, measured, difference } = figure;
-            let (predicted, measured) = (number(*predicted), number(*measured));
-            let percent = 100.0 * difference;
-            format!("{} {predicted} and {measured} {} ({percent:+.1} %)", metric.words(), metric.unit())
-        };
-        let figures: Vec<String> = self.figures.iter().map(one).collect();
-        let from = format!("predicted from {prefill}'s prompts, {decode}'s gaps and the hand-over");
-        (!figures.is_empty()).then(|| format!("{from}, and measured: {}", figures.join("; ")))
-    }
-
-    fn handed_over(&self) -> Option<String> {
-        let HandOver { bytes, ms, addresses: [there, here], obstacle } = self.hand_over.as_ref()?;
-        if *bytes == 0.0 {
-            let why = if there == here { "" } else { ", though at two addresses" };
-            return Some(format!(
-                "keys and values are handed over without a copy, in {ms:.3} ms: both engines keep them at {there:#x}{why}"
-            ));
-        }
-        let why = obstacle.as_ref().map_or(String::new(), |why| format!(": {why}"));
-        Some(format!("keys and values are handed over by one copy, {:.1} MB in {ms:.2} ms{why}", bytes / 1e6))
-    }
-
-    fn weights(&self) -> Option<String> {
-        let Memory { hybrid, prefill, decode, weights } = self.memory.as_ref()?;
-        Some(format!(
-            "it holds two sets of weights of {weights:.2} GB: peak memory {hybrid:.2} GB, of its parts alone \
-             {prefill:.2} and {decode:.2} GB"
-        ))
-    }
-
-    /// By the verdict on the total time of a request.
-    fn pays(&self) -> Option<String> {
-        let verdict = self.verdict.as_ref()?;
-        let does = match verdict.verdict {
-            Verdict::Faster if verdict.a == self.framework => "it pays",
-            Verdict::Faster | Verdict::Slower => "it does not pay",
-            Verdict::Equivalent => "it does not pay, being no faster than the better of its parts",
-            Verdict::Inconclusive | Verdict::NotMeasurable => "whether it pays is open",
-        };
-        Some(format!("{does}: {}", verdict.sentence))
     }
 }
 

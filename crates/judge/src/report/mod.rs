@@ -1,18 +1,13 @@
 //! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
 //! is computed while rendering. `docs/results.md` describes the JSON.
 
-mod answer;
 mod changes;
-mod effort;
 mod figure;
-mod findings;
-mod gpu;
-mod hybrid;
+pub mod hybrid;
 mod input;
 pub mod layer_parity;
 pub mod prompts;
 mod row;
-mod sentences;
 pub mod tokenisation;
 mod warnings;
 
@@ -36,7 +31,6 @@ use plan::Plan;
 
 pub use changes::changes;
 pub use figure::Figure;
-pub use findings::summary;
 pub use hybrid::Hybrid;
 pub use input::{Facts, Prepared};
 pub use row::{Energy, Kind, Loads, Requested, Row, State, titled};
@@ -105,28 +99,6 @@ pub struct Report {
     pub interrupted: bool,
     /// Directory that holds every sample.
     pub results: String,
-    #[serde(default)]
-    pub summary: Summary,
-}
-
-/// The same in words: what stands above and below the table.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// The answer in one to four sentences, which every output begins with.
-    #[serde(default)]
-    pub answer: Vec<String>,
-    /// What to do next, if the answer is open.
-    #[serde(default)]
-    pub next: Option<String>,
-    /// The subject of the measurement in one line: the work, the hardware, the rounds.
-    pub heading: String,
-    /// Why rows have no figures or no part in verdicts, then the verdicts, clear ones first.
-    pub verdicts: Vec<String>,
-    /// The inconclusive ones in one line.
-    #[serde(default)]
-    pub open: Option<String>,
-    /// Further findings.
-    pub details: Vec<String>,
 }
 
 /// Other activity of the machine during the run.
@@ -232,7 +204,7 @@ impl Report {
         let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
         let comparisons = verdicts::compare(plan, evidence, compared, noise.as_deref());
         let comparisons = verdicts::without_impossible(comparisons, &sanity);
-        let mut report = Report {
+        Report {
             schema: SCHEMA,
             environment: environment.clone(),
             plan: plan.clone(),
@@ -256,15 +228,7 @@ impl Report {
             machine: Machine::new(plan, evidence),
             interrupted: matches!(evidence.end, End::Interrupted | End::Killed),
             results: results.clone(),
-            summary: Summary::default(),
-        };
-        report.summary = findings::summary(&report);
-        report
-    }
-
-    /// The report as indented JSON.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
+        }
     }
 
     /// The reason why nothing is measurable; `None` unless the machine was too noisy and nobody accepted that.

@@ -146,33 +146,3 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     }
     all
 }
-
-/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only what has a verdict
-/// changes: an estimate from a round or two is noise.
-pub fn sentences(outcomes: &[Outcome]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut frameworks: Vec<&Setting> = Vec::new();
-    for outcome in outcomes {
-        if let Some(framework) = outcome.settings.get(&Axis::Framework)
-            && !frameworks.contains(&framework)
-        {
-            frameworks.push(framework);
-        }
-    }
-    for framework in frameworks {
-        let along: Vec<(&Setting, f64)> = outcomes
-            .iter()
-            .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
-            .filter(|outcome| {
-                matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent))
-            })
-            .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))
-            .collect();
-        if let [(first, least), .., (last, most)] = along[..] {
-            lines.push(format!(
-                "{framework}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
-            ));
-        }
-    }
-    lines
-}

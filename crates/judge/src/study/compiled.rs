@@ -34,23 +34,6 @@ impl Compiled {
         let gained = self.without_ms - self.with_ms;
         (gained > 0.0).then(|| (self.compiling_ms / gained).ceil().max(1.0) as u64)
     }
-
-    /// The sentence for people.
-    pub fn sentence(&self, framework: &str) -> String {
-        let Compiled { compiling_ms, with_ms, without_ms } = *self;
-        let took = match compiling_ms {
-            ms if ms >= 1000.0 => format!("compiling takes {:.1} s once", ms / 1e3),
-            ms if ms > 0.0 => format!("compiling takes {ms:.0} ms once"),
-            // Without its JIT a framework may compile every operation by itself.
-            _ => "with its JIT the first runs take no longer than without".to_owned(),
-        };
-        let steady = format!("a token takes {with_ms:.1} ms with it and {without_ms:.1} without");
-        let pays = match self.pays_from() {
-            None => "it gains nothing, so it never pays".to_owned(),
-            Some(tokens) => format!("it pays from {tokens} new tokens on"),
-        };
-        format!("{framework}: {took}; {steady}: {pays}")
-    }
 }
 
 #[cfg(test)]
@@ -67,20 +50,5 @@ mod tests {
         assert_eq!(compiled(1001.0, 10.0, 60.0).pays_from(), Some(21));
         assert_eq!(compiled(-3.0, 10.0, 60.0).pays_from(), Some(1));
         assert_eq!(compiled(1000.0, 60.0, 60.0).pays_from(), None);
-    }
-
-    #[test]
-    fn the_sentence_says_cost_gain_and_break_even() {
-        assert_eq!(
-            compiled(2310.0, 12.9, 61.0).sentence("jax"),
-            "jax: compiling takes 2.3 s once; a token takes 12.9 ms with it and 61.0 without: it pays from 49 new \
-             tokens on"
-        );
-        assert!(compiled(80.0, 13.0, 12.0).sentence("ort").ends_with("gains nothing, so it never pays"));
-        let none = compiled(-1443.0, 13.5, 93.2).sentence("jax");
-        assert!(
-            none.starts_with("jax: with its JIT the first runs take no longer than without; a token"),
-            "{none}"
-        );
     }
 }

@@ -2,11 +2,9 @@
 //! rules and verdicts; a study only puts them side by side.
 
 pub mod ab;
-mod answer;
 pub mod cell;
 pub mod columns;
 pub mod compiled;
-pub mod crossed;
 pub mod denoising;
 pub mod report;
 pub mod scaling;

@@ -171,15 +171,6 @@ impl Scaling {
         let point = self.points.iter().find(|point| point.value == value)?;
         Some((point.ratio, point.efficiency?))
     }
-
-    /// "candle: time to first token grows with prompt^1.08 (batch 1)".
-    pub fn sentence(&self, axes: &[Axis]) -> Option<String> {
-        let exponent = self.exponent?;
-        let at = super::cell::name(&self.at, axes);
-        let at = if at.is_empty() { at } else { format!(" ({at})") };
-        let axis = self.axis.title().to_lowercase();
-        Some(format!("{}: {} grows with {axis}^{exponent:.2}{at}", self.framework, self.metric.title()))
-    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,6 @@ fn facts(run: &str) -> Facts {
 
 /// The report without its words, which may be improved.
 fn wordless(mut report: Report) -> Value {
-    report.summary = Default::default();
     report.warnings.clear();
     report.rows.iter_mut().flat_map(|row| &mut row.reasons).for_each(String::clear);
     report.comparisons.iter_mut().for_each(|comparison| comparison.sentence.clear());
@@ -103,7 +102,7 @@ fn a_run_of_real_engines_is_judged_as_it_was() {
 fn failures_strikes_and_controls_are_judged_as_they_were() {
     let judged = judged_again("mixed");
     assert_eq!(judged.exit_code(), 1);
-    assert_eq!(report::read(serde_json::from_str(&judged.json()).unwrap()), Ok(judged), "it is read back");
+    assert_eq!(report::read(serde_json::from_str(&serde_json::to_string(&judged).unwrap()).unwrap()), Ok(judged), "it is read back");
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use judge::Metric;
-use serde_json::Value;
 
 fn docs(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
@@ -78,40 +77,4 @@ fn the_page_of_measures_defines_every_metric() {
         assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
         assert!(!metric.definition().is_empty(), "{name}");
     }
-}
-
-/// Adds what `value` holds and `schema` does not name, and what it requires and `value` lacks.
-fn unsaid(at: &str, root: &Value, schema: &Value, value: &Value, found: &mut Vec<String>) {
-    if let Some(name) = schema["$ref"].as_str() {
-        return unsaid(at, root, &root["$defs"][name.trim_start_matches("#/$defs/")], value, found);
-    }
-    if let (Some(any), false) = (schema["anyOf"].as_array(), value.is_null()) {
-        return unsaid(at, root, &any[0], value, found);
-    }
-    if let (Some(named), Some(fields)) = (schema["properties"].as_object(), value.as_object()) {
-        for (name, field) in fields {
-            match named.get(name) {
-                Some(schema) => unsaid(&format!("{at}.{name}"), root, schema, field, found),
-                None => found.push(format!("{at}.{name} is not in the schema")),
-            }
-        }
-        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let lacking = required.filter(|name| !fields.contains_key(*name));
-        found.extend(lacking.map(|name| format!("{at}.{name} is required and not there")));
-    }
-    if let (true, Some(items)) = (schema["items"].is_object(), value.as_array()) {
-        items.iter().for_each(|item| unsaid(&format!("{at}[]"), root, &schema["items"], item, found));
-    }
-}
-
-#[test]
-fn the_schema_of_reports_names_every_field_that_is_written() {
-    let schema: Value = serde_json::from_str(&text(&docs("report.schema.json"))).unwrap();
-    assert_eq!(schema["properties"]["schema"]["const"], judge::report::SCHEMA);
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mixed/report.json");
-    let read = judge::report::read(serde_json::from_str(&text(&recorded)).unwrap()).unwrap();
-    let written: Value = serde_json::from_str(&read.json()).unwrap();
-    let mut found = Vec::new();
-    unsaid("report", &schema, &schema, &written, &mut found);
-    assert!(found.is_empty(), "{found:#?}");
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use insta::assert_snapshot;
-use judge::report::{Report, State, summary};
+use judge::report::{Report, State};
 use judge::verdicts::{Comparison, Verdict};
 
 use super::*;
@@ -33,8 +33,7 @@ fn told(verdicts: &[(&str, &str, Verdict, f64)], change: impl FnOnce(&mut Report
         ..testing::report()
     };
     change(&mut report);
-    report.summary = summary(&report);
-    answer(&report.summary, &WIDE)
+    answer(&summary(&report), &WIDE)
 }
 
 #[test]

@@ -5,16 +5,18 @@ mod answers;
 mod figures;
 pub mod precisions;
 #[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod tests;
 mod texts;
 
 use foreign::markdown as plain;
 use judge::metrics::Metric;
-use judge::report::{Figure, Kind, Report, Row, State, Summary, number};
+use judge::report::{Figure, Kind, Report, Row, State, number};
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
-use crate::words;
+use crate::words::{self, Summary, Told, summary};
 
 pub use figures::csv;
 pub use texts::texts;
@@ -24,24 +26,35 @@ const WARNINGS: usize = 3;
 
 /// The comparison as text for a terminal: the answer, the table, the verdicts, and what matters of the rest.
 pub fn table(report: &Report, screen: &Screen) -> String {
-    let mut text = answer(&report.summary, screen);
-    text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &report.summary.heading));
+    let summary = summary(report);
+    let mut text = answer(&summary, screen);
+    text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
     text += &screen.paragraph(Tone::Faint, &kinds(report));
     if let Some(table) = from_text(report) {
         text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
     }
-    text += &verdicts(&report.summary, screen);
+    text += &verdicts(&summary, screen);
     let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
     for warning in report.warnings.iter().take(shown) {
         text += &screen.lines(Tone::Warning, &format!("warning: {warning}"));
     }
     if screen.verbose {
-        text += &rest(report, screen);
+        text += &rest(report, &summary, screen);
     } else {
         text += &screen.lines(Tone::Faint, &more(report));
     }
     text + "\n" + &screen.lines(Tone::Plain, &format!("Every sample, and report.html: {}", report.results))
+}
+
+/// The comparison with its words, as files have it.
+pub(crate) fn told(report: &Report) -> Told<'_, Report> {
+    Told::new(report, summary(report))
+}
+
+/// The comparison as JSON, indented.
+pub fn json(report: &Report) -> String {
+    told(report).json()
 }
 
 /// The answer, and what would settle it.
@@ -52,17 +65,8 @@ pub(crate) fn answer(summary: &Summary, screen: &Screen) -> String {
 
 /// Clear verdicts a line each, open ones in one.
 pub(crate) fn verdicts(summary: &Summary, screen: &Screen) -> String {
-    let clear = summary.verdicts.iter().map(|line| screen.lines(tone(line), line));
+    let clear = summary.verdicts.iter().map(|line| screen.lines(line.tone, &line.text));
     clear.chain(summary.open.iter().map(|open| screen.lines(Tone::Faint, open))).collect()
-}
-
-fn tone(line: &str) -> Tone {
-    let starts = |words: [&str; 4]| words.iter().any(|word| line.contains(word));
-    match line {
-        _ if starts([" struck: ", " failed: ", "impossible: ", "not measurable: "]) => Tone::Struck,
-        _ if line.contains("95 % interval") => Tone::Clear,
-        _ => Tone::Plain,
-    }
 }
 
 /// What `-v` would add.
@@ -78,14 +82,14 @@ fn more(report: &Report) -> String {
 }
 
 /// What only those see who ask for it.
-fn rest(report: &Report, screen: &Screen) -> String {
+fn rest(report: &Report, summary: &Summary, screen: &Screen) -> String {
     let mut text = String::new();
     for table in by_prompt(report).into_iter().chain([spread(report)]) {
         text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
     }
     text += "\n";
-    for line in &report.summary.details {
-        text += &screen.lines(Tone::Plain, line);
+    for line in &summary.details {
+        text += &screen.lines(Tone::Plain, &line.text);
     }
     // The analysis of the default suite need not be repeated each time.
     let is_usual = report.plan.suite.as_deref() == Some(configs::DEFAULT_SUITE);
@@ -97,12 +101,12 @@ fn rest(report: &Report, screen: &Screen) -> String {
 
 /// The comparison as Markdown, for README files and pull requests.
 pub fn markdown(report: &Report) -> String {
-    let mut text = short_markdown(report) + "\n";
+    let summary = summary(report);
+    let mut text = short(report, &summary) + "\n";
     if let Some(table) = from_text(report) {
         text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
     }
-    let summary = &report.summary;
-    for line in summary.verdicts.iter().chain(&summary.open) {
+    for line in summary.verdicts.iter().map(|line| &line.text).chain(&summary.open) {
         text += &format!("- {}\n", plain(line));
     }
     for warning in report.warnings.iter().take(WARNINGS) {
@@ -114,7 +118,7 @@ pub fn markdown(report: &Report) -> String {
         text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
     }
     for line in &summary.details {
-        text += &format!("- {}\n", plain(line));
+        text += &format!("- {}\n", plain(&line.text));
     }
     for warning in report.warnings.iter().skip(WARNINGS) {
         text += &format!("- warning: {}\n", plain(warning));
@@ -128,7 +132,11 @@ pub fn markdown(report: &Report) -> String {
 
 /// The answer and the table alone.
 pub fn short_markdown(report: &Report) -> String {
-    let Summary { answer, next, heading, .. } = &report.summary;
+    short(report, &summary(report))
+}
+
+fn short(report: &Report, summary: &Summary) -> String {
+    let Summary { answer, next, heading, .. } = summary;
     let mut text = format!("**{}**", plain(&answer.join(" ")));
     if let Some(next) = next {
         text += &format!(" {}", plain(next));

@@ -2,8 +2,8 @@
 
 use insta::assert_snapshot;
 use judge::memory::{KvCaches, Parts};
+use judge::report::State;
 use judge::report::prompts::{PromptFigures, PromptRow};
-use judge::report::{State, summary};
 
 use super::*;
 use crate::screen::WIDE;
@@ -220,7 +220,6 @@ fn memory_is_one_line_that_adds_up() {
     };
     report.rows[0].memory = Some(parts(40e6));
     report.rows[1].memory = Some(parts(-7e6));
-    report.summary = summary(&report);
     let text = table(&report, &ALL);
     let line = text.lines().find(|line| line.starts_with("peak memory by part")).unwrap();
     assert_snapshot!(line, @"peak memory by part (MB): candle 10 framework + 500 parameters + 2 KV cache + 5 activations + 40 remainder = 557; ort 10 framework + 500 parameters + 2 KV cache + 5 activations − 7 remainder = 510");
@@ -232,7 +231,6 @@ fn too_few_rounds_are_one_sentence() {
     for row in &mut report.rows {
         row.rounds = row.rounds.min(1);
     }
-    report.summary = summary(&report);
     let text = table(&report, &WIDE);
     assert!(text.contains("inconclusive: a verdict takes 6 rounds, and there were 1"), "{text}");
     assert!(!text.contains("faster"), "{text}");

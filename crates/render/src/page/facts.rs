@@ -1,6 +1,5 @@
 //! The parts of a page beside figures: prompts, fairness rules, versions, environment.
 
-use judge::Metric;
 use judge::fairness::{Breach, RuleState};
 use judge::report::{Report, Row};
 use maud::{Markup, html};
@@ -97,11 +96,8 @@ pub(super) fn versions(report: &Report) -> Markup {
 
 /// The sentences that the page has no place of its own for: versions and memory by part stand in tables.
 pub(super) fn further_findings(report: &Report) -> Vec<String> {
-    let peak = Metric::PeakMemory.words();
-    let parts = format!("{peak} by part");
-    let elsewhere = ["versions: ", &parts, "memory of the host by part", &format!("{peak} against weights")];
-    let is_elsewhere = |line: &&String| elsewhere.iter().any(|start| line.starts_with(start));
-    report.summary.details.iter().filter(|line| !is_elsewhere(line)).cloned().collect()
+    let details = crate::words::summary(report).details.into_iter();
+    details.filter(|line| !line.is_tabled).map(|line| line.text).collect()
 }
 
 /// Places of the rows that are struck.

@@ -27,14 +27,15 @@ pub(super) fn html(
 ) -> Result<String, String> {
     let pictures = Pictures::new(report);
     let Report { environment, .. } = report;
-    let json = serde_json::to_string(report).expect("a report has string keys and no failing serialiser");
+    let json = serde_json::to_string(&crate::comparison::told(report))
+        .expect("a report has string keys and no failing serialiser");
     let source = Source {
         commit: environment.git_commit.as_deref(),
         modified: environment.git_modified == Some(true),
         seed: Some(report.plan.seed),
     };
     let body = html! {
-        (html::header(&title(report), &subtitle(report), &environment.started, &words::answer(&report.summary)))
+        (html::header(&title(report), &subtitle(report), &environment.started, &words::answer(&words::summary(report))))
         (html::section("Every pair", &pairs(report, &pictures)?))
         (html::section("Result", &result(report)))
         (html::warnings(&warnings(report)))
@@ -64,7 +65,8 @@ pub(super) fn html(
 /// Why rows have no part in verdicts, and the verdict on every metric of every pair.
 fn sentences(report: &Report) -> Vec<String> {
     let comparisons: Vec<String> = report.comparisons.iter().map(|found| found.sentence.clone()).collect();
-    let others = report.summary.verdicts.iter().filter(|line| !comparisons.contains(line)).cloned();
+    let verdicts = words::summary(report).verdicts.into_iter().map(|line| line.text);
+    let others = verdicts.filter(|line| !comparisons.contains(line)).collect::<Vec<_>>().into_iter();
     others.chain(comparisons.iter().cloned()).collect()
 }
 

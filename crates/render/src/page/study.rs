@@ -12,7 +12,7 @@ use super::repeat::{self, Source};
 use super::table::{Look, looking};
 use crate::pictures::study::{panels, subtitle, title};
 use crate::study;
-use crate::words;
+use crate::words::{self, Line, Summary};
 
 /// The page; `has_picture` is whether there are pictures beside it, and `has_page` whether a cell's directory of this
 /// name has a page.
@@ -22,17 +22,19 @@ pub(super) fn html(
     has_page: &dyn Fn(&str) -> bool,
 ) -> Result<String, String> {
     let title = title(report);
-    let json = serde_json::to_string(report).expect("a report has string keys and no failing serialiser");
+    let json = serde_json::to_string(&study::told(report))
+        .expect("a report has string keys and no failing serialiser");
     let table = match report.view {
         StudyView::Sweep(_) => "Figures",
         StudyView::Ab(_) => "With and without",
         StudyView::Crossed => "What each switch gives",
     };
-    let (warnings, findings) = split(report);
+    let summary = study::summary(report);
+    let (warnings, findings) = split(&summary);
     let charts = html::charts(&charts(report))?;
     let is_ab = !matches!(report.view, StudyView::Sweep(_));
     let body = html! {
-        (html::header(&title, &subtitle(report), &report.started, &words::answer(&report.summary)))
+        (html::header(&title, &subtitle(report), &report.started, &words::answer(&summary)))
         (html::warnings(&warnings))
         // An A/B study is about its speed-ups: their picture comes before the table.
         @if is_ab { (html::section("What it is worth", &charts)) }
@@ -70,21 +72,11 @@ fn repetition(report: &StudyReport) -> Markup {
 }
 
 /// Warnings and everything that qualifies the figures, and the other sentences.
-fn split(report: &StudyReport) -> (Vec<String>, Vec<String>) {
-    const STARTS: [&str; 3] = ["warning: ", "too noisy: ", "interrupted: "];
-    let reasons = |cell: &Cell| -> Vec<String> {
-        let rows = cell.rows.iter().filter(|row| row.state != State::Measured);
-        let of_rows = rows.flat_map(|row| row.reasons.iter().map(|why| format!("{}: {why}", row.framework)));
-        of_rows.chain(cell.refused.iter().map(|why| format!("not run: {why}"))).collect()
-    };
-    let reasons: Vec<String> = report.cells.iter().flat_map(reasons).collect();
-    let qualifies = |line: &String| {
-        STARTS.iter().any(|start| line.starts_with(start)) || reasons.iter().any(|why| line.ends_with(why))
-    };
-    let (warnings, findings): (Vec<String>, Vec<String>) =
-        study::findings(report).cloned().partition(qualifies);
-    let plain = |line: &String| line.strip_prefix("warning: ").unwrap_or(line).to_owned();
-    (warnings.iter().map(plain).collect(), findings)
+fn split(summary: &Summary) -> (Vec<String>, Vec<String>) {
+    let (warnings, findings): (Vec<&Line>, Vec<&Line>) =
+        study::findings(summary).partition(|line| line.qualifies);
+    let plain = |line: &&Line| line.text.strip_prefix("warning: ").unwrap_or(&line.text).to_owned();
+    (warnings.iter().map(plain).collect(), findings.iter().map(|line| line.text.clone()).collect())
 }
 
 /// The main table; the rows of one place stand together below its name.

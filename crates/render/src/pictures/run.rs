@@ -35,7 +35,7 @@ pub(crate) fn title(report: &Report) -> String {
 }
 
 pub(crate) fn subtitle(report: &Report) -> String {
-    format!("{}, {}", report.summary.heading, report.plan.precision.name())
+    format!("{}, {}", words::summary(report).heading, report.plan.precision.name())
 }
 
 /// The text in place of a missing figure.
@@ -136,7 +136,7 @@ impl<'a> Pictures<'a> {
         let four = self.four().into_iter().map(|metric| Panel::Dots(self.dots(metric)));
         Figure {
             title: title(self.report),
-            answer: self.report.summary.answer.clone(),
+            answer: words::summary(self.report).answer,
             subtitle: subtitle(self.report),
             panels: pairs.chain(four).collect(),
             columns: 2,

@@ -9,6 +9,7 @@ use judge::verdicts::Verdict;
 use plan::{Axis, StudyView};
 
 use super::{better, colours, crossed, sweep};
+use crate::study::summary;
 use crate::words;
 
 /// The models by name, and as they were asked for.
@@ -25,7 +26,7 @@ pub(crate) fn title(report: &StudyReport) -> String {
 
 /// The heading of the summary, with no directory of the machine that measured.
 pub(crate) fn subtitle(report: &StudyReport) -> String {
-    let heading = report.summary.heading.clone();
+    let heading = summary(report).heading;
     models(report).iter().fold(heading, |heading, (name, asked)| heading.replace(asked, name))
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
     let panels: Vec<Panel> = panels(report).into_iter().map(|(_, panel)| panel).take(4).collect();
     (!panels.is_empty()).then(|| Figure {
         title: title(report),
-        answer: report.summary.answer.clone(),
+        answer: summary(report).answer,
         subtitle: subtitle(report),
         columns: if panels.len() > 1 { 2 } else { 1 },
         panels,

@@ -3,12 +3,12 @@
 use judge::crossed::{Contribution, Effect};
 use judge::metrics::Metric;
 use judge::report::{State, number, titled};
-use judge::study::crossed::{amount, times};
 use judge::study::report::axes;
 use judge::study::{Cell, StudyReport};
 use plan::{Axis, StudyView};
 
 use super::grids::places;
+use super::words::crossed::{amount, times};
 use crate::screen::Tone;
 use crate::table::{self, Column, Table};
 use crate::words::{DASH, or_dash};

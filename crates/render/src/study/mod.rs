@@ -5,30 +5,31 @@ mod figures;
 mod grids;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use foreign::markdown as plain;
-use judge::report::Summary;
 use judge::study::StudyReport;
 use plan::StudyView;
 
-use crate::comparison::answer;
+use crate::comparison::answer as answer_of;
 use crate::screen::{Screen, Tone};
 use crate::table::Table;
-use crate::words;
+use crate::words::{Line, Summary, Told, wrapped};
 
 pub use figures::csv;
+pub(crate) use words::summary;
 
 /// The study as text for a terminal.
 pub fn table(report: &StudyReport, screen: &Screen) -> String {
-    let mut text = answer(&report.summary, screen);
-    text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &report.summary.heading));
+    let summary = summary(report);
+    let mut text = answer_of(&summary, screen);
+    text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
     if let Some((_, more)) = more(report) {
         text += &format!("\n{}\n", more.terminal(screen));
     }
-    for line in findings(report) {
-        let tone = if line.starts_with("warning: ") { Tone::Warning } else { Tone::Plain };
-        text += &screen.lines(tone, line);
+    for line in findings(&summary) {
+        text += &screen.lines(line.tone, &line.text);
     }
     if !report.analysis.is_empty() {
         text += &format!("\n{}", screen.paragraph(Tone::Plain, &report.analysis));
@@ -37,19 +38,29 @@ pub fn table(report: &StudyReport, screen: &Screen) -> String {
         + &screen.lines(Tone::Plain, &format!("Every comparison, and report.html: {}", report.results))
 }
 
+/// The study with its words, as files have it.
+pub fn told(report: &StudyReport) -> Told<'_, StudyReport> {
+    Told::new(report, summary(report))
+}
+
+/// The study as JSON, indented.
+pub fn json(report: &StudyReport) -> String {
+    told(report).json()
+}
+
 /// The study as Markdown, for pull requests.
 pub fn markdown(report: &StudyReport) -> String {
-    let Summary { answer, heading, .. } = &report.summary;
-    let (answer, heading) = (plain(&answer.join(" ")), plain(heading));
+    let summary = summary(report);
+    let (answer, heading) = (plain(&summary.answer.join(" ")), plain(&summary.heading));
     let mut text = format!("**{answer}**\n\n{heading}\n\n{}\n\n", grid(report, false).markdown());
     if let Some((_, more)) = more(report) {
         text += &format!("{}\n\n", more.markdown());
     }
-    for line in findings(report) {
-        text += &format!("- {}\n", plain(line));
+    for line in findings(&summary) {
+        text += &format!("- {}\n", plain(&line.text));
     }
     if !report.analysis.is_empty() {
-        text += &format!("\n{}\n", words::wrapped(&plain(&report.analysis)));
+        text += &format!("\n{}\n", wrapped(&plain(&report.analysis)));
     }
     text
 }
@@ -70,6 +81,6 @@ pub(crate) fn more(report: &StudyReport) -> Option<(&'static str, Table)> {
 }
 
 /// The sentences below the table.
-pub(crate) fn findings(report: &StudyReport) -> impl Iterator<Item = &String> {
-    report.summary.verdicts.iter().chain(&report.summary.details)
+pub(crate) fn findings(summary: &Summary) -> impl Iterator<Item = &Line> {
+    summary.verdicts.iter().chain(&summary.details)
 }

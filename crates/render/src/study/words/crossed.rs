@@ -1,11 +1,10 @@
 //! `ab optimised` in words: what all switches of a framework give together, and what each gives.
 
+use judge::crossed::{Contribution, Crossed, Effect};
+use judge::study::cell::{self, Cell};
+use judge::verdicts::Verdict;
 use plan::Axis;
 use statistics::MIN_ROUNDS;
-
-use super::cell::{self, Cell};
-use crate::crossed::{Contribution, Crossed, Effect};
-use crate::verdicts::Verdict;
 
 /// Most sentences of an answer; what is behind them is in the table.
 const MOST: usize = 3;
@@ -135,7 +134,7 @@ fn subject(switch: &str) -> String {
 }
 
 /// A ratio with its interval: "9.81x (9.52–10.1x)".
-pub fn amount(effect: &Effect) -> String {
+pub(crate) fn amount(effect: &Effect) -> String {
     match effect.interval {
         Some((low, high)) if high.is_finite() && high < BEYOND && low > 1.0 / BEYOND => {
             format!("{} ({}–{})", times(effect.ratio), times(low).trim_end_matches('x'), times(high))
@@ -148,7 +147,7 @@ pub fn amount(effect: &Effect) -> String {
 const BEYOND: f64 = 1000.0;
 
 /// A factor with three digits, or two decimals below 1: "14.2x", "9.81x", "0.97x".
-pub fn times(ratio: f64) -> String {
+pub(crate) fn times(ratio: f64) -> String {
     match ratio {
         ratio if ratio >= 99.95 => format!("{ratio:.0}x"),
         ratio if ratio >= 9.995 => format!("{ratio:.1}x"),

@@ -1,27 +1,34 @@
 //! The verdicts in words: clear ones first, and the inconclusive ones in one line.
 
-use super::{Report, State};
-use crate::metrics::Metric;
-use crate::verdicts::{Comparison, Verdict};
+use judge::Metric;
+use judge::report::{Report, State};
+use judge::verdicts::{Comparison, Verdict};
+
+use super::Line;
+use crate::screen::Tone;
 
 /// Why rows have no figures or no part in verdicts; then the clear verdicts, the deciding metric's first.
-pub(super) fn clear(report: &Report) -> Vec<String> {
+pub(super) fn clear(report: &Report) -> Vec<Line> {
     let mut lines = reasons(report);
     if let Some(reason) = report.noise() {
-        lines.push(format!("not measurable: {reason}"));
+        lines.push(Line::new(Tone::Struck, format!("not measurable: {reason}")));
         return lines;
     }
     let rounds = report.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
     let fewest = statistics::MIN_ROUNDS;
     if !report.comparisons.is_empty() && rounds < fewest {
-        lines.push(format!(
-            "inconclusive: a verdict takes {fewest} rounds, and there were {rounds} (--rounds)"
-        ));
+        let text =
+            format!("inconclusive: a verdict takes {fewest} rounds, and there were {rounds} (--rounds)");
+        lines.push(Line::plain(text));
         return lines;
     }
     let is_clear = |found: &&Comparison| found.verdict != Verdict::Inconclusive;
-    lines.extend(told(report).into_iter().filter(is_clear).map(|found| found.sentence.clone()));
-    lines.extend(floor(report));
+    let line = |found: &Comparison| {
+        let is_decided = found.verdict != Verdict::NotMeasurable;
+        Line::new(if is_decided { Tone::Clear } else { Tone::Plain }, found.sentence.clone())
+    };
+    lines.extend(told(report).into_iter().filter(is_clear).map(line));
+    lines.extend(floor(report).map(Line::plain));
     lines
 }
 
@@ -62,11 +69,16 @@ fn inconclusive(report: &Report) -> Vec<&Comparison> {
     told(report).into_iter().filter(|found| found.verdict == Verdict::Inconclusive).collect()
 }
 
-fn reasons(report: &Report) -> Vec<String> {
+fn reasons(report: &Report) -> Vec<Line> {
     let mut lines = Vec::new();
     for row in report.rows.iter().filter(|row| row.state != State::Measured) {
         let word = row.state.words();
-        lines.extend(row.reasons.iter().map(|reason| format!("{} {word}: {reason}", row.framework)));
+        let tone = match row.state {
+            State::Struck | State::Failed => Tone::Struck,
+            _ => Tone::Plain,
+        };
+        let line = |reason: &String| Line::new(tone, format!("{} {word}: {reason}", row.framework));
+        lines.extend(row.reasons.iter().map(line));
     }
     lines
 }

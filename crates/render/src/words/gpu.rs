@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Report, Row};
-use crate::metrics::Metric;
+use judge::Metric;
+use judge::report::{Report, Row};
 
 /// Where the figures of memory come from, and what each contender's GPU did.
 pub(super) fn findings(report: &Report) -> Vec<String> {

@@ -1,48 +1,49 @@
 //! The report in words: its heading and the details of what was measured.
 
-use super::{Hybrid, Report, Row, Spread, Summary, answer, effort, sentences};
-use crate::limit::{Bound, Limit, Share};
-use crate::metrics::Metric;
 use facts::evidence::End;
 use facts::text::RetrievalScore;
+use judge::Metric;
+use judge::limit::{Bound, Limit, Share};
+use judge::report::{Report, Row, Spread, number};
 use plan::{KernelCache, Rounds};
 
+use super::{Line, Summary, answer, effort, gpu, hybrid, verdicts};
+use crate::screen::Tone;
+
 /// The report in words.
-pub fn summary(report: &Report) -> Summary {
-    let mut details = sentences::open_sentences(report);
-    details.extend(quantisation(report));
-    details.extend(retrieval(report));
-    details.extend(loads(report));
-    details.extend(limits(report));
-    details.extend(memory(report));
-    details.extend(steadiness(report));
-    details.extend(energy(report));
-    details.extend(super::gpu::findings(report));
-    details.extend(devices(report));
-    details.extend(compiled(report));
-    details.extend(effort::details(report));
-    details.extend(libraries(report));
+pub(crate) fn summary(report: &Report) -> Summary {
+    let mut details = Vec::new();
+    details.extend(verdicts::open_sentences(report).into_iter().map(Line::plain));
+    details.extend(quantisation(report).map(Line::plain));
+    details.extend(retrieval(report).map(Line::plain));
+    details.extend(loads(report).into_iter().map(Line::plain));
+    details.extend(limits(report).into_iter().map(Line::plain));
+    details.extend(memory(report).into_iter().map(Line::tabled));
+    details.extend(steadiness(report).map(Line::plain));
+    details.extend(energy(report).map(Line::plain));
+    details.extend(gpu::findings(report).into_iter().map(Line::plain));
+    details.extend(devices(report).map(Line::plain));
+    details.extend(compiled(report).map(Line::plain));
+    details.extend(effort::details(report).into_iter().map(Line::plain));
+    details.extend(libraries(report).map(Line::tabled));
+    let hybrids = report.hybrids.iter().flat_map(hybrid::sentences);
     Summary {
         answer: answer::answer(report),
         next: answer::next(report),
         heading: heading(report),
-        verdicts: sentences::clear(report)
+        verdicts: verdicts::clear(report)
             .into_iter()
             .chain(impossible(report))
-            .chain(hybrids(report))
+            .chain(hybrids.map(Line::plain))
             .collect(),
-        open: sentences::open(report),
+        open: verdicts::open(report),
         details,
     }
 }
 
-fn impossible(report: &Report) -> impl Iterator<Item = String> {
-    report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding))
-}
-
-/// Hybrids of two engines: predicted, measured, and whether they pay.
-fn hybrids(report: &Report) -> impl Iterator<Item = String> {
-    report.hybrids.iter().flat_map(Hybrid::sentences)
+fn impossible(report: &Report) -> impl Iterator<Item = Line> {
+    let text = |flag: &judge::sanity::Flag| format!("impossible: {}: {}", flag.framework, flag.finding);
+    report.sanity.iter().map(move |flag| Line::new(Tone::Struck, text(flag)))
 }
 
 /// Shapes that are named of those a contender compiled for.
@@ -261,7 +262,7 @@ fn libraries(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
 }
 
-pub(super) fn heading(report: &Report) -> String {
+fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let requests = plan.work.words();
     let asked = plan.contenders.iter().find_map(|contender| contender.kv_precision);
@@ -277,10 +278,7 @@ pub(super) fn heading(report: &Report) -> String {
     let why = match (&report.end, plan.rounds) {
         (End::Clear, _) => " (the evidence is clear)".to_owned(),
         (End::Budget, Rounds::Auto { budget_s, .. }) => {
-            format!(
-                " in {} minutes",
-                super::number(budget_s / 60.0).trim_end_matches('0').trim_end_matches('.')
-            )
+            format!(" in {} minutes", number(budget_s / 60.0).trim_end_matches('0').trim_end_matches('.'))
         }
         (End::Noisy { .. }, _) => " before the machine was too noisy".to_owned(),
         (End::Planned, Rounds::Auto { .. }) => " (the most there are)".to_owned(),

@@ -1,12 +1,11 @@
 //! What a comparison cost: where its time went, how many blocks its rounds had and why, and how throughput varies within
 //! and between processes.
 
-use statistics::Components;
-
-use super::Report;
-use crate::metrics::Metric;
 use facts::evidence::{Slices, Stage, Stages};
+use judge::Metric;
+use judge::report::{Report, Row};
 use plan::{Plan, Schedule};
+use statistics::Components;
 
 /// The stages of rounds. What else there is happens once in a run.
 const OF_ROUNDS: [Stage; 6] =
@@ -71,7 +70,7 @@ fn slices(report: &Report) -> Option<String> {
 }
 
 fn components(report: &Report) -> Option<String> {
-    let of_row = |row: &super::Row| {
+    let of_row = |row: &Row| {
         let Components { within, between } = row.components?;
         let (within, between) = (100.0 * within, 100.0 * between);
         Some(format!("{} {within:.1} %, {between:.1} %", row.framework))

@@ -1,12 +1,12 @@
 //! The answer: the sentences that every output begins with, and what to do where it is open.
 
+use judge::Metric;
+use judge::dependence::Dependence;
+use judge::metrics;
+use judge::report::{Report, Row, State, number};
+use judge::verdicts::{Comparison, Verdict};
 use plan::{Plan, Rounds};
 use statistics::MIN_ROUNDS;
-
-use super::{Report, Row, State, number};
-use crate::dependence::Dependence;
-use crate::metrics::{self, Metric};
-use crate::verdicts::{Comparison, Verdict};
 
 /// Longest time budget that is advised, in minutes. What takes longer is better settled on a quieter machine.
 const LONGEST_MIN: f64 = 60.0;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use judge::Metric;
+use judge::metrics;
+use judge::study::{Cell, Outcome};
+use judge::verdicts::Verdict;
 use plan::StudyView;
 use plan::sweep::SweepKind;
 use statistics::MIN_ROUNDS;
 
-use super::ab::Outcome;
-use super::cell::Cell;
 use super::crossed;
-use crate::metrics::{self, Metric};
-use crate::verdicts::Verdict;
 
 /// The metric that a sweep is about.
 pub(super) fn deciding(kind: SweepKind) -> Metric {

@@ -1,7 +1,92 @@
-//! Small pieces of text that several outputs share.
+//! A report in words, and small pieces of text that several outputs share.
+
+mod answer;
+mod effort;
+mod findings;
+mod gpu;
+mod hybrid;
+mod verdicts;
 
 use history::Record;
-use judge::report::{Figure, Summary};
+use judge::report::Figure;
+use serde::{Serialize, Serializer};
+
+use crate::screen::Tone;
+
+pub(crate) use findings::summary;
+
+/// A report in words: what stands above and below the table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    /// The answer in one to four sentences, which every output begins with.
+    pub(crate) answer: Vec<String>,
+    /// What to do next, if the answer is open.
+    pub(crate) next: Option<String>,
+    /// The subject of the measurement in one line: the work, the hardware, the rounds.
+    pub(crate) heading: String,
+    /// Why rows have no figures or no part in verdicts, then the verdicts, clear ones first.
+    pub(crate) verdicts: Vec<Line>,
+    /// The inconclusive ones in one line.
+    pub(crate) open: Option<String>,
+    /// Further findings.
+    pub(crate) details: Vec<Line>,
+}
+
+/// A sentence with a line of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) tone: Tone,
+    pub(crate) text: String,
+    /// Whether it says how far the figures can be trusted, which the page shows apart.
+    pub(crate) qualifies: bool,
+    /// Whether the page has a table with the same.
+    pub(crate) is_tabled: bool,
+}
+
+impl Line {
+    pub(crate) fn new(tone: Tone, text: impl Into<String>) -> Line {
+        Line { tone, text: text.into(), qualifies: false, is_tabled: false }
+    }
+
+    pub(crate) fn plain(text: impl Into<String>) -> Line {
+        Line::new(Tone::Plain, text)
+    }
+
+    /// One that says how far the figures can be trusted.
+    pub(crate) fn qualifying(tone: Tone, text: impl Into<String>) -> Line {
+        Line { qualifies: true, ..Line::new(tone, text) }
+    }
+
+    fn tabled(text: String) -> Line {
+        Line { is_tabled: true, ..Line::plain(text) }
+    }
+}
+
+/// Files have the text alone.
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
+    }
+}
+
+/// A report with its words, as files have it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Told<'a, R> {
+    #[serde(flatten)]
+    report: &'a R,
+    summary: Summary,
+}
+
+impl<'a, R: Serialize> Told<'a, R> {
+    pub(crate) fn new(report: &'a R, summary: Summary) -> Told<'a, R> {
+        Told { report, summary }
+    }
+
+    /// As JSON, indented.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
+    }
+}
 
 /// The answer of a report, with what would settle it if it is open.
 pub(crate) fn answer(summary: &Summary) -> Vec<String> {
