@@ -33,7 +33,7 @@ impl Session<'_> {
         begun: Instant,
         work: &RoundWork<'_>,
     ) -> Round {
-        if !self.plan.chooses_blocks || !self.evidence.blocks.is_empty() {
+        if !self.crew.plan.chooses_blocks || !self.recorder.evidence.blocks.is_empty() {
             return round;
         }
         let process_s = begun.elapsed().as_secs_f64();
@@ -45,12 +45,12 @@ impl Session<'_> {
     /// The most blocks of a round by which the time that is left has room for the fewest rounds.
     fn most(&self, costs: Costs, work: &RoundWork<'_>) -> usize {
         let Costs { process_s, block_s } = costs;
-        let left = match self.plan.rounds {
+        let left = match self.crew.plan.rounds {
             Rounds::Auto { budget_s, .. } => budget_s - work.begun.elapsed().as_secs_f64() + process_s,
             Rounds::Fixed(_) => f64::INFINITY,
         };
-        let groups = self.plan.groups.len().max(1);
-        let cases = self.plan.work.cases();
+        let groups = self.crew.plan.groups.len().max(1);
+        let cases = self.crew.plan.work.cases();
         let room = (left / (MIN_ROUNDS * groups) as f64 - process_s) / block_s;
         // To the nearest: the first round's start is slower than those of the others.
         let most = (room.clamp(0.0, BLOCKS.1 as f64) / cases as f64).round() as usize * cases;
@@ -59,12 +59,13 @@ impl Session<'_> {
 
     /// Chooses the number of blocks of the rounds to come from all rounds so far, where that is left open.
     pub(crate) fn choose_again(&mut self) {
-        let Some(before) = self.evidence.blocks.last().copied() else { return };
-        let seconds = |stages: &[Stage]| stages.iter().filter_map(|stage| self.time.get(stage)).sum::<f64>();
+        let Some(before) = self.recorder.evidence.blocks.last().copied() else { return };
+        let seconds =
+            |stages: &[Stage]| stages.iter().filter_map(|stage| self.recorder.time.get(stage)).sum::<f64>();
         let turns: Vec<(usize, &str, &Turn)> =
-            self.evidence.runs.iter().flat_map(Run::standing_turns).collect();
-        let rounds = (self.evidence.rounds * self.plan.groups.len().max(1)) as f64;
-        let blocks = turns.len() as f64 / self.plan.contenders.len().max(1) as f64;
+            self.recorder.evidence.runs.iter().flat_map(Run::standing_turns).collect();
+        let rounds = (self.recorder.evidence.rounds * self.crew.plan.groups.len().max(1)) as f64;
+        let blocks = turns.len() as f64 / self.crew.plan.contenders.len().max(1) as f64;
         if rounds == 0.0 || blocks == 0.0 {
             return;
         }
@@ -72,18 +73,18 @@ impl Session<'_> {
             process_s: seconds(&[Stage::Starts, Stage::Probes, Stage::Finishing]) / rounds,
             block_s: seconds(&[Stage::Requests, Stage::Turns]) / blocks,
         };
-        let pairs = components::of_pairs(self.plan, turns.into_iter());
-        self.choose(self.evidence.rounds, costs, &pairs, before.most);
+        let pairs = components::of_pairs(self.crew.plan, turns.into_iter());
+        self.choose(self.recorder.evidence.rounds, costs, &pairs, before.most);
     }
 
     /// Chooses the number of blocks from a round on, and tells it with its reasons.
     fn choose(&mut self, from_round: usize, costs: Costs, pairs: &[Vec<Vec<f64>>], most: usize) -> usize {
-        let cases = self.plan.work.cases();
+        let cases = self.crew.plan.work.cases();
         let found = statistics::pooled(pairs, cases.saturating_sub(1), &PRIOR);
         let blocks = statistics::blocks(&costs, &found, fewest(cases)..=most, cases);
         let (Costs { process_s, block_s }, Components { within, between }) = (costs, found);
         let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most };
-        self.tell(Fact::Blocks(chosen));
+        self.recorder.tell(Fact::Blocks(chosen));
         blocks
     }
 }

@@ -12,13 +12,13 @@ use crate::{interrupt, machine};
 impl Session<'_> {
     /// Measures a comparison. Whatever happens, the evidence gathered so far is returned.
     pub fn compare(mut self) -> Result<(Evidence, Results)> {
-        self.tell(Fact::Quota { cpus: machine::quota() });
+        self.recorder.tell(Fact::Quota { cpus: machine::quota() });
         self.begin()?;
         // Computing the reference takes from the time budget.
         let begun = now();
         let references = self.reference();
-        self.spend(Stage::Reference, begun);
-        let traces = self.plan.work.stand_ins();
+        self.recorder.spend(Stage::Reference, begun);
+        let traces = self.crew.plan.work.stand_ins();
         let mut end = self.rounds(RunWork { references, traces, parity: true, begun });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
             self.judge_quality();
@@ -27,8 +27,8 @@ impl Session<'_> {
                 end = End::Interrupted;
             }
         }
-        self.tell_time();
-        self.tell(Fact::End { end });
+        self.recorder.tell_time();
+        self.recorder.tell(Fact::End { end });
         Ok(self.finish())
     }
 }

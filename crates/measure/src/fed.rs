@@ -19,8 +19,8 @@ use protocol::{Answer, Decode, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::crew::Crew;
 use crate::logits;
-use crate::session::Session;
 
 /// Rounds whose traces are computed at once, at most.
 const AT_ONCE: usize = 8;
@@ -90,7 +90,7 @@ pub(crate) struct RunWork {
     pub(crate) begun: Instant,
 }
 
-impl Session<'_> {
+impl Crew<'_> {
     /// Computes the references of the next rounds, if those of this one are not known, and before the first round that of
     /// the jobs. A trace that was fed before is fed again if that fails, or where only one fits at once.
     ///

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use facts::evidence::{Ended, Fact};
-use facts::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
+use facts::run::{self, DerivedWeights, FailureKind, Run, RunFailure};
 use judge::parity::{self, Tolerance};
 use judge::work::{self, Compared};
 use plan::Rounds;
-use protocol::{Event, FileIdentity, Finish, Job, ParityTask};
+use protocol::{Event, FileIdentity, Finish};
 
 use crate::logits;
 use crate::member::Member;
-use crate::session::{PARITY_STEPS, Session};
+use crate::session::Session;
 use crate::work::{Round, RoundWork};
 use crate::worker;
 
@@ -19,15 +19,15 @@ impl Session<'_> {
     /// Lets a process finish, and compares its outputs with the reference.
     pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
         // A directory of its own: nothing that a worker leaves there is taken for another's.
-        let directory = self.scratch.path().join(format!("parity-{}", member.live.pid()));
+        let directory = self.crew.scratch.path().join(format!("parity-{}", member.live.pid()));
         let _ = std::fs::create_dir(&directory);
         let file = directory.join("logits.safetensors");
-        let task = self.parity_task(&file).filter(|_| work.parity && self.has_logits(round.number));
+        let task = self.crew.parity_task(&file).filter(|_| work.parity && self.has_logits(round.number));
         let is_asked = task.is_some();
         let identity = identity(member.live.events());
         let label = member.process.framework.clone();
         let is_hashed = |identity| {
-            self.evidence.hashed.iter().any(|(known, _)| *known == identity)
+            self.recorder.evidence.hashed.iter().any(|(known, _)| *known == identity)
                 || self.hashed.contains(&(label.clone(), identity))
         };
         let hash = !identity.is_some_and(is_hashed);
@@ -40,14 +40,14 @@ impl Session<'_> {
         }
         self.close(member, |session, run, ended| {
             ended.seen = Some(seen);
-            let contender = session.plan.contender(&run.framework);
+            let contender = session.crew.plan.contender(&run.framework);
             let (Some(contender), Some(reference), Some(of_requests)) =
                 (contender, work.reference, work.of_requests)
             else {
                 return;
             };
             let tolerance = Tolerance::for_contender(contender);
-            let tokens = match work::of_requests(session.plan, of_requests, run, tolerance) {
+            let tokens = match work::of_requests(session.crew.plan, of_requests, run, tolerance) {
                 Compared::Tokens(tokens) => tokens,
                 Compared::Outputs(agreement) => {
                     ended.agreement = Some(*agreement);
@@ -59,13 +59,13 @@ impl Session<'_> {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
                 let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
                 let agreement = told().map_err(str::to_owned).and_then(|()| {
-                    let logits = logits::read_parity(&file, &session.parity_shapes())?;
+                    let logits = logits::read_parity(&file, &session.crew.parity_shapes())?;
                     parity::compare(reference, &logits, tokens, tolerance)
                 });
                 match agreement {
                     Ok(agreement) => ended.agreement = Some(agreement),
                     Err(reason) => {
-                        session.progress.say(&format!("{}: {reason}", run.framework));
+                        session.crew.progress.say(&format!("{}: {reason}", run.framework));
                         ended.no_agreement = Some(reason);
                     }
                 }
@@ -83,55 +83,25 @@ impl Session<'_> {
     pub(crate) fn discard(&mut self, member: Member) {
         let pid = member.live.pid();
         let outcome = member.live.end();
-        self.say_left_behind(&member.process.framework, &outcome.left_behind);
+        self.crew.say_left_behind(&member.process.framework, &outcome.left_behind);
         self.guard.remove(pid);
-    }
-
-    /// Runs a job that takes no turns to its end.
-    pub(crate) fn run_job(&self, index: usize, job: &Job) -> Outcome {
-        let outcome = self.workers[index].run(job);
-        self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
-        outcome
-    }
-
-    fn say_left_behind(&self, label: &str, processes: &[String]) {
-        if let Some(text) = run::left_behind(processes) {
-            self.progress.say(&format!("{label}: {text}"));
-        }
-    }
-
-    /// The shapes of the logits that a process writes, by case; none where outputs are compared alone.
-    pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
-        let work = &self.plan.work;
-        let shape = |case| Some([work.batch(), work.judged_positions(case)?, self.vocabulary()]);
-        (0..work.cases()).filter_map(shape).collect()
-    }
-
-    /// The task of writing logits to a file; `None` where outputs are compared alone.
-    pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
-        let prompt_last_only = self.plan.work.prompted()?.prompt_last_only;
-        Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string(), prompt_last_only })
-    }
-
-    pub(crate) fn vocabulary(&self) -> usize {
-        self.bundle.config().vocab_size
     }
 
     /// Whether processes of this round write logits: the first, and one of the next that the seed draws. Automatic
     /// rounds may end after the fewest for a verdict.
     fn has_logits(&self, round: usize) -> bool {
-        let fewest = match self.plan.rounds {
+        let fewest = match self.crew.plan.rounds {
             Rounds::Auto { max, .. } => max.min(statistics::MIN_ROUNDS),
             Rounds::Fixed(rounds) => rounds,
         };
         let later = fewest.saturating_sub(1).max(1) as u64;
-        round == 0 || round as u64 == 1 + self.plan.seed % later
+        round == 0 || round as u64 == 1 + self.crew.plan.seed % later
     }
 
     /// Reaps a process and tells its end. `check` compares what a process that did its job has computed.
     fn close(&mut self, member: Member, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
         let Member { index, live, job, process, said, .. } = member;
-        let (contender, asked) = (&self.plan.contenders[index], live.asked().to_vec());
+        let (contender, asked) = (&self.crew.plan.contenders[index], live.asked().to_vec());
         let (pid, waited, has_no_kernels) = (live.pid(), live.waited(), live.left_caches_empty());
         let outcome = live.end();
         self.guard.remove(pid);
@@ -148,7 +118,7 @@ impl Session<'_> {
             left_behind: outcome.left_behind,
             unused_caches: if has_no_kernels { contender.engine.kernel_cache.clone() } else { Vec::new() },
         };
-        if let Some(run) = self.evidence.run(&ended.process) {
+        if let Some(run) = self.recorder.evidence.run(&ended.process) {
             if ended.failure.is_none() {
                 check(self, run, &mut ended);
             }
@@ -161,28 +131,35 @@ impl Session<'_> {
         {
             let round = ended.process.round + 1;
             let name = format!("job-round{round}-{}.jsonl", contender.label.replace(' ', ""));
-            self.results.write(&name, worker::lines(&job, &asked));
-            failure.repeat = Some(self.workers[index].shell_line(&self.results.directory().join(name)));
+            self.recorder.results.write(&name, worker::lines(&job, &asked));
+            failure.repeat =
+                Some(self.crew.workers[index].shell_line(&self.recorder.results.directory().join(name)));
         }
-        self.say_left_behind(&contender.label, &ended.left_behind);
+        self.crew.say_left_behind(&contender.label, &ended.left_behind);
         if ended.failure.is_none() && ended.process.round == 0 {
             if let Some(text) = run::unused_caches(&ended.unused_caches) {
-                self.progress.say(&format!("{}: {text}", contender.label));
+                self.crew.progress.say(&format!("{}: {text}", contender.label));
             }
         }
         let failure = ended.failure.clone();
         let round = ended.process.round + 1;
         let framework = contender.label.clone();
-        self.tell(Fact::Ended(Box::new(ended)));
+        self.recorder.tell(Fact::Ended(Box::new(ended)));
         let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else {
             return;
         };
-        self.progress.say(&format!("{framework}, round {round}: {}", failure.sentence()));
+        self.crew.progress.say(&format!("{framework}, round {round}: {}", failure.sentence()));
         if let Some(repeat) = &failure.repeat {
-            self.progress.say(&format!("  to repeat it: {repeat}"));
+            self.crew.progress.say(&format!("  to repeat it: {repeat}"));
         }
         // One failed process strikes the row: figures of only the lucky processes would be biased.
-        self.tell(Fact::Absent { framework, failure });
+        self.recorder.tell(Fact::Absent { framework, failure });
+    }
+
+    /// Ends the processes that failed in their turns.
+    pub(crate) fn end_failed(&mut self, members: &mut Vec<Member>) {
+        let over: Vec<Member> = members.extract_if(.., |member| member.is_over).collect();
+        over.into_iter().for_each(|member| self.end_member(member));
     }
 }
 

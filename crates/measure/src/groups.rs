@@ -15,12 +15,14 @@ impl Session<'_> {
     ) -> Result<(), Interrupted> {
         let (mut round, mut kept) = (round, None);
         for (number, group) in groups.iter().enumerate() {
-            let others = group.iter().filter(|(_, index)| !self.is_absent(&self.plan.contenders[*index]));
+            let others = group
+                .iter()
+                .filter(|(_, index)| !self.recorder.is_absent(&self.crew.plan.contenders[*index]));
             // No contender is left to compare the anchor with.
             if kept.is_some() && others.count() == 0 && number + 1 < groups.len() {
                 continue;
             }
-            let keeps = self.plan.schedule == Schedule::Grouped && number + 1 < groups.len();
+            let keeps = self.crew.plan.schedule == Schedule::Grouped && number + 1 < groups.len();
             (round, kept) =
                 self.group(Round { first: number * round.blocks, ..round }, group, (kept, keeps), work)?;
         }

@@ -5,6 +5,7 @@ use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
 use tempfile::TempPath;
 
 use crate::clock::now;
+use crate::crew::Crew;
 use crate::fed::RunWork;
 use crate::logits;
 use crate::reference::answers;
@@ -48,26 +49,26 @@ impl Session<'_> {
         mut self,
         prose: Option<std::result::Result<Vec<u32>, String>>,
     ) -> Result<(Findings, Evidence, Results)> {
-        self.tell(Fact::Quota { cpus: machine::quota() });
+        self.recorder.tell(Fact::Quota { cpus: machine::quota() });
         self.greet()?;
         let mut findings = Findings::default();
         let states = self.parity_reference(&mut findings);
-        let text = prose.and_then(|prose| self.text_for_all(prose, &mut findings));
-        for index in 0..self.plan.contenders.len() {
+        let text = prose.and_then(|prose| self.crew.text_for_all(prose, &mut findings));
+        for index in 0..self.crew.plan.contenders.len() {
             let found = self.found(index, states.as_ref(), text.as_ref(), &findings);
             findings.contenders.push(found);
         }
         let traces = findings.reference.as_ref().map(|reference| reference.outputs.clone());
-        let traces = traces.unwrap_or_else(|| self.plan.work.stand_ins());
+        let traces = traces.unwrap_or_else(|| self.crew.plan.work.stand_ins());
         // Outputs were compared above; the rounds only measure how much the speed of decoding varies.
-        let end = match self.plan.work.generate() {
+        let end = match self.crew.plan.work.generate() {
             Some(_) => self.rounds(RunWork { references: None, traces, parity: false, begun: now() }),
             None => End::default(),
         };
         let end = if interrupt::requested() { End::Interrupted } else { end };
-        self.tell(Fact::End { end });
-        for (found, contender) in findings.contenders.iter_mut().zip(&self.plan.contenders) {
-            let late = || self.evidence.absent.get(&contender.label).cloned();
+        self.recorder.tell(Fact::End { end });
+        for (found, contender) in findings.contenders.iter_mut().zip(&self.crew.plan.contenders) {
+            let late = || self.recorder.evidence.absent.get(&contender.label).cloned();
             found.failure = found.failure.take().or_else(late);
         }
         let (evidence, results) = self.finish();
@@ -83,18 +84,19 @@ impl Session<'_> {
         findings: &Findings,
     ) -> Found {
         let mut found = Found::default();
-        let label = self.plan.contenders[index].label.clone();
-        if let Some(failure) = self.evidence.absent.get(&label) {
+        let label = self.crew.plan.contenders[index].label.clone();
+        if let Some(failure) = self.recorder.evidence.absent.get(&label) {
             found.failure = Some(failure.clone());
         } else if !interrupt::requested() {
-            let what = if self.plan.work.generate().is_some() { "continuations, text" } else { "vectors" };
-            self.progress.message(&format!("{label}: layers, {what}"));
+            let what =
+                if self.crew.plan.work.generate().is_some() { "continuations, text" } else { "vectors" };
+            self.crew.progress.message(&format!("{label}: layers, {what}"));
             let reference = findings.reference.as_ref().zip(states);
-            if let Err(failure) = self.hold(index, reference, text, &mut found) {
+            if let Err(failure) = self.crew.hold(index, reference, text, &mut found) {
                 if failure.kind != FailureKind::Interrupted {
-                    self.progress.say(&format!("{label}: {}", failure.sentence()));
+                    self.crew.progress.say(&format!("{label}: {}", failure.sentence()));
                 }
-                self.tell(Fact::Absent { framework: label, failure: failure.clone() });
+                self.recorder.tell(Fact::Absent { framework: label, failure: failure.clone() });
                 found.failure = Some(failure);
             }
         }
@@ -105,17 +107,17 @@ impl Session<'_> {
     fn parity_reference(&mut self, findings: &mut Findings) -> Option<States> {
         let mut reasons = Vec::new();
         let mut second_best = None;
-        for (index, contender) in self.plan.contenders.iter().enumerate() {
-            let asked = self.plan.reference.as_ref().is_none_or(|name| contender.engine.name == *name);
-            if !asked || self.is_absent(contender) || interrupt::requested() {
+        for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
+            let asked = self.crew.plan.reference.as_ref().is_none_or(|name| contender.engine.name == *name);
+            if !asked || self.recorder.is_absent(contender) || interrupt::requested() {
                 continue;
             }
-            self.progress.message(&format!("reference: {} in f32", contender.label));
-            let quantised = self.plan.precision.is_quantised();
-            let precision = if quantised { self.plan.precision } else { Precision::F32 };
+            self.crew.progress.message(&format!("reference: {} in f32", contender.label));
+            let quantised = self.crew.plan.precision.is_quantised();
+            let precision = if quantised { self.crew.plan.precision } else { Precision::F32 };
             let in_f32 = Contender { precision, ..contender.clone() };
-            let tried = self.reference_by(index).and_then(|reference| {
-                let states = self.states(index, &in_f32, quantised, &reference.outputs);
+            let tried = self.crew.reference_by(index).and_then(|reference| {
+                let states = self.crew.states(index, &in_f32, quantised, &reference.outputs);
                 Ok((reference, states.map_err(|failure| failure.sentence())?))
             });
             match tried {
@@ -133,10 +135,12 @@ impl Session<'_> {
             return Some(states);
         }
         let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
-        self.tell(Fact::NoReference { reason });
+        self.recorder.tell(Fact::NoReference { reason });
         None
     }
+}
 
+impl Crew<'_> {
     fn text_for_all(
         &self,
         prose: std::result::Result<Vec<u32>, String>,

@@ -38,32 +38,32 @@ impl Session<'_> {
         let sweep = self.prober.latest.map_or(SWEEP, |latest| SWEEP.min(latest.elapsed() / SHARE));
         if let Some(probed) = self.probed(bytes, sweep) {
             let drift = self.guard.drift(probed.compute_ns);
-            self.tell(Fact::Probe(Probe { after: processes, ..Probe::new(&probed, drift) }));
+            self.recorder.tell(Fact::Probe(Probe { after: processes, ..Probe::new(&probed, drift) }));
         }
         self.prober.latest = Some(now());
-        self.spend(Stage::Probes, begun);
+        self.recorder.spend(Stage::Probes, begun);
     }
 
     /// Asks the first worker that can probe. A worker in another language may be unable to.
     fn probed(&mut self, bytes: u64, sweep: Duration) -> Option<Probed> {
-        while self.prober.worker < self.workers.len() {
+        while self.prober.worker < self.crew.workers.len() {
             if interrupt::requested() {
                 return None;
             }
             let task =
                 Task::Probe(protocol::Probe { bytes, sweep_ns: sweep.as_nanos() as u64, repeats: REPEATS });
-            let contender = &self.plan.contenders[self.prober.worker];
-            let mut job = self.job(contender, task);
-            job.settings.threads = self.plan.threads;
-            let outcome = self.run_job(self.prober.worker, &job);
+            let contender = &self.crew.plan.contenders[self.prober.worker];
+            let mut job = self.crew.job(contender, task);
+            job.settings.threads = self.crew.plan.threads;
+            let outcome = self.crew.run_job(self.prober.worker, &job);
             let probed = outcome.events.into_iter().find_map(|event| match event {
                 // What another device can do is no limit of this one.
-                Event::Probed(probed) if is_of(&probed, &self.plan.device) => Some(probed),
+                Event::Probed(probed) if is_of(&probed, &self.crew.plan.device) => Some(probed),
                 _ => None,
             });
             if probed.is_some() {
-                if self.evidence.no_probe.is_some() {
-                    self.tell(Fact::NoProbe { reason: None });
+                if self.recorder.evidence.no_probe.is_some() {
+                    self.recorder.tell(Fact::NoProbe { reason: None });
                 }
                 return probed;
             }
@@ -75,7 +75,7 @@ impl Session<'_> {
                 |failure| failure.sentence(),
             );
             let reason = format!("{}'s worker cannot probe the machine: {reason}", contender.label);
-            self.tell(Fact::NoProbe { reason: Some(reason) });
+            self.recorder.tell(Fact::NoProbe { reason: Some(reason) });
             self.prober.worker += 1;
         }
         None

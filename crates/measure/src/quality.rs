@@ -14,6 +14,7 @@ use plan::{Contender, Failure, Prompt, QualityData, Request, Result, Retrieval};
 use protocol::{Answer, EncodeTask, EncodeWork, Output, Task, TextBatch, Work};
 
 use crate::clock::now;
+use crate::crew::Crew;
 use crate::places::Places;
 use crate::prompt_files::read_file;
 use crate::reference::answers;
@@ -105,8 +106,8 @@ const TOKENISED: usize = 5;
 impl Session<'_> {
     /// Times the tokenizer, if the plan asks for it. No other process of a round is alive.
     pub(crate) fn tokenise(&mut self) {
-        let Some(cases) = &self.plan.tokenised else { return };
-        let (bundle, plan) = (self.bundle, self.plan);
+        let Some(cases) = &self.crew.plan.tokenised else { return };
+        let (bundle, plan) = (self.crew.bundle, self.crew.plan);
         let tokenizer =
             self.tokenizer.get_or_insert_with(|| apart::on_threads(bundle, plan.threads, plan.cpus.clone()));
         let timed = |texts: &Vec<Written>| {
@@ -122,34 +123,36 @@ impl Session<'_> {
             Ok(ns[ns.len() / 2])
         };
         let ns = cases.iter().map(timed).collect::<Result<Vec<u64>>>().map_err(|failure| failure.to_string());
-        self.tell(Fact::Tokenised { ns });
+        self.recorder.tell(Fact::Tokenised { ns });
     }
 
     /// Judges the quality of every contender that ran, if the plan has anything to judge it by.
     pub(crate) fn judge_quality(&mut self) {
-        let Some(data) = &self.plan.quality else { return };
-        let plan = self.plan;
+        let Some(data) = &self.crew.plan.quality else { return };
+        let plan = self.crew.plan;
         let contenders = plan.contenders.iter().enumerate();
         let ran: Vec<(usize, &Contender)> =
-            contenders.filter(|(_, contender)| !self.is_absent(contender)).collect();
+            contenders.filter(|(_, contender)| !self.recorder.is_absent(contender)).collect();
         if ran.is_empty() {
             return;
         }
-        self.progress.message("quality: the reference in f32");
-        let reference = data.as_ref().map_err(Clone::clone).and_then(|data| self.in_f32(data));
+        self.crew.progress.message("quality: the reference in f32");
+        let reference = data.as_ref().map_err(Clone::clone).and_then(|data| self.crew.in_f32(data));
         for (index, contender) in ran {
-            self.progress.message(&format!("quality: {}", contender.label));
+            self.crew.progress.message(&format!("quality: {}", contender.label));
             let score = data
                 .as_ref()
                 .map_err(Clone::clone)
-                .and_then(|data| self.quality(index, data, reference.as_ref().map_err(Clone::clone)));
+                .and_then(|data| self.crew.quality(index, data, reference.as_ref().map_err(Clone::clone)));
             if interrupt::requested() {
                 return;
             }
-            self.tell(Fact::Text { framework: contender.label.clone(), score });
+            self.recorder.tell(Fact::Text { framework: contender.label.clone(), score });
         }
     }
+}
 
+impl Crew<'_> {
     fn in_f32(&self, data: &QualityData) -> std::result::Result<Reference, String> {
         match data {
             QualityData::Text(tokens) => self.text_reference(tokens).map(Reference::Text),

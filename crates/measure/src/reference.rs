@@ -4,6 +4,7 @@
 use bundle::Precision;
 use protocol::{Answer, Event, Output, Task};
 
+use crate::crew::Crew;
 use crate::fed::References;
 use crate::interrupt;
 use crate::logits;
@@ -26,16 +27,16 @@ impl Session<'_> {
     /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves or, at a
     /// quantised precision, with the numbers that their codes and scales stand for.
     pub(crate) fn reference(&mut self) -> Option<References> {
-        let mut candidates: Vec<usize> = (0..self.plan.contenders.len()).collect();
-        if let Some(asked) = &self.plan.reference {
-            candidates.retain(|&index| self.plan.contenders[index].engine.name == *asked);
+        let mut candidates: Vec<usize> = (0..self.crew.plan.contenders.len()).collect();
+        if let Some(asked) = &self.crew.plan.reference {
+            candidates.retain(|&index| self.crew.plan.contenders[index].engine.name == *asked);
         }
-        candidates.retain(|&index| !self.is_absent(&self.plan.contenders[index]));
+        candidates.retain(|&index| !self.recorder.is_absent(&self.crew.plan.contenders[index]));
         let mut reasons = Vec::new();
         for index in candidates {
-            let contender = &self.plan.contenders[index];
-            self.progress.message(&format!("reference: {} in f32", contender.label));
-            match self.reference_by(index) {
+            let contender = &self.crew.plan.contenders[index];
+            self.crew.progress.message(&format!("reference: {} in f32", contender.label));
+            match self.crew.reference_by(index) {
                 Ok(own) => return Some(References::new(index, own)),
                 Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
             }
@@ -44,10 +45,12 @@ impl Session<'_> {
             }
         }
         let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
-        self.tell(Fact::NoReference { reason });
+        self.recorder.tell(Fact::NoReference { reason });
         None
     }
+}
 
+impl Crew<'_> {
     pub(crate) fn reference_by(&self, index: usize) -> std::result::Result<Reference, String> {
         let precision = self.reference_precision();
         let file = self.scratch.path().join("reference.safetensors");

@@ -15,20 +15,21 @@ use crate::work::{Interrupted, Round, RoundWork};
 impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
     pub(crate) fn rounds(&mut self, mut all: RunWork) -> End {
-        let mut orders = BalancedOrder::new(self.plan.contenders.len(), self.plan.seed);
+        let mut orders = BalancedOrder::new(self.crew.plan.contenders.len(), self.crew.plan.seed);
         let mut longest = Duration::ZERO;
         let first = now();
         loop {
-            let number = self.evidence.rounds;
-            if number == self.plan.rounds.max() {
+            let number = self.recorder.evidence.rounds;
+            if number == self.crew.plan.rounds.max() {
                 return End::Planned;
             }
-            if self.plan.contenders.iter().all(|contender| self.is_absent(contender)) {
+            if self.crew.plan.contenders.iter().all(|contender| self.recorder.is_absent(contender)) {
                 return End::NobodyLeft;
             }
             let begun = now();
             let order = orders.next().expect("orders have no end");
-            let blocks = self.evidence.iterations(self.plan, number) * self.plan.work.cases();
+            let blocks =
+                self.recorder.evidence.iterations(self.crew.plan, number) * self.crew.plan.work.cases();
             let round = Round { number, blocks, first: 0 };
             self.feed_round(&mut all, number);
             let reference = all.references.as_ref().map(References::of_jobs);
@@ -36,14 +37,14 @@ impl Session<'_> {
                 traces: reference.map_or(&all.traces, |reference| &reference.outputs),
                 reference,
                 of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
-                is_fed: self.plan.work.is_forced(),
+                is_fed: self.crew.plan.work.is_forced(),
                 parity: all.parity,
                 begun: all.begun,
             };
             if let Err(Interrupted) = self.round(round, &order, work) {
                 return End::Interrupted;
             }
-            self.tell(Fact::RoundDone);
+            self.recorder.tell(Fact::RoundDone);
             if let Some(reason) = self.too_noisy.take() {
                 return End::Noisy { reason };
             }
@@ -51,8 +52,8 @@ impl Session<'_> {
             let judging = now();
             self.choose_again();
             let end = self.enough(all.begun.elapsed() + self.next_round().unwrap_or(longest));
-            self.spend(Stage::Judging, judging);
-            self.tell_time();
+            self.recorder.spend(Stage::Judging, judging);
+            self.recorder.tell_time();
             if let Some(end) = end {
                 return end;
             }
@@ -66,12 +67,14 @@ impl Session<'_> {
         let begun = now();
         let repeats =
             |reason: &str| format!("from round {} on, traces of earlier rounds: {reason}", number + 1);
-        let fed = self.feed(references, number);
+        let fed = self.crew.feed(references, number);
         // What quantising costs is read along the trace of the jobs.
         if number == 0 && !references.has_trace_of_jobs() {
-            match self.unquantised(references.by, &references.own.outputs) {
+            match self.crew.unquantised(references.by, &references.own.outputs) {
                 Ok(unquantised) => references.own.unquantised = unquantised,
-                Err(reason) => self.progress.say(&format!("what quantising costs is not known: {reason}")),
+                Err(reason) => {
+                    self.crew.progress.say(&format!("what quantising costs is not known: {reason}"))
+                }
             }
         }
         let reason = match fed {
@@ -80,26 +83,26 @@ impl Session<'_> {
             Ok(()) if number > 0 && references.has_one_trace() => Some(repeats("only one fits at once")),
             Ok(()) => None,
         };
-        if let Some(reason) = reason.filter(|_| self.evidence.own_traces.is_none()) {
-            self.tell(Fact::OwnTraces { reason });
+        if let Some(reason) = reason.filter(|_| self.recorder.evidence.own_traces.is_none()) {
+            self.recorder.tell(Fact::OwnTraces { reason });
         }
-        self.spend(Stage::Reference, begun);
+        self.recorder.spend(Stage::Reference, begun);
     }
 
     /// What a round takes by the costs of those so far, where these choose the number of its blocks: the first round had more
     /// to do.
     fn next_round(&self) -> Option<Duration> {
-        let chosen = self.evidence.blocks.last()?;
+        let chosen = self.recorder.evidence.blocks.last()?;
         Duration::try_from_secs_f64(chosen.process_s + chosen.blocks as f64 * chosen.block_s).ok()
     }
 
     /// Whether automatic rounds may end. `next` is when another round would end, measured from the start.
     fn enough(&self, next: Duration) -> Option<End> {
-        let Rounds::Auto { budget_s, .. } = self.plan.rounds else { return None };
-        if self.evidence.rounds < statistics::MIN_ROUNDS {
+        let Rounds::Auto { budget_s, .. } = self.crew.plan.rounds else { return None };
+        if self.recorder.evidence.rounds < statistics::MIN_ROUNDS {
             return None;
         }
-        if enough::are_clear(self.plan, &self.evidence) {
+        if enough::are_clear(self.crew.plan, &self.recorder.evidence) {
             return Some(End::Clear);
         }
         (next.as_secs_f64() > budget_s).then_some(End::Budget)
@@ -108,9 +111,9 @@ impl Session<'_> {
     /// Shows the leading pair's interval, and the time left where it is known. `rounds`: since the first round began;
     /// `all`: since the time budget began.
     fn show_progress(&mut self, rounds: Duration, all: Duration) {
-        let done = self.evidence.rounds;
+        let done = self.recorder.evidence.rounds;
         let each = rounds.as_secs_f64() / done as f64;
-        let left = match self.plan.rounds {
+        let left = match self.crew.plan.rounds {
             Rounds::Fixed(count) => Some((each * count.saturating_sub(done) as f64, "")),
             // When verdicts will be clear, nobody knows. The budget ends them at the latest.
             Rounds::Auto { budget_s, max } => {
@@ -120,6 +123,8 @@ impl Session<'_> {
                 Some((by_budget.max(fewest).min(most), "at most "))
             }
         };
-        self.progress.round_done(enough::leading(self.plan, &self.evidence), left.filter(|_| done >= 2));
+        self.crew
+            .progress
+            .round_done(enough::leading(self.crew.plan, &self.recorder.evidence), left.filter(|_| done >= 2));
     }
 }

@@ -1,47 +1,39 @@
-//! One measuring session: the workers of a plan, their machine, and the facts they yield. Every fact is written to the
-//! journal before it joins the evidence, so a run that is killed keeps what it had.
+//! One measuring session: it schedules turns for a crew of processes on their machine, and has a recorder note the facts.
+//! Calls go downward: from the session to the crew and to the recorder, which know nothing of it; and within it from rounds
+//! to a round, its groups, starts, blocks and slices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use bundle::Bundle;
-use facts::evidence::{Evidence, Fact, Stage, Stages};
+use facts::evidence::{Evidence, Fact, Stage};
 use facts::run::{Ending, FailureKind, RunFailure};
 use plan::prompts::Text;
 use plan::{Contender, Failure, Plan, Result};
-use protocol::{FileIdentity, Hello, Job, Measure, Output, Task};
+use protocol::{FileIdentity, Hello};
 use statistics::BalancedOrder;
 use tooling::Scratch;
 
 use crate::clock::now;
+use crate::crew::Crew;
 use crate::machine::Guard;
 use crate::places::Places;
 use crate::prober::Prober;
 use crate::process::identity;
 use crate::progress::Progress;
+use crate::recorder::Recorder;
 use crate::results::Results;
 use crate::worker::Worker;
 use crate::{interrupt, launch};
 
-/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few enough to cost
-/// little.
-pub(crate) const PARITY_STEPS: usize = 8;
-
 pub struct Session<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) bundle: &'a Bundle,
-    pub(crate) workers: Vec<Worker>,
+    pub(crate) crew: Crew<'a>,
+    pub(crate) recorder: Recorder,
     /// What to do about each worker that cannot run here.
     remedies: Vec<String>,
-    /// Directory for logits on their way from a worker to this program.
-    pub(crate) scratch: Scratch,
-    pub(crate) progress: Progress,
     pub(crate) guard: Guard,
     pub(crate) prober: Prober,
     /// The tokenizer that is timed, once it was asked.
     pub(crate) tokenizer: Option<Text>,
-    pub(crate) results: Results,
-    pub(crate) evidence: Evidence,
     /// The orders of turns within blocks.
     pub(crate) block_orders: BalancedOrder,
     /// The orders of slices behind the first of a block.
@@ -56,8 +48,6 @@ pub struct Session<'a> {
     pub(crate) stays_disturbed: bool,
     /// Why the machine is too noisy, once it is.
     pub(crate) too_noisy: Option<String>,
-    /// Where the wall time went so far.
-    pub(crate) time: Stages,
 }
 
 impl<'a> Session<'a> {
@@ -77,18 +67,20 @@ impl<'a> Session<'a> {
             let own_caches = launch::own_caches(contender, plan.kernel_cache);
             Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
         };
-        let mut session = Session {
+        let crew = Crew {
             plan,
             bundle,
             workers: plan.contenders.iter().map(worker).collect(),
-            remedies: plan.contenders.iter().map(|contender| places.remedy(&contender.engine)).collect(),
             scratch,
             progress: Progress::new(plan.rounds.max(), quiet),
+        };
+        let mut session = Session {
+            crew,
+            recorder: Recorder::new(results),
+            remedies: plan.contenders.iter().map(|contender| places.remedy(&contender.engine)).collect(),
             guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
             prober: Prober::new(plan, bundle),
             tokenizer: None,
-            results,
-            evidence: Evidence::default(),
             // Not the seed of the rounds' own orders.
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
             slice_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(16)),
@@ -97,7 +89,6 @@ impl<'a> Session<'a> {
             unwatched: false,
             stays_disturbed: false,
             too_noisy: None,
-            time: Stages::new(),
         };
         session.tell_hashes();
         Ok(session)
@@ -105,73 +96,41 @@ impl<'a> Session<'a> {
 
     /// Tells the weights files whose hashes are known: the bundle was verified when it was opened.
     fn tell_hashes(&mut self) {
-        for precision in self.bundle.precisions() {
-            let record = self.bundle.manifest().files.get(&precision.file_name());
-            let path = self.bundle.weights_path(precision).ok();
+        for precision in self.crew.bundle.precisions() {
+            let record = self.crew.bundle.manifest().files.get(&precision.file_name());
+            let path = self.crew.bundle.weights_path(precision).ok();
             let identity = path.and_then(|path| identity(&std::fs::metadata(path).ok()?));
             if let (Some(record), Some(identity)) = (record, identity)
-                && self.plan.contenders.iter().any(|contender| contender.precision == precision)
+                && self.crew.plan.contenders.iter().any(|contender| contender.precision == precision)
             {
-                self.tell(Fact::Hashed { identity, sha256: record.sha256.clone() });
+                self.recorder.tell(Fact::Hashed { identity, sha256: record.sha256.clone() });
             }
         }
     }
 
     /// The evidence, and the directory that it was written to.
     pub(crate) fn finish(self) -> (Evidence, Results) {
-        self.progress.done();
-        (self.evidence, self.results)
-    }
-
-    /// Writes a fact to the journal and adds it to the evidence.
-    pub(crate) fn tell(&mut self, fact: Fact) {
-        match fact {
-            // These decide what stands. The others are written as well, and need not wait for the disk between two
-            // processes.
-            Fact::Run(_) | Fact::Ended(_) | Fact::PutAside { .. } | Fact::RoundDone | Fact::End { .. } => {
-                self.results.append(&fact)
-            }
-            _ => self.results.append_soon(&fact),
-        }
-        self.evidence.note(fact);
-    }
-
-    /// Notes that the time since `begun` was spent on this.
-    pub(crate) fn spend(&mut self, stage: Stage, begun: Instant) {
-        *self.time.entry(stage).or_default() += begun.elapsed().as_secs_f64();
-    }
-
-    /// Notes that some of the time spent on one thing was for another.
-    pub(crate) fn shift(&mut self, from: Stage, to: Stage, seconds: f64) {
-        *self.time.entry(from).or_default() -= seconds;
-        *self.time.entry(to).or_default() += seconds;
-    }
-
-    pub(crate) fn tell_time(&mut self) {
-        self.tell(Fact::Time { stages: self.time.clone() });
-    }
-
-    pub(crate) fn is_absent(&self, contender: &Contender) -> bool {
-        self.evidence.absent.contains_key(&contender.label)
+        self.crew.progress.done();
+        self.recorder.finish()
     }
 
     /// Asks every worker what it is, and waits for a quiet machine where noise counts.
     pub(crate) fn begin(&mut self) -> Result<()> {
         let begun = now();
         self.greet()?;
-        if !self.plan.accept_noise {
+        if !self.crew.plan.accept_noise {
             let noise = self.await_quiet();
-            self.tell(Fact::Before { noise });
+            self.recorder.tell(Fact::Before { noise });
         }
-        self.spend(Stage::Before, begun);
+        self.recorder.spend(Stage::Before, begun);
         Ok(())
     }
 
     /// Asks every worker what it is. A worker that cannot answer is a row with its reason. A library that the user
     /// named and that cannot be used is a usage error.
     pub(crate) fn greet(&mut self) -> Result<()> {
-        for (index, contender) in self.plan.contenders.iter().enumerate() {
-            let reason = match self.workers[index].hello() {
+        for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
+            let reason = match self.crew.workers[index].hello() {
                 Ok(hello) => match wrong_framework(contender, &hello) {
                     None => continue,
                     Some(reason) => reason,
@@ -196,32 +155,10 @@ impl<'a> Session<'a> {
                 last_words: None,
                 repeat: None,
             };
-            self.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
-            self.tell(Fact::Absent { framework: contender.label.clone(), failure });
+            self.crew.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
+            self.recorder.tell(Fact::Absent { framework: contender.label.clone(), failure });
         }
         Ok(())
-    }
-
-    /// The measurement of a round.
-    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
-        Task::Measure(Measure {
-            work: self.plan.work.asked(contender.kv_cache, traces),
-            warmup: self.plan.warmup.clone(),
-            lead_in: self.plan.lead_in(contender),
-        })
-    }
-
-    pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
-        let settings = launch::settings(contender, &self.plan.device, false);
-        Job {
-            protocol: protocol::VERSION,
-            bundle: self.bundle.directory().display().to_string(),
-            model: self.bundle.config().described(),
-            settings: protocol::Settings { autoregressive: self.plan.work.is_autoregressive(), ..settings },
-            spawned_at_ns: None,
-            evict: false,
-            task,
-        }
     }
 }
 

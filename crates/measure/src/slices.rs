@@ -23,14 +23,14 @@ const LEAD_IN: usize = 1;
 impl Session<'_> {
     /// Timed tokens of a slice; `None` if each turn is a whole request. The first block chooses for all.
     pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
-        if self.evidence.slices.is_none() && !members.is_empty() {
+        if self.recorder.evidence.slices.is_none() && !members.is_empty() {
             let slices = match self.tokens(members) {
                 Ok(tokens) => Slices::Tokens { tokens, lead_in: LEAD_IN },
                 Err(reason) => Slices::Whole { reason },
             };
-            self.tell(Fact::Slices { slices });
+            self.recorder.tell(Fact::Slices { slices });
         }
-        match self.evidence.slices {
+        match self.recorder.evidence.slices {
             Some(Slices::Tokens { tokens, .. }) if members.len() > 1 => Some(tokens),
             _ => None,
         }
@@ -38,7 +38,7 @@ impl Session<'_> {
 
     /// Timed tokens of a slice, or the reason for whole requests.
     fn tokens(&self, members: &[Member]) -> Result<usize, String> {
-        if let Some(reason) = self.plan.whole_requests() {
+        if let Some(reason) = self.crew.plan.whole_requests() {
             return Err(reason.into());
         }
         let can_pause = |event: &Event| matches!(event, Event::Hello(hello) if hello.slices == Some(true));
@@ -48,12 +48,12 @@ impl Session<'_> {
         if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
             return Err(format!("{} cannot pause within a request", other.process.framework));
         }
-        let gaps = self.plan.work.marks().saturating_sub(1);
-        let tokens = match self.plan.slice {
+        let gaps = self.crew.plan.work.marks().saturating_sub(1);
+        let tokens = match self.crew.plan.slice {
             SliceAsked::Tokens(tokens) => (gaps > LEAD_IN).then_some(tokens as usize),
             _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps),
         };
-        let (marks, noun) = (self.plan.work.marks(), self.plan.work.mark_noun());
+        let (marks, noun) = (self.crew.plan.work.marks(), self.crew.plan.work.mark_noun());
         tokens.ok_or_else(|| {
             format!("{marks} {noun}{} too few for two slices", if marks == 1 { " is" } else { "s are" })
         })

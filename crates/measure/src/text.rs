@@ -8,9 +8,9 @@ use protocol::{Score, Task};
 use tempfile::TempPath;
 
 use crate::apart;
+use crate::crew::Crew;
 use crate::logits;
 use crate::places::Places;
-use crate::session::Session;
 use facts::run::RunFailure;
 use facts::text::TextScore;
 use judge::logits::Logits;
@@ -40,9 +40,9 @@ pub fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, String> {
     apart::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
 }
 
-impl Session<'_> {
+impl Crew<'_> {
     /// The logits of `tokens` in f32, from the first contender that can compute them. `Err` says why none can.
-    pub fn text_reference(&self, tokens: &[u32]) -> Result<TextReference, String> {
+    pub(crate) fn text_reference(&self, tokens: &[u32]) -> Result<TextReference, String> {
         let (framework, windows) = self.first_in_f32(|index, contender| {
             self.windows(tokens).map(|window| self.score_window(index, contender, window)).collect()
         })?;
@@ -52,7 +52,7 @@ impl Session<'_> {
     /// Scores `tokens` on contender `index` at its own precision, against `reference` if there is one. A long text is
     /// cut into windows that know nothing of each other. A window is the model's context, or shorter if the vocabulary
     /// is large.
-    pub fn score_text(
+    pub(crate) fn score_text(
         &self,
         index: usize,
         tokens: &[u32],

@@ -1,0 +1,83 @@
+//! The workers of a plan, and the jobs that they are given. Nothing here is noted: what a job gave is for the caller to
+//! judge or to record.
+
+use std::path::Path;
+
+use bundle::Bundle;
+use facts::run::{self, Outcome};
+use plan::{Contender, Plan};
+use protocol::{Job, Measure, Output, ParityTask, Task};
+use tooling::Scratch;
+
+use crate::launch;
+use crate::logits;
+use crate::progress::Progress;
+use crate::worker::Worker;
+
+/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few enough to cost
+/// little.
+const PARITY_STEPS: usize = 8;
+
+pub(crate) struct Crew<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) bundle: &'a Bundle,
+    /// By the plan's contenders.
+    pub(crate) workers: Vec<Worker>,
+    /// Directory for logits on their way from a worker to this program.
+    pub(crate) scratch: Scratch,
+    pub(crate) progress: Progress,
+}
+
+impl Crew<'_> {
+    /// The measurement of a round.
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
+        Task::Measure(Measure {
+            work: self.plan.work.asked(contender.kv_cache, traces),
+            warmup: self.plan.warmup.clone(),
+            lead_in: self.plan.lead_in(contender),
+        })
+    }
+
+    pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
+        let settings = launch::settings(contender, &self.plan.device, false);
+        Job {
+            protocol: protocol::VERSION,
+            bundle: self.bundle.directory().display().to_string(),
+            model: self.bundle.config().described(),
+            settings: protocol::Settings { autoregressive: self.plan.work.is_autoregressive(), ..settings },
+            spawned_at_ns: None,
+            evict: false,
+            task,
+        }
+    }
+
+    /// Runs a job that takes no turns to its end.
+    pub(crate) fn run_job(&self, index: usize, job: &Job) -> Outcome {
+        let outcome = self.workers[index].run(job);
+        self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
+        outcome
+    }
+
+    pub(crate) fn say_left_behind(&self, label: &str, processes: &[String]) {
+        if let Some(text) = run::left_behind(processes) {
+            self.progress.say(&format!("{label}: {text}"));
+        }
+    }
+
+    /// The shapes of the logits that a process writes, by case; none where outputs are compared alone.
+    pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
+        let work = &self.plan.work;
+        let shape = |case| Some([work.batch(), work.judged_positions(case)?, self.vocabulary()]);
+        (0..work.cases()).filter_map(shape).collect()
+    }
+
+    /// The task of writing logits to a file; `None` where outputs are compared alone.
+    pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
+        let prompt_last_only = self.plan.work.prompted()?.prompt_last_only;
+        Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string(), prompt_last_only })
+    }
+
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.bundle.config().vocab_size
+    }
+}

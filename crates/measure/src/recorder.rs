@@ -1,0 +1,59 @@
+//! The facts of a run. Every fact is written to the journal before it joins the evidence, so a run that is killed keeps what
+//! it had.
+
+use std::time::Instant;
+
+use facts::evidence::{Evidence, Fact, Stage, Stages};
+use plan::Contender;
+
+use crate::results::Results;
+
+pub(crate) struct Recorder {
+    pub(crate) results: Results,
+    pub(crate) evidence: Evidence,
+    /// Where the wall time went so far.
+    pub(crate) time: Stages,
+}
+
+impl Recorder {
+    pub(crate) fn new(results: Results) -> Recorder {
+        Recorder { results, evidence: Evidence::default(), time: Stages::new() }
+    }
+
+    /// The evidence, and the directory that it was written to.
+    pub(crate) fn finish(self) -> (Evidence, Results) {
+        (self.evidence, self.results)
+    }
+
+    /// Writes a fact to the journal and adds it to the evidence.
+    pub(crate) fn tell(&mut self, fact: Fact) {
+        match fact {
+            // These decide what stands. The others are written as well, and need not wait for the disk between two
+            // processes.
+            Fact::Run(_) | Fact::Ended(_) | Fact::PutAside { .. } | Fact::RoundDone | Fact::End { .. } => {
+                self.results.append(&fact)
+            }
+            _ => self.results.append_soon(&fact),
+        }
+        self.evidence.note(fact);
+    }
+
+    /// Notes that the time since `begun` was spent on this.
+    pub(crate) fn spend(&mut self, stage: Stage, begun: Instant) {
+        *self.time.entry(stage).or_default() += begun.elapsed().as_secs_f64();
+    }
+
+    /// Notes that some of the time spent on one thing was for another.
+    pub(crate) fn shift(&mut self, from: Stage, to: Stage, seconds: f64) {
+        *self.time.entry(from).or_default() -= seconds;
+        *self.time.entry(to).or_default() += seconds;
+    }
+
+    pub(crate) fn tell_time(&mut self) {
+        self.tell(Fact::Time { stages: self.time.clone() });
+    }
+
+    pub(crate) fn is_absent(&self, contender: &Contender) -> bool {
+        self.evidence.absent.contains_key(&contender.label)
+    }
+}

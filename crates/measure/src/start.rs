@@ -1,0 +1,115 @@
+//! The start of a process, until it is warm.
+
+use facts::evidence::{Fact, Process};
+use facts::run::{FailureKind, Place, Purpose, Run, RunFailure};
+use judge::memory::{COMPLETE, huge_share};
+use protocol::Event;
+
+use crate::interrupt;
+use crate::live::Live;
+use crate::member::Member;
+use crate::session::Session;
+use crate::work::{Interrupted, Round, RoundWork};
+
+/// Number of times that a start is repeated.
+const START_REPEATS: usize = 1;
+/// Number of times in a row that a contender's processes are started again for more huge pages without getting them.
+const PAGE_REPEATS: usize = 2;
+
+impl Session<'_> {
+    /// Starts a process, and waits until it is warm. `None` if it failed.
+    pub(crate) fn start(
+        &mut self,
+        round: Round,
+        position: usize,
+        index: usize,
+        work: &RoundWork<'_>,
+    ) -> Result<Option<Member>, Interrupted> {
+        let contender = &self.crew.plan.contenders[index];
+        for repeat in 0.. {
+            self.crew.progress.running(
+                round,
+                self.crew.plan.rounds.max(),
+                &format!("{} starts", contender.label),
+            );
+            let attempt = self.recorder.evidence.attempts(round.number, &contender.label);
+            let process = Process { round: round.number, attempt, framework: contender.label.clone() };
+            let place = Place { round: round.number, attempt, position };
+            let job = self.crew.job(contender, self.crew.measurement(contender, work.traces));
+            let watch = self.guard.watch();
+            let mut live = self.crew.workers[index].start(&job);
+            self.guard.add(live.pid());
+            let is_warm = live.warm_up(self.crew.plan.warmup.max_iterations);
+            let noise = watch.end(&self.guard);
+            self.unwatched |= noise.foreign.is_none();
+            let complaints = noise.complaints();
+            let run = |live: &Live| Run {
+                noise: Some(noise.clone()),
+                failure: Some(cut_off()),
+                ..Run::of_events(
+                    Purpose::Measure,
+                    place,
+                    &contender.label,
+                    live.pid(),
+                    live.events().to_vec(),
+                )
+            };
+            self.recorder.tell(Fact::Warm(Box::new(run(&live))));
+            let said = live.events().len();
+            let member = Member { index, live, job, process, said, is_over: !is_warm };
+            if !is_warm {
+                self.end_member(member);
+                return if interrupt::requested() { Err(Interrupted) } else { Ok(None) };
+            }
+            let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
+            // What is compared of a start that stays disturbed is left out; its requests are another matter.
+            let is_disturbed = !complaints.is_empty() && self.objects(round, &reason, repeat < START_REPEATS);
+            if !is_disturbed && !self.lacks_pages(&member, repeat < START_REPEATS) {
+                return Ok(Some(member));
+            }
+            let framework = Some(contender.label.clone());
+            self.discard(member);
+            self.recorder.tell(Fact::PutAside { round: round.number, framework });
+            self.await_quiet();
+        }
+        unreachable!("repeats end")
+    }
+
+    /// Whether a process is started again because fewer of its pages are huge than others have. Where that was of no
+    /// use twice in a row, it is not tried any more: some allocators do not ask for them.
+    fn lacks_pages(&mut self, member: &Member, can_repeat: bool) -> bool {
+        let share = |events: &[Event]| {
+            let warm = events.iter().rev().find_map(|event| match event {
+                Event::Warmup(warm) => Some(&warm.memory),
+                _ => None,
+            });
+            warm.and_then(huge_share)
+        };
+        let given = self
+            .recorder
+            .evidence
+            .runs
+            .iter()
+            .filter_map(|run| share(&run.events))
+            .any(|share| share >= COMPLETE);
+        let Some(ours) = share(member.live.events()).filter(|_| given) else { return false };
+        let tried = self.page_repeats.entry(member.index).or_default();
+        if ours >= COMPLETE {
+            *tried = 0;
+            return false;
+        }
+        let again = can_repeat && *tried < PAGE_REPEATS;
+        *tried += usize::from(again);
+        again
+    }
+}
+
+/// What is so of a process until its end is told.
+fn cut_off() -> RunFailure {
+    RunFailure {
+        kind: FailureKind::Interrupted,
+        reason: "photofinish was ended before it".into(),
+        last_words: None,
+        repeat: None,
+    }
+}
