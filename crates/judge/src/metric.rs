@@ -1,4 +1,4 @@
-//! The names of metrics. [`crate::metrics`] computes them.
+//! The names of metrics. Module `metrics` computes them.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,15 +6,14 @@ use plan::Work;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
-use crate::words;
+use crate::words::{self, Line};
 
 /// The report as text for a terminal.
 pub fn table(report: &ParityReport, screen: &Screen) -> String {
     let mut text = screen.paragraph(Tone::Plain, &heading(report));
     text += &format!("\n{}\n\n", grid(report).terminal(screen));
     for line in lines(report) {
-        let tone = if line.starts_with("warning: ") { Tone::Warning } else { Tone::Plain };
-        text += &screen.lines(tone, &line);
+        text += &screen.lines(line.tone, &line.text);
     }
     text + "\n" + &screen.lines(Tone::Plain, &format!("Every figure: {}", report.results))
 }
@@ -23,7 +22,7 @@ pub fn table(report: &ParityReport, screen: &Screen) -> String {
 pub fn markdown(report: &ParityReport) -> String {
     let mut text = format!("{}\n\n{}\n\n", foreign::markdown(&heading(report)), grid(report).markdown());
     for line in lines(report) {
-        text += &format!("- {}\n", foreign::markdown(&line));
+        text += &format!("- {}\n", foreign::markdown(&line.text));
     }
     text
 }
@@ -118,20 +117,20 @@ fn state(state: ParityState) -> &'static str {
 }
 
 /// The lines below the table.
-fn lines(report: &ParityReport) -> Vec<String> {
-    let mut lines = Vec::new();
+fn lines(report: &ParityReport) -> Vec<Line> {
+    let mut plain = Vec::new();
     if let Some(reason) = &report.no_reference {
-        lines.push(format!("no reference: {reason}"));
+        plain.push(format!("no reference: {reason}"));
     }
     if let Some(reason) = &report.reference_without_layers {
-        lines.push(format!("no layers are compared, because the reference gives no hidden states: {reason}"));
+        plain.push(format!("no layers are compared, because the reference gives no hidden states: {reason}"));
     }
-    lines.extend(report.rows.iter().flat_map(lines_of_row));
+    plain.extend(report.rows.iter().flat_map(lines_of_row));
     if let Some(reason) = &report.no_text {
-        lines.push(format!("no perplexity: {reason}"));
+        plain.push(format!("no perplexity: {reason}"));
     }
-    lines.extend(report.warnings.iter().map(|warning| format!("warning: {warning}")));
-    lines
+    let warning = |warning: &String| Line::new(Tone::Warning, format!("warning: {warning}"));
+    plain.into_iter().map(Line::plain).chain(report.warnings.iter().map(warning)).collect()
 }
 
 fn lines_of_row(row: &ParityRow) -> Vec<String> {
@@ -149,8 +148,7 @@ fn lines_of_row(row: &ParityRow) -> Vec<String> {
     }
     lines.extend(row.no_layers.iter().map(|reason| format!("{name}: no hidden states: {reason}")));
     lines.extend(row.continuation.iter().map(|found| format!("{name}: {}", found.sentence())));
-    let repeated = row.reasons.iter().filter(|reason| reason.starts_with("two processes"));
-    lines.extend(repeated.map(|reason| format!("{name}: {reason}")));
+    lines.extend(row.not_repeated.iter().map(|found| format!("{name}: {}", found.sentence())));
     lines.extend(row.no_text.iter().map(|reason| format!("{name}: no perplexity: {reason}")));
     lines
 }
@@ -193,6 +191,7 @@ mod tests {
             continuation: None,
             vectors: None,
             repeatable: None,
+            not_repeated: None,
             variation: None,
             text: None,
             no_text: None,

@@ -88,9 +88,27 @@ pub struct ParityRow {
     pub vectors: Option<VectorAgreement>,
     /// Whether two processes generated the same tokens, or gave the same vectors to the last bit.
     pub repeatable: Option<bool>,
+    /// Where two processes generated different tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_repeated: Option<NotRepeated>,
     pub variation: Option<Variation>,
     pub text: Option<TextScore>,
     pub no_text: Option<String>,
+}
+
+/// The first place at which two processes generated different tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRepeated {
+    pub prompt: String,
+    /// Number of the new token, as [`Repeated::Differs`] has it.
+    pub token: usize,
+}
+
+impl NotRepeated {
+    pub fn sentence(&self) -> String {
+        let NotRepeated { prompt, token } = self;
+        format!("two processes generated different tokens: {prompt} from token {token}")
+    }
 }
 
 impl ParityReport {
@@ -163,10 +181,12 @@ impl ParityRow {
             reasons.push(continuation.sentence());
         }
         reasons.extend(found.vectors.and_then(|vectors| vectors.objection(&tolerance)));
+        let mut not_repeated = None;
         // Other bits are no disagreement: threads may add up in another order.
         if let Some(Repeated::Differs { prompt, token }) = &found.repeated {
-            reasons.push(format!("two processes generated different tokens: {prompt} from token {token}"));
+            not_repeated = Some(NotRepeated { prompt: prompt.clone(), token: *token });
         }
+        reasons.extend(not_repeated.as_ref().map(NotRepeated::sentence));
         let state = match &found.failure {
             Some(failure) => {
                 reasons = vec![failure.sentence()];
@@ -201,6 +221,7 @@ impl ParityRow {
             first_beyond,
             continuation: found.continuation,
             vectors: found.vectors,
+            not_repeated,
             repeatable: found.repeated.map(|repeated| matches!(repeated, Repeated::Same)),
             variation,
             text,

@@ -49,7 +49,8 @@ fn text(trends: &[Trend], (format, screen): (Format, &Screen)) -> String {
         .filter(|trend| trend.is_drawn())
         .map(|trend| section(trend, several, (format, screen)))
         .collect();
-    let legend = if parts.iter().any(|part| part.contains("~ ")) {
+    let drawn = || trends.iter().filter(|trend| trend.is_drawn()).flat_map(|trend| &trend.points);
+    let legend = if drawn().any(meets) {
         format!("{MEET} {CAUTION}")
     } else {
         CAUTION.into()
@@ -130,6 +131,11 @@ fn table(trend: &Trend, format: Format) -> (Table, Vec<String>) {
     (table, notes)
 }
 
+/// Whether a run's interval meets that of the run before.
+fn meets(point: &Point) -> bool {
+    point.change.is_some_and(|change| change.intervals_apart == Some(false))
+}
+
 fn cells(point: &Point) -> [String; 5] {
     let interval = point.figure.interval;
     [
@@ -138,7 +144,7 @@ fn cells(point: &Point) -> [String; 5] {
         number(point.figure.typical),
         or_dash(interval, |(low, high)| format!("{}–{}", number(low), number(high))),
         or_dash(point.change, |change| {
-            let meet = if change.intervals_apart == Some(false) { "~ " } else { "" };
+            let meet = if meets(point) { "~ " } else { "" };
             format!("{meet}{}", words::change(change.share))
         }),
     ]

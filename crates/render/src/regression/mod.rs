@@ -11,7 +11,7 @@ use judge::report::number;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Column, Table};
-use crate::words::{self, or_dash};
+use crate::words::{self, Line, or_dash};
 
 pub use annotations::{github, job_summary, refusal};
 pub use junit::junit;
@@ -24,8 +24,7 @@ pub fn table(document: &Document, screen: &Screen) -> String {
         text += &format!("\n{}\n", grid(document).terminal(screen));
     }
     for line in lines(document) {
-        let tone = if line.starts_with("warning: ") { Tone::Warning } else { Tone::Plain };
-        text += &screen.lines(tone, &line);
+        text += &screen.lines(line.tone, &line.text);
     }
     text
 }
@@ -44,7 +43,7 @@ pub fn markdown(document: &Document) -> String {
         text += "\n";
     }
     for line in lines {
-        text += &format!("- {}\n", foreign::markdown(&line));
+        text += &format!("- {}\n", foreign::markdown(&line.text));
     }
     text
 }
@@ -118,30 +117,29 @@ fn cells(finding: &Finding) -> [String; 7] {
 }
 
 /// What the conclusion and the table do not say, one sentence each, the most serious first.
-fn lines(document: &Document) -> Vec<String> {
-    let mut lines: Vec<String> = document
+fn lines(document: &Document) -> Vec<Line> {
+    let mut plain: Vec<String> = document
         .failures
         .iter()
         .map(|broken| format!("{} failed: {}", broken.framework, broken.reason))
         .collect();
     // The conclusion says this already, unless there is something worse.
     let unsaid = document.unmeasurable.iter().filter(|_| document.exit_code != 3);
-    lines.extend(unsaid.map(|reason| format!("not measurable: {reason}")));
-    lines.extend(document.with(Verdict::Regression).filter_map(|finding| regression(document, finding)));
-    lines.extend(unmeasured(document));
-    lines.extend(
+    plain.extend(unsaid.map(|reason| format!("not measurable: {reason}")));
+    plain.extend(document.with(Verdict::Regression).filter_map(|finding| regression(document, finding)));
+    plain.extend(unmeasured(document));
+    plain.extend(
         document
             .with(Verdict::Inconclusive)
             .filter_map(|finding| Some(format!("{}: {}", finding.framework, finding.remark()?))),
     );
-    lines.extend(document.warnings.iter().map(|warning| format!("warning: {warning}")));
-    lines.extend(
-        document
-            .alone
-            .iter()
-            .map(|alone| format!("only in the {}: {} ({})", alone.side, alone.framework, alone.case)),
-    );
-    lines
+    let warning = |warning: &String| Line::new(Tone::Warning, format!("warning: {warning}"));
+    let alone = document
+        .alone
+        .iter()
+        .map(|alone| format!("only in the {}: {} ({})", alone.side, alone.framework, alone.case));
+    let lines = plain.into_iter().map(Line::plain);
+    lines.chain(document.warnings.iter().map(warning)).chain(alone.map(Line::plain)).collect()
 }
 
 /// A regression with those that follow from it; `None` for one that follows from another.
